@@ -1,0 +1,146 @@
+"""Design space -> design points: named parameters with units, and seeded samplers on `scipy.stats.qmc`.
+
+Notable properties:
+- The first n points of a scrambled Sobol design are the same whatever number is asked for, so a design
+  grows from 8 to 800 cases without a case being solved twice.
+- A design point's id is a hash of the family, its revision, the parameters and the solver settings: the same
+  point has the same id on every machine, and any change of the physics gives a new one.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from scipy.stats import qmc
+
+from simgen.errors import InputError
+
+Sampler = Literal["sobol", "latin-hypercube", "uniform", "grid"]
+SAMPLERS: tuple[str, ...] = get_args(Sampler)
+
+# Parameters are rounded to this many significant digits before they are hashed or used, so that an id does not
+# depend on the last bit of a sampler's arithmetic and survives a trip through a CSV file.
+SIGNIFICANT_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One named quantity with its unit and closed range [low, high]."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    description: str = ""
+
+    def check(self, value: float) -> float:
+        """The value, rounded; raises InputError where it is not a number inside the range."""
+        if not math.isfinite(value) or not self.low <= value <= self.high:
+            raise InputError(
+                f"{self.name} = {value:g} {self.unit} is outside its range "
+                f"[{self.low:g}, {self.high:g}] {self.unit}; choose a value inside"
+            )
+        return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+
+
+@dataclass(frozen=True)
+class DesignSpace:
+    """An ordered set of parameters; the axis-aligned box that they span."""
+
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def check(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The values in the space's order, rounded; InputError names what is missing, unknown or out of range."""
+        unknown = sorted(set(values) - set(self.names))
+        missing = [name for name in self.names if name not in values]
+        if unknown or missing:
+            wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(missing)
+            raise InputError(f"design parameters: {' and '.join(wrong)}; expected {', '.join(self.names)}")
+        return {parameter.name: parameter.check(float(values[parameter.name])) for parameter in self.parameters}
+
+    def sample(self, num: int, method: Sampler = "sobol", seed: int = 42) -> list[dict[str, float]]:
+        """`num` points of the box, the same for the same arguments.
+
+        `grid` takes the smallest full factorial grid with at least `num` points (ends included) and returns the
+        whole of it, since a grid with points missing is none.
+        """
+        if num < 1:
+            raise InputError(f"cases = {num}: ask for at least one")
+        if method not in SAMPLERS:
+            raise InputError(f"sampler '{method}' is unknown; choose one of {', '.join(SAMPLERS)}")
+        unit = _unit_points(len(self.parameters), num, method, seed)
+        low = np.array([parameter.low for parameter in self.parameters])
+        high = np.array([parameter.high for parameter in self.parameters])
+        return [self.check(dict(zip(self.names, row, strict=True))) for row in np.clip(low + unit * (high - low), low, high)]
+
+    def read_csv(self, path: str | Path) -> list[dict[str, float]]:
+        """Designs from a CSV file with one column per parameter; further columns are refused."""
+        source = Path(path)
+        if not source.is_file():
+            raise InputError(f"design file {source} does not exist")
+        with source.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        if not rows:
+            raise InputError(f"design file {source} holds no design; expected a header {','.join(self.names)} and one line per design")
+        designs = []
+        for line, row in enumerate(rows, start=2):
+            try:
+                designs.append(self.check({str(key).strip(): float(value) for key, value in row.items()}))
+            except (TypeError, ValueError) as error:
+                raise InputError(f"design file {source}, line {line}: {error}") from error
+            except InputError as error:
+                raise InputError(f"design file {source}, line {line}: {error}") from error
+        return designs
+
+
+def _unit_points(dimensions: int, num: int, method: Sampler, seed: int) -> np.ndarray:
+    """(num, dimensions) points of the unit box."""
+    if method == "grid":
+        per_axis = math.ceil(round(num ** (1 / dimensions), 9))
+        axis = np.linspace(0.0, 1.0, per_axis) if per_axis > 1 else np.array([0.5])
+        return np.stack(np.meshgrid(*[axis] * dimensions, indexing="ij"), axis=-1).reshape(-1, dimensions)
+    generator = np.random.default_rng(seed)
+    if method == "uniform":
+        return generator.random((num, dimensions))
+    if method == "latin-hypercube":
+        return qmc.LatinHypercube(dimensions, rng=generator).random(num)
+    # A power of two is drawn and cut: scipy warns of anything else, and the prefix is the same.
+    return qmc.Sobol(dimensions, scramble=True, rng=generator).random_base2(max(1, math.ceil(math.log2(num))))[:num]
+
+
+@dataclass(frozen=True)
+class DesignPoint:
+    """One point of a family's design space with the settings that it is solved with."""
+
+    family: str
+    family_revision: int
+    parameters: Mapping[str, float]
+    settings: Mapping[str, float]
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits, stable over machines, processes and the order of the parameters."""
+        content = {
+            "family": self.family,
+            "revision": self.family_revision,
+            "parameters": {name: repr(float(value)) for name, value in self.parameters.items()},
+            "settings": {name: repr(float(value)) for name, value in self.settings.items()},
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def unique(points: Sequence[DesignPoint]) -> list[DesignPoint]:
+    """The points in order without repeats (a grid and a CSV file may name one twice)."""
+    return list({point.id: point for point in points}.values())
