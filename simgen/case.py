@@ -107,7 +107,9 @@ class CaseFamily(ABC):
 
     def point(self, parameters: Mapping[str, float], settings: Mapping[str, float]) -> DesignPoint:
         """The design point for checked parameters and settings."""
-        return DesignPoint(self.name, self.revision, self.design_space.check(parameters), self.settings_space.check(settings))
+        return DesignPoint(
+            self.name, self.revision, self.design_space.check(parameters), self.settings_space.check(settings)
+        )
 
     @abstractmethod
     def write_case(self, point: DesignPoint, directory: Path) -> None:

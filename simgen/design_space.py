@@ -66,7 +66,9 @@ class DesignSpace:
         unknown = sorted(set(values) - set(self.names))
         missing = [name for name in self.names if name not in values]
         if unknown or missing:
-            wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(missing)
+            wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
+                missing
+            )
             raise InputError(f"design parameters: {' and '.join(wrong)}; expected {', '.join(self.names)}")
         return {parameter.name: parameter.check(float(values[parameter.name])) for parameter in self.parameters}
 
@@ -83,7 +85,9 @@ class DesignSpace:
         unit = _unit_points(len(self.parameters), num, method, seed)
         low = np.array([parameter.low for parameter in self.parameters])
         high = np.array([parameter.high for parameter in self.parameters])
-        return [self.check(dict(zip(self.names, row, strict=True))) for row in np.clip(low + unit * (high - low), low, high)]
+        return [
+            self.check(dict(zip(self.names, row, strict=True))) for row in np.clip(low + unit * (high - low), low, high)
+        ]
 
     def read_csv(self, path: str | Path) -> list[dict[str, float]]:
         """Designs from a CSV file with one column per parameter; further columns are refused."""
@@ -93,7 +97,9 @@ class DesignSpace:
         with source.open(newline="") as file:
             rows = list(csv.DictReader(file))
         if not rows:
-            raise InputError(f"design file {source} holds no design; expected a header {','.join(self.names)} and one line per design")
+            raise InputError(
+                f"design file {source} holds no design; expected a header {','.join(self.names)} and one line per design"
+            )
         designs = []
         for line, row in enumerate(rows, start=2):
             try:

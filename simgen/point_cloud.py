@@ -67,7 +67,9 @@ class PointCloud:
             if values.shape != shape:
                 raise InputError(f"point cloud: {name} has shape {values.shape}, expected {shape}")
             if not np.isfinite(values).all():
-                raise InputError(f"point cloud: {name} holds {np.count_nonzero(~np.isfinite(values))} values that are not finite")
+                raise InputError(
+                    f"point cloud: {name} holds {np.count_nonzero(~np.isfinite(values))} values that are not finite"
+                )
         if cells == 0:
             raise InputError("point cloud: no cells")
         if self.time is not None and np.any(np.diff(self.time) <= 0):

@@ -1,0 +1,68 @@
+"""The acceptance gates: figures measured on a solved case, each held against a limit.
+
+A rejected case says which gate, which figure and which limit. Checks that hold for every solver stand here; a
+family adds its own in `CaseFamily.gates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from simgen.case import CaseFamily, Gate, SolvedCase
+from simgen.foam.field import FoamField, read_field, time_directories
+from simgen.foam.log import SolverLog
+
+
+def measure(family: CaseFamily, case: SolvedCase, mesh: Mapping[str, float], log: SolverLog) -> dict[str, float]:
+    """Figures of a solved case: the mesh's, the solver's, and those of the last stored fields.
+
+    Raises CaseError where the last time's files are missing or damaged.
+    """
+    times = time_directories(case.directory)
+    last_time, last = times[-1] if times else (0.0, case.directory / "0")
+    fields = {field.name: read_field(last / field.openfoam) for field in family.fields}
+    not_finite = sum(int(np.count_nonzero(~np.isfinite(field.internal))) for field in fields.values())
+    return {
+        **mesh,
+        "max_courant": log.max_courant,
+        "continuity_error": log.last_continuity_error,
+        "solver_finished": float(log.finished),
+        "last_time": last_time,
+        "num_snapshots": float(len(times)),
+        "not_finite": float(not_finite),
+        "mass_imbalance": mass_imbalance(read_field(last / "phi"), family.patches),
+    }
+
+
+def mass_imbalance(flux: FoamField, patches: Mapping[str, str]) -> float:
+    """|net flux| / inflow over the inlets and outlets; NaN where nothing flows in."""
+    openings = [flux.boundary[patch].sum() for patch, kind in patches.items() if kind in ("inlet", "outlet")]
+    inflow = -sum(total for total in openings if total < 0)
+    return float(abs(sum(openings)) / inflow) if inflow > 0 else float("nan")
+
+
+def judge(family: CaseFamily, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
+    """All gates of a solved case, the common ones first. A figure that is NaN passes no gate."""
+    end = case.point.settings["end_time"]
+    common = [
+        Gate(
+            "solver finished",
+            figures["last_time"],
+            f"End, and >= {end:g}",
+            bool(figures["solver_finished"]) and figures["last_time"] >= end * (1 - 1e-9),
+            "s",
+        ),
+        Gate("values not finite", figures["not_finite"], "0", figures["not_finite"] == 0),
+    ]
+    return common + family.gates(case, figures)
+
+
+def rejection(gates: list[Gate]) -> str:
+    """One line that names the gates that failed; empty where all passed."""
+    return "; ".join(
+        f"{gate.name} is {gate.value:.4g}{' ' + gate.unit if gate.unit else ''}, limit {gate.limit}"
+        for gate in gates
+        if not gate.passed
+    )

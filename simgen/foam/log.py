@@ -1,0 +1,95 @@
+"""What an OpenFOAM application prints, read line by line while it runs.
+
+`SolverLog` keeps the figures that the acceptance gates and the provenance record need: simulated time, Courant
+numbers, continuity errors, and the initial residual of every solved variable thinned to a bounded history.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+
+TAIL_LINES = 40
+HISTORY_POINTS = 400
+
+_TIME = re.compile(r"^Time = ([-+.\deE]+)s?$")
+_RESIDUAL = re.compile(r"Solving for (\w+), Initial residual = ([-+.\deEinfa]+)")
+_NUMBER_AFTER = re.compile(r"max: ([-+.\deEinfa]+)")
+_CONTINUITY = re.compile(r"sum local = ([-+.\deEinfa]+)")
+
+
+@dataclass
+class SolverLog:
+    """Running figures of one solver run; feed it each printed line."""
+
+    time: float = 0.0
+    num_steps: int = 0
+    max_courant: float = 0.0
+    last_continuity_error: float = 0.0
+    finished: bool = False
+    residuals: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    _stride: int = 1
+    _seen_this_step: set[str] = field(default_factory=set)
+
+    def read(self, line: str) -> bool:
+        """Take in one line; True where it opened a new time step."""
+        if line:
+            self.tail.append(line)
+        if line.startswith("Time = "):
+            return self._new_step(line)
+        if " Solving for " in line:
+            self._residual(line)
+        elif line.startswith("Courant Number"):
+            self.max_courant = max(self.max_courant, _number(_NUMBER_AFTER, line))
+        elif line.startswith("time step continuity errors"):
+            self.last_continuity_error = _number(_CONTINUITY, line)
+        elif line == "End":
+            self.finished = True
+        return False
+
+    def _new_step(self, line: str) -> bool:
+        found = _TIME.match(line)
+        if not found:
+            return False
+        self.time, self.num_steps = float(found[1]), self.num_steps + 1
+        self._seen_this_step.clear()
+        return True
+
+    def _residual(self, line: str) -> None:
+        found = _RESIDUAL.search(line)
+        # The first solve of a step tells how far the step began from its solution; PISO's later correctors do not.
+        if not found or found[1] in self._seen_this_step:
+            return
+        self._seen_this_step.add(found[1])
+        if self.num_steps % self._stride:
+            return
+        history = self.residuals.setdefault(found[1], [])
+        history.append((self.time, float(found[2])))
+        if len(history) > HISTORY_POINTS:
+            self._stride *= 2
+            for name in self.residuals:
+                self.residuals[name] = self.residuals[name][::2]
+
+
+def _number(pattern: re.Pattern[str], line: str) -> float:
+    found = pattern.search(line)
+    return float(found[1]) if found else float("nan")
+
+
+def mesh_figures(check_mesh_log: str) -> dict[str, float]:
+    """The figures of checkMesh's output: num_cells, max_non_orthogonality (degrees), max_skewness, failed_checks."""
+    patterns = {
+        "num_cells": r"^\s*cells:\s+(\d+)",
+        "max_non_orthogonality": r"non-orthogonality Max: ([\d.eE+-]+)",
+        "max_skewness": r"Max skewness = ([\d.eE+-]+)",
+        "max_aspect_ratio": r"Max aspect ratio = ([\d.eE+-]+)",
+        "failed_checks": r"Failed (\d+) mesh checks",
+    }
+    figures = {"failed_checks": 0.0}
+    for name, pattern in patterns.items():
+        found = re.search(pattern, check_mesh_log, re.MULTILINE)
+        if found:
+            figures[name] = float(found[1])
+    return figures

@@ -1,0 +1,90 @@
+"""gmsh to polyMesh: a model in a context, and the import of its mesh into an OpenFOAM case.
+
+One route serves every family: a plan view meshed with recombined quadrilaterals, extruded in layers, written as
+MSH 2.2 and read by gmshToFoam; physical surfaces become patches, whose types are set afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import gmsh
+from PyFoam.RunDictionary.ParsedParameterFile import ParsedParameterFile
+
+from simgen.errors import MeshError, SolverError
+from simgen.foam.log import mesh_figures
+from simgen.foam.run import run_application
+
+
+@contextlib.contextmanager
+def gmsh_model(name: str) -> Iterator[Any]:
+    """A fresh gmsh model; yields the gmsh module. Errors inside become MeshError with gmsh's own words."""
+    # interruptible=False: gmsh would otherwise install a signal handler, which only a main thread may do.
+    gmsh.initialize(interruptible=False)
+    try:
+        gmsh.option.setNumber("General.Terminal", 0)
+        gmsh.option.setNumber("General.NumThreads", 1)
+        gmsh.option.setNumber("Mesh.MshFileVersion", 2.2)
+        # The size fields alone decide: sizes carried in from boundaries would refine the whole interior.
+        for source in ("MeshSizeExtendFromBoundary", "MeshSizeFromPoints", "MeshSizeFromCurvature"):
+            gmsh.option.setNumber(f"Mesh.{source}", 0)
+        gmsh.model.add(name)
+        gmsh.logger.start()
+        yield gmsh
+    except MeshError:
+        raise
+    except Exception as error:
+        raise MeshError(f"gmsh could not mesh {name}: {error}", "\n".join(gmsh.logger.get()[-40:])) from error
+    finally:
+        gmsh.finalize()
+
+
+def box_field(
+    model: Any, inside: float, outside: float, x: tuple[float, float], y: tuple[float, float], *, blend: float
+) -> int:
+    """A size field of `inside` in the box x * y (m), blended to `outside` over `blend` metres; returns its tag."""
+    field = model.mesh.field
+    tag = field.add("Box")
+    values = {
+        "VIn": inside,
+        "VOut": outside,
+        "XMin": x[0],
+        "XMax": x[1],
+        "YMin": y[0],
+        "YMax": y[1],
+        "Thickness": blend,
+    }
+    for option, value in values.items():
+        field.setNumber(tag, option, value)
+    return int(tag)
+
+
+def import_mesh(mesh_file: Path, directory: Path, patch_types: Mapping[str, str]) -> None:
+    """Convert a .msh into `directory`'s polyMesh and give its patches their OpenFOAM types."""
+    try:
+        run_application("gmshToFoam", directory, arguments=(mesh_file.name,))
+    except SolverError as error:
+        raise MeshError(f"gmshToFoam: {error}", error.log_tail) from error
+    # The header says binary, as the rest of the mesh is; this one file is text whatever the header says.
+    boundary = ParsedParameterFile(
+        str(directory / "constant/polyMesh/boundary"), boundaryDict=True, treatBinaryAsASCII=True
+    )
+    entries = boundary.content
+    for name, entry in zip(entries[::2], entries[1::2], strict=True):
+        if name not in patch_types:
+            raise MeshError(f"the mesh has a patch {name} that the family does not name: some faces were left untagged")
+        entry["type"] = patch_types[name]
+        entry["physicalType"] = patch_types[name]
+    missing = sorted(set(patch_types) - set(entries[::2]))
+    if missing:
+        raise MeshError(f"the mesh lacks the patch {', '.join(missing)}")
+    boundary.writeFile()
+
+
+def check_mesh(directory: Path) -> dict[str, float]:
+    """Run checkMesh; its figures (see `simgen.foam.log.mesh_figures`)."""
+    run_application("checkMesh", directory)
+    return mesh_figures((directory / "checkMesh.logfile").read_text(errors="replace"))

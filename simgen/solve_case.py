@@ -1,0 +1,136 @@
+"""The one function that a worker runs: a design point in, a solved and judged case out.
+
+It never raises for a bad case: a mesher or solver error becomes `failed`, a gate that does not pass `rejected`, both with
+one line of reason. It raises InputError where the machine itself cannot solve (OpenFOAM missing), since then every
+case would fail alike.
+
+A finished solve is marked by `result.json` in its directory, written last; the same call again reads it instead of solving.
+A directory without the mark was cut off and is started afresh: a half-written time directory would poison a restart.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from simgen.acceptance import judge, measure, rejection
+from simgen.case import CaseFamily, CaseResult, Gate, Progress, SolvedCase
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint
+from simgen.errors import CaseError, InputError
+from simgen.foam.environment import OpenFoam, find_openfoam
+from simgen.foam.log import SolverLog
+from simgen.foam.run import run_application
+from simgen.meshing import check_mesh
+from simgen.provenance import generator_version, host_class, source_revision
+
+OnProgress = Callable[[Progress], None]
+
+MARK = "result.json"
+PROGRESS_INTERVAL_S = 1.0
+
+
+def solve_case(
+    point: DesignPoint, scratch: Path, *, on_progress: OnProgress | None = None, time_limit_s: float | None = None
+) -> CaseResult:
+    """Mesh, solve and judge one design point under `scratch`/<id>; `time_limit_s` bounds the solver's wall time."""
+    family = get_family(point.family)
+    directory = scratch / point.id
+    marked = _read_mark(point, directory)
+    if marked:
+        return marked
+    foam = find_openfoam(("checkMesh", "gmshToFoam", family.application))
+    foam.activate()
+    if directory.exists():
+        shutil.rmtree(directory)
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"scratch directory {scratch} cannot be written: {error.strerror}") from error
+    result = _solve(family, SolvedCase(point, directory), foam, on_progress, time_limit_s)
+    _write_mark(result, directory)
+    return result
+
+
+def _solve(
+    family: CaseFamily, case: SolvedCase, foam: OpenFoam, on_progress: OnProgress | None, time_limit_s: float | None
+) -> CaseResult:
+    provenance: dict[str, Any] = {
+        "solver": family.application,
+        "solver_version": f"OpenFOAM {foam.version}",
+        "generator_version": generator_version(),
+        "source_revision": source_revision(),
+        "host_class": host_class(),
+        "settings": dict(case.point.settings),
+        "wall_time_s": {},
+    }
+    report = _Reporter(case.point, on_progress)
+    try:
+        started = time.perf_counter()
+        report.stage("meshing")
+        family.write_case(case.point, case.directory)
+        mesh = provenance["mesh"] = check_mesh(case.directory)
+        provenance["wall_time_s"]["mesh"] = time.perf_counter() - started
+        log, seconds = run_application(
+            family.application, case.directory, on_step=report.step, time_limit_s=time_limit_s
+        )
+        provenance["wall_time_s"]["solve"] = seconds
+        provenance["residuals"] = dict(log.residuals)
+        figures = measure(family, case, mesh, log)
+        provenance["figures"] = figures
+        gates = judge(family, case, figures)
+    except CaseError as error:
+        return CaseResult(case.point, "failed", str(error), log_tail=error.log_tail, provenance=provenance)
+    reason = rejection(gates)
+    tail = "\n".join(log.tail) if reason else ""
+    return CaseResult(case.point, "rejected" if reason else "accepted", reason, tuple(gates), tail, provenance)
+
+
+class _Reporter:
+    """Turns solver steps into Progress, at most one a second."""
+
+    def __init__(self, point: DesignPoint, on_progress: OnProgress | None) -> None:
+        self._point, self._on_progress = point, on_progress
+        self._started = self._last = time.perf_counter()
+
+    def stage(self, stage: str) -> None:
+        if self._on_progress:
+            self._on_progress(Progress(self._point.id, stage, 0.0, stage))
+
+    def step(self, log: SolverLog) -> None:
+        now = time.perf_counter()
+        if not self._on_progress or now - self._last < PROGRESS_INTERVAL_S:
+            return
+        self._last = now
+        end = self._point.settings["end_time"]
+        fraction = min(1.0, log.time / end)
+        eta = (now - self._started) * (1 - fraction) / fraction if fraction > 0 else None
+        message = f"t = {log.time:.0f} of {end:g} s, max Courant number {log.max_courant:.2f}"
+        self._on_progress(Progress(self._point.id, "solving", fraction, message, eta))
+
+
+def _write_mark(result: CaseResult, directory: Path) -> None:
+    record = asdict(result)
+    record.pop("point")
+    temporary = directory / f"{MARK}.part"
+    temporary.write_text(json.dumps(record))
+    temporary.replace(directory / MARK)
+
+
+def _read_mark(point: DesignPoint, directory: Path) -> CaseResult | None:
+    if not (directory / MARK).is_file():
+        return None
+    record: Mapping[str, Any] = json.loads((directory / MARK).read_text())
+    return CaseResult(
+        point,
+        record["status"],
+        record["reason"],
+        tuple(Gate(**gate) for gate in record["gates"]),
+        record["log_tail"],
+        record["provenance"],
+    )
