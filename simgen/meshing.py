@@ -67,7 +67,7 @@ def import_mesh(mesh_file: Path, directory: Path, patch_types: Mapping[str, str]
     try:
         run_application("gmshToFoam", directory, arguments=(mesh_file.name,))
     except SolverError as error:
-        raise MeshError(f"gmshToFoam: {error}", error.log_tail) from error
+        raise MeshError(str(error), error.log_tail) from error
     # The header says binary, as the rest of the mesh is; this one file is text whatever the header says.
     boundary = ParsedParameterFile(
         str(directory / "constant/polyMesh/boundary"), boundaryDict=True, treatBinaryAsASCII=True

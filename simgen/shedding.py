@@ -33,9 +33,9 @@ def shedding(cloud: PointCloud, *, radius: float, center: tuple[float, float], s
         raise ValueError("shedding needs a transient case")
     late = cloud.time >= start
     tree = cKDTree(cloud.points[:, :2])
-    # A probe farther from every cell centre than half a metre lies outside the channel (large cylinders near a wall).
+    # Cells are at most 1 m wide: a probe farther from every centre lies outside the channel (large cylinders near a wall).
     distance, cells = tree.query([(center[0] + 2 * radius * dx, center[1] + 2 * radius * dy) for dx, dy in PROBES])
-    velocity = cloud.fields["velocity"][late][:, cells[distance < 0.7]].astype(float)
+    velocity = cloud.fields["velocity"][late][:, cells[distance < 1.0]].astype(float)
     transverse = velocity[..., 1] - velocity[..., 1].mean(axis=0)
     fluctuation = float(np.sqrt((transverse**2).mean()) / np.linalg.norm(velocity, axis=-1).mean())
     if fluctuation < STEADY_FLUCTUATION:

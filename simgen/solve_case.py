@@ -44,6 +44,10 @@ def solve_case(
     marked = _read_mark(point, directory)
     if marked:
         return marked
+    if any(character.isspace() for character in str(scratch)):
+        raise InputError(
+            f"scratch directory '{scratch}' has a space in its path, which OpenFOAM cannot use; choose another"
+        )
     foam = find_openfoam(("checkMesh", "gmshToFoam", family.application))
     foam.activate()
     if directory.exists():

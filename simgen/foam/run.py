@@ -53,6 +53,7 @@ class _Runner(BasicRunner):
         command = shlex.join([application, *arguments])
         self.run = FoamThread(f"cd {shlex.quote(str(directory))} && exec {guard}{command}", self)
         self.run.reader = _BufferedLineReader()
+        self.run.isLinux = False  # no memory sampling: its timer outlives short runs and prints about them
         self.log = SolverLog()
         self._on_step = on_step
 

@@ -1,0 +1,135 @@
+"""Sampling design spaces: reproducible, extendable, inside the box, with stable ids."""
+
+import numpy as np
+import pytest
+
+from simgen.cases import FAMILIES, get_family
+from simgen.design_space import SAMPLERS, DesignPoint, DesignSpace, Parameter, unique
+from simgen.errors import InputError
+
+SPACE = DesignSpace((Parameter("radius", "m", 0.75, 4.0), Parameter("speed", "m/s", -8.0, 8.0)))
+
+
+@pytest.mark.parametrize("method", SAMPLERS)
+def test_every_sampler_is_seeded_and_stays_inside_the_box(method):
+    designs = SPACE.sample(13, method, seed=3)
+    assert designs == SPACE.sample(13, method, seed=3)
+    assert len(designs) >= 13
+    assert len({tuple(design.values()) for design in designs}) == len(designs)
+    for design in designs:
+        assert 0.75 <= design["radius"] <= 4.0
+        assert -8.0 <= design["speed"] <= 8.0
+
+
+@pytest.mark.parametrize("method", ["sobol", "latin-hypercube", "uniform"])
+def test_another_seed_gives_another_design(method):
+    assert SPACE.sample(5, method, seed=1) != SPACE.sample(5, method, seed=2)
+
+
+@pytest.mark.parametrize("num", [1, 2, 7, 8])
+def test_a_sobol_design_grows_without_moving_its_points(num):
+    assert SPACE.sample(num) == SPACE.sample(100)[:num]
+
+
+def test_sobol_fills_the_box_more_evenly_than_chance():
+    points = np.array([list(design.values()) for design in SPACE.sample(64)])
+    unit = (points - [0.75, -8]) / [3.25, 16]
+    counts, _, _ = np.histogram2d(*unit.T, bins=8, range=[[0, 1], [0, 1]])
+    assert counts.min() == counts.max() == 1
+
+
+def test_a_grid_holds_the_corners_of_the_box():
+    designs = SPACE.sample(9, "grid")
+    assert len(designs) == 9
+    assert {"radius": 0.75, "speed": -8.0} in designs
+    assert {"radius": 4.0, "speed": 8.0} in designs
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"radius": 5.0, "speed": 0.0}, r"radius = 5 m is outside its range \[0.75, 4\] m"),
+        ({"radius": float("nan"), "speed": 0.0}, "radius = nan m is outside"),
+        ({"radius": 1.0}, "missing speed"),
+        ({"radius": 1.0, "speed": 0.0, "color": 1.0}, "unknown color; expected radius, speed"),
+    ],
+)
+def test_bad_parameters_are_named(values, message):
+    with pytest.raises(InputError, match=message):
+        SPACE.check(values)
+
+
+@pytest.mark.parametrize(
+    ("num", "method", "message"), [(0, "sobol", "at least one"), (4, "halton", "choose one of sobol")]
+)
+def test_bad_requests_are_refused(num, method, message):
+    with pytest.raises(InputError, match=message):
+        SPACE.sample(num, method)
+
+
+def test_designs_come_from_a_csv_file_in_any_column_order(tmp_path):
+    file = tmp_path / "designs.csv"
+    file.write_text("speed,radius\n1.5,2\n-3,0.75\n")
+    assert SPACE.read_csv(file) == [{"radius": 2.0, "speed": 1.5}, {"radius": 0.75, "speed": -3.0}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("radius,speed\n2,1\n9,1\n", "line 3: radius = 9"),
+        ("radius,speed\n2,fast\n", "line 2: could not convert"),
+        ("radius\n2\n", "line 2: .*missing speed"),
+        ("radius,speed\n", "holds no design"),
+    ],
+)
+def test_a_bad_csv_file_is_refused_with_its_line(tmp_path, text, message):
+    file = tmp_path / "designs.csv"
+    file.write_text(text)
+    with pytest.raises(InputError, match=message):
+        SPACE.read_csv(file)
+
+
+def test_a_missing_csv_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere\.csv does not exist"):
+        SPACE.read_csv(tmp_path / "nowhere.csv")
+
+
+def test_ids_depend_on_physics_and_settings_but_not_on_order():
+    point = DesignPoint("f", 1, {"a": 1.0, "b": 2.0}, {"end": 3.0})
+    assert point.id == DesignPoint("f", 1, {"b": 2.0, "a": 1.0}, {"end": 3.0}).id
+    assert len(point.id) == 12
+    others = [
+        DesignPoint("g", 1, {"a": 1.0, "b": 2.0}, {"end": 3.0}),
+        DesignPoint("f", 2, {"a": 1.0, "b": 2.0}, {"end": 3.0}),
+        DesignPoint("f", 1, {"a": 1.5, "b": 2.0}, {"end": 3.0}),
+        DesignPoint("f", 1, {"a": 1.0, "b": 2.0}, {"end": 4.0}),
+    ]
+    assert len({point.id, *(other.id for other in others)}) == 5
+
+
+def test_an_id_never_changes_between_releases():
+    family = get_family("cylinder-flow")
+    point = family.point({"radius": 1.5, "center_x": 0, "center_y": 0}, family.settings("paper"))
+    assert point.id == "1ecb90e2a24e"
+
+
+def test_repeated_points_are_kept_once():
+    family = get_family("cylinder-flow")
+    designs = family.design_space.sample(3)
+    points = [family.point(design, family.settings("trial")) for design in [*designs, designs[0]]]
+    assert [point.id for point in unique(points)] == [point.id for point in points[:3]]
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
+def test_presets_lie_inside_the_settings_they_set(family):
+    for preset in family.presets:
+        assert set(family.settings(preset)) == set(family.settings_space.names)
+
+
+def test_unknown_families_presets_and_settings_are_named():
+    with pytest.raises(InputError, match=r"family 'teapot' is unknown; choose one of cylinder-flow"):
+        get_family("teapot")
+    with pytest.raises(InputError, match="preset 'quick' is unknown to cylinder-flow; choose one of paper, trial"):
+        get_family("cylinder-flow").settings("quick")
+    with pytest.raises(InputError, match="end_time = -1 s is outside"):
+        get_family("cylinder-flow").settings("trial", {"end_time": -1})

@@ -1,0 +1,205 @@
+"""Real OpenFOAM: a case solved, judged, converted, resumed; and the ways it can go wrong."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simgen.cases import get_family
+from simgen.convert import convert
+from simgen.errors import CaseError, InputError, SolverError
+from simgen.foam.field import read_field
+from simgen.foam.geometry import read_geometry
+from simgen.foam.run import run_application
+from simgen.solve_case import solve_case
+
+pytestmark = pytest.mark.openfoam
+FAMILY = get_family("cylinder-flow")
+
+
+def test_a_case_is_accepted_with_every_gate_on_record(result):
+    assert result.status == "accepted", result.reason
+    assert {gate.name for gate in result.gates} >= {"solver finished", "values not finite", "maximum Courant number"}
+    assert all(gate.passed for gate in result.gates)
+    assert 1800 <= result.provenance["mesh"]["num_cells"] <= 2600
+    assert result.provenance["solver_version"].startswith("OpenFOAM v")
+    assert set(result.provenance["residuals"]) == {"Ux", "Uy", "p"}
+    assert result.provenance["wall_time_s"]["solve"] > 0
+
+
+def test_the_same_call_again_solves_nothing(result, cylinder_point, scratch):
+    log = scratch / cylinder_point.id / "icoFoam.logfile"
+    before = log.stat().st_mtime_ns
+    again = solve_case(cylinder_point, scratch)
+    assert log.stat().st_mtime_ns == before
+    assert again == replace(result, provenance=again.provenance)
+
+
+def test_a_case_that_was_cut_off_is_started_afresh(tmp_path, cylinder_point):
+    point = FAMILY.point(cylinder_point.parameters, FAMILY.settings("trial", {"end_time": 1.0}))
+    half_written = tmp_path / point.id / "7" / "U"
+    half_written.parent.mkdir(parents=True)
+    half_written.write_bytes(b"FoamFile {")
+    assert solve_case(point, tmp_path).status == "accepted"
+    assert not half_written.exists()
+
+
+def test_the_point_cloud_fills_the_channel_around_the_cylinder(cloud):
+    assert cloud.num_snapshots == 12
+    np.testing.assert_allclose(cloud.time, np.arange(1, 13))
+    assert cloud.fields["velocity"].shape == (12, cloud.num_points, 2)
+    assert cloud.fields["kinematic_pressure"].shape == (12, cloud.num_points, 1)
+    np.testing.assert_allclose(cloud.volumes.sum(), 60 * 20 - np.pi * 1.5**2, rtol=2e-4)
+    assert not cloud.points[:, 2].any()
+
+
+def test_distances_agree_with_the_geometry_they_were_meshed_from(cloud):
+    kinds = cloud.patch_kinds
+    x, y, _ = cloud.points.T
+    exact = {
+        "inlet": x + 20,
+        "outlet": 40 - x,
+        "wall": 10 - np.abs(y),
+        "cylinder": np.hypot(x, y - 1.0) - 1.5,
+    }
+    for kind, expected in exact.items():
+        # 40 chords stand for the circle: their sagitta is 0.5 cm.
+        np.testing.assert_allclose(cloud.distance[:, kinds.index(kind)], expected, atol=6e-3)
+    toward = cloud.direction[:, kinds.index("cylinder")]
+    np.testing.assert_allclose(np.linalg.norm(toward, axis=1), 1, atol=1e-5)
+    radial = -np.stack([x, y - 1.0], axis=1) / np.hypot(x, y - 1.0)[:, None]
+    assert (np.einsum("ij,ij->i", toward[:, :2], radial) > 0.99).mean() > 0.98
+
+
+def test_the_boundary_cloud_carries_the_boundary_conditions(cloud):
+    boundary, kinds = cloud.boundary, cloud.patch_kinds
+    inlet = boundary.patch == kinds.index("inlet")
+    profile = 0.4 * (1 - (boundary.points[inlet, 1] / 10) ** 2)
+    np.testing.assert_allclose(boundary.fields["velocity"][-1, inlet, 0], profile, rtol=1e-5)
+    walls = boundary.patch == kinds.index("wall")
+    assert not boundary.fields["velocity"][:, walls].any()
+    cylinder = boundary.patch == kinds.index("cylinder")
+    speed = np.linalg.norm(boundary.fields["velocity"][:, cylinder], axis=-1)
+    np.testing.assert_allclose(speed[4], 0.4, rtol=4e-3)  # turning for 10 s, then at rest; chords
+    assert not speed[-1].any()
+    np.testing.assert_allclose(boundary.normals[walls][:, 1], np.sign(boundary.points[walls, 1]))
+    outward = boundary.points[cylinder] - [0, 1, 0]
+    assert (np.einsum("ij,ij->i", boundary.normals[cylinder], outward) < 0).all()
+    np.testing.assert_allclose(boundary.areas[inlet].sum(), 20, rtol=1e-6)
+    assert not boundary.fields["kinematic_pressure"][:, boundary.patch == kinds.index("outlet")].any()
+
+
+def test_geometry_agrees_with_openfoam_itself(solved):
+    run_application("postProcess", solved.directory, arguments=("-func", "writeCellCentres", "-time", "1"))
+    run_application("postProcess", solved.directory, arguments=("-func", "writeCellVolumes", "-time", "1"))
+    geometry = read_geometry(solved.directory)
+    centres = read_field(solved.directory / "1" / "C")
+    np.testing.assert_allclose(geometry.centres, centres.internal, atol=1e-8)
+    np.testing.assert_allclose(geometry.volumes, read_field(solved.directory / "1" / "V").internal[:, 0], rtol=1e-8)
+    inlet = geometry.patches["inlet"].faces
+    np.testing.assert_allclose(geometry.face_centres[inlet], centres.boundary["inlet"], atol=1e-8)
+
+
+def test_progress_tells_where_the_case_stands(tmp_path):
+    point = FAMILY.point(
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0}, FAMILY.settings("trial", {"end_time": 90.0})
+    )
+    seen = []
+    solve_case(point, tmp_path, on_progress=seen.append)
+    solving = [progress for progress in seen if progress.stage == "solving"]
+    assert seen[0].stage == "meshing"
+    assert solving, "a solve of more than a second reports at least once"
+    assert all(0 < progress.fraction <= 1 and progress.eta_s >= 0 for progress in solving)
+    assert "of 90 s" in solving[0].message
+
+
+def test_a_solve_past_its_time_limit_fails_and_leaves_no_process(tmp_path):
+    point = FAMILY.point({"radius": 1.0, "center_x": 0.0, "center_y": 0.0}, FAMILY.settings("paper"))
+    result = solve_case(point, tmp_path, time_limit_s=1.5)
+    assert result.status == "failed"
+    assert "icoFoam passed its time limit of 1.5 s at t = " in result.reason
+    assert "Courant Number" in result.log_tail
+    assert not solvers_in(tmp_path)
+
+
+def test_a_solve_with_too_large_a_time_step_is_rejected_with_its_courant_number(tmp_path):
+    settings = FAMILY.settings("trial", {"end_time": 10.0, "time_step": 1.0})
+    result = solve_case(FAMILY.point({"radius": 0.75, "center_x": 0.0, "center_y": 0.0}, settings), tmp_path)
+    assert result.status == "rejected"
+    assert re.search(r"maximum Courant number is \d.*, limit <= 1.5", result.reason)
+    assert "Courant Number" in result.log_tail
+
+
+def test_a_solver_error_fails_with_openfoams_own_words(solved, tmp_path):
+    case = tmp_path / "case"
+    shutil.copytree(solved.directory, case, ignore=shutil.ignore_patterns("[1-9]*"))
+    (case / "system" / "fvSchemes").write_text("FoamFile { version 2.0; format ascii; class dictionary; }\n")
+    with pytest.raises(SolverError, match=r"icoFoam ended with exit code 1 at t = 0 s") as error:
+        run_application("icoFoam", case)
+    assert "FOAM FATAL IO ERROR" in error.value.log_tail
+
+
+def test_a_damaged_snapshot_fails_the_conversion_by_name(tmp_path):
+    point = FAMILY.point({"radius": 2.0, "center_x": 0.0, "center_y": 0.0}, FAMILY.settings("trial", {"end_time": 2.0}))
+    assert solve_case(point, tmp_path).status == "accepted"
+    damaged = tmp_path / point.id / "1" / "U"
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    from simgen.case import SolvedCase
+
+    with pytest.raises(CaseError, match=r"/1/U is cut short"):
+        convert(SolvedCase(point, tmp_path / point.id))
+
+
+def test_a_missing_openfoam_is_one_clear_line(monkeypatch, tmp_path, cylinder_point):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"checkMesh is not on PATH: install it \(Debian: apt-get install openfoam\)"):
+        solve_case(cylinder_point, tmp_path)
+
+
+def test_a_scratch_path_that_openfoam_cannot_use_is_refused(tmp_path, cylinder_point):
+    with pytest.raises(InputError, match="has a space in its path, which OpenFOAM cannot use"):
+        solve_case(cylinder_point, tmp_path / "my cases")
+    assert not (tmp_path / "my cases").exists()
+
+
+def solvers_in(directory: Path) -> list[int]:
+    """Process ids whose working directory lies under `directory`."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                if (process / "cwd").resolve().is_relative_to(directory) and (
+                    process / "exe"
+                ).resolve().name == "icoFoam":
+                    found.append(int(process.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_the_solver_dies_with_a_killed_parent(tmp_path):
+    script = (
+        "from pathlib import Path; from simgen.cases import get_family; from simgen.solve_case import solve_case\n"
+        "f = get_family('cylinder-flow')\n"
+        "p = f.point({'radius': 1.0, 'center_x': 0.0, 'center_y': 0.0}, f.settings('paper'))\n"
+        f"solve_case(p, Path({str(tmp_path)!r}))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], env=os.environ)
+    wait_for(lambda: solvers_in(tmp_path), 60)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not solvers_in(tmp_path), 10)
+
+
+def wait_for(condition, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.1)

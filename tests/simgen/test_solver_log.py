@@ -1,0 +1,51 @@
+"""What a running solver prints, kept in bounded memory."""
+
+import pytest
+
+from simgen.foam.log import HISTORY_POINTS, SolverLog, mesh_figures
+
+STEP = """Time = {time}
+
+Courant Number mean: 0.1 max: {courant}
+smoothSolver:  Solving for Ux, Initial residual = 0.5, Final residual = 1e-8, No Iterations 3
+GAMG:  Solving for p, Initial residual = 0.25, Final residual = 1e-3, No Iterations 2
+GAMG:  Solving for p, Initial residual = 0.01, Final residual = 1e-7, No Iterations 4
+time step continuity errors : sum local = 2e-9, global = 1e-10, cumulative = 3e-9
+"""
+
+
+def test_a_step_is_read_with_the_first_residual_of_each_variable():
+    log = SolverLog()
+    opened = [log.read(line) for line in STEP.format(time=0.1, courant=0.7).splitlines()]
+    assert opened.count(True) == 1
+    assert (log.time, log.max_courant, log.last_continuity_error) == (0.1, 0.7, 2e-9)
+    assert log.residuals == {"Ux": [(0.1, 0.5)], "p": [(0.1, 0.25)]}
+    assert not log.finished
+    log.read("End")
+    assert log.finished
+
+
+def test_the_history_of_a_long_run_stays_bounded_and_spans_it():
+    log = SolverLog()
+    for step in range(1, 5001):
+        for line in STEP.format(time=step, courant=0.1).splitlines():
+            log.read(line)
+    history = log.residuals["p"]
+    assert HISTORY_POINTS / 3 < len(history) <= HISTORY_POINTS + 1
+    times = [time for time, _ in history]
+    assert times == sorted(times)
+    assert times[0] <= 2
+    assert times[-1] > 4900
+
+
+def test_a_diverging_courant_number_is_kept():
+    log = SolverLog()
+    log.read("Courant Number mean: 1e+3 max: 1.5e+20")
+    assert log.max_courant == 1.5e20
+
+
+def test_checkmesh_figures():
+    text = "    cells:            2201\n    Mesh non-orthogonality Max: 30.3 average: 5.0\n    Max skewness = 0.64 OK.\nFailed 2 mesh checks.\n"
+    assert mesh_figures(text) == pytest.approx(
+        {"num_cells": 2201, "max_non_orthogonality": 30.3, "max_skewness": 0.64, "failed_checks": 2}
+    )
