@@ -1,0 +1,53 @@
+"""Anchor positions by farthest point sampling: batched, on the points' device, deterministic."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+@torch.library.custom_op("courant::farthest_points", mutates_args=())
+def _farthest_points(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
+    """One opaque operator, so that torch.compile neither breaks at the loop nor unrolls it."""
+    real = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask
+    # (d_c, B, N): each pass over the cloud then reads contiguous rows
+    coordinates = points.movedim(-1, 0).masked_fill(~real, 0.0).contiguous()
+    weight = real.to(points.dtype) / real.sum(1, keepdim=True).clamp(min=1)
+    centroid = (coordinates * weight).sum(2)  # (d_c, B)
+    start = _squared_distance(coordinates, centroid).masked_fill(~real, float("inf"))
+    chosen = start.argmin(1)  # (B,)
+    indices = torch.empty(points.shape[0], num, dtype=torch.long, device=points.device)
+    nearest = torch.full_like(start, float("inf")).masked_fill(~real, -1.0)
+    for i in range(num):
+        indices[:, i] = chosen
+        newest = coordinates.gather(2, chosen.expand(len(coordinates), -1)[..., None])[..., 0]
+        torch.minimum(nearest, _squared_distance(coordinates, newest), out=nearest)
+        chosen = nearest.argmax(1)
+    return indices
+
+
+@_farthest_points.register_fake
+def _(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
+    return points.new_empty((points.shape[0], num), dtype=torch.long)
+
+
+def _squared_distance(coordinates: Tensor, centre: Tensor) -> Tensor:
+    """(d_c, B, N), (d_c, B) -> (B, N)."""
+    return (coordinates - centre[..., None]).square_().sum(0)
+
+
+def farthest_point_sampling(points: Tensor, num: int, mask: Tensor | None = None) -> Tensor:
+    """Indices (B, num) of points that lie far apart: the point nearest to the centroid, then always the one
+    farthest from all chosen so far.
+
+    `points` (B, N, d_c); `mask` (B, N) is True at real points, and padding is never chosen. A cloud of fewer than
+    `num` distinct points repeats some of them; one without any real point gives index 0.
+    """
+    if num < 1:
+        raise ValueError(f"farthest_point_sampling needs num of at least 1, got {num}")
+    return _farthest_points(points.detach(), num, mask)
+
+
+def gather_points(points: Tensor, indices: Tensor) -> Tensor:
+    """(B, N, d_c), (B, L) -> (B, L, d_c)."""
+    return points.gather(1, indices[..., None].expand(-1, -1, points.shape[-1]))

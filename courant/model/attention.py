@@ -1,0 +1,142 @@
+"""Pre-norm attention blocks of the encoder and the processor.
+
+Notable choices:
+- the paper's projections, all without bias, in heads of width // num_heads channels;
+- heads are padded to a multiple of 8 channels inside the fused kernel (42 -> 48). The padding is where the terms of
+  the Gaussian window and of the mask travel, so neither needs an L x N bias (see `courant.model.gaussian_window`);
+- the context of a cross-attention comes normalised but for the affine part of the LayerNorm, which each block folds
+  into its own projection: the statistics are computed once for all levels. The LayerNorm's bias shifts every key
+  alike, which a softmax does not see, and every value alike, which is added once after the attention.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from courant.model.config import CourantConfig
+
+_PAD_TO = 8  # fused kernels want head widths in multiples of this
+
+
+def padded_width(head_width: int, num_columns: int) -> int:
+    """Head width inside the fused kernel when `num_columns` extra columns ride along."""
+    return -(-(head_width + num_columns) // _PAD_TO) * _PAD_TO
+
+
+def pad_heads(weight: Tensor, num_heads: int, width: int) -> Tensor:
+    """Projection weight (H * d_h, n) -> (H, width, n), zero beyond each head's d_h rows."""
+    heads = weight.unflatten(0, (num_heads, -1))
+    return F.pad(heads, (0, 0, 0, width - heads.shape[1]))
+
+
+def pad_output(weight: Tensor, num_heads: int, width: int) -> Tensor:
+    """Output projection (n, H * d_h) -> (n, H * width), zero at each head's padding."""
+    heads = weight.unflatten(1, (num_heads, -1))
+    return F.pad(heads, (0, width - heads.shape[2])).flatten(1)
+
+
+def merge_heads(attended: Tensor) -> Tensor:
+    """(B, H, L, P) -> (B, L, H * P)."""
+    return attended.transpose(1, 2).flatten(2)
+
+
+class FeedForward(nn.Module):
+    """LayerNorm, Linear, GELU, Linear (with biases)."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.expand = nn.Linear(width, hidden)
+        self.contract = nn.Linear(hidden, width)
+
+    def forward(self, Z: Tensor) -> Tensor:
+        return self.contract(F.gelu(self.expand(self.norm(Z))))
+
+
+class SelfAttentionBlock(nn.Module):
+    """Z + SelfAttn(Z), the second half of an encoder level (Eq. enc-saff) and, without its "Z +", the right-hand
+    side of the processor (Eq. ode). (B, L, d) -> (B, L, d)."""
+
+    def __init__(self, config: CourantConfig) -> None:
+        super().__init__()
+        self.num_heads, self.head_width = config.num_heads, config.head_width
+        inner = self.num_heads * self.head_width
+        self.norm = nn.LayerNorm(config.width)
+        self.query = nn.Linear(config.width, inner, bias=False)
+        self.key_value = nn.Linear(config.width, 2 * inner, bias=False)
+        self.output = nn.Linear(inner, config.width, bias=False)
+        self.feed_forward = FeedForward(config.width, config.ffn_multiple * config.width)
+
+    def fused_weights(self) -> tuple[Tensor, Tensor]:
+        """Query, key and value projections as one (3 * H * P, d), and the output projection (d, H * P)."""
+        width = padded_width(self.head_width, 0)
+        projection = torch.cat((self.query.weight, self.key_value.weight))
+        return (
+            pad_heads(projection, 3 * self.num_heads, width).flatten(0, 1),
+            pad_output(self.output.weight, self.num_heads, width),
+        )
+
+    def increment(self, Z: Tensor, weights: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """What the block adds to Z; pass `fused_weights()` when calling it repeatedly."""
+        projection, output = self.fused_weights() if weights is None else weights
+        heads = F.linear(self.norm(Z), projection).unflatten(-1, (3, self.num_heads, -1))
+        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, H, L, P)
+        attended = F.scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
+        attended = F.linear(merge_heads(attended), output)
+        return attended + self.feed_forward(Z + attended)
+
+    def forward(self, Z: Tensor) -> Tensor:
+        return Z + self.increment(Z)
+
+
+class CrossAttentionBlock(nn.Module):
+    """Z + CrossAttn(Z, context), the first half of an encoder level (Eq. enc-ca).
+
+    The context (B, N, c + e) is normalised without affine part; its last e columns go to the keys as they are, to
+    meet the e columns of `query_columns` (B, L, e): the terms of window and mask (`courant.model.encoder`).
+    """
+
+    def __init__(self, config: CourantConfig, context_width: int) -> None:
+        super().__init__()
+        self.num_heads, self.head_width = config.num_heads, config.head_width
+        inner = self.num_heads * self.head_width
+        self.query_norm = nn.LayerNorm(config.width)
+        self.context_norm = nn.LayerNorm(context_width)
+        self.query = nn.Linear(config.width, inner, bias=False)
+        self.key_value = nn.Linear(context_width, 2 * inner, bias=False)
+        self.output = nn.Linear(inner, config.width, bias=False)
+        self.feed_forward = FeedForward(config.width, config.ffn_multiple * config.width)
+
+    def forward(self, Z: Tensor, context: Tensor, query_columns: Tensor) -> Tensor:
+        num_columns = query_columns.shape[-1]
+        width = padded_width(self.head_width, num_columns)
+        keys_values = F.linear(context, self._context_projection(width, num_columns))
+        k, v = keys_values.unflatten(-1, (2, self.num_heads, width)).permute(2, 0, 3, 1, 4).unbind(0)
+        q = self._queries(Z, query_columns.to(k.dtype), width)
+        attended = F.scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
+        constant = self.output.weight @ (self._value_weight() @ self.context_norm.bias)
+        Z = Z + F.linear(merge_heads(attended), pad_output(self.output.weight, self.num_heads, width), constant)
+        return Z + self.feed_forward(Z)
+
+    def _value_weight(self) -> Tensor:
+        return self.key_value.weight.chunk(2)[1]
+
+    def _queries(self, Z: Tensor, columns: Tensor, width: int) -> Tensor:
+        """(B, L, d) -> (B, H, L, P): each head's d_h channels, then the columns, then zeros."""
+        q = self.query(self.query_norm(Z)).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        shared = columns[:, None].expand(-1, self.num_heads, -1, -1)
+        return F.pad(torch.cat((q, shared.to(q.dtype)), dim=-1), (0, width - self.head_width - columns.shape[-1]))
+
+    def _context_projection(self, width: int, num_columns: int) -> Tensor:
+        """(2 * H * P, c + e): LayerNorm scale folded in, and for the keys an identity that carries the columns over."""
+        weight = self.key_value.weight * self.context_norm.weight
+        padded = pad_heads(F.pad(weight, (0, num_columns)), 2 * self.num_heads, width)
+        if num_columns:
+            carry = torch.eye(num_columns, dtype=weight.dtype, device=weight.device)
+            rest = width - self.head_width - num_columns
+            carry = F.pad(carry, (weight.shape[1], 0, self.head_width, rest))  # (P, c + e)
+            keys, values = padded.chunk(2)
+            padded = torch.cat((keys + carry, values))
+        return padded.flatten(0, 1)

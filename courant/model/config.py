@@ -1,0 +1,169 @@
+"""The one description of a Courant model: what it reads, what it predicts, and every choice that the paper names.
+
+The defaults are tab:baseline-arch; `courant.model.presets` holds one function for each published variant.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+AnchorKind = Literal["sampled", "learned", "abstract"]
+WindowPlace = Literal["none", "encoder", "decoder", "both"]
+ProcessorKind = Literal["attention", "mlp"]
+
+#: Solvers that step at a fixed size; every other name is taken for an adaptive solver of torchdiffeq.
+FIXED_STEP_SOLVERS = ("euler", "midpoint", "heun2", "heun3", "rk4")
+ADAPTIVE_SOLVERS = ("dopri5", "dopri8", "bosh3", "fehlberg2", "adaptive_heun")
+
+
+@dataclass(frozen=True)
+class CourantConfig:
+    """Sizes and choices of one Courant model; frozen, validated, and the same after a JSON round trip.
+
+    Coordinates are those after normalisation: centred, one isotropic scale, the cloud within [-1, 1].
+    """
+
+    #: d_f: channels at each encoder point (several input frames are simply more channels).
+    num_features: int
+    #: d_out: channels of the predicted field.
+    num_outputs: int
+    #: Channels of xi at each decoder query, such as the distance field; 0 leaves the query to its coordinates.
+    num_query_features: int = 0
+    #: Design parameters behind the global conditioning g; 0 for none.
+    num_parameters: int = 0
+    #: d_c: 1, 2 or 3. A 2D case may well carry z = 0.
+    dimension: int = 3
+    #: With a processor (predicts states after 1..T steps) or steady (decodes the encoder's latent).
+    transient: bool = False
+
+    #: d: latent width.
+    width: int = 128
+    #: H; the head width is width // num_heads, and width % num_heads channels stay unused (128 = 3 * 42 + 2).
+    num_heads: int = 3
+    #: L.
+    num_anchors: int = 64
+    #: The tables' "levels": an input block and this many more, so levels + 1 blocks of cross- and self-attention.
+    num_levels: int = 3
+    #: Self-attention blocks after each cross-attention, each with its own weights.
+    num_loops: int = 1
+    #: Hidden width of the feed-forward networks over `width`.
+    ffn_multiple: int = 2
+
+    #: sigma of Eq. rff. 0.3 in tab:courant-shared-hparams; the industrial cases do not say.
+    bandwidth: float = 1.0
+    #: One embedding for encoder and decoder (the paper's), or one each.
+    shared_embedding: bool = True
+    #: Where the first latent queries come from: farthest point sampling, learned positions, or learned vectors.
+    anchor_kind: AnchorKind = "sampled"
+
+    #: Which cross-attentions carry the Gaussian window of Eq. gwa.
+    gaussian_window: WindowPlace = "none"
+    #: alpha of Eq. gwa.
+    window_scale: float = 1.0
+    #: domain(x) of Eq. gwa: the extent of the normalised cloud.
+    domain_extent: float = 2.0
+
+    #: Right-hand side of Eq. ode.
+    processor: ProcessorKind = "attention"
+    #: Time integrator; all but "euler" need the package torchdiffeq.
+    solver: str = "euler"
+    #: h of Eq. ode, one over a whole number: outputs are one unit of tau apart. 1.0 is the paper's Delta tau.
+    step_size: float = 1.0
+    #: Relative and absolute tolerance of an adaptive solver.
+    solver_tolerance: float = 1e-4
+
+    #: Recompute each encoder block in the backward pass instead of keeping its activations (large clouds).
+    checkpoint_activations: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_ranges()
+        self._check_choices()
+        self._check_combinations()
+
+    @property
+    def head_width(self) -> int:
+        """d_h."""
+        return self.width // self.num_heads
+
+    @property
+    def num_blocks(self) -> int:
+        """Encoder blocks: the input block and `num_levels` more."""
+        return self.num_levels + 1
+
+    @property
+    def window_in_encoder(self) -> bool:
+        return self.gaussian_window in ("encoder", "both")
+
+    @property
+    def window_in_decoder(self) -> bool:
+        return self.gaussian_window in ("decoder", "both")
+
+    @property
+    def num_substeps(self) -> int:
+        """Euler steps between two outputs."""
+        return round(1 / self.step_size)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> CourantConfig:
+        """Rebuild a config; ValueError names a field that is unknown, missing or of no valid value."""
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> CourantConfig:
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ValueError(
+                f"CourantConfig has no field {', '.join(unknown)}; its fields are {', '.join(sorted(known))}"
+            )
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"CourantConfig is incomplete: {error}") from error
+
+    def _check_ranges(self) -> None:
+        least = {
+            "num_features": 0, "num_outputs": 1, "num_query_features": 0, "num_parameters": 0, "width": 2,
+            "num_heads": 1, "num_anchors": 1, "num_levels": 0, "num_loops": 0, "ffn_multiple": 1,
+        }  # fmt: skip
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < bound:
+                raise ValueError(f"CourantConfig.{name} must be a whole number of at least {bound}, got {value!r}")
+        if self.dimension not in (1, 2, 3):
+            raise ValueError(f"CourantConfig.dimension must be 1, 2 or 3, got {self.dimension!r}")
+        for name in ("bandwidth", "window_scale", "domain_extent", "step_size", "solver_tolerance"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"CourantConfig.{name} must be positive, got {getattr(self, name)!r}")
+
+    def _check_choices(self) -> None:
+        choices: dict[str, tuple[str, ...]] = {
+            "anchor_kind": get_args(AnchorKind),
+            "gaussian_window": get_args(WindowPlace),
+            "processor": get_args(ProcessorKind),
+            "solver": FIXED_STEP_SOLVERS + ADAPTIVE_SOLVERS,
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"CourantConfig.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
+                )
+
+    def _check_combinations(self) -> None:
+        if self.width % 2:
+            raise ValueError(f"CourantConfig.width must be even (cosines and sines share it), got {self.width}")
+        if self.head_width < 1:
+            raise ValueError(f"CourantConfig.num_heads {self.num_heads} is more than width {self.width}")
+        if self.anchor_kind == "abstract" and self.gaussian_window != "none":
+            raise ValueError(
+                "CourantConfig.gaussian_window needs anchors with positions: use sampled or learned anchors"
+            )
+        if abs(self.num_substeps * self.step_size - 1) > 1e-6:
+            raise ValueError(
+                f"CourantConfig.step_size must be one over a whole number (1, 0.5, ...), got {self.step_size}"
+            )

@@ -1,0 +1,95 @@
+"""The multi-level Perceiver encoder with anchored queries."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from courant.model import gaussian_window
+from courant.model.attention import CrossAttentionBlock, SelfAttentionBlock
+from courant.model.config import CourantConfig
+from courant.model.gaussian_window import GaussianWindows
+
+_MASKED_LOGIT = -1e9  # exp() of it is zero, and a cloud that is all padding still has a finite softmax
+
+
+class EncoderBlock(nn.Module):
+    """One level: cross-attention to the cloud, then self-attention among the latents.    (Eq. enc-ca, Eq. enc-saff)"""
+
+    def __init__(self, config: CourantConfig) -> None:
+        super().__init__()
+        self.cross = CrossAttentionBlock(config, config.width + config.num_features)
+        self.loops = nn.ModuleList(SelfAttentionBlock(config) for _ in range(config.num_loops))
+
+    def forward(self, Z: Tensor, context: Tensor, query_columns: Tensor) -> Tensor:
+        Z = self.cross(Z, context, query_columns)
+        for loop in self.loops:
+            Z = loop(Z)
+        return Z
+
+
+class Encoder(nn.Module):
+    """E(P; X): the latent of a point cloud, one vector for each anchor."""
+
+    def __init__(self, config: CourantConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.conditioning = nn.Linear(config.num_parameters, config.width) if config.num_parameters else None
+        self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.num_blocks))
+
+    def forward(
+        self,
+        Z: Tensor,
+        points: Tensor,
+        embedded: Tensor,
+        features: Tensor,
+        *,
+        parameters: Tensor | None = None,
+        mask: Tensor | None = None,
+        anchors: Tensor | None = None,
+        windows: GaussianWindows | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Initial queries Z (B, L, d), points (B, N, d_c), their embedding (B, N, d), features (B, N, d_f) ->
+        latent (B, L, d), and the anchors (B, L, d_c) of each windowed block."""
+        windowed = windows is not None and self.config.window_in_encoder
+        context = self._context(points if windowed else None, embedded, features, parameters, mask)
+        moved: list[Tensor] = []
+        for level, block in enumerate(self.blocks):
+            if windowed:
+                assert windows is not None and anchors is not None
+                moved.append(windows.anchors(level, anchors, Z))
+                columns = gaussian_window.encoder_columns(moved[-1], windows.inverse_square_width(level))
+                columns = columns * self.config.head_width**0.5  # the kernel divides every logit by sqrt(d_h)
+            else:
+                columns = Z.new_empty(*Z.shape[:2], 0)
+            if mask is not None:
+                columns = F.pad(columns, (0, 1), value=1.0)
+            Z = self._run(block, Z, context, columns)
+        return Z, moved
+
+    def _context(
+        self,
+        window_points: Tensor | None,
+        embedded: Tensor,
+        features: Tensor,
+        parameters: Tensor | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """c_i = [gamma(x_i) + g, f_i] (Eq. kv-tokens), normalised without affine part, then the columns that carry
+        window and mask to the keys: (B, N, d + d_f + e)."""
+        if self.conditioning is not None:
+            embedded = embedded + self.conditioning(parameters)[:, None]
+        context = torch.cat((embedded, features.to(embedded.dtype)), dim=-1)
+        parts = [F.layer_norm(context, context.shape[-1:])]
+        if window_points is not None:
+            parts.append(gaussian_window.point_columns(window_points))
+        if mask is not None:
+            parts.append(torch.zeros_like(parts[0][..., :1]).masked_fill(~mask[..., None], _MASKED_LOGIT))
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+
+    def _run(self, block: nn.Module, Z: Tensor, context: Tensor, columns: Tensor) -> Tensor:
+        if self.config.checkpoint_activations and torch.is_grad_enabled():
+            return checkpoint(block, Z, context, columns, use_reentrant=False)
+        return block(Z, context, columns)
