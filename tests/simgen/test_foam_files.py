@@ -26,7 +26,7 @@ def field_file(path, vectors, *, binary, patch_vectors):
     def payload(values):
         if binary:
             return b"(" + np.asarray(values, "<f8").tobytes() + b")"
-        return ("(" + " ".join("(%.17g %.17g %.17g)" % tuple(value) for value in values) + ")").encode()
+        return ("(" + " ".join(f"({x:.17g} {y:.17g} {z:.17g})" for x, y, z in values) + ")").encode()
 
     text = HEADER.format(format="binary" if binary else "ascii", kind="volVectorField", name="U").encode()
     text += b"dimensions [0 1 -1 0 0 0 0];\ninternalField   nonuniform List<vector> \n%d\n" % len(vectors)
