@@ -12,8 +12,8 @@ Notable choices:
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
 from courant.model.config import CourantConfig
 
@@ -28,13 +28,13 @@ def padded_width(head_width: int, num_columns: int) -> int:
 def pad_heads(weight: Tensor, num_heads: int, width: int) -> Tensor:
     """Projection weight (H * d_h, n) -> (H, width, n), zero beyond each head's d_h rows."""
     heads = weight.unflatten(0, (num_heads, -1))
-    return F.pad(heads, (0, 0, 0, width - heads.shape[1]))
+    return pad(heads, (0, 0, 0, width - heads.shape[1]))
 
 
 def pad_output(weight: Tensor, num_heads: int, width: int) -> Tensor:
     """Output projection (n, H * d_h) -> (n, H * width), zero at each head's padding."""
     heads = weight.unflatten(1, (num_heads, -1))
-    return F.pad(heads, (0, width - heads.shape[2])).flatten(1)
+    return pad(heads, (0, width - heads.shape[2])).flatten(1)
 
 
 def merge_heads(attended: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(hidden, width)
 
     def forward(self, Z: Tensor) -> Tensor:
-        return self.contract(F.gelu(self.expand(self.norm(Z))))
+        return self.contract(gelu(self.expand(self.norm(Z))))
 
 
 class SelfAttentionBlock(nn.Module):
@@ -81,10 +81,10 @@ class SelfAttentionBlock(nn.Module):
     def increment(self, Z: Tensor, weights: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """What the block adds to Z; pass `fused_weights()` when calling it repeatedly."""
         projection, output = self.fused_weights() if weights is None else weights
-        heads = F.linear(self.norm(Z), projection).unflatten(-1, (3, self.num_heads, -1))
+        heads = linear(self.norm(Z), projection).unflatten(-1, (3, self.num_heads, -1))
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, H, L, P)
-        attended = F.scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
-        attended = F.linear(merge_heads(attended), output)
+        attended = scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
+        attended = linear(merge_heads(attended), output)
         return attended + self.feed_forward(Z + attended)
 
     def forward(self, Z: Tensor) -> Tensor:
@@ -112,12 +112,12 @@ class CrossAttentionBlock(nn.Module):
     def forward(self, Z: Tensor, context: Tensor, query_columns: Tensor) -> Tensor:
         num_columns = query_columns.shape[-1]
         width = padded_width(self.head_width, num_columns)
-        keys_values = F.linear(context, self._context_projection(width, num_columns))
+        keys_values = linear(context, self._context_projection(width, num_columns))
         k, v = keys_values.unflatten(-1, (2, self.num_heads, width)).permute(2, 0, 3, 1, 4).unbind(0)
         q = self._queries(Z, query_columns.to(k.dtype), width)
-        attended = F.scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
+        attended = scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
         constant = self.output.weight @ (self._value_weight() @ self.context_norm.bias)
-        Z = Z + F.linear(merge_heads(attended), pad_output(self.output.weight, self.num_heads, width), constant)
+        Z = Z + linear(merge_heads(attended), pad_output(self.output.weight, self.num_heads, width), constant)
         return Z + self.feed_forward(Z)
 
     def _value_weight(self) -> Tensor:
@@ -127,16 +127,16 @@ class CrossAttentionBlock(nn.Module):
         """(B, L, d) -> (B, H, L, P): each head's d_h channels, then the columns, then zeros."""
         q = self.query(self.query_norm(Z)).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         shared = columns[:, None].expand(-1, self.num_heads, -1, -1)
-        return F.pad(torch.cat((q, shared.to(q.dtype)), dim=-1), (0, width - self.head_width - columns.shape[-1]))
+        return pad(torch.cat((q, shared.to(q.dtype)), dim=-1), (0, width - self.head_width - columns.shape[-1]))
 
     def _context_projection(self, width: int, num_columns: int) -> Tensor:
         """(2 * H * P, c + e): LayerNorm scale folded in, and for the keys an identity that carries the columns over."""
         weight = self.key_value.weight * self.context_norm.weight
-        padded = pad_heads(F.pad(weight, (0, num_columns)), 2 * self.num_heads, width)
+        padded = pad_heads(pad(weight, (0, num_columns)), 2 * self.num_heads, width)
         if num_columns:
             carry = torch.eye(num_columns, dtype=weight.dtype, device=weight.device)
             rest = width - self.head_width - num_columns
-            carry = F.pad(carry, (weight.shape[1], 0, self.head_width, rest))  # (P, c + e)
+            carry = pad(carry, (weight.shape[1], 0, self.head_width, rest))  # (P, c + e)
             keys, values = padded.chunk(2)
             padded = torch.cat((keys + carry, values))
         return padded.flatten(0, 1)

@@ -11,8 +11,8 @@ Notable choices, all exact:
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm, linear, pad
 
 from courant.model import gaussian_window
 from courant.model.attention import pad_heads, padded_width
@@ -44,8 +44,8 @@ class Decoder(nn.Module):
         width = padded_width(self.head_width, self.num_columns)
         weight = pad_heads(self.query.weight * self.head_width**-0.5, self.num_heads, width)
         if not self.num_columns:
-            return F.linear(e, weight.flatten(0, 1)).unflatten(-1, (self.num_heads, width)).transpose(1, 2)
-        q = F.linear(e, weight[:, : self.head_width].flatten(0, 1))
+            return linear(e, weight.flatten(0, 1)).unflatten(-1, (self.num_heads, width)).transpose(1, 2)
+        q = linear(e, weight[:, : self.head_width].flatten(0, 1))
         q = q.unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
         return self._with_columns(q, gaussian_window.query_columns(points)[:, None])
 
@@ -54,11 +54,11 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Latent (B, S, L, d) -> keys (B, S, H, L, P) and table of contributions (B, S, H, L, d_out); for windows, the
         initial anchors (B, L, d_c) move with the latent."""
-        z = F.layer_norm(Z, Z.shape[-1:], self.latent_norm.weight)
+        z = layer_norm(Z, Z.shape[-1:], self.latent_norm.weight)
         key_weight, _ = self.key_value.weight.chunk(2)
         if not self.num_columns:
             key_weight = pad_heads(key_weight, self.num_heads, padded_width(self.head_width, 0)).flatten(0, 1)
-        k = F.linear(z, key_weight).unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
+        k = linear(z, key_weight).unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
         if self.num_columns:
             assert windows is not None and anchors is not None
             last = windows.in_use[-1]
@@ -66,7 +66,7 @@ class Decoder(nn.Module):
             k = self._with_columns(
                 k, gaussian_window.decoder_columns(moved, windows.inverse_square_width(last))[:, :, None]
             )
-        table = F.linear(z, self._folded_values().flatten(0, 1)).unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
+        table = linear(z, self._folded_values().flatten(0, 1)).unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
         return k, table
 
     def offset(self) -> Tensor:
@@ -85,12 +85,12 @@ class Decoder(nn.Module):
         """e = W [gamma(x), W_xi xi] + b, with W_xi folded into W."""
         weight, bias = self.query_embedding.weight, self.query_embedding.bias
         if self.query_features is None:
-            return F.linear(embedded, weight, bias)
+            return linear(embedded, weight, bias)
         on_points, on_features = weight.chunk(2, dim=1)
-        bias = bias + on_features @ self.query_features.bias
+        shift = bias + on_features @ self.query_features.bias
         combined = torch.cat((on_points, on_features @ self.query_features.weight), dim=1)
         assert features is not None
-        return F.linear(torch.cat((embedded, features.to(embedded.dtype)), dim=-1), combined, bias)
+        return linear(torch.cat((embedded, features.to(embedded.dtype)), dim=-1), combined, shift)
 
     def _folded_values(self) -> Tensor:
         """W_out W_O^h W_V^h, (H, d_out, d)."""
@@ -102,4 +102,4 @@ class Decoder(nn.Module):
     def _with_columns(self, heads: Tensor, columns: Tensor) -> Tensor:
         shared = columns.to(heads.dtype).expand(*heads.shape[:-1], -1)
         width = padded_width(self.head_width, self.num_columns)
-        return F.pad(torch.cat((heads, shared), dim=-1), (0, width - self.head_width - self.num_columns))
+        return pad(torch.cat((heads, shared), dim=-1), (0, width - self.head_width - self.num_columns))

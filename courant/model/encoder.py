@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm, pad
 from torch.utils.checkpoint import checkpoint
 
 from courant.model import gaussian_window
@@ -65,7 +65,7 @@ class Encoder(nn.Module):
             else:
                 columns = Z.new_empty(*Z.shape[:2], 0)
             if mask is not None:
-                columns = F.pad(columns, (0, 1), value=1.0)
+                columns = pad(columns, (0, 1), value=1.0)
             Z = self._run(block, Z, context, columns)
         return Z, moved
 
@@ -82,7 +82,7 @@ class Encoder(nn.Module):
         if self.conditioning is not None:
             embedded = embedded + self.conditioning(parameters)[:, None]
         context = torch.cat((embedded, features.to(embedded.dtype)), dim=-1)
-        parts = [F.layer_norm(context, context.shape[-1:])]
+        parts = [layer_norm(context, context.shape[-1:])]
         if window_points is not None:
             parts.append(gaussian_window.point_columns(window_points))
         if mask is not None:

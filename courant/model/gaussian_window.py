@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import gelu, pad
 
 from courant.model.config import CourantConfig
 
@@ -27,7 +27,7 @@ class AnchorUpdate(nn.Module):
         self.displacement = nn.Linear(width, dimension)
 
     def forward(self, Z: Tensor) -> Tensor:
-        return self.displacement(F.gelu(self.hidden(Z)))
+        return self.displacement(gelu(self.hidden(Z)))
 
 
 class GaussianWindows(nn.Module):
@@ -83,4 +83,4 @@ def decoder_columns(anchors: Tensor, inverse_square_width: Tensor) -> Tensor:
 
 def query_columns(points: Tensor) -> Tensor:
     """Query side in the decoder: [x, |x|^2, 1], (B, M, d_c + 2)."""
-    return F.pad(point_columns(points), (0, 1), value=1.0)
+    return pad(point_columns(points), (0, 1), value=1.0)

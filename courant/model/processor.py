@@ -62,7 +62,7 @@ class Processor(nn.Module):
     def _torchdiffeq(self, f: Callable[[Tensor], Tensor], Z: Tensor, num_steps: int) -> Tensor:
         solver, tolerance = self.config.solver, self.config.solver_tolerance
         try:
-            from torchdiffeq import odeint
+            from torchdiffeq import odeint  # type: ignore[import-untyped]
         except ImportError as error:
             raise ImportError(
                 f'the solver "{solver}" needs the package torchdiffeq (pip install torchdiffeq); "euler" does not'
