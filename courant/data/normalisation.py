@@ -1,0 +1,129 @@
+"""Normalisation (Table tab:dataset-details): per-component standardisation of fields, one isotropic scale for lengths.
+
+- A field component becomes (value - mean) / std with the statistics of the training split, as stored with the version.
+- Points are centred on the training split's bounding box and divided by half its longest edge, so they lie in about
+  [-1, 1] and keep their proportions; a 2D case carries z = 0.
+- The distance field has four channels for each patch kind: distance over the same length scale, and the unit vector
+  towards the nearest face of that kind: 16 channels for the cylinder's four kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.layout import Schema
+    from simgen.store.reader import Dataset
+
+CHANNELS_PER_PATCH_KIND = 4
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One modelled component of a stored field: `velocity.x`, its column in the stored array, and its unit."""
+
+    field: str
+    component: str
+    column: int
+    unit: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.field}.{self.component}"
+
+
+def select_channels(schema: Schema, names: Sequence[str]) -> tuple[Channel, ...]:
+    """The channels that names like "velocity" (every component) or "velocity.x" stand for; InputError for others."""
+    available = {
+        field.name: [Channel(field.name, component, column, field.unit) for column, component in enumerate(field.components)]
+        for field in schema.fields
+    }
+    by_name = {channel.name: channel for channels in available.values() for channel in channels}
+    selected: list[Channel] = []
+    for name in names:
+        if name not in available and name not in by_name:
+            raise InputError(f"field '{name}' is not in dataset {schema.family}; choose of {', '.join([*available, *by_name])}")
+        selected += available.get(name) or [by_name[name]]
+    return tuple(selected)
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Physical units <-> the model's units; numpy in, float32 numpy out. Travels as JSON with the trained model."""
+
+    dimension: int
+    centre: tuple[float, ...]
+    """(3,) m"""
+    length_scale: float
+    """m"""
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+    """(3,) m, the training points' bounding box"""
+    patch_kinds: tuple[str, ...]
+    channels: tuple[Channel, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    """One number per channel, in its unit"""
+
+    @classmethod
+    def of(cls, dataset: Dataset, fields: Sequence[str]) -> Normaliser:
+        """From the training statistics that are stored with the dataset version."""
+        statistics, schema = dataset.statistics, dataset.schema
+        lower, upper = (np.asarray(statistics["points"][bound], dtype=float) for bound in ("min", "max"))
+        channels = select_channels(schema, fields)
+        std = [float(statistics[channel.field]["std"][channel.column]) for channel in channels]
+        for channel, value in zip(channels, std, strict=True):
+            if not value > 0:
+                raise InputError(f"{channel.name} is constant over the training split (std {value:g}): leave it out of the modelled fields")
+        return cls(
+            dimension=schema.dimension,
+            centre=tuple(((lower + upper) / 2).tolist()),
+            length_scale=float((upper - lower).max() / 2),
+            lower=tuple(lower.tolist()),
+            upper=tuple(upper.tolist()),
+            patch_kinds=tuple(schema.patch_kinds),
+            channels=channels,
+            mean=tuple(float(statistics[channel.field]["mean"][channel.column]) for channel in channels),
+            std=tuple(std),
+        )
+
+    @property
+    def num_distance_channels(self) -> int:
+        return CHANNELS_PER_PATCH_KIND * len(self.patch_kinds)
+
+    def points(self, points: np.ndarray) -> np.ndarray:
+        """(..., 3) m -> (..., 3) dimensionless, z = 0 in 2D."""
+        scaled = (np.asarray(points, dtype=np.float64) - self.centre) / self.length_scale
+        scaled[..., self.dimension :] = 0.0
+        return scaled.astype(np.float32)
+
+    def restore_points(self, points: np.ndarray) -> np.ndarray:
+        """Inverse of `points` (2D: z = the centre's)."""
+        return np.asarray(points, dtype=np.float64) * self.length_scale + self.centre
+
+    def distance(self, distance: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """(N, K) m and (N, K, 3) unit vectors -> (N, 4 K): distance and direction of each patch kind in turn."""
+        field = np.concatenate([np.asarray(distance)[..., None] / self.length_scale, direction], axis=-1)
+        return field.reshape(len(field), self.num_distance_channels).astype(np.float32)
+
+    def standardise(self, values: np.ndarray) -> np.ndarray:
+        """(..., C) physical -> (..., C) standardised."""
+        return ((np.asarray(values) - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)).astype(np.float32)
+
+    def restore(self, values: np.ndarray) -> np.ndarray:
+        """(..., C) standardised -> (..., C) physical."""
+        return (np.asarray(values) * np.asarray(self.std, np.float32) + np.asarray(self.mean, np.float32)).astype(np.float32)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Normaliser:
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+        return cls(**{**values, "channels": tuple(Channel(**channel) for channel in content["channels"])})

@@ -1,0 +1,169 @@
+"""TrajectorySet -> windows -> Batch.
+
+A window is (case, first frame); windows of all cases are numbered, a seeded permutation orders them anew each epoch, and
+each batch draws its encoder and query points with a generator made from (seed, epoch, step). Nothing is carried
+from batch to batch, so a run that starts again in any epoch sees exactly the samples that it would have seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from courant.data.trajectories import TIME_TOLERANCE_S, TrajectorySet
+from courant.experiment import DataConfig
+from simgen.errors import InputError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B windows, normalised: what the model sees, and what it should answer.
+
+    N encoder points, M queries, T window steps; C channels, D distance channels, L anchors.
+    """
+
+    points: Tensor
+    """(B, N, 3)"""
+    features: Tensor
+    """(B, N, C + D): the initial snapshot and the distance field"""
+    mask: Tensor | None
+    """(B, N): True at real points; None where nothing is padded"""
+    anchors: Tensor
+    """(B, L, 3)"""
+    query_points: Tensor
+    """(B, M, 3)"""
+    query_features: Tensor
+    """(B, M, D)"""
+    query_mask: Tensor | None
+    """(B, M)"""
+    targets: Tensor
+    """(B, T, M, C)"""
+
+
+def list_windows(trajectories: TrajectorySet, config: DataConfig) -> Tensor:
+    """(W, 2) int64 rows (case, first frame within the case), all cases' windows in order."""
+    step = _multiple(config.step_s, trajectories.snapshot_interval_s, "step_s")
+    stride = _multiple(config.stride_s, trajectories.snapshot_interval_s, "stride_s")
+    reach = config.window_steps * step
+    rows = []
+    for case in range(len(trajectories.ids)):
+        late = (config.start_s - float(trajectories.start_s[case])) / trajectories.snapshot_interval_s
+        first = max(0, math.ceil(late - TIME_TOLERANCE_S))
+        starts = torch.arange(first, max(first, int(trajectories.num_frames[case]) - reach), stride)
+        rows.append(torch.stack([torch.full_like(starts, case), starts], dim=1))
+    windows = torch.cat(rows)
+    if len(windows) == 0:
+        longest = float((trajectories.start_s + (trajectories.num_frames - 1) * trajectories.snapshot_interval_s).max())
+        raise InputError(
+            f"no window of {config.window_steps} x {config.step_s:g} s fits from {config.start_s:g} s to the last snapshot at {longest:g} s; "
+            "lower data.start_s or data.window_steps, or solve longer"
+        )
+    return windows
+
+
+def spread(windows: Tensor, num: int) -> Tensor:
+    """At most `num` windows, evenly spread over the list: over cases and times."""
+    num = min(num, len(windows))
+    return windows[torch.linspace(0, len(windows) - 1, num).round().long()]
+
+
+def epoch_batches(num_windows: int, batch_size: int, samples: int | None, seed: int, epoch: int) -> Iterator[Tensor]:
+    """The epoch's batches of window numbers: permutations laid end to end, cut to `samples`, a short last batch dropped."""
+    wanted = samples or num_windows
+    rounds = math.ceil(max(wanted, batch_size) / num_windows)
+    generator = seeded(seed, "windows", epoch)
+    order = torch.cat([torch.randperm(num_windows, generator=generator) for _ in range(rounds)])
+    for batch in range(max(1, wanted // batch_size)):
+        yield order[batch * batch_size : (batch + 1) * batch_size]
+
+
+def draw_batch(
+    trajectories: TrajectorySet, windows: Tensor, config: DataConfig, generator: torch.Generator, shard: slice = slice(None)
+) -> Batch:
+    """The batch of `windows` (B, 2); encoder and query points are drawn apart.
+
+    `shard` is a worker's part of the batch: points are drawn for the whole of it first, so that a window gets the
+    same points however many workers share the batch.
+    """
+    points = _draw(trajectories, windows, config.points_per_sample, generator, shard)
+    queries = _draw(trajectories, windows, config.queries_per_sample, generator, shard)
+    return _gather(trajectories, windows[shard], config, points, queries)
+
+
+def full_batch(trajectories: TrajectorySet, windows: Tensor, config: DataConfig) -> Batch:
+    """The batch of `windows` with every point of the mesh, in the encoder and as a query: how the predictor sees it."""
+    return _gather(trajectories, windows, config, None, None)
+
+
+def seeded(*key: object) -> torch.Generator:
+    """A CPU generator that depends on the key alone."""
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def _draw(
+    trajectories: TrajectorySet, windows: Tensor, num: int | None, generator: torch.Generator, shard: slice
+) -> Tensor | None:
+    """(B, num) distinct random point numbers of each window's case; None = all. Padding comes last, where a case is short."""
+    most = trajectories.points.shape[1]
+    if num is None or num >= most:
+        return None
+    keys = torch.rand(len(windows), most, generator=generator)[shard].to(trajectories.points.device)
+    num_points = trajectories.num_points[windows[shard, 0].to(keys.device)]
+    keys.masked_fill_(torch.arange(most, device=keys.device) >= num_points[:, None], 2.0)
+    return keys.topk(num, dim=1, largest=False, sorted=False).indices
+
+
+def _gather(
+    trajectories: TrajectorySet, windows: Tensor, config: DataConfig, points: Tensor | None, queries: Tensor | None
+) -> Batch:
+    device = trajectories.points.device
+    case, start = windows.to(device).unbind(1)
+    step = _multiple(config.step_s, trajectories.snapshot_interval_s, "step_s")
+    times = (trajectories.first_frame[case] + start)[:, None] + step * torch.arange(config.window_steps + 1, device=device)
+    positions, distance, mask = _geometry(trajectories, case, points)
+    query_positions, query_distance, query_mask = _geometry(trajectories, case, queries)
+    initial = _frames(trajectories, times[:, :1], points)[:, 0]
+    return Batch(
+        points=positions,
+        features=torch.cat([initial, distance], dim=-1),
+        mask=mask,
+        anchors=trajectories.anchors[case],
+        query_points=query_positions,
+        query_features=query_distance,
+        query_mask=query_mask,
+        targets=_frames(trajectories, times[:, 1:], queries),
+    )
+
+
+def _geometry(trajectories: TrajectorySet, case: Tensor, chosen: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Positions, distance field and mask of the chosen points of each window's case."""
+    num_points = trajectories.num_points[case][:, None]
+    if chosen is None:
+        numbers = torch.arange(trajectories.points.shape[1], device=case.device)
+        positions, distance = trajectories.points[case], trajectories.distance[case]
+    else:
+        numbers = chosen
+        positions, distance = trajectories.points[case[:, None], chosen], trajectories.distance[case[:, None], chosen]
+    mask = numbers < num_points
+    return positions, distance, None if bool(mask.all()) else mask
+
+
+def _frames(trajectories: TrajectorySet, times: Tensor, chosen: Tensor | None) -> Tensor:
+    """(B, T) frame numbers -> (B, T, M, C) at the chosen points."""
+    if chosen is None:
+        return trajectories.frames[times]
+    return trajectories.frames[times[:, :, None], chosen[:, None, :]]
+
+
+def _multiple(duration: float, interval: float, name: str) -> int:
+    """How many snapshot intervals a duration spans; InputError unless that is a whole number."""
+    count = round(duration / interval)
+    if count < 1 or abs(count * interval - duration) > TIME_TOLERANCE_S * max(1, count):
+        raise InputError(f"data.{name} = {duration:g} s is no multiple of the snapshot interval, {interval:g} s")
+    return count

@@ -1,0 +1,116 @@
+"""What a training run is: frozen, typed, complete, and refused when it holds a key that nobody reads.
+
+An experiment crosses processes as JSON (driver -> worker -> run directory -> predictor). Everything that decides
+the weights is in it, the dataset version aside; `courant.recipes` holds the published ones, and further ones
+derive from them:
+
+    recipes.cylinder_flow().derive(name="wide", training={"learning_rate": 1e-3}, model={"num_anchors": 128})
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from courant.model.config import CourantConfig
+from simgen.errors import InputError
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataConfig(_Frozen):
+    """Which samples a dataset version gives (Table tab:dataset-details).
+
+    A sample is a window: the snapshot at t0 and its successors at t0 + step_s, ..., t0 + window_steps * step_s.
+    """
+
+    fields: tuple[str, ...] = Field(default=("velocity",), min_length=1)
+    """Modelled fields: "velocity" for every component, "velocity.x" for one."""
+    window_steps: int = Field(default=10, ge=1)
+    step_s: float = Field(default=10.0, gt=0)
+    start_s: float = Field(default=0.0, ge=0)
+    """Windows begin at this time or later: the start-up transient before it is not learned."""
+    stride_s: float = Field(default=1.0, gt=0)
+    """Time between the starts of neighbouring windows."""
+    points_per_sample: int | None = Field(default=None, ge=1)
+    """Encoder points drawn from each case per sample; None = the full mesh, padded and masked (the paper's way)."""
+    queries_per_sample: int | None = Field(default=None, ge=1)
+    """Query points in the loss per sample; None = the full mesh."""
+
+
+class TrainingConfig(_Frozen):
+    """The optimisation (Table tab:cf-hparams: AdamW, clipping at 2.0, two-phase schedule)."""
+
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    """Over all workers together."""
+    samples_per_epoch: int | None = Field(default=None, ge=1)
+    """Windows per epoch, drawn without repeats while there are enough; None = every window once."""
+    learning_rate: float = Field(default=3e-4, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    warmup_steps: int = Field(default=0, ge=0)
+    """Optimiser steps of linear warm-up, in front of the schedule's own factor."""
+    schedule: Literal["two-phase", "cosine"] = "two-phase"
+    clip_norm: float = Field(default=2.0, gt=0)
+    seed: int = 42
+    workers: int = Field(default=1, ge=1)
+    use_gpu: bool | Literal["auto"] = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    validate_every: int = Field(default=1, ge=1)
+    """Epochs between validations; the last epoch is always validated."""
+    validation_windows: int = Field(default=64, ge=1)
+    """Windows of the validation split, evenly spread over its cases and times, the same at every epoch."""
+    checkpoint_every: int = Field(default=1, ge=1)
+    """Epochs between checkpoints; the last epoch is always kept."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+
+
+class Experiment(_Frozen):
+    """A complete training run, the dataset version aside."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    family: str
+    task: Literal["transient"] = "transient"
+    model: CourantConfig
+    data: DataConfig = DataConfig()
+    training: TrainingConfig
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _strict_model(cls, value: Any) -> Any:
+        """A plain dataclass ignores keys that it does not know; an experiment does not."""
+        return CourantConfig.from_dict(value) if isinstance(value, dict) else value
+
+    def derive(
+        self,
+        *,
+        name: str | None = None,
+        model: Mapping[str, Any] | None = None,
+        data: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+    ) -> Experiment:
+        """This experiment with single values of its sections replaced; InputError names a wrong one."""
+        content = self.model_dump()
+        for section, values in {"model": model, "data": data, "training": training}.items():
+            content[section].update(values or {})
+        return parse_experiment({**content, "name": name or self.name})
+
+    def run_id(self, snapshot_id: str) -> str:
+        """`<name>-<hash>`, the hash over the whole experiment and the dataset snapshot that it is fitted to."""
+        content = json.dumps([self.model_dump(mode="json"), snapshot_id], sort_keys=True)
+        return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
+
+
+def parse_experiment(content: str | dict[str, Any]) -> Experiment:
+    """An Experiment from JSON or a mapping; InputError with one line that names each wrong key."""
+    try:
+        return Experiment.model_validate_json(content) if isinstance(content, str) else Experiment.model_validate(content)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise InputError(f"experiment: {wrong}") from error

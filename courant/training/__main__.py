@@ -1,0 +1,65 @@
+"""Train in this process, without Ray: for tuning a recipe and for debugging.
+
+    python -m courant.training cylinder-flow-demo demo-run/store/cylinder-flow runs training.learning_rate=5e-4 model.num_anchors=32
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from typing import Any
+
+import torch
+
+import simgen
+from courant.experiment import Experiment
+from courant.recipes import RECIPES, get_recipe
+from courant.run_directory import RunDirectory
+from courant.training.loop import fit
+from simgen.errors import InputError, SimgenError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m courant.training", description="Train a recipe in this process, without Ray.")
+    parser.add_argument("recipe", choices=list(RECIPES))
+    parser.add_argument("dataset", help="dataset URL, such as demo-run/store/cylinder-flow")
+    parser.add_argument("runs", help="folder or s3://bucket/prefix for the run directory")
+    parser.add_argument("change", nargs="*", help="SECTION.NAME=VALUE, such as training.epochs=5 or data.points_per_sample=null")
+    parser.add_argument("--version", help="dataset version; default: the newest")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    torch.set_num_threads(arguments.threads)
+    try:
+        experiment = apply_changes(get_recipe(arguments.recipe), arguments.change)
+        dataset = simgen.open_dataset(arguments.dataset, arguments.version)
+        run = RunDirectory(arguments.runs) / experiment.run_id(dataset.snapshot_id)
+        fit(experiment, dataset, run, device="cuda" if torch.cuda.is_available() else "cpu")
+    except SimgenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(run.url)
+    return 0
+
+
+def apply_changes(experiment: Experiment, changes: list[str]) -> Experiment:
+    """The experiment with `section.name=value` changes; values are JSON, or words taken as they are."""
+    sections: dict[str, dict[str, Any]] = {"model": {}, "data": {}, "training": {}}
+    for change in changes:
+        path, equals, text = change.partition("=")
+        section, dot, name = path.partition(".")
+        if not (equals and dot) or section not in sections:
+            raise InputError(f"'{change}' is no change; write SECTION.NAME=VALUE with section {', '.join(sections)}, such as training.epochs=5")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        sections[section][name] = value
+    return experiment.derive(model=sections["model"], data=sections["data"], training=sections["training"])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,349 @@
+"""The training loop: plain PyTorch, read top to bottom; one process or one of several under torch.distributed.
+
+Notable features:
+- Exact resume: samples, learning rate and random draws depend on (seed, epoch, step) alone and everything else is in the
+  checkpoint, so a run killed anywhere goes on as if nothing had happened, bitwise on one CPU worker.
+- The trajectories lie in memory on the training device; a batch is one gather.
+- A loss or gradient that is not finite stops the run before it reaches the weights, with the batch on record.
+
+    fit(recipes.cylinder_flow_demo(), simgen.open_dataset("demo-run/store/cylinder-flow"), RunDirectory("runs/try"))
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+
+from courant.data.normalisation import Normaliser
+from courant.data.samples import Batch, draw_batch, epoch_batches, full_batch, list_windows, seeded, spread
+from courant.data.trajectories import TrajectorySet, load_trajectories
+from courant.experiment import Experiment
+from courant.model import Courant
+from courant.run_directory import RunDirectory
+from courant.training.checkpoint import Checkpoint, read_latest_checkpoint, write_checkpoint
+from courant.training.errors import TrainingError
+from courant.training.loss import masked_mean, prediction_loss
+from courant.training.record import EpochRecord, environment, read_records, write_records
+from courant.training.schedule import learning_rate
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.reader import Dataset
+
+logger = logging.getLogger("courant.training")
+
+OnEpoch = Callable[[EpochRecord], None]
+VALIDATION_BATCH = 16
+
+
+def fit(
+    experiment: Experiment,
+    dataset: Dataset,
+    run: RunDirectory,
+    *,
+    device: torch.device | str = "cpu",
+    on_epoch: OnEpoch | None = None,
+    on_checkpoint: OnEpoch | None = None,
+) -> None:
+    """Train to the experiment's last epoch, from the run directory's newest checkpoint where it has one.
+
+    Raises InputError where model, data and dataset do not fit together, TrainingError for a loss that is not finite.
+    `on_epoch` is called on the first worker alone, `on_checkpoint` on every worker.
+    """
+    fitting = _Fitting.start(experiment, dataset, run, torch.device(device))
+    training = experiment.training
+    for epoch in range(fitting.state.epoch + 1, training.epochs + 1):
+        last = epoch == training.epochs
+        record = fitting.epoch(epoch, validate=last or epoch % training.validate_every == 0)
+        keep = last or epoch % training.checkpoint_every == 0
+        if fitting.rank == 0:
+            fitting.write(record, keep)
+            logger.info(record.line())
+            if on_epoch is not None:
+                on_epoch(record)
+        if keep and on_checkpoint is not None:
+            on_checkpoint(record)
+    if fitting.rank == 0:
+        fitting.finish()
+
+
+@dataclass
+class _Fitting:
+    """A run in this process's memory."""
+
+    experiment: Experiment
+    run: RunDirectory
+    device: torch.device
+    rank: int
+    world: int
+    normaliser: Normaliser
+    train_set: TrajectorySet
+    train_windows: Tensor
+    validation_set: TrajectorySet | None
+    validation_windows: Tensor
+    model: nn.Module
+    """What is trained: the bare model, or the model under DistributedDataParallel"""
+    bare: nn.Module
+    optimiser: torch.optim.Optimizer
+    state: Checkpoint
+    records: list[EpochRecord] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, experiment: Experiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> _Fitting:
+        """Read the data, build the model, and take up the newest checkpoint."""
+        training = experiment.training
+        rank, world = _worker()
+        if training.batch_size % world:
+            raise InputError(f"training.batch_size = {training.batch_size} does not divide over {world} workers")
+        began = time.perf_counter()
+        normaliser = Normaliser.of(dataset, experiment.data.fields)
+        check_model(experiment, normaliser)
+        train_set = _load(experiment, dataset, "train", normaliser, device)
+        if train_set is None:
+            raise InputError(f"dataset {dataset.url} {dataset.version} has no accepted case to train on; generate more cases")
+        validation_set = _load(experiment, dataset, "validation", normaliser, device)
+        validation_windows = torch.empty(0, 2, dtype=torch.int64)
+        if validation_set is not None:
+            validation_windows = spread(list_windows(validation_set, experiment.data), training.validation_windows)
+        loaded = time.perf_counter() - began
+
+        torch.manual_seed(training.seed)
+        bare = Courant(experiment.model).to(device)
+        model = nn.parallel.DistributedDataParallel(bare, device_ids=[device] if device.type == "cuda" else None) if world > 1 else bare
+        optimiser = torch.optim.AdamW(
+            bare.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=device.type == "cuda"
+        )
+        state = read_latest_checkpoint(run, device)
+        if state is None:
+            state = Checkpoint(0, {}, {}, _copy(bare), 0, math.inf, {"load": 0.0, "train": 0.0, "validation": 0.0, "checkpoint": 0.0})
+        else:
+            bare.load_state_dict(state.model)
+            optimiser.load_state_dict(state.optimiser)
+            logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)
+        state.seconds["load"] += loaded
+        fitting = cls(
+            experiment, run, device, rank, world, normaliser, train_set, list_windows(train_set, experiment.data),
+            validation_set, validation_windows, model, bare, optimiser, state,
+        )  # fmt: skip
+        if rank == 0:
+            fitting.open_record(dataset)
+        return fitting
+
+    def open_record(self, dataset: Dataset) -> None:
+        """Write what the run is; epochs after the checkpoint are struck from the record, they will be trained again."""
+        describe_run(self.run, self.experiment, dataset, self.normaliser)
+        self.run.write_json("environment.json", environment(self.device, self.world))
+        self.run.write_json("status.json", {"state": "running"})
+        self.records = [record for record in read_records(self.run) if record.epoch <= self.state.epoch]
+        write_records(self.run, self.records)
+        windows, samples = len(self.train_windows), self.num_batches * self.experiment.training.batch_size
+        logger.info(
+            "%s: %d training cases, %d windows, %d samples an epoch, %.0f MB in memory, %d parameters, %s, %d threads",
+            self.experiment.name, len(self.train_set.ids), windows, samples, self.train_set.num_bytes / 1e6,
+            sum(parameter.numel() for parameter in self.bare.parameters()), self.device, torch.get_num_threads(),
+        )  # fmt: skip
+
+    @property
+    def num_batches(self) -> int:
+        training = self.experiment.training
+        return max(1, (training.samples_per_epoch or len(self.train_windows)) // training.batch_size)
+
+    def epoch(self, epoch: int, validate: bool) -> EpochRecord:
+        """Train one epoch, then validate."""
+        began = time.perf_counter()
+        with self.timed("train"):
+            train_loss = self.train_epoch(epoch)
+        seconds = time.perf_counter() - began
+        validation_loss = validation_nmae = None
+        if self.rank == 0 and validate and self.validation_set is not None:
+            with self.timed("validation"):
+                validation_loss, validation_nmae = self.validate()
+        self.state.epoch = epoch
+        if self.rank == 0:
+            self.keep_best(validation_loss)
+        training = self.experiment.training
+        spent = sum(value for part, value in self.state.seconds.items() if part != "load")
+        return EpochRecord(
+            epoch=epoch,
+            epochs=training.epochs,
+            train_loss=train_loss,
+            validation_loss=validation_loss,
+            validation_nmae=validation_nmae,
+            learning_rate=self.learning_rate(epoch * self.num_batches - 1),
+            seconds=seconds,
+            samples_per_s=self.num_batches * training.batch_size / seconds,
+            eta_s=spent / epoch * (training.epochs - epoch),
+        )
+
+    def train_epoch(self, epoch: int) -> float:
+        """One pass over the epoch's batches; the mean loss over them and all workers."""
+        training, data = self.experiment.training, self.experiment.data
+        # Any draw inside the model depends on the epoch alone, as the samples do.
+        torch.manual_seed(int(torch.randint(2**62, (1,), generator=seeded(training.seed, "model", epoch, self.rank))))
+        self.model.train()
+        total = torch.zeros((), device=self.device)
+        batches = epoch_batches(len(self.train_windows), training.batch_size, training.samples_per_epoch, training.seed, epoch)
+        for index, chosen in enumerate(batches):
+            windows = self.train_windows[chosen]
+            generator = seeded(training.seed, "points", epoch, index)
+            batch = draw_batch(self.train_set, windows, data, generator, slice(self.rank, None, self.world))
+            total += self.step((epoch - 1) * self.num_batches + index, batch, windows)
+        if self.world > 1:
+            distributed.all_reduce(total, distributed.ReduceOp.AVG if self.device.type == "cuda" else distributed.ReduceOp.SUM)
+            total /= 1 if self.device.type == "cuda" else self.world
+        return float(total) / self.num_batches
+
+    def step(self, step: int, batch: Batch, windows: Tensor) -> Tensor:
+        """One optimiser step; the detached loss."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.learning_rate(step)
+        loss = prediction_loss(self.predict(self.model, batch), batch.targets, batch.query_mask)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.bare.parameters(), self.experiment.training.clip_norm)
+        if not bool(torch.isfinite(loss) & torch.isfinite(norm)):
+            self.refuse(step, loss, norm, windows)
+        self.optimiser.step()
+        return loss.detach()
+
+    def predict(self, model: nn.Module, batch: Batch) -> Tensor:
+        """(B, T, M, C) standardised."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.experiment.training.precision == "bfloat16"):
+            return model(
+                batch.points, batch.features, batch.query_points, batch.query_features,
+                mask=batch.mask,
+                anchors=batch.anchors if self.experiment.model.anchor_kind == "sampled" else None,
+                num_steps=self.experiment.data.window_steps,
+            )  # fmt: skip
+
+    @torch.no_grad()
+    def validate(self) -> tuple[float, float]:
+        """Loss and NMAE over the fixed validation windows, every point of the mesh."""
+        assert self.validation_set is not None
+        self.bare.eval()
+        std, mean = (torch.tensor(values, device=self.device) for values in (self.normaliser.std, self.normaliser.mean))
+        sums = torch.zeros(3, dtype=torch.float64)
+        for windows in self.validation_windows.split(VALIDATION_BATCH):
+            batch = full_batch(self.validation_set, windows, self.experiment.data)
+            prediction = self.predict(self.bare, batch).float()
+            error = masked_mean((prediction - batch.targets).abs() * std, batch.query_mask)
+            size = masked_mean((batch.targets * std + mean).abs(), batch.query_mask)
+            loss = prediction_loss(prediction, batch.targets, batch.query_mask)
+            sums += len(windows) * torch.stack([loss, error, size]).double().cpu()
+        loss, error, size = (sums / len(self.validation_windows)).tolist()
+        return loss, error / size
+
+    def keep_best(self, validation_loss: float | None) -> None:
+        """The best weights are those of the lowest validation loss; the latest where there is nothing to validate on."""
+        if self.validation_set is None:
+            self.state.best, self.state.best_epoch = _copy(self.bare), self.state.epoch
+        elif validation_loss is not None and validation_loss < self.state.best_loss:
+            self.state.best, self.state.best_epoch, self.state.best_loss = _copy(self.bare), self.state.epoch, validation_loss
+
+    def write(self, record: EpochRecord, keep: bool) -> None:
+        """The epoch's line first, then the checkpoint: a checkpoint's epochs are all on record."""
+        self.records.append(record)
+        with self.timed("checkpoint"):
+            write_records(self.run, self.records)
+            if keep:
+                self.state.model, self.state.optimiser = self.bare.state_dict(), self.optimiser.state_dict()
+                write_checkpoint(self.run, self.state, self.experiment.training.keep_checkpoints)
+
+    def finish(self) -> None:
+        samples = self.num_batches * self.experiment.training.batch_size * self.experiment.training.epochs
+        self.run.write_json("timings.json", {**self.state.seconds, "samples_per_s": samples / max(self.state.seconds["train"], 1e-9)})
+        best_loss = self.state.best_loss if math.isfinite(self.state.best_loss) else None
+        self.run.write_json(
+            "status.json", {"state": "finished", "epochs": self.state.epoch, "best_epoch": self.state.best_epoch, "best_loss": best_loss}
+        )
+
+    def refuse(self, step: int, loss: Tensor, norm: Tensor, windows: Tensor) -> None:
+        """Put the batch on record and stop."""
+        epoch, index = divmod(step, self.num_batches)
+        interval = self.train_set.snapshot_interval_s
+        batch = [
+            {"case": self.train_set.ids[case], "start_s": float(self.train_set.start_s[case]) + first * interval}
+            for case, first in windows.tolist()
+        ]
+        reason = f"loss {float(loss):g}, gradient norm {float(norm):g} in epoch {epoch + 1}, batch {index + 1}"
+        failure = {"reason": reason, "epoch": epoch + 1, "batch": index + 1, "learning_rate": self.learning_rate(step), "windows": batch}
+        self.run.write_bytes(f"failure-worker-{self.rank}.json", json.dumps(failure, indent=2).encode())
+        raise TrainingError(
+            f"training diverged: {reason}; the batch is on record in {self.run.url}/failure-worker-{self.rank}.json; "
+            f"lower training.learning_rate (now {self.learning_rate(step):g}) or add training.warmup_steps"
+        )
+
+    def learning_rate(self, step: int) -> float:
+        training = self.experiment.training
+        return learning_rate(
+            training.schedule, training.learning_rate, step, training.epochs * self.num_batches, training.warmup_steps
+        )
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.state.seconds[part] += time.perf_counter() - began
+
+
+def describe_run(run: RunDirectory, experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> None:
+    """experiment.json, dataset.json, normaliser.json: all that a predictor needs beside the weights."""
+    run.write_json("experiment.json", experiment.model_dump(mode="json"))
+    run.write_json(
+        "dataset.json",
+        {"url": dataset.url, "version": dataset.version, "snapshot_id": dataset.snapshot_id, "family": dataset.schema.family},
+    )
+    run.write_json("normaliser.json", normaliser.to_json())
+
+
+def check_model(experiment: Experiment, normaliser: Normaliser) -> None:
+    """InputError where the model's sizes are not those that the data has."""
+    num_channels, num_distance = len(normaliser.channels), normaliser.num_distance_channels
+    expected = {
+        "num_features": num_channels + num_distance,
+        "num_outputs": num_channels,
+        "num_query_features": num_distance,
+        "num_parameters": 0,
+        "dimension": 3,
+        "transient": True,
+    }
+    wrong = [
+        f"model.{name} = {getattr(experiment.model, name)}, expected {value}"
+        for name, value in expected.items()
+        if getattr(experiment.model, name) != value
+    ]
+    if wrong:
+        channels = ", ".join(channel.name for channel in normaliser.channels)
+        raise InputError(
+            f"experiment {experiment.name}: {'; '.join(wrong)} for channels {channels} and patch kinds {', '.join(normaliser.patch_kinds)}"
+        )
+
+
+def _load(experiment: Experiment, dataset: Dataset, split: str, normaliser: Normaliser, device: torch.device) -> TrajectorySet | None:
+    """A split's trajectories on the device; None where the split is empty."""
+    ids = dataset.cases(split)
+    if not ids:
+        return None
+    data = experiment.data
+    return load_trajectories(dataset, ids, normaliser, num_anchors=experiment.model.num_anchors, start_s=data.start_s).to(device)
+
+
+def _worker() -> tuple[int, int]:
+    """This process's rank among how many."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
+
+
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}

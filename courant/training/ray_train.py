@@ -1,0 +1,175 @@
+"""The training loop on Ray Train: one CPU worker by default, a GPU where there is one, DDP over several workers.
+
+Ray brings the processes up, joins them in a torch process group, and brings them up again when one dies; the run
+directory is the truth. Workers read the dataset version and write checkpoints themselves, so nothing but URLs travels,
+and the driver learns of each epoch by reading the run's metrics.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow.fs  # type: ignore[import-untyped]
+import ray
+import ray.train
+import ray.train.torch
+import torch
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+
+import simgen
+from courant.data.normalisation import Normaliser
+from courant.experiment import Experiment, parse_experiment
+from courant.run_directory import RunDirectory, absolute_url
+from courant.training.checkpoint import checkpoint_epochs
+from courant.training.errors import TrainingError
+from courant.training.loop import OnEpoch, check_model, describe_run, fit
+from courant.training.record import EpochRecord, read_records
+from simgen.errors import InputError
+
+MAX_WORKER_FAILURES = 3
+POLL_S = 1.0
+
+
+def train(
+    experiment: Experiment, dataset_url: str, version: str | None, runs_url: str, *, on_epoch: OnEpoch | None = None
+) -> str:
+    """Train on a dataset version (None: the newest) and return the run's URL, `<runs_url>/<name>-<hash>`.
+
+    A finished run of the same experiment on the same snapshot is returned at once, without Ray; an unfinished one goes
+    on from its newest checkpoint. Uses the Ray that this process is connected to, else starts one for the time it
+    takes. `on_epoch` is called in this process, with each new epoch in order.
+
+    Raises InputError for an experiment that does not fit the dataset, TrainingError when the loss is not finite or
+    workers keep dying, StoreError when dataset or run directory cannot be reached.
+    """
+    dataset = simgen.open_dataset(absolute_url(dataset_url), version)
+    run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
+    if is_finished(run):
+        return run.url
+    normaliser = Normaliser.of(dataset, experiment.data.fields)
+    check_model(experiment, normaliser)
+    describe_run(run, experiment, dataset, normaliser)
+    with _ray(quiet=on_epoch is not None), _following(run, on_epoch):
+        _run_workers(experiment, dataset.url, dataset.version, run)
+    status = run.read_json("status.json")
+    if status["state"] != "finished":
+        raise TrainingError(status.get("reason", f"{run.url}: the workers ended without finishing; train again to go on"))
+    return run.url
+
+
+def is_finished(run: RunDirectory) -> bool:
+    return run.exists("status.json") and run.read_json("status.json")["state"] == "finished"
+
+
+def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: RunDirectory) -> None:
+    training = experiment.training
+    storage, filesystem = _ray_storage(run)
+    trainer = ray.train.torch.TorchTrainer(
+        _work,
+        train_loop_config={
+            "experiment": experiment.model_dump_json(), "dataset_url": dataset_url, "version": version, "run_url": run.url,
+        },
+        scaling_config=ScalingConfig(num_workers=training.workers, use_gpu=_use_gpu(training.use_gpu, training.workers)),
+        run_config=RunConfig(
+            name="ray",
+            storage_path=storage,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(max_failures=MAX_WORKER_FAILURES),
+        ),
+    )  # fmt: skip
+    try:
+        trainer.fit()
+    except Exception as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise TrainingError(f"{run.url}: training failed on Ray ({first_line}); train again to go on from the last checkpoint") from error
+
+
+def _work(config: dict[str, Any]) -> None:
+    """In each worker: the whole fit. What no retry can cure goes on record and ends the run; the rest is Ray's to retry."""
+    context = ray.train.get_context()
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.get_local_world_size()))
+    logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s", force=True)
+    logging.getLogger("courant").setLevel(logging.INFO)
+    run = RunDirectory(config["run_url"])
+    try:
+        fit(
+            parse_experiment(config["experiment"]),
+            simgen.open_dataset(config["dataset_url"], config["version"]),
+            run,
+            device=ray.train.torch.get_device(),
+            on_checkpoint=_report,
+        )
+    except (InputError, TrainingError) as error:
+        if context.get_world_rank() == 0:
+            run.write_json("status.json", {"state": "failed", "reason": str(error)})
+
+
+def _report(record: EpochRecord) -> None:
+    """Ray's own view of the run. With checkpoints only: a report waits for Ray's controller, which looks every two seconds."""
+    ray.train.report(asdict(record))
+
+
+def _use_gpu(wanted: bool | str, workers: int) -> bool:
+    available = ray.cluster_resources().get("GPU", 0)
+    if wanted is True and available < workers:
+        raise InputError(f"training.use_gpu asks for {workers} GPUs, Ray has {available:g}; set it to \"auto\" or add GPU nodes")
+    return bool(wanted) and available >= workers
+
+
+def _ray_storage(run: RunDirectory) -> tuple[str, pyarrow.fs.FileSystem | None]:
+    """Where Ray keeps its own notes on the run: beside it, on the same storage, which every node reaches."""
+    if "://" not in run.url:
+        return run.url, None
+    return run.path(""), pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(run.filesystem))
+
+
+@contextmanager
+def _ray(quiet: bool) -> Iterator[None]:
+    """The Ray that is there, else an embedded one that ends with the training."""
+    if ray.is_initialized():
+        yield
+        return
+    ray.init(include_dashboard=False, log_to_driver=not quiet, logging_level=logging.WARNING)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
+    """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs, and for the last ones after it."""
+    if on_epoch is None:
+        yield
+        return
+    seen = max(checkpoint_epochs(run), default=0)
+    stop = threading.Event()
+
+    def report_new() -> None:
+        nonlocal seen
+        for record in read_records(run):
+            if record.epoch > seen:
+                seen = record.epoch
+                on_epoch(record)
+
+    def follow() -> None:
+        while not stop.wait(POLL_S):
+            report_new()
+
+    # The caller's context variables go along: they are how Prefect knows which task is reporting.
+    follower = threading.Thread(target=contextvars.copy_context().run, args=(follow,), name="follow-metrics", daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        follower.join()
+    report_new()

@@ -1,0 +1,85 @@
+"""What a run writes down as it goes: one EpochRecord per epoch in metrics.jsonl, and the environment that it ran in."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from courant.run_directory import RunDirectory
+
+METRICS = "metrics.jsonl"
+_PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", "courant")
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch: losses in standardised space, NMAE in physical units; None where the epoch was not validated."""
+
+    epoch: int
+    """from 1"""
+    epochs: int
+    train_loss: float
+    validation_loss: float | None
+    validation_nmae: float | None
+    """mean absolute error over mean absolute value, both over every validation window, point, step and component"""
+    learning_rate: float
+    seconds: float
+    """of training, without validation and checkpoint"""
+    samples_per_s: float
+    eta_s: float
+    """the time that the remaining epochs should take, validation and checkpoints included"""
+
+    def line(self) -> str:
+        """For a log: `epoch 12/60  loss 0.2310  validation 0.3021  NMAE 0.183  lr 3.0e-04  812 samples/s  1 min 40 s left`."""
+        validation = ""
+        if self.validation_loss is not None and self.validation_nmae is not None:
+            validation = f"  validation {self.validation_loss:.4f}  NMAE {self.validation_nmae:.3f}"
+        minutes, seconds = divmod(round(self.eta_s), 60)
+        return (
+            f"epoch {self.epoch}/{self.epochs}  loss {self.train_loss:.4f}{validation}  lr {self.learning_rate:.1e}  "
+            f"{self.samples_per_s:.0f} samples/s  {minutes} min {seconds:02d} s left"
+        )
+
+
+def read_records(run: RunDirectory) -> list[EpochRecord]:
+    """The run's epochs so far, in order; empty before the first."""
+    if not run.exists(METRICS):
+        return []
+    return [EpochRecord(**json.loads(line)) for line in run.read_bytes(METRICS).decode().splitlines()]
+
+
+def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
+    """Replace the run's epochs: the file is small, and whole at every moment."""
+    run.write_bytes(METRICS, "".join(json.dumps(asdict(record)) + "\n" for record in records).encode())
+
+
+def environment(device: torch.device, workers: int) -> dict[str, Any]:
+    """Where the run took place, for its record."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "source_revision": _source_revision(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "workers": workers,
+    }
+
+
+def _source_revision() -> str | None:
+    """The git commit of the source tree, "-dirty" when changed since; None for an installed package."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
