@@ -110,7 +110,9 @@ class Experiment(_Frozen):
 def parse_experiment(content: str | dict[str, Any]) -> Experiment:
     """An Experiment from JSON or a mapping; InputError with one line that names each wrong key."""
     try:
-        return Experiment.model_validate_json(content) if isinstance(content, str) else Experiment.model_validate(content)
+        return (
+            Experiment.model_validate_json(content) if isinstance(content, str) else Experiment.model_validate(content)
+        )
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         raise InputError(f"experiment: {wrong}") from error

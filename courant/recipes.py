@@ -27,7 +27,12 @@ def cylinder_flow() -> Experiment:
         model=presets.cylinder_flow(),
         data=DataConfig(fields=("velocity",), window_steps=10, step_s=10.0, start_s=100.0, stride_s=1.0),
         training=TrainingConfig(
-            epochs=500, batch_size=100, samples_per_epoch=12_600, learning_rate=3e-4, validate_every=5, checkpoint_every=10
+            epochs=500,
+            batch_size=100,
+            samples_per_epoch=12_600,
+            learning_rate=3e-4,
+            validate_every=5,
+            checkpoint_every=10,
         ),
     )
 

@@ -64,7 +64,9 @@ class RunDirectory:
             if isinstance(error.__cause__, FileNotFoundError):
                 return []
             raise
-        return sorted(name for name in (str(path).rstrip("/").rsplit("/", 1)[-1] for path in found) if _TEMPORARY not in name)
+        return sorted(
+            name for name in (str(path).rstrip("/").rsplit("/", 1)[-1] for path in found) if _TEMPORARY not in name
+        )
 
     def read_bytes(self, name: str) -> bytes:
         return bytes(self._guard("read", name, lambda: self._fs.cat_file(self.path(name))))
@@ -76,7 +78,9 @@ class RunDirectory:
         try:
             return json.loads(self.read_bytes(name))
         except ValueError as error:
-            raise StoreError(f"{self.url}/{name} is not valid JSON ({error}); the run is damaged, train it again") from error
+            raise StoreError(
+                f"{self.url}/{name} is not valid JSON ({error}); the run is damaged, train it again"
+            ) from error
 
     def write_json(self, name: str, content: Any) -> None:
         self.write_bytes(name, (json.dumps(content, indent=2) + "\n").encode())

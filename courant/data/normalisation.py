@@ -41,14 +41,18 @@ class Channel:
 def select_channels(schema: Schema, names: Sequence[str]) -> tuple[Channel, ...]:
     """The channels that names like "velocity" (every component) or "velocity.x" stand for; InputError for others."""
     available = {
-        field.name: [Channel(field.name, component, column, field.unit) for column, component in enumerate(field.components)]
+        field.name: [
+            Channel(field.name, component, column, field.unit) for column, component in enumerate(field.components)
+        ]
         for field in schema.fields
     }
     by_name = {channel.name: channel for channels in available.values() for channel in channels}
     selected: list[Channel] = []
     for name in names:
         if name not in available and name not in by_name:
-            raise InputError(f"field '{name}' is not in dataset {schema.family}; choose of {', '.join([*available, *by_name])}")
+            raise InputError(
+                f"field '{name}' is not in dataset {schema.family}; choose of {', '.join([*available, *by_name])}"
+            )
         selected += available.get(name) or [by_name[name]]
     return tuple(selected)
 
@@ -80,7 +84,9 @@ class Normaliser:
         std = [float(statistics[channel.field]["std"][channel.column]) for channel in channels]
         for channel, value in zip(channels, std, strict=True):
             if not value > 0:
-                raise InputError(f"{channel.name} is constant over the training split (std {value:g}): leave it out of the modelled fields")
+                raise InputError(
+                    f"{channel.name} is constant over the training split (std {value:g}): leave it out of the modelled fields"
+                )
         return cls(
             dimension=schema.dimension,
             centre=tuple(((lower + upper) / 2).tolist()),
@@ -114,16 +120,22 @@ class Normaliser:
 
     def standardise(self, values: np.ndarray) -> np.ndarray:
         """(..., C) physical -> (..., C) standardised."""
-        return ((np.asarray(values) - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)).astype(np.float32)
+        return ((np.asarray(values) - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)).astype(
+            np.float32
+        )
 
     def restore(self, values: np.ndarray) -> np.ndarray:
         """(..., C) standardised -> (..., C) physical."""
-        return (np.asarray(values) * np.asarray(self.std, np.float32) + np.asarray(self.mean, np.float32)).astype(np.float32)
+        return (np.asarray(values) * np.asarray(self.std, np.float32) + np.asarray(self.mean, np.float32)).astype(
+            np.float32
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Normaliser:
-        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+        }
         return cls(**{**values, "channels": tuple(Channel(**channel) for channel in content["channels"])})

@@ -83,7 +83,11 @@ def epoch_batches(num_windows: int, batch_size: int, samples: int | None, seed: 
 
 
 def draw_batch(
-    trajectories: TrajectorySet, windows: Tensor, config: DataConfig, generator: torch.Generator, shard: slice = slice(None)
+    trajectories: TrajectorySet,
+    windows: Tensor,
+    config: DataConfig,
+    generator: torch.Generator,
+    shard: slice = slice(None),
 ) -> Batch:
     """The batch of `windows` (B, 2); encoder and query points are drawn apart.
 
@@ -125,7 +129,9 @@ def _gather(
     device = trajectories.points.device
     case, start = windows.to(device).unbind(1)
     step = _multiple(config.step_s, trajectories.snapshot_interval_s, "step_s")
-    times = (trajectories.first_frame[case] + start)[:, None] + step * torch.arange(config.window_steps + 1, device=device)
+    times = (trajectories.first_frame[case] + start)[:, None] + step * torch.arange(
+        config.window_steps + 1, device=device
+    )
     positions, distance, mask = _geometry(trajectories, case, points)
     query_positions, query_distance, query_mask = _geometry(trajectories, case, queries)
     initial = _frames(trajectories, times[:, :1], points)[:, 0]

@@ -50,7 +50,9 @@ class TrajectorySet:
     """(K,)"""
 
     def to(self, device: torch.device | str) -> TrajectorySet:
-        moved: dict[str, Any] = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {
+            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
         return replace(self, **moved)
 
     @property
@@ -99,7 +101,9 @@ def select_anchors(points: Tensor, num_anchors: int, mask: Tensor | None = None)
 def read_states(case: StoredCase, normaliser: Normaliser, frames: slice) -> np.ndarray:
     """The modelled channels of the case's snapshots, standardised: (T, N, C)."""
     stored = {name: np.asarray(case[name][frames]) for name in {channel.field for channel in normaliser.channels}}
-    return normaliser.standardise(np.stack([stored[channel.field][..., channel.column] for channel in normaliser.channels], axis=-1))
+    return normaliser.standardise(
+        np.stack([stored[channel.field][..., channel.column] for channel in normaliser.channels], axis=-1)
+    )
 
 
 @dataclass(frozen=True)
@@ -117,10 +121,14 @@ class _Cloud:
         time = np.asarray(case.time, dtype=np.float64)
         first = int(np.searchsorted(time, start_s - TIME_TOLERANCE_S))
         if len(time) - first < 2:
-            raise InputError(f"case {case.id} has {len(time) - first} snapshots from {start_s:g} s on; lower data.start_s or solve longer")
+            raise InputError(
+                f"case {case.id} has {len(time) - first} snapshots from {start_s:g} s on; lower data.start_s or solve longer"
+            )
         steps = np.diff(time[first:])
         if np.ptp(steps) > TIME_TOLERANCE_S:
-            raise InputError(f"case {case.id}: snapshots lie {steps.min():g} to {steps.max():g} s apart; expected one interval")
+            raise InputError(
+                f"case {case.id}: snapshots lie {steps.min():g} to {steps.max():g} s apart; expected one interval"
+            )
         return cls(
             points=normaliser.points(case.points),
             distance=normaliser.distance(case.distance, case.direction),

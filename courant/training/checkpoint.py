@@ -62,7 +62,9 @@ def read_latest_checkpoint(run: RunDirectory, device: torch.device | str = "cpu"
     try:
         return Checkpoint(**torch.load(io.BytesIO(run.read_bytes(name)), map_location=device, weights_only=True))
     except (RuntimeError, EOFError, pickle.UnpicklingError, TypeError, ValueError, KeyError) as error:
-        raise StoreError(f"{run.url}/{name} is damaged ({error}); remove it to go on from the checkpoint before it") from error
+        raise StoreError(
+            f"{run.url}/{name} is damaged ({error}); remove it to go on from the checkpoint before it"
+        ) from error
 
 
 def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:

@@ -110,7 +110,9 @@ class _Fitting:
         check_model(experiment, normaliser)
         train_set = _load(experiment, dataset, "train", normaliser, device)
         if train_set is None:
-            raise InputError(f"dataset {dataset.url} {dataset.version} has no accepted case to train on; generate more cases")
+            raise InputError(
+                f"dataset {dataset.url} {dataset.version} has no accepted case to train on; generate more cases"
+            )
         validation_set = _load(experiment, dataset, "validation", normaliser, device)
         validation_windows = torch.empty(0, 2, dtype=torch.int64)
         if validation_set is not None:
@@ -119,13 +121,22 @@ class _Fitting:
 
         torch.manual_seed(training.seed)
         bare = Courant(experiment.model).to(device)
-        model = nn.parallel.DistributedDataParallel(bare, device_ids=[device] if device.type == "cuda" else None) if world > 1 else bare
+        model = (
+            nn.parallel.DistributedDataParallel(bare, device_ids=[device] if device.type == "cuda" else None)
+            if world > 1
+            else bare
+        )
         optimiser = torch.optim.AdamW(
-            bare.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=device.type == "cuda"
+            bare.parameters(),
+            lr=training.learning_rate,
+            weight_decay=training.weight_decay,
+            fused=device.type == "cuda",
         )
         state = read_latest_checkpoint(run, device)
         if state is None:
-            state = Checkpoint(0, {}, {}, _copy(bare), 0, math.inf, {"load": 0.0, "train": 0.0, "validation": 0.0, "checkpoint": 0.0})
+            state = Checkpoint(
+                0, {}, {}, _copy(bare), 0, math.inf, {"load": 0.0, "train": 0.0, "validation": 0.0, "checkpoint": 0.0}
+            )
         else:
             bare.load_state_dict(state.model)
             optimiser.load_state_dict(state.optimiser)
@@ -192,14 +203,18 @@ class _Fitting:
         torch.manual_seed(int(torch.randint(2**62, (1,), generator=seeded(training.seed, "model", epoch, self.rank))))
         self.model.train()
         total = torch.zeros((), device=self.device)
-        batches = epoch_batches(len(self.train_windows), training.batch_size, training.samples_per_epoch, training.seed, epoch)
+        batches = epoch_batches(
+            len(self.train_windows), training.batch_size, training.samples_per_epoch, training.seed, epoch
+        )
         for index, chosen in enumerate(batches):
             windows = self.train_windows[chosen]
             generator = seeded(training.seed, "points", epoch, index)
             batch = draw_batch(self.train_set, windows, data, generator, slice(self.rank, None, self.world))
             total += self.step((epoch - 1) * self.num_batches + index, batch, windows)
         if self.world > 1:
-            distributed.all_reduce(total, distributed.ReduceOp.AVG if self.device.type == "cuda" else distributed.ReduceOp.SUM)
+            distributed.all_reduce(
+                total, distributed.ReduceOp.AVG if self.device.type == "cuda" else distributed.ReduceOp.SUM
+            )
             total /= 1 if self.device.type == "cuda" else self.world
         return float(total) / self.num_batches
 
@@ -248,7 +263,11 @@ class _Fitting:
         if self.validation_set is None:
             self.state.best, self.state.best_epoch = _copy(self.bare), self.state.epoch
         elif validation_loss is not None and validation_loss < self.state.best_loss:
-            self.state.best, self.state.best_epoch, self.state.best_loss = _copy(self.bare), self.state.epoch, validation_loss
+            self.state.best, self.state.best_epoch, self.state.best_loss = (
+                _copy(self.bare),
+                self.state.epoch,
+                validation_loss,
+            )
 
     def write(self, record: EpochRecord, keep: bool) -> None:
         """The epoch's line first, then the checkpoint: a checkpoint's epochs are all on record."""
@@ -261,10 +280,18 @@ class _Fitting:
 
     def finish(self) -> None:
         samples = self.num_batches * self.experiment.training.batch_size * self.experiment.training.epochs
-        self.run.write_json("timings.json", {**self.state.seconds, "samples_per_s": samples / max(self.state.seconds["train"], 1e-9)})
+        self.run.write_json(
+            "timings.json", {**self.state.seconds, "samples_per_s": samples / max(self.state.seconds["train"], 1e-9)}
+        )
         best_loss = self.state.best_loss if math.isfinite(self.state.best_loss) else None
         self.run.write_json(
-            "status.json", {"state": "finished", "epochs": self.state.epoch, "best_epoch": self.state.best_epoch, "best_loss": best_loss}
+            "status.json",
+            {
+                "state": "finished",
+                "epochs": self.state.epoch,
+                "best_epoch": self.state.best_epoch,
+                "best_loss": best_loss,
+            },
         )
 
     def refuse(self, step: int, loss: Tensor, norm: Tensor, windows: Tensor) -> None:
@@ -276,7 +303,13 @@ class _Fitting:
             for case, first in windows.tolist()
         ]
         reason = f"loss {float(loss):g}, gradient norm {float(norm):g} in epoch {epoch + 1}, batch {index + 1}"
-        failure = {"reason": reason, "epoch": epoch + 1, "batch": index + 1, "learning_rate": self.learning_rate(step), "windows": batch}
+        failure = {
+            "reason": reason,
+            "epoch": epoch + 1,
+            "batch": index + 1,
+            "learning_rate": self.learning_rate(step),
+            "windows": batch,
+        }
         self.run.write_bytes(f"failure-worker-{self.rank}.json", json.dumps(failure, indent=2).encode())
         raise TrainingError(
             f"training diverged: {reason}; the batch is on record in {self.run.url}/failure-worker-{self.rank}.json; "
@@ -301,7 +334,12 @@ def describe_run(run: RunDirectory, experiment: Experiment, dataset: Dataset, no
     run.write_json("experiment.json", experiment.model_dump(mode="json"))
     run.write_json(
         "dataset.json",
-        {"url": dataset.url, "version": dataset.version, "snapshot_id": dataset.snapshot_id, "family": dataset.schema.family},
+        {
+            "url": dataset.url,
+            "version": dataset.version,
+            "snapshot_id": dataset.snapshot_id,
+            "family": dataset.schema.family,
+        },
     )
     run.write_json("normaliser.json", normaliser.to_json())
 
@@ -329,13 +367,17 @@ def check_model(experiment: Experiment, normaliser: Normaliser) -> None:
         )
 
 
-def _load(experiment: Experiment, dataset: Dataset, split: str, normaliser: Normaliser, device: torch.device) -> TrajectorySet | None:
+def _load(
+    experiment: Experiment, dataset: Dataset, split: str, normaliser: Normaliser, device: torch.device
+) -> TrajectorySet | None:
     """A split's trajectories on the device; None where the split is empty."""
     ids = dataset.cases(split)
     if not ids:
         return None
     data = experiment.data
-    return load_trajectories(dataset, ids, normaliser, num_anchors=experiment.model.num_anchors, start_s=data.start_s).to(device)
+    return load_trajectories(
+        dataset, ids, normaliser, num_anchors=experiment.model.num_anchors, start_s=data.start_s
+    ).to(device)
 
 
 def _worker() -> tuple[int, int]:

@@ -61,7 +61,9 @@ def train(
         _run_workers(experiment, dataset.url, dataset.version, run)
     status = run.read_json("status.json")
     if status["state"] != "finished":
-        raise TrainingError(status.get("reason", f"{run.url}: the workers ended without finishing; train again to go on"))
+        raise TrainingError(
+            status.get("reason", f"{run.url}: the workers ended without finishing; train again to go on")
+        )
     return run.url
 
 
@@ -89,7 +91,9 @@ def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: Ru
         trainer.fit()
     except Exception as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise TrainingError(f"{run.url}: training failed on Ray ({first_line}); train again to go on from the last checkpoint") from error
+        raise TrainingError(
+            f"{run.url}: training failed on Ray ({first_line}); train again to go on from the last checkpoint"
+        ) from error
 
 
 def _work(config: dict[str, Any]) -> None:
@@ -120,7 +124,9 @@ def _report(record: EpochRecord) -> None:
 def _use_gpu(wanted: bool | str, workers: int) -> bool:
     available = ray.cluster_resources().get("GPU", 0)
     if wanted is True and available < workers:
-        raise InputError(f"training.use_gpu asks for {workers} GPUs, Ray has {available:g}; set it to \"auto\" or add GPU nodes")
+        raise InputError(
+            f'training.use_gpu asks for {workers} GPUs, Ray has {available:g}; set it to "auto" or add GPU nodes'
+        )
     return bool(wanted) and available >= workers
 
 
@@ -165,7 +171,9 @@ def _following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
             report_new()
 
     # The caller's context variables go along: they are how Prefect knows which task is reporting.
-    follower = threading.Thread(target=contextvars.copy_context().run, args=(follow,), name="follow-metrics", daemon=True)
+    follower = threading.Thread(
+        target=contextvars.copy_context().run, args=(follow,), name="follow-metrics", daemon=True
+    )
     follower.start()
     try:
         yield

@@ -69,7 +69,9 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: version(name) for name in _PACKAGES},
         "source_revision": _source_revision(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine(),
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else platform.processor() or platform.machine(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "workers": workers,

@@ -1,0 +1,294 @@
+"""A trained model as an engineer uses it: physical units in and out, input checked, every error one line.
+
+surrogate = courant.load("demo-run/runs/cylinder-flow-demo-0123456789")
+velocity = surrogate.predict(points, initial=u0, parameters={"radius": 2.0, "center_x": 0.0, "center_y": 1.0}, steps=10)
+velocity = surrogate.predict_case(dataset["00fcb869be4c"], start_s=200.0)      # (10, N, 2) m/s
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors.torch import load as load_weights
+from torch import Tensor
+
+from courant.data.geometry import DistanceField, distance_field
+from courant.data.normalisation import Normaliser
+from courant.data.trajectories import TIME_TOLERANCE_S, read_states, select_anchors
+from courant.experiment import Experiment, parse_experiment
+from courant.model import Courant
+from courant.run_directory import RunDirectory
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.reader import StoredCase
+
+QUERY_CHUNK = 65_536
+BOUNDS_TOLERANCE = 0.01
+"""Points may lie this share of the training domain's longest edge outside it before a warning."""
+
+
+class CaseDecomposition(NamedTuple):
+    """offset + contributions.sum(axis=1) equals the prediction, in physical units (Eq. exact-decomp)."""
+
+    offset: np.ndarray
+    """(C,)"""
+    contributions: np.ndarray
+    """(T, L, M, C)"""
+    anchors: np.ndarray
+    """(L, 3) m"""
+
+
+class _Inputs(NamedTuple):
+    """What the model takes, batch of one."""
+
+    points: Tensor
+    features: Tensor
+    query_points: Tensor
+    query_features: Tensor
+    anchors: Tensor | None
+
+
+def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrogate:
+    """The trained model of a run directory (local path or s3://), on the GPU where there is one unless told otherwise.
+
+    Raises InputError where there is no run or no weights yet, StoreError where it cannot be read.
+    """
+    run = RunDirectory(url)
+    for name in ("experiment.json", "model.safetensors"):
+        if not run.exists(name):
+            raise InputError(f"{run.url} has no {name}; give the folder of a trained run, <runs>/<name>-<hash>")
+    experiment = parse_experiment(run.read_json("experiment.json"))
+    model = Courant(experiment.model)
+    try:
+        model.load_state_dict(load_weights(run.read_bytes("model.safetensors")))
+    except Exception as error:
+        raise InputError(
+            f"{run.url}/model.safetensors does not fit its experiment.json ({error}); train again"
+        ) from error
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return Surrogate(
+        run.url,
+        experiment,
+        Normaliser.from_json(run.read_json("normaliser.json")),
+        run.read_json("dataset.json"),
+        model.to(place),
+    )
+
+
+class Surrogate:
+    """A trained transient model with its normalisation. C channels in `channels`' order, K patch kinds."""
+
+    def __init__(
+        self, url: str, experiment: Experiment, normaliser: Normaliser, dataset: dict[str, Any], model: Courant
+    ) -> None:
+        self.url = url
+        self.experiment = experiment
+        self.normaliser = normaliser
+        self.dataset = dataset
+        """url, version, snapshot_id and family of the dataset version that it was trained on"""
+        self.model = model.eval()
+        self.device = next(model.parameters()).device
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return tuple(channel.name for channel in self.normaliser.channels)
+
+    @property
+    def step_s(self) -> float:
+        """Time between predicted states."""
+        return self.experiment.data.step_s
+
+    def times(self, start_s: float, steps: int | None = None) -> np.ndarray:
+        """(T,) s: when the predicted states of a rollout from `start_s` are."""
+        return start_s + self.step_s * np.arange(1, self._steps(steps) + 1)
+
+    def predict(
+        self,
+        points: np.ndarray,
+        *,
+        initial: np.ndarray,
+        parameters: Mapping[str, float] | None = None,
+        distance: DistanceField | None = None,
+        queries: np.ndarray | None = None,
+        query_distance: DistanceField | None = None,
+        steps: int | None = None,
+    ) -> np.ndarray:
+        """(T, M, C): the states at `queries` after 1..T = `steps` times `step_s` seconds (None: as many as trained on).
+
+        points (N, 2 or 3) m, cell centres or any scattering that covers the domain, and initial (N, C), the state there.
+        queries (M, 2 or 3) m, where to predict; None = at `points`. The geometry comes from `parameters` (the
+        family's design parameters) or from `distance` = (distance (N, K) m, direction (N, K, 3)), as a stored case has them.
+
+        Raises InputError for unknown or missing parameters, wrong shapes and values that are not finite; warns of
+        parameters outside the design space and of points outside the domain of the training cases.
+        """
+        given = self._points(points, "points")
+        field = self._distance(given, parameters, distance, "distance")
+        state = self._array(
+            initial, (len(given), len(self.channels)), f"initial ({', '.join(self.channels)} at each point)"
+        )
+        if queries is None:
+            wanted, query_field = given, field
+        else:
+            wanted = self._points(queries, "queries")
+            query_field = self._distance(wanted, parameters, query_distance, "query_distance")
+        inputs = self._inputs(given, field, self.normaliser.standardise(state), wanted, query_field)
+        return self._rollout(inputs, self._steps(steps))
+
+    def predict_case(self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None) -> np.ndarray:
+        """(T, N, C): the rollout from the stored snapshot at `start_s` (None: where training windows begin)."""
+        return self._rollout(self._case_inputs(case, start_s), self._steps(steps))
+
+    def decompose_case(
+        self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None
+    ) -> CaseDecomposition:
+        """The rollout of `predict_case` as an offset and one contribution per anchor."""
+        inputs = self._case_inputs(case, start_s)
+        if inputs.anchors is None:
+            raise InputError(
+                f"{self.url}: anchors of kind '{self.experiment.model.anchor_kind}' have no fixed position to show"
+            )
+        with torch.inference_mode():
+            parts = self.model.decompose(
+                inputs.points, inputs.features, inputs.query_points, inputs.query_features,
+                num_steps=self._steps(steps), anchors=inputs.anchors,
+            )  # fmt: skip
+            contributions = parts.whole().contributions[0].cpu().numpy()
+        std = np.asarray(self.normaliser.std, np.float32)
+        return CaseDecomposition(
+            offset=self.normaliser.restore(parts.offset.cpu().numpy()),
+            contributions=contributions * std,
+            anchors=self.normaliser.restore_points(inputs.anchors[0].cpu().numpy()),
+        )
+
+    def snapshot(self, case: StoredCase, start_s: float | None = None) -> int:
+        """The number of the case's snapshot at `start_s`; InputError where there is none at that time."""
+        wanted = self.experiment.data.start_s if start_s is None else start_s
+        time = np.asarray(case.time)
+        nearest = int(np.abs(time - wanted).argmin())
+        if abs(time[nearest] - wanted) > TIME_TOLERANCE_S * max(1.0, abs(wanted)):
+            raise InputError(
+                f"case {case.id} has no snapshot at {wanted:g} s; its snapshots run from {time[0]:g} to {time[-1]:g} s, the nearest is {time[nearest]:g} s"
+            )
+        return nearest
+
+    def _case_inputs(self, case: StoredCase, start_s: float | None) -> _Inputs:
+        if tuple(case.patch_kinds) != self.normaliser.patch_kinds:
+            raise InputError(
+                f"case {case.id} has patch kinds {', '.join(case.patch_kinds)}, the model knows {', '.join(self.normaliser.patch_kinds)}"
+            )
+        frame = self.snapshot(case, start_s)
+        state = read_states(case, self.normaliser, slice(frame, frame + 1))[0]
+        points, field = np.asarray(case.points), (np.asarray(case.distance), np.asarray(case.direction))
+        return self._inputs(points, field, state, points, field)
+
+    def _inputs(
+        self,
+        points: np.ndarray,
+        field: DistanceField,
+        state: np.ndarray,
+        queries: np.ndarray,
+        query_field: DistanceField,
+    ) -> _Inputs:
+        """Normalised tensors; `state` is standardised already."""
+        positions = self._tensor(self.normaliser.points(points))
+        features = np.concatenate([state, self.normaliser.distance(*field)], axis=-1)
+        model = self.experiment.model
+        return _Inputs(
+            points=positions,
+            features=self._tensor(features),
+            query_points=self._tensor(self.normaliser.points(queries)),
+            query_features=self._tensor(self.normaliser.distance(*query_field)),
+            anchors=select_anchors(positions, model.num_anchors) if model.anchor_kind == "sampled" else None,
+        )
+
+    @torch.inference_mode()
+    def _rollout(self, inputs: _Inputs, steps: int) -> np.ndarray:
+        anchors = inputs.anchors if inputs.anchors is not None else self.model.place_anchors(inputs.points)
+        latent = self.model.encode(inputs.points, inputs.features, anchors=anchors)
+        states = self.model.decode(
+            self.model.rollout(latent, steps),
+            inputs.query_points,
+            inputs.query_features,
+            anchors=anchors,
+            chunk=QUERY_CHUNK,
+        )
+        return self.normaliser.restore(states[0].cpu().numpy())
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values)[None].to(self.device)
+
+    def _steps(self, steps: int | None) -> int:
+        steps = self.experiment.data.window_steps if steps is None else steps
+        if steps < 1:
+            raise InputError(f"steps = {steps}: ask for at least one")
+        return steps
+
+    def _points(self, points: np.ndarray, name: str) -> np.ndarray:
+        """(N, 3), checked; a 2D family takes (N, 2) as well."""
+        values = np.asarray(points, dtype=np.float64)
+        if values.ndim == 2 and values.shape[1] == 2 == self.normaliser.dimension:
+            values = np.pad(values, ((0, 0), (0, 1)))
+        values = self._array(values, (len(values) if values.ndim else 0, 3), f"{name} (x, y, z in m)")
+        if len(values) == 0:
+            raise InputError(f"{name}: no points")
+        lower, upper = np.asarray(self.normaliser.lower), np.asarray(self.normaliser.upper)
+        slack = BOUNDS_TOLERANCE * 2 * self.normaliser.length_scale
+        axes = slice(0, self.normaliser.dimension)
+        outside = ((values < lower - slack) | (values > upper + slack))[:, axes].any(axis=1)
+        if outside.any():
+            warnings.warn(
+                f"{outside.sum()} of {len(values)} {name} lie outside the training domain, {lower[axes].round(3).tolist()} to "
+                f"{upper[axes].round(3).tolist()} m; predictions there are extrapolated",
+                stacklevel=3,
+            )
+        return values
+
+    def _distance(
+        self, points: np.ndarray, parameters: Mapping[str, float] | None, given: DistanceField | None, name: str
+    ) -> DistanceField:
+        if parameters is not None:
+            self._check_parameters(parameters)
+        if given is not None:
+            shape = (len(points), len(self.normaliser.patch_kinds))
+            return self._array(
+                given[0], shape, f"{name}[0] (to {', '.join(self.normaliser.patch_kinds)}, in m)"
+            ), self._array(given[1], (*shape, 3), f"{name}[1] (unit vectors)")
+        if parameters is None:
+            raise InputError(f"give the geometry: parameters={{...}} or {name}=(distance, direction)")
+        return distance_field(self.dataset["family"], points, parameters)
+
+    def _check_parameters(self, parameters: Mapping[str, float]) -> None:
+        """Wrong names stop, values outside the design space warn."""
+        space = {parameter["name"]: parameter for parameter in self.dataset["parameters"]}
+        unknown, missing = sorted(set(parameters) - set(space)), [name for name in space if name not in parameters]
+        if unknown or missing:
+            wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
+                missing
+            )
+            raise InputError(f"parameters: {' and '.join(wrong)}; {self.dataset['family']} has {', '.join(space)}")
+        for name, value in parameters.items():
+            low, high, unit = (space[name][key] for key in ("low", "high", "unit"))
+            if not np.isfinite(value):
+                raise InputError(f"{name} = {value} is not a finite number")
+            if not low <= value <= high:
+                warnings.warn(
+                    f"{name} = {value:g} {unit} is outside the design space that the model was trained on, [{low:g}, {high:g}] {unit}; "
+                    "the prediction is extrapolated",
+                    stacklevel=5,
+                )
+
+    @staticmethod
+    def _array(values: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
+        array = np.asarray(values, dtype=np.float64)
+        if array.shape != shape:
+            raise InputError(f"{name} has shape {array.shape}, expected {shape}")
+        if not np.isfinite(array).all():
+            raise InputError(f"{name} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite")
+        return array
