@@ -1,0 +1,25 @@
+"""simgen: design point -> solved OpenFOAM case -> dataset version.
+
+import simgen
+ds = simgen.open_dataset("demo-run/store/cylinder-flow")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from simgen.errors import CaseError, InputError, SimgenError, StoreError
+
+if TYPE_CHECKING:
+    from simgen.store.reader import Dataset, StoredCase, open_dataset
+
+__all__ = ["CaseError", "Dataset", "InputError", "SimgenError", "StoreError", "StoredCase", "open_dataset"]
+
+
+def __getattr__(name: str) -> Any:
+    # Zarr and Icechunk take a second to import, which a solver process or `courant --help` need not pay.
+    if name in ("Dataset", "StoredCase", "open_dataset"):
+        from simgen.store import reader
+
+        return getattr(reader, name)
+    raise AttributeError(f"module 'simgen' has no attribute '{name}'")

@@ -1,0 +1,290 @@
+"""Reading a dataset version: lazy, picklable, safe to share between threads.
+
+ds = simgen.open_dataset("demo-run/store/cylinder-flow")            # the newest version; version="v2" for another
+case = ds[0]                                                         # by position, or by id
+case.points, case["velocity"][100:110], case.parameters              # slices in time read only their chunks
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+import numpy as np
+import zarr
+
+from simgen.errors import InputError, StoreError
+from simgen.store.layout import Schema
+from simgen.store.repository import explain, open_repository
+from simgen.store.split import SPLITS
+from simgen.store.writer import VersionInfo, list_versions
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
+    """A published version of the dataset at `url` (a local path or s3://bucket/prefix); the newest where none is named.
+
+    Raises InputError for a dataset or version that does not exist, StoreError for a store that cannot be read.
+    """
+    return Dataset(str(url), version)
+
+
+class Dataset:
+    """One immutable version of a dataset. Pickles as its URL and snapshot: each process opens its own connection."""
+
+    def __init__(self, url: str, version: str | None = None, *, snapshot_id: str | None = None) -> None:
+        self.url = url
+        repository = open_repository(url)
+        self._versions = list_versions(repository)
+        chosen = _choose(url, self._versions, version, snapshot_id)
+        self.version, self.snapshot_id = chosen.name, chosen.snapshot_id
+        try:
+            self._root = zarr.open_group(repository.readonly_session(snapshot_id=self.snapshot_id).store, mode="r")
+            self.schema = Schema.from_attrs(self._root.attrs, url)
+            self._records: dict[str, dict[str, Any]] = dict(self._root["design"].attrs["cases"])  # type: ignore[arg-type]
+            self._members: dict[str, str] = dict(self._root["splits"].attrs["members"])  # type: ignore[arg-type]
+        except (icechunk.IcechunkError, OSError) as error:
+            raise StoreError(explain(url, str(error))) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(Dataset, snapshot_id=self.snapshot_id), (self.url, self.version)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{len(self.cases(split))} {split}" for split in SPLITS)
+        return f"<{self.schema.family} {self.version}: {len(self)} cases ({counts}) at {self.url}>"
+
+    def versions(self) -> list[VersionInfo]:
+        """All published versions at the time of opening, oldest first."""
+        return list(self._versions)
+
+    def cases(self, split: str | None = None) -> list[str]:
+        """Ids of the accepted cases, in the order of their publication; of one split where it is named."""
+        if split is None:
+            return list(self._members)
+        if split not in SPLITS:
+            raise InputError(f"split '{split}' is unknown; choose one of {', '.join(SPLITS)}")
+        return [case for case, member in self._members.items() if member == split]
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[StoredCase]:
+        return (self[case] for case in self.cases())
+
+    def __getitem__(self, case: str | int) -> StoredCase:
+        """A case by its id, or an accepted one by its position."""
+        if isinstance(case, int):
+            ids = self.cases()
+            if not -len(ids) <= case < len(ids):
+                raise IndexError(f"{self.url} {self.version} has {len(ids)} cases, there is no case {case}")
+            case = ids[case]
+        if case not in self._records:
+            raise InputError(f"{self.url} {self.version} has no case {case}; `courant dataset show` lists them")
+        return StoredCase(self, case)
+
+    @functools.cached_property
+    def design(self) -> pandas.DataFrame:
+        """A table of all cases, rejected and failed ones included: parameters, status, reason, split, sizes, wall time."""
+        import pandas
+
+        rows = {
+            case: {
+                **record["parameters"],
+                "status": record["status"],
+                "reason": record["reason"],
+                "split": self._members.get(case),
+                "num_points": record.get("num_points"),
+                "num_snapshots": record.get("num_snapshots"),
+                "num_bytes": record.get("num_bytes"),
+                "wall_time_s": record["wall_time_s"],
+            }
+            for case, record in self._records.items()
+        }
+        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("case")
+
+    @functools.cached_property
+    def statistics(self) -> dict[str, dict[str, np.ndarray]]:
+        """Of the training split, per component: mean, std, min, max of every field, and of the points."""
+        stored: Mapping[str, Any] = self._root["statistics"].attrs["fields"]  # type: ignore[assignment]
+        return {
+            field: {name: np.asarray(record[name]) for name in ("mean", "std", "min", "max")}
+            for field, record in stored.items()
+        }
+
+
+def _choose(url: str, versions: list[VersionInfo], version: str | None, snapshot_id: str | None) -> VersionInfo:
+    if not versions:
+        raise InputError(f"{url} has no published version yet; finish its generation with: courant generate")
+    if version is None:
+        return versions[-1]
+    for candidate in versions:
+        if candidate.name == version:
+            if snapshot_id not in (None, candidate.snapshot_id):
+                raise StoreError(f"{url}: {version} is not the version that was opened before; was the store replaced?")
+            return candidate
+    names = ", ".join(candidate.name for candidate in versions)
+    raise InputError(f"{url} has no version {version}; there are {names}")
+
+
+class Boundary:
+    """A case's boundary cloud: points (B, 3), normals (B, 3), areas (B,), patch (B,), and fields by name."""
+
+    def __init__(self, group: zarr.Group) -> None:
+        self._group = group
+
+    def __getitem__(self, field: str) -> zarr.Array:
+        return _array(self._group, field)
+
+    @property
+    def points(self) -> np.ndarray:
+        return np.asarray(self["points"])
+
+    @property
+    def normals(self) -> np.ndarray:
+        return np.asarray(self["normals"])
+
+    @property
+    def areas(self) -> np.ndarray:
+        return np.asarray(self["areas"])
+
+    @property
+    def patch(self) -> np.ndarray:
+        """Index into the case's patch kinds."""
+        return np.asarray(self["patch"])
+
+
+class StoredCase:
+    """One case of a version. Properties read whole arrays; `case[field]` is a lazy Zarr array (T, N, C) or (N, C)."""
+
+    def __init__(self, dataset: Dataset, case: str) -> None:
+        self.dataset, self.id = dataset, case
+        self._record = dataset._records[case]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {value:g}" for name, value in self.parameters.items())
+        return f"<case {self.id}: {self.status}, {values}>"
+
+    @functools.cached_property
+    def _group(self) -> zarr.Group:
+        group = self.dataset._root[f"cases/{self.id}"]
+        assert isinstance(group, zarr.Group)
+        return group
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        return dict(self._record["parameters"])
+
+    @property
+    def settings(self) -> dict[str, float]:
+        return dict(self._record["settings"])
+
+    @property
+    def status(self) -> str:
+        return str(self._record["status"])
+
+    @property
+    def reason(self) -> str:
+        return str(self._record["reason"])
+
+    @property
+    def split(self) -> str | None:
+        return self.dataset._members.get(self.id)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Solver, versions, source revision, mesh figures, residual history, wall times, host class."""
+        return dict(self._group.attrs["provenance"])  # type: ignore[arg-type]
+
+    @property
+    def gates(self) -> list[dict[str, Any]]:
+        return list(self._group.attrs["gates"])  # type: ignore[arg-type]
+
+    @property
+    def log_tail(self) -> str:
+        return str(self._group.attrs["log_tail"])
+
+    @property
+    def patch_kinds(self) -> tuple[str, ...]:
+        return self.dataset.schema.patch_kinds
+
+    @property
+    def num_points(self) -> int:
+        return int(self["points"].shape[0])
+
+    def __getitem__(self, field: str) -> zarr.Array:
+        if self.status != "accepted":
+            raise InputError(f"case {self.id} was {self.status} and has no arrays: {self.reason}")
+        return _array(self._group, field)
+
+    @property
+    def points(self) -> np.ndarray:
+        return np.asarray(self["points"])
+
+    @property
+    def volumes(self) -> np.ndarray:
+        return np.asarray(self["volumes"])
+
+    @property
+    def distance(self) -> np.ndarray:
+        return np.asarray(self["distance"])
+
+    @property
+    def direction(self) -> np.ndarray:
+        return np.asarray(self["direction"])
+
+    @property
+    def time(self) -> np.ndarray | None:
+        return np.asarray(self["time"]) if self.dataset.schema.transient else None
+
+    @property
+    def boundary(self) -> Boundary:
+        group = self._group["boundary"]
+        assert isinstance(group, zarr.Group)
+        return Boundary(group)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The case as an xarray.Dataset, lazy, with units and named dimensions."""
+        import xarray
+
+        opened = xarray.open_zarr(self._group.store, group=self._group.path, consolidated=False, chunks=None)
+        named = {f"{field.name}_component": list(field.components) for field in self.dataset.schema.fields}
+        return opened.assign_coords({**named, "patch_kind": list(self.patch_kinds)})
+
+    def write(self, path: str | Path, step: int = -1) -> None:
+        """Write points, volumes, distances and one snapshot to a file that meshio knows by its suffix (.vtu for ParaView)."""
+        import meshio
+
+        data = {"volume": self.volumes}
+        data.update({f"distance_{kind}": self.distance[:, k] for k, kind in enumerate(self.patch_kinds)})
+        for field in self.dataset.schema.fields:
+            values = np.asarray(self[field.name][step] if self.dataset.schema.transient else self[field.name])
+            data[field.name] = _for_vtk(values)
+        points = self.points
+        try:
+            meshio.write_points_cells(str(path), points, [("vertex", np.arange(len(points))[:, None])], point_data=data)
+        except meshio.WriteError as error:
+            raise InputError(f"{path} cannot be written: {error}") from error
+
+
+def _for_vtk(values: np.ndarray) -> np.ndarray:
+    """(N, C) -> scalars as (N,), vectors with their third component."""
+    if values.shape[-1] == 1:
+        return values[:, 0]
+    return np.pad(values, ((0, 0), (0, 3 - values.shape[-1]))) if values.shape[-1] == 2 else values
+
+
+def _array(group: zarr.Group, name: str) -> zarr.Array:
+    try:
+        array = group[name]
+    except KeyError:
+        raise InputError(
+            f"{group.name} has no array {name}; there are {', '.join(sorted(group.array_keys()))}"
+        ) from None
+    assert isinstance(array, zarr.Array)
+    return array

@@ -1,0 +1,123 @@
+"""URL -> Icechunk repository: a local path or s3://bucket/prefix, with errors in one line.
+
+S3 credentials come from the standard AWS chain (variables, profile, instance role), the endpoint from AWS_ENDPOINT_URL_S3 or
+AWS_ENDPOINT_URL. No secret is ever part of a URL or written to a dataset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import icechunk
+
+from simgen.errors import InputError, StoreError
+
+BRANCH = "main"
+
+# Icechunk warns at every opening that local files are no place for concurrent commits; there is one committer here.
+icechunk.set_logs_filter("error")
+
+
+def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
+    """The repository at `url`; InputError where there is none (unless `create`), StoreError where the store cannot be reached."""
+    with _translated(url):
+        storage = _storage(url, create)
+        if icechunk.Repository.exists(storage):
+            return icechunk.Repository.open(storage, config=_config())
+        if not create:
+            raise InputError(
+                f"there is no dataset at {url}; generate one with: courant generate <family> --store <its parent>"
+            )
+        return icechunk.Repository.create(storage, config=_config())
+
+
+def _config() -> icechunk.RepositoryConfig:
+    return icechunk.RepositoryConfig(
+        # Chunks of a few numbers (volumes of a tiny case, times) travel inside the manifest instead of as objects.
+        inline_chunk_threshold_bytes=1024,
+    )
+
+
+def _storage(url: str, create: bool) -> icechunk.Storage:
+    if url.startswith("s3://"):
+        return _s3_storage(url)
+    if "://" in url:
+        raise InputError(f"store URL {url} is of no known kind; use a local path or s3://bucket/prefix")
+    path = Path(url).expanduser().absolute()
+    if create:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied", str(path))
+    elif not path.exists():
+        raise InputError(f"there is no dataset at {url}: the folder does not exist")
+    return icechunk.local_filesystem_storage(str(path))
+
+
+def _s3_storage(url: str) -> icechunk.Storage:
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise InputError(f"store URL {url} names no bucket; write s3://bucket/prefix")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    options: dict[str, Any] = {}
+    if endpoint:
+        # Servers of one's own rarely have a domain name per bucket.
+        options = {
+            "endpoint_url": endpoint,
+            "allow_http": endpoint.startswith("http://"),
+            "force_path_style": True,
+        }
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ("us-east-1" if endpoint else None)
+    return icechunk.s3_storage(bucket=bucket, prefix=prefix.strip("/"), region=region, from_env=True, **options)
+
+
+@contextlib.contextmanager
+def _translated(url: str) -> Iterator[None]:
+    """Icechunk's and the operating system's errors as one line that names the store and the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"store {url} cannot be used: {error.strerror or error}; choose another path or mend its permissions"
+        ) from error
+    except icechunk.IcechunkError as error:
+        raise StoreError(explain(url, str(error))) from error
+
+
+def explain(url: str, message: str) -> str:
+    """What a failed request to a store most likely means."""
+    text = message.lower()
+    if any(
+        sign in text
+        for sign in (
+            "invalidaccesskeyid",
+            "signaturedoesnotmatch",
+            "accessdenied",
+            "403",
+            "forbidden",
+            "not authorized",
+        )
+    ):
+        return (
+            f"store {url} refused the credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE)"
+        )
+    if "nosuchbucket" in text or "bucket does not exist" in text:
+        return f"store {url}: the bucket does not exist; create it first"
+    if any(
+        sign in text
+        for sign in ("credentials provider", "no credentials", "credentialsnotloaded", "loading credentials")
+    ):
+        return f"store {url}: no S3 credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE)"
+    if any(
+        sign in text
+        for sign in ("dispatch failure", "connection", "timeout", "timed out", "io error", "dns", "unreachable")
+    ):
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
+        return f"store {url} cannot be reached at {endpoint}: check the network and AWS_ENDPOINT_URL"
+    if "permission denied" in text or "read-only" in text:
+        return f"store {url} cannot be written: permission denied; choose another path or mend its permissions"
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "no reason given")
+    return f"store {url} failed: {first}"
