@@ -42,6 +42,11 @@ class DataConfig(_Frozen):
     """Encoder points drawn from each case per sample; None = the full mesh, padded and masked (the paper's way)."""
     queries_per_sample: int | None = Field(default=None, ge=1)
     """Query points in the loss per sample; None = the full mesh."""
+    mirror_y: bool = False
+    """Train on each case's image in the plane y = 0 as well: for families whose physics and domain are symmetric in it."""
+    shift: float = Field(default=0.0, ge=0)
+    """Move the coordinates of each training sample, as one, by up to this much of the length scale along every axis of the
+    domain; the distance field stays, so that the model learns places from it rather than by heart."""
 
 
 class TrainingConfig(_Frozen):

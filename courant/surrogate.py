@@ -184,9 +184,9 @@ class Surrogate:
                 f"case {case.id} has patch kinds {', '.join(case.patch_kinds)}, the model knows {', '.join(self.normaliser.patch_kinds)}"
             )
         frame = self.snapshot(case, start_s)
-        state = read_states(case, self.normaliser, slice(frame, frame + 1))[0]
+        state = read_states(case, self.normaliser.channels, slice(frame, frame + 1))[0]
         points, field = np.asarray(case.points), (np.asarray(case.distance), np.asarray(case.direction))
-        return self._inputs(points, field, state, points, field)
+        return self._inputs(points, field, self.normaliser.standardise(state), points, field)
 
     def _inputs(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -96,7 +96,14 @@ def draw_batch(
     """
     points = _draw(trajectories, windows, config.points_per_sample, generator, shard)
     queries = _draw(trajectories, windows, config.queries_per_sample, generator, shard)
-    return _gather(trajectories, windows[shard], config, points, queries)
+    batch = _gather(trajectories, windows[shard], config, points, queries)
+    if not config.shift:
+        return batch
+    shift = config.shift * (2 * torch.rand(len(windows), 1, 3, generator=generator)[shard].to(batch.points.device) - 1)
+    shift = shift * (batch.points != 0).any(dim=1, keepdim=True)  # a 2D case stays at z = 0
+    return replace(
+        batch, points=batch.points + shift, anchors=batch.anchors + shift, query_points=batch.query_points + shift
+    )
 
 
 def full_batch(trajectories: TrajectorySet, windows: Tensor, config: DataConfig) -> Batch:

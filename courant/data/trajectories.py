@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from courant.data.normalisation import Normaliser
+from courant.data.normalisation import Channel, Normaliser
 from courant.model.anchors import farthest_point_sampling, gather_points
 from simgen.errors import InputError
 
@@ -61,13 +61,24 @@ class TrajectorySet:
 
 
 def load_trajectories(
-    dataset: Dataset, ids: Sequence[str], normaliser: Normaliser, *, num_anchors: int, start_s: float = 0.0
+    dataset: Dataset,
+    ids: Sequence[str],
+    normaliser: Normaliser,
+    *,
+    num_anchors: int,
+    start_s: float = 0.0,
+    mirror_y: bool = False,
 ) -> TrajectorySet:
-    """Read the cases' snapshots from `start_s` on; InputError for cases whose snapshots are not evenly spaced alike."""
+    """Read the cases' snapshots from `start_s` on, with `mirror_y` each case's image in the plane y = 0 after it.
+
+    InputError for cases whose snapshots are not evenly spaced, or not alike.
+    """
     if not ids:
         raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
     with ThreadPoolExecutor(READERS) as readers:
-        clouds = list(readers.map(lambda case_id: _Cloud.read(dataset[case_id], normaliser, start_s), ids))
+        clouds = list(readers.map(lambda case_id: _Cloud.read(dataset[case_id], normaliser.channels, start_s), ids))
+    if mirror_y:
+        clouds = [image for cloud in clouds for image in (cloud, cloud.mirrored(normaliser.channels))]
     intervals = {round(cloud.interval_s, 6) for cloud in clouds}
     if len(intervals) > 1:
         raise InputError(
@@ -75,18 +86,17 @@ def load_trajectories(
             "train on cases with one snapshot interval"
         )
     most = max(len(cloud.points) for cloud in clouds)
-    points = torch.stack([_pad(cloud.points, most) for cloud in clouds])
+    points = torch.stack([_pad(normaliser.points(cloud.points), most) for cloud in clouds])
     num_points = torch.tensor([len(cloud.points) for cloud in clouds])
-    mask = torch.arange(most) < num_points[:, None]
     num_frames = torch.tensor([len(cloud.states) for cloud in clouds])
     return TrajectorySet(
-        ids=tuple(ids),
+        ids=tuple(cloud.id for cloud in clouds),
         snapshot_interval_s=intervals.pop(),
         points=points,
-        distance=torch.stack([_pad(cloud.distance, most) for cloud in clouds]),
-        anchors=select_anchors(points, num_anchors, mask),
+        distance=torch.stack([_pad(normaliser.distance(cloud.distance, cloud.direction), most) for cloud in clouds]),
+        anchors=select_anchors(points, num_anchors, torch.arange(most) < num_points[:, None]),
         num_points=num_points,
-        frames=torch.cat([_pad(cloud.states, most, axis=1) for cloud in clouds]),
+        frames=torch.cat([_pad(normaliser.standardise(cloud.states), most, axis=1) for cloud in clouds]),
         first_frame=torch.cumsum(num_frames, 0) - num_frames,
         start_s=torch.tensor([cloud.start_s for cloud in clouds], dtype=torch.float64),
         num_frames=num_frames,
@@ -98,26 +108,26 @@ def select_anchors(points: Tensor, num_anchors: int, mask: Tensor | None = None)
     return gather_points(points, farthest_point_sampling(points, num_anchors, mask))
 
 
-def read_states(case: StoredCase, normaliser: Normaliser, frames: slice) -> np.ndarray:
-    """The modelled channels of the case's snapshots, standardised: (T, N, C)."""
-    stored = {name: np.asarray(case[name][frames]) for name in {channel.field for channel in normaliser.channels}}
-    return normaliser.standardise(
-        np.stack([stored[channel.field][..., channel.column] for channel in normaliser.channels], axis=-1)
-    )
+def read_states(case: StoredCase, channels: Sequence[Channel], frames: slice) -> np.ndarray:
+    """The modelled channels of the case's snapshots, in their units: (T, N, C)."""
+    stored = {name: np.asarray(case[name][frames]) for name in {channel.field for channel in channels}}
+    return np.stack([stored[channel.field][..., channel.column] for channel in channels], axis=-1)
 
 
 @dataclass(frozen=True)
 class _Cloud:
-    """One case, normalised, before padding."""
+    """One case before normalisation and padding, in physical units."""
 
+    id: str
     points: np.ndarray
     distance: np.ndarray
+    direction: np.ndarray
     states: np.ndarray
     start_s: float
     interval_s: float
 
     @classmethod
-    def read(cls, case: StoredCase, normaliser: Normaliser, start_s: float) -> _Cloud:
+    def read(cls, case: StoredCase, channels: Sequence[Channel], start_s: float) -> _Cloud:
         time = np.asarray(case.time, dtype=np.float64)
         first = int(np.searchsorted(time, start_s - TIME_TOLERANCE_S))
         if len(time) - first < 2:
@@ -130,11 +140,25 @@ class _Cloud:
                 f"case {case.id}: snapshots lie {steps.min():g} to {steps.max():g} s apart; expected one interval"
             )
         return cls(
-            points=normaliser.points(case.points),
-            distance=normaliser.distance(case.distance, case.direction),
-            states=read_states(case, normaliser, slice(first, None)),
+            id=case.id,
+            points=np.asarray(case.points),
+            distance=np.asarray(case.distance),
+            direction=np.asarray(case.direction),
+            states=read_states(case, channels, slice(first, None)),
             start_s=float(time[first]),
             interval_s=float(steps.mean()),
+        )
+
+    def mirrored(self, channels: Sequence[Channel]) -> _Cloud:
+        """The image in the plane y = 0: y and every component along it change sign."""
+        flip = np.array([1, -1, 1], self.points.dtype)
+        signs = np.array([-1 if channel.component == "y" else 1 for channel in channels], self.states.dtype)
+        return replace(
+            self,
+            id=f"{self.id} mirrored",
+            points=self.points * flip,
+            direction=self.direction * flip,
+            states=self.states * signs,
         )
 
 

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,7 +33,7 @@ from courant.run_directory import RunDirectory
 from courant.training.checkpoint import Checkpoint, read_latest_checkpoint, write_checkpoint
 from courant.training.errors import TrainingError
 from courant.training.loss import masked_mean, prediction_loss
-from courant.training.record import EpochRecord, environment, read_records, write_records
+from courant.training.record import EpochRecord, environment, is_finished, read_records, write_records, write_status
 from courant.training.schedule import learning_rate
 from simgen.errors import InputError
 
@@ -55,11 +55,13 @@ def fit(
     on_epoch: OnEpoch | None = None,
     on_checkpoint: OnEpoch | None = None,
 ) -> None:
-    """Train to the experiment's last epoch, from the run directory's newest checkpoint where it has one.
+    """Train to the experiment's last epoch, from the run directory's newest checkpoint where it has one; at once where done.
 
     Raises InputError where model, data and dataset do not fit together, TrainingError for a loss that is not finite.
     `on_epoch` is called on the first worker alone, `on_checkpoint` on every worker.
     """
+    if is_finished(run):
+        return
     fitting = _Fitting.start(experiment, dataset, run, torch.device(device))
     training = experiment.training
     for epoch in range(fitting.state.epoch + 1, training.epochs + 1):
@@ -107,7 +109,7 @@ class _Fitting:
             raise InputError(f"training.batch_size = {training.batch_size} does not divide over {world} workers")
         began = time.perf_counter()
         normaliser = Normaliser.of(dataset, experiment.data.fields)
-        check_model(experiment, normaliser)
+        check_experiment(experiment, dataset, normaliser)
         train_set = _load(experiment, dataset, "train", normaliser, device)
         if train_set is None:
             raise InputError(
@@ -154,7 +156,7 @@ class _Fitting:
         """Write what the run is; epochs after the checkpoint are struck from the record, they will be trained again."""
         describe_run(self.run, self.experiment, dataset, self.normaliser)
         self.run.write_json("environment.json", environment(self.device, self.world))
-        self.run.write_json("status.json", {"state": "running"})
+        write_status(self.run, "running")
         self.records = [record for record in read_records(self.run) if record.epoch <= self.state.epoch]
         write_records(self.run, self.records)
         windows, samples = len(self.train_windows), self.num_batches * self.experiment.training.batch_size
@@ -227,7 +229,7 @@ class _Fitting:
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.bare.parameters(), self.experiment.training.clip_norm)
         if not bool(torch.isfinite(loss) & torch.isfinite(norm)):
-            self.refuse(step, loss, norm, windows)
+            self.refuse(step, float(loss.detach()), float(norm), windows)
         self.optimiser.step()
         return loss.detach()
 
@@ -284,17 +286,11 @@ class _Fitting:
             "timings.json", {**self.state.seconds, "samples_per_s": samples / max(self.state.seconds["train"], 1e-9)}
         )
         best_loss = self.state.best_loss if math.isfinite(self.state.best_loss) else None
-        self.run.write_json(
-            "status.json",
-            {
-                "state": "finished",
-                "epochs": self.state.epoch,
-                "best_epoch": self.state.best_epoch,
-                "best_loss": best_loss,
-            },
+        write_status(
+            self.run, "finished", epochs=self.state.epoch, best_epoch=self.state.best_epoch, best_loss=best_loss
         )
 
-    def refuse(self, step: int, loss: Tensor, norm: Tensor, windows: Tensor) -> None:
+    def refuse(self, step: int, loss: float, norm: float, windows: Tensor) -> None:
         """Put the batch on record and stop."""
         epoch, index = divmod(step, self.num_batches)
         interval = self.train_set.snapshot_interval_s
@@ -302,7 +298,7 @@ class _Fitting:
             {"case": self.train_set.ids[case], "start_s": float(self.train_set.start_s[case]) + first * interval}
             for case, first in windows.tolist()
         ]
-        reason = f"loss {float(loss):g}, gradient norm {float(norm):g} in epoch {epoch + 1}, batch {index + 1}"
+        reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch + 1}, batch {index + 1}"
         failure = {
             "reason": reason,
             "epoch": epoch + 1,
@@ -311,10 +307,13 @@ class _Fitting:
             "windows": batch,
         }
         self.run.write_bytes(f"failure-worker-{self.rank}.json", json.dumps(failure, indent=2).encode())
-        raise TrainingError(
+        message = (
             f"training diverged: {reason}; the batch is on record in {self.run.url}/failure-worker-{self.rank}.json; "
             f"lower training.learning_rate (now {self.learning_rate(step):g}) or add training.warmup_steps"
         )
+        if self.rank == 0:
+            write_status(self.run, "failed", reason=message)
+        raise TrainingError(message)
 
     def learning_rate(self, step: int) -> float:
         training = self.experiment.training
@@ -332,20 +331,25 @@ class _Fitting:
 def describe_run(run: RunDirectory, experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> None:
     """experiment.json, dataset.json, normaliser.json: all that a predictor needs beside the weights."""
     run.write_json("experiment.json", experiment.model_dump(mode="json"))
-    run.write_json(
-        "dataset.json",
-        {
-            "url": dataset.url,
-            "version": dataset.version,
-            "snapshot_id": dataset.snapshot_id,
-            "family": dataset.schema.family,
-        },
-    )
+    schema = dataset.schema
+    description = {
+        "url": dataset.url,
+        "version": dataset.version,
+        "snapshot_id": dataset.snapshot_id,
+        "family": schema.family,
+        "parameters": [asdict(parameter) for parameter in schema.parameters],
+    }
+    run.write_json("dataset.json", description)
     run.write_json("normaliser.json", normaliser.to_json())
 
 
-def check_model(experiment: Experiment, normaliser: Normaliser) -> None:
-    """InputError where the model's sizes are not those that the data has."""
+def check_experiment(experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> None:
+    """InputError where the experiment is for another family, or its model's sizes are not those that the data has."""
+    if experiment.family != dataset.schema.family:
+        raise InputError(
+            f"experiment {experiment.name} is for {experiment.family}, dataset {dataset.url} holds {dataset.schema.family}; "
+            "choose a recipe of that family"
+        )
     num_channels, num_distance = len(normaliser.channels), normaliser.num_distance_channels
     expected = {
         "num_features": num_channels + num_distance,
@@ -370,13 +374,18 @@ def check_model(experiment: Experiment, normaliser: Normaliser) -> None:
 def _load(
     experiment: Experiment, dataset: Dataset, split: str, normaliser: Normaliser, device: torch.device
 ) -> TrajectorySet | None:
-    """A split's trajectories on the device; None where the split is empty."""
+    """A split's trajectories on the device; None where the split is empty. Images are for training alone."""
     ids = dataset.cases(split)
     if not ids:
         return None
     data = experiment.data
     return load_trajectories(
-        dataset, ids, normaliser, num_anchors=experiment.model.num_anchors, start_s=data.start_s
+        dataset,
+        ids,
+        normaliser,
+        num_anchors=experiment.model.num_anchors,
+        start_s=data.start_s,
+        mirror_y=data.mirror_y and split == "train",
     ).to(device)
 
 

@@ -30,8 +30,8 @@ from courant.experiment import Experiment, parse_experiment
 from courant.run_directory import RunDirectory, absolute_url
 from courant.training.checkpoint import checkpoint_epochs
 from courant.training.errors import TrainingError
-from courant.training.loop import OnEpoch, check_model, describe_run, fit
-from courant.training.record import EpochRecord, read_records
+from courant.training.loop import OnEpoch, check_experiment, describe_run, fit
+from courant.training.record import EpochRecord, is_finished, read_records, write_status
 from simgen.errors import InputError
 
 MAX_WORKER_FAILURES = 3
@@ -55,7 +55,7 @@ def train(
     if is_finished(run):
         return run.url
     normaliser = Normaliser.of(dataset, experiment.data.fields)
-    check_model(experiment, normaliser)
+    check_experiment(experiment, dataset, normaliser)
     describe_run(run, experiment, dataset, normaliser)
     with _ray(quiet=on_epoch is not None), _following(run, on_epoch):
         _run_workers(experiment, dataset.url, dataset.version, run)
@@ -65,10 +65,6 @@ def train(
             status.get("reason", f"{run.url}: the workers ended without finishing; train again to go on")
         )
     return run.url
-
-
-def is_finished(run: RunDirectory) -> bool:
-    return run.exists("status.json") and run.read_json("status.json")["state"] == "finished"
 
 
 def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: RunDirectory) -> None:
@@ -113,7 +109,7 @@ def _work(config: dict[str, Any]) -> None:
         )
     except (InputError, TrainingError) as error:
         if context.get_world_rank() == 0:
-            run.write_json("status.json", {"state": "failed", "reason": str(error)})
+            write_status(run, "failed", reason=str(error))
 
 
 def _report(record: EpochRecord) -> None:

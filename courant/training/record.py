@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from courant.run_directory import RunDirectory
 
 METRICS = "metrics.jsonl"
+STATUS = "status.json"
+State = Literal["running", "finished", "failed"]
 _PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", "courant")
 
 
@@ -60,6 +62,15 @@ def read_records(run: RunDirectory) -> list[EpochRecord]:
 def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
     """Replace the run's epochs: the file is small, and whole at every moment."""
     run.write_bytes(METRICS, "".join(json.dumps(asdict(record)) + "\n" for record in records).encode())
+
+
+def write_status(run: RunDirectory, state: State, **details: Any) -> None:
+    """status.json: where the run stands, and what a reader wants to know of that state."""
+    run.write_json(STATUS, {"state": state, **details})
+
+
+def is_finished(run: RunDirectory) -> bool:
+    return run.exists(STATUS) and run.read_json(STATUS)["state"] == "finished"
 
 
 def environment(device: torch.device, workers: int) -> dict[str, Any]:

@@ -1,0 +1,189 @@
+"""Trajectories, windows and batches: what the model is shown is what is stored, whatever the way there."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from courant.data.normalisation import Normaliser
+from courant.data.samples import draw_batch, epoch_batches, full_batch, list_windows, seeded, spread
+from courant.data.trajectories import TrajectorySet, load_trajectories
+from courant.experiment import DataConfig
+from simgen.errors import InputError
+
+CONFIG = DataConfig(window_steps=3, step_s=4.0, start_s=5.0, points_per_sample=20, queries_per_sample=12)
+
+
+@pytest.fixture
+def normaliser(dataset: Any) -> Normaliser:
+    return Normaliser.of(dataset, ("velocity",))
+
+
+@pytest.fixture
+def trajectories(dataset: Any, normaliser: Normaliser) -> TrajectorySet:
+    return load_trajectories(dataset, dataset.cases("train"), normaliser, num_anchors=6, start_s=CONFIG.start_s)
+
+
+def test_windows_begin_at_every_snapshot_that_leaves_room_for_the_last_step(trajectories: TrajectorySet) -> None:
+    windows = list_windows(trajectories, CONFIG)
+    starts = windows[windows[:, 0] == 0, 1] + trajectories.start_s[0]
+    assert starts.tolist() == list(range(5, 30 - 12 + 1)), "snapshots run from 0 to 30 s, a window spans 12 s"
+    assert set(windows[:, 0].tolist()) == set(range(len(trajectories.ids)))
+
+
+def test_windows_respect_start_and_stride(trajectories: TrajectorySet) -> None:
+    windows = list_windows(trajectories, CONFIG.model_copy(update={"start_s": 10.0, "stride_s": 3.0}))
+    assert (windows[windows[:, 0] == 1, 1] + trajectories.start_s[1]).tolist() == [10, 13, 16]
+
+
+def test_a_full_batch_holds_the_stored_snapshots(
+    dataset: Any, normaliser: Normaliser, trajectories: TrajectorySet
+) -> None:
+    windows = torch.tensor([[1, 2], [0, 7]])
+    batch = full_batch(trajectories, windows, CONFIG)
+    for row, (number, first) in enumerate(windows.tolist()):
+        case = dataset[trajectories.ids[number]]
+        n, start = case.num_points, 5 + first
+        expected = normaliser.standardise(np.asarray(case["velocity"][:]))
+        np.testing.assert_array_equal(batch.features[row, :n, :2], expected[start])
+        np.testing.assert_array_equal(batch.targets[row, :, :n], expected[[start + 4, start + 8, start + 12]])
+        np.testing.assert_array_equal(batch.query_points[row, :n], normaliser.points(case.points))
+        np.testing.assert_array_equal(batch.query_features[row, :n], normaliser.distance(case.distance, case.direction))
+        assert batch.query_mask is not None
+        assert batch.query_mask[row].tolist() == [True] * n + [False] * (batch.query_points.shape[1] - n)
+
+
+def test_drawn_points_are_points_of_the_case_with_its_values(trajectories: TrajectorySet) -> None:
+    windows = torch.tensor([[1, 2], [0, 7], [0, 3]])
+    full, drawn = full_batch(trajectories, windows, CONFIG), draw_batch(trajectories, windows, CONFIG, seeded(1))
+    assert drawn.points.shape == (3, 20, 3)
+    assert drawn.targets.shape == (3, 3, 12, 2)
+    assert drawn.mask is None
+    for row in range(3):
+        places = torch.cdist(drawn.query_points[row], full.query_points[row]).argmin(1)
+        assert len(places.unique()) == 12, "drawn without repeats"
+        torch.testing.assert_close(drawn.targets[row], full.targets[row][:, places])
+        torch.testing.assert_close(drawn.query_features[row], full.query_features[row, places])
+        places = torch.cdist(drawn.points[row], full.points[row]).argmin(1)
+        torch.testing.assert_close(drawn.features[row], full.features[row, places])
+
+
+def test_a_case_with_fewer_points_than_are_drawn_is_masked(trajectories: TrajectorySet) -> None:
+    fewest, most = int(trajectories.num_points.min()), int(trajectories.num_points.max())
+    config = CONFIG.model_copy(update={"points_per_sample": most - 1})
+    short, long = int(trajectories.num_points.argmin()), int(trajectories.num_points.argmax())
+    batch = draw_batch(trajectories, torch.tensor([[short, 0], [long, 0]]), config, seeded(1))
+    assert batch.mask is not None
+    assert batch.mask.sum(1).tolist() == [fewest, most - 1]
+
+
+def test_a_batch_depends_on_its_key_alone(trajectories: TrajectorySet) -> None:
+    windows = list_windows(trajectories, CONFIG)[:4]
+    first, again, other = (
+        draw_batch(trajectories, windows, CONFIG, seeded(42, *key)) for key in ((1, 0), (1, 0), (1, 1))
+    )
+    assert torch.equal(first.points, again.points)
+    assert torch.equal(first.targets, again.targets)
+    assert not torch.equal(first.points, other.points)
+
+
+def test_workers_share_a_batch_as_one_worker_would_see_it(trajectories: TrajectorySet) -> None:
+    windows = list_windows(trajectories, CONFIG)[:4]
+    config = CONFIG.model_copy(update={"shift": 0.3})
+    whole = draw_batch(trajectories, windows, config, seeded(1))
+    for rank in range(2):
+        part = draw_batch(trajectories, windows, config, seeded(1), slice(rank, None, 2))
+        assert torch.equal(part.points, whole.points[rank::2])
+        assert torch.equal(part.targets, whole.targets[rank::2])
+
+
+def test_an_epoch_visits_every_window_once() -> None:
+    batches = list(epoch_batches(40, 8, None, seed=1, epoch=1))
+    assert sorted(torch.cat(batches).tolist()) == list(range(40))
+    assert [len(batch) for batch in batches] == [8] * 5
+
+
+def test_epochs_differ_and_repeat_for_the_same_seed() -> None:
+    first, second, again = (torch.cat(list(epoch_batches(40, 8, 24, 1, epoch))) for epoch in (1, 2, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+    assert len(first.unique()) == 24
+
+
+def test_few_windows_are_drawn_again_until_the_epoch_is_full() -> None:
+    drawn = torch.cat(list(epoch_batches(5, 4, 12, seed=1, epoch=1)))
+    assert len(drawn) == 12
+    assert torch.bincount(drawn).tolist().count(2) >= 2, "each window at least twice before any a fourth time"
+    assert torch.bincount(drawn).max() <= 3
+
+
+def test_validation_windows_are_spread_over_cases_and_times() -> None:
+    windows = torch.stack([torch.arange(20) // 10, torch.arange(20) % 10], dim=1)
+    assert spread(windows, 4).tolist() == [[0, 0], [0, 6], [1, 3], [1, 9]]
+    assert torch.equal(spread(windows, 100), windows)
+
+
+def test_a_shift_moves_points_anchors_and_queries_as_one(trajectories: TrajectorySet) -> None:
+    windows = list_windows(trajectories, CONFIG)[:4]
+    still = draw_batch(trajectories, windows, CONFIG, seeded(1))
+    moved = draw_batch(trajectories, windows, CONFIG.model_copy(update={"shift": 0.3}), seeded(1))
+    shift = moved.points - still.points
+    assert 0 < shift.abs().max() <= 0.3
+    assert torch.equal(shift[..., 2], torch.zeros_like(shift[..., 2])), "a 2D case stays in its plane"
+    torch.testing.assert_close(shift, shift[:, :1].expand_as(shift))
+    torch.testing.assert_close(moved.anchors - still.anchors, shift[:, :1].expand_as(still.anchors))
+    torch.testing.assert_close(moved.query_points - still.query_points, shift[:, :1].expand_as(still.query_points))
+    assert torch.equal(moved.features, still.features)
+
+
+def test_mirrored_cases_are_the_image_in_y(dataset: Any, normaliser: Normaliser, trajectories: TrajectorySet) -> None:
+    both = load_trajectories(dataset, dataset.cases("train"), normaliser, num_anchors=6, start_s=5.0, mirror_y=True)
+    assert len(both.ids) == 2 * len(trajectories.ids)
+    assert both.ids[1] == f"{both.ids[0]} mirrored"
+    n = int(both.num_points[0])
+    points, image = (normaliser.restore_points(both.points[i, :n].numpy()) for i in (0, 1))
+    np.testing.assert_allclose(image, points * (1, -1, 1), atol=1e-5)
+    velocity, reflected = (normaliser.restore(both.frames[both.first_frame[i], :n].numpy()) for i in (0, 1))
+    np.testing.assert_allclose(reflected, velocity * (1, -1), atol=1e-6)
+    np.testing.assert_array_equal(both.distance[1, :n, ::4], both.distance[0, :n, ::4])
+    np.testing.assert_array_equal(both.distance[1, :n, 2::4], -both.distance[0, :n, 2::4])
+
+
+def test_anchors_are_points_of_their_case(trajectories: TrajectorySet) -> None:
+    for number, count in enumerate(trajectories.num_points.tolist()):
+        gaps = torch.cdist(trajectories.anchors[number], trajectories.points[number, :count])
+        assert (gaps.min(1).values < 1e-3).all()
+        assert len(gaps.argmin(1).unique()) == 6
+
+
+def test_trajectories_move_to_a_device_whole(trajectories: TrajectorySet) -> None:
+    moved = trajectories.to("meta")
+    assert moved.frames.device.type == moved.first_frame.device.type == "meta"
+    assert moved.ids == trajectories.ids
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step_s": 2.5}, r"data\.step_s = 2\.5 s is no multiple of the snapshot interval, 1 s"),
+        ({"stride_s": 0.5}, r"data\.stride_s = 0\.5 s is no multiple"),
+        ({"window_steps": 7}, r"no window of 7 x 4 s fits from 5 s to the last snapshot at 30 s; lower data\.start_s"),
+    ],
+)
+def test_windows_that_do_not_fit_are_explained(trajectories: TrajectorySet, change: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        list_windows(trajectories, CONFIG.model_copy(update=change))
+
+
+def test_a_start_after_the_last_snapshot_names_the_case(dataset: Any, normaliser: Normaliser) -> None:
+    case_id = dataset.cases("train")[0]
+    with pytest.raises(InputError, match=f"case {case_id} has 1 snapshots from 30 s on"):
+        load_trajectories(dataset, [case_id], normaliser, num_anchors=6, start_s=30.0)
+
+
+def test_cases_may_end_at_different_times(trajectories: TrajectorySet) -> None:
+    shorter = replace(trajectories, num_frames=torch.tensor([20, *trajectories.num_frames[1:].tolist()]))
+    windows = list_windows(shorter, CONFIG)
+    assert (windows[windows[:, 0] == 0, 1]).max() == 20 - 12 - 1

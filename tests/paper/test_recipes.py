@@ -1,0 +1,57 @@
+"""The recipes against the paper's tables, label by label."""
+
+import pytest
+
+from courant.experiment import parse_experiment
+from courant.model import Courant
+from courant.recipes import RECIPES, cylinder_flow, get_recipe
+from courant.training.schedule import learning_rate
+from simgen.errors import InputError
+
+
+def test_cylinder_flow_follows_tab_dataset_details() -> None:
+    experiment = cylinder_flow()
+    assert experiment.task == "transient"
+    assert experiment.data.fields == ("velocity",)
+    assert experiment.data.window_steps == 10
+    assert experiment.data.step_s == 10.0
+    assert experiment.data.points_per_sample is None, "input domain: full mesh"
+    assert experiment.data.queries_per_sample is None
+    assert not experiment.data.mirror_y
+    assert experiment.data.shift == 0
+    assert experiment.training.seed == 42
+
+
+def test_cylinder_flow_follows_tab_baseline_arch() -> None:
+    model = cylinder_flow().model
+    assert (model.width, model.num_heads, model.ffn_multiple) == (128, 3, 2)
+    assert (model.num_levels, model.num_loops, model.num_anchors) == (3, 1, 64)
+    assert (model.anchor_kind, model.gaussian_window) == ("sampled", "none")
+    assert (model.transient, model.processor, model.solver) == (True, "attention", "euler")
+
+
+def test_cylinder_flow_follows_tab_cf_hparams() -> None:
+    experiment = cylinder_flow()
+    assert sum(parameter.numel() for parameter in Courant(experiment.model).parameters()) == 1_298_354
+    assert experiment.training.learning_rate == 3e-4
+    assert experiment.training.epochs == 500
+    assert experiment.training.batch_size == 100
+    assert experiment.training.clip_norm == 2.0
+    assert experiment.training.warmup_steps == 0
+
+
+def test_the_two_phase_schedule_of_tab_cf_hparams_is_constant_then_linear_to_a_tenth() -> None:
+    rates = [learning_rate("two-phase", 3e-4, step, 1000) for step in (0, 250, 500, 750, 1000)]
+    assert rates == pytest.approx([3e-4, 3e-4, 3e-4, 1.65e-4, 3e-5])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_survives_the_way_through_json(name: str) -> None:
+    experiment = get_recipe(name)
+    assert experiment.name == name
+    assert parse_experiment(experiment.model_dump_json()) == experiment
+
+
+def test_an_unknown_recipe_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match="'cylinder' is unknown; choose one of cylinder-flow, cylinder-flow-small"):
+        get_recipe("cylinder")

@@ -1,0 +1,19 @@
+import pytest
+import torch
+
+import simgen
+from courant.experiment import Experiment
+from simgen.store.reader import Dataset
+from tests.training.waves import publish_waves, tiny_experiment
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return simgen.open_dataset(publish_waves(str(tmp_path_factory.mktemp("store") / "cylinder-flow")))
+
+
+@pytest.fixture
+def tiny() -> Experiment:
+    return tiny_experiment()

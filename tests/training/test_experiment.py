@@ -1,0 +1,63 @@
+"""Experiments: complete, frozen, and strict about what they hold."""
+
+import pytest
+from pydantic import ValidationError
+
+from courant.experiment import parse_experiment
+from courant.recipes import cylinder_flow
+from courant.training.__main__ import apply_changes
+from simgen.errors import InputError
+
+
+def test_a_derived_experiment_changes_what_is_named_and_nothing_else() -> None:
+    experiment = cylinder_flow()
+    derived = experiment.derive(name="wide", model={"num_anchors": 128}, training={"epochs": 3})
+    assert (derived.name, derived.model.num_anchors, derived.training.epochs) == ("wide", 128, 3)
+    assert derived.derive(name="cylinder-flow", model={"num_anchors": 64}, training={"epochs": 500}) == experiment
+
+
+def test_an_experiment_is_frozen() -> None:
+    with pytest.raises(ValidationError):
+        cylinder_flow().training.epochs = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"epoch": 3}}, r"training\.epoch: Extra inputs"),
+        ({"data": {"step": 3}}, r"data\.step: Extra inputs"),
+        ({"model": {"anchors": 3}}, "no field anchors"),
+        ({"model": {"num_anchors": 0}}, "num_anchors must be a whole number of at least 1"),
+        ({"training": {"learning_rate": -1}}, r"training\.learning_rate: .*greater than 0"),
+        ({"name": "Über run"}, "name: String should match"),
+    ],
+)
+def test_wrong_values_are_named_in_one_line(changes: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        cylinder_flow().derive(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_run_id_depends_on_every_value_and_on_the_dataset_snapshot() -> None:
+    experiment = cylinder_flow()
+    ids = {
+        experiment.run_id("A"),
+        experiment.run_id("B"),
+        experiment.derive(training={"seed": 43}).run_id("A"),
+        experiment.derive(model={"bandwidth": 2.0}).run_id("A"),
+        experiment.derive(data={"stride_s": 2.0}).run_id("A"),
+    }
+    assert len(ids) == 5
+    assert all(run_id.startswith("cylinder-flow-") for run_id in ids)
+    assert parse_experiment(experiment.model_dump_json()).run_id("A") == experiment.run_id("A")
+
+
+def test_changes_on_the_command_line_are_json_or_words() -> None:
+    changes = ["training.epochs=5", "data.points_per_sample=null", "training.schedule=cosine", "data.mirror_y=true"]
+    experiment = apply_changes(cylinder_flow(), changes)
+    assert experiment.training.epochs == 5
+    assert experiment.data.points_per_sample is None
+    assert experiment.training.schedule == "cosine"
+    assert experiment.data.mirror_y
+    with pytest.raises(InputError, match=r"'epochs=5' is no change; write SECTION\.NAME=VALUE"):
+        apply_changes(cylinder_flow(), ["epochs=5"])

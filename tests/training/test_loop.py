@@ -1,0 +1,161 @@
+"""The loop: it learns, it goes on exactly where it stopped, and it stops before a bad number reaches the weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from courant.experiment import Experiment
+from courant.run_directory import RunDirectory
+from courant.training.checkpoint import checkpoint_epochs, read_latest_checkpoint
+from courant.training.errors import TrainingError
+from courant.training.loop import fit
+from courant.training.record import EpochRecord, read_records
+from simgen.errors import InputError, StoreError
+
+
+class Killed(Exception):
+    """Stands for the end of the process at this very moment."""
+
+
+def kill_at(epoch: int) -> Any:
+    def on_epoch(record: EpochRecord) -> None:
+        if record.epoch == epoch:
+            raise Killed
+
+    return on_epoch
+
+
+def weights(run: RunDirectory) -> dict[str, torch.Tensor]:
+    checkpoint = read_latest_checkpoint(run)
+    assert checkpoint is not None
+    return checkpoint.model
+
+
+def test_training_lowers_the_loss_and_leaves_a_complete_run(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+    run, seen = RunDirectory(tmp_path), []
+    fit(tiny.derive(training={"epochs": 12}), dataset, run, on_epoch=seen.append)
+    records = read_records(run)
+    assert [record.epoch for record in records] == list(range(1, 13))
+    assert records == seen
+    assert records[-1].train_loss < 0.7 * records[0].train_loss
+    assert records[-1].validation_loss is not None
+    assert records[-1].validation_loss < records[0].validation_loss
+    assert 0 < records[-1].validation_nmae < records[0].validation_nmae
+    assert records[-1].eta_s == 0
+    assert run.names() == [
+        "checkpoints", "dataset.json", "environment.json", "experiment.json", "metrics.jsonl", "model.safetensors",
+        "normaliser.json", "status.json", "timings.json",
+    ]  # fmt: skip
+    assert run.read_json("status.json")["state"] == "finished"
+    assert run.read_json("dataset.json")["snapshot_id"] == dataset.snapshot_id
+    assert set(run.read_json("timings.json")) == {"load", "train", "validation", "checkpoint", "samples_per_s"}
+
+
+def test_a_run_that_was_killed_and_started_again_ends_with_the_same_weights_to_the_last_bit(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
+    straight, killed = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "killed")
+    fit(tiny, dataset, straight)
+    with pytest.raises(Killed):
+        fit(tiny, dataset, killed, on_epoch=kill_at(3))
+    assert checkpoint_epochs(killed) == [2], "epoch 3 was trained and recorded, but not kept"
+    assert len(read_records(killed)) == 3
+    fit(tiny, dataset, killed)
+    for name, expected in weights(straight).items():
+        assert torch.equal(weights(killed)[name], expected), name
+    assert killed.read_bytes("model.safetensors") == straight.read_bytes("model.safetensors")
+
+
+def test_the_loss_curve_of_a_killed_run_has_no_gap_and_no_epoch_twice(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
+    straight, killed = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "killed")
+    fit(tiny, dataset, straight)
+    with pytest.raises(Killed):
+        fit(tiny, dataset, killed, on_epoch=kill_at(3))
+    fit(tiny, dataset, killed)
+
+    def curve(run: RunDirectory) -> list[tuple[int, float, float | None, float]]:
+        return [(r.epoch, r.train_loss, r.validation_loss, r.learning_rate) for r in read_records(run)]
+
+    assert curve(killed) == curve(straight)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_anew(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    with pytest.raises(Killed):
+        fit(tiny, dataset, run, on_epoch=kill_at(1))
+    fit(tiny, dataset, run)
+    assert [record.epoch for record in read_records(run)] == [1, 2, 3, 4]
+
+
+def test_a_finished_run_is_left_as_it_is(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    fit(tiny, dataset, run)
+    before = run.read_bytes("model.safetensors"), run.read_bytes("metrics.jsonl")
+    fit(tiny, dataset, run, on_epoch=kill_at(4))
+    assert (run.read_bytes("model.safetensors"), run.read_bytes("metrics.jsonl")) == before
+
+
+def test_the_last_checkpoints_are_kept_and_the_best_weights(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    fit(tiny.derive(training={"epochs": 5, "checkpoint_every": 1, "keep_checkpoints": 2}), dataset, run)
+    assert checkpoint_epochs(run) == [4, 5]
+    losses = {record.epoch: record.validation_loss for record in read_records(run)}
+    status = run.read_json("status.json")
+    assert status["best_epoch"] == min(losses, key=lambda epoch: losses[epoch])
+    assert status["best_loss"] == min(losses.values())
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_batch_on_record(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path)
+    with pytest.raises(TrainingError, match=r"training diverged: loss .*lower training\.learning_rate") as caught:
+        fit(tiny.derive(training={"learning_rate": 1e30, "epochs": 20}), dataset, run)
+    assert "\n" not in str(caught.value)
+    failure = json.loads(run.read_bytes("failure-worker-0.json"))
+    assert len(failure["windows"]) == tiny.training.batch_size
+    assert {window["case"] for window in failure["windows"]} <= set(dataset.cases("train"))
+    assert run.read_json("status.json") == {"state": "failed", "reason": str(caught.value)}
+
+
+def test_a_damaged_checkpoint_is_named(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.write_bytes("checkpoints/epoch-000002.pt", b"PK\x03\x04 not a checkpoint")
+    with pytest.raises(
+        StoreError, match=r"epoch-000002\.pt is damaged .*remove it to go on from the checkpoint before it"
+    ):
+        fit(tiny, dataset, run)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"num_features": 5}, "model.num_features = 5, expected 18 for channels velocity.x, velocity.y"),
+        ({"num_query_features": 4}, "model.num_query_features = 4, expected 16"),
+        ({"transient": False}, "model.transient = False, expected True"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_refused_before_training(
+    dataset: Any, tiny: Experiment, tmp_path: Path, model: dict, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        fit(tiny.derive(model=model), dataset, RunDirectory(tmp_path))
+    assert RunDirectory(tmp_path).names() == []
+
+
+def test_an_experiment_of_another_family_is_refused(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+    other = Experiment.model_validate({**tiny.model_dump(), "family": "branched-pipe"})
+    with pytest.raises(InputError, match="is for branched-pipe, dataset .* holds cylinder-flow"):
+        fit(other, dataset, RunDirectory(tmp_path))
+
+
+def test_bfloat16_learns_as_well(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    fit(tiny.derive(training={"precision": "bfloat16"}), dataset, run)
+    losses = [record.train_loss for record in read_records(run)]
+    assert losses[-1] < losses[0]

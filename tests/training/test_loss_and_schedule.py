@@ -1,0 +1,35 @@
+"""Loss and learning rate: small functions with exact answers."""
+
+import pytest
+import torch
+
+from courant.training.loss import prediction_loss
+from courant.training.schedule import learning_rate
+
+
+def test_the_loss_is_the_mean_square_over_steps_points_and_channels() -> None:
+    prediction, target = torch.zeros(2, 3, 4, 2), torch.full((2, 3, 4, 2), 2.0)
+    assert prediction_loss(prediction, target, None) == pytest.approx(4.0)
+
+
+def test_padding_counts_for_nothing() -> None:
+    target = torch.zeros(2, 3, 4, 2)
+    prediction = torch.ones(2, 3, 4, 2)
+    mask = torch.tensor([[True, True, False, False], [True, True, True, False]])
+    prediction[~mask[:, None, :, None].expand_as(prediction)] = 1e6
+    assert prediction_loss(prediction, target, mask) == pytest.approx(1.0)
+
+
+def test_a_full_mask_is_no_mask() -> None:
+    prediction, target = torch.randn(2, 3, 4, 2), torch.randn(2, 3, 4, 2)
+    full = torch.ones(2, 4, dtype=torch.bool)
+    torch.testing.assert_close(prediction_loss(prediction, target, full), prediction_loss(prediction, target, None))
+
+
+def test_warm_up_rises_linearly_in_front_of_the_schedule() -> None:
+    rates = [learning_rate("two-phase", 1.0, step, 100, warmup_steps=4) for step in range(5)]
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+
+
+def test_cosine_falls_from_the_initial_rate_to_zero() -> None:
+    assert [learning_rate("cosine", 2.0, step, 100) for step in (0, 50, 100)] == pytest.approx([2.0, 1.0, 0.0])
