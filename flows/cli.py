@@ -1,0 +1,381 @@
+"""The command line, `courant`: the flows run in this process, datasets listed, models asked.
+
+Heavy imports wait inside the commands, so that `courant --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from flows.settings import absolute, embedded_defaults, load_settings
+from simgen.errors import InputError, SimgenError
+
+if TYPE_CHECKING:
+    from simgen.store.reader import Dataset
+
+app = typer.Typer(
+    name="courant",
+    help="From a design space to a trained, legible surrogate: OpenFOAM cases, versioned datasets, Courant on Ray.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+dataset_app = typer.Typer(help="Datasets: list them, look into one.", no_args_is_help=True)
+app.add_typer(dataset_app, name="dataset")
+screen = Console()
+errors = Console(stderr=True)
+
+
+class SamplerChoice(StrEnum):
+    """Samplers, as typer wants them."""
+
+    sobol = "sobol"
+    latin_hypercube = "latin-hypercube"
+    uniform = "uniform"
+    grid = "grid"
+
+
+class SplitChoice(StrEnum):
+    """Splits, as typer wants them."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
+
+
+Family = Annotated[str, typer.Argument(help="Case family, such as cylinder-flow.")]
+Cases = Annotated[int, typer.Option(min=1, help="Number of design points (grid: at least this many).")]
+SamplerOption = Annotated[SamplerChoice, typer.Option(help="How the design space is sampled.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the sampler.")]
+Preset = Annotated[
+    str, typer.Option(help="Solver settings of the family: trial (500 s) or paper (1000 s) for cylinder-flow.")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Replace one solver setting, such as end_time=120 (s) or mesh_size=0.5 (m).")
+]  # fmt: skip
+Designs = Annotated[Path | None, typer.Option(help="CSV file of design parameters to solve, instead of sampling.")]
+Store = Annotated[
+    str | None, typer.Option(help="Where datasets live: a folder or s3://bucket/prefix. [env: COURANT_STORE]")
+]
+Runs = Annotated[
+    str | None, typer.Option(help="Where trained models live: a folder or s3://bucket/prefix. [env: COURANT_RUNS]")
+]
+TimeLimit = Annotated[
+    float | None, typer.Option(min=1.0, help="Wall time that one case's solver may take, in seconds.")
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Solve cases again that failed before.")]
+Recipe = Annotated[str, typer.Option(help="Training recipe; `courant recipes` lists them.")]
+ExperimentFile = Annotated[Path | None, typer.Option(help="A JSON file with an experiment, instead of a recipe.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's own log.")]
+DatasetUrl = Annotated[
+    str, typer.Argument(help="Dataset: a folder or s3://bucket/prefix, such as demo-run/store/cylinder-flow.")
+]
+Version = Annotated[str | None, typer.Option(help="Dataset version, such as v2; default: the newest.")]
+RunUrl = Annotated[str, typer.Argument(help="Run directory of a trained model: a folder or s3://bucket/prefix.")]
+
+
+@app.command(
+    epilog="Example: courant run cylinder-flow --cases 8 --preset trial --recipe cylinder-flow-demo --out demo-run"
+)
+def run(
+    family: Family,
+    cases: Cases = 8,
+    out: Annotated[
+        str | None, typer.Option(help="One place for everything: store/, runs/ and report/ below it.")
+    ] = None,
+    sampler: SamplerOption = SamplerChoice.sobol,
+    seed: Seed = 42,
+    preset: Preset = "trial",
+    settings: Set = None,
+    designs: Designs = None,
+    recipe: Recipe = "cylinder-flow-demo",
+    experiment: ExperimentFile = None,
+    time_limit: TimeLimit = None,
+    retry_failed: RetryFailed = False,
+    verbose: Verbose = False,
+) -> None:
+    """All of it: sample, solve, publish, train, evaluate, report. Run again, it goes on where it stopped."""
+    where = load_settings()
+    base = out.rstrip("/") if out else None
+    with _flows(verbose):
+        from flows.generate_and_train import generate_and_train
+
+        report = generate_and_train(
+            family=family, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
+            designs=str(designs) if designs else None, recipe=recipe, experiment=str(experiment) if experiment else None,
+            store=f"{base}/store" if base else where.store, runs=f"{base}/runs" if base else where.runs,
+            report=f"{base}/report" if base else None, time_limit_s=time_limit, retry_failed=retry_failed,
+        )  # type: ignore[call-overload]  # fmt: skip
+    screen.print(f"report  {report.url}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200 --store s3://bucket/store")
+def generate(
+    family: Family,
+    cases: Cases = 8,
+    sampler: SamplerOption = SamplerChoice.sobol,
+    seed: Seed = 42,
+    preset: Preset = "trial",
+    settings: Set = None,
+    designs: Designs = None,
+    store: Store = None,
+    time_limit: TimeLimit = None,
+    retry_failed: RetryFailed = False,
+    verbose: Verbose = False,
+) -> None:
+    """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
+    with _flows(verbose):
+        from flows.generate_dataset import generate as flow
+
+        published = flow(
+            family=family, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
+            designs=str(designs) if designs else None, store=store, time_limit_s=time_limit, retry_failed=retry_failed,
+        )  # type: ignore[call-overload]  # fmt: skip
+    screen.print(f"dataset  {published.dataset}  {published.version}", highlight=False, soft_wrap=True)
+
+
+@app.command(
+    epilog="Example: courant train demo-run/store/cylinder-flow --recipe cylinder-flow-small --runs demo-run/runs"
+)
+def train(
+    dataset: DatasetUrl,
+    version: Version = None,
+    recipe: Recipe = "cylinder-flow-small",
+    experiment: ExperimentFile = None,
+    runs: Runs = None,
+    verbose: Verbose = False,
+) -> None:
+    """Fit a surrogate to a dataset version through Ray Train."""
+    with _flows(verbose):
+        from flows.train_surrogate import train as flow
+
+        trained = flow(dataset, version, recipe, str(experiment) if experiment else None, runs)
+    screen.print(f"run  {trained.url}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: courant evaluate demo-run/runs/cylinder-flow-demo-0123456789 --split test")
+def evaluate(
+    run: RunUrl,
+    split: Annotated[SplitChoice, typer.Option(help="Which cases.")] = SplitChoice.test,
+    report: Annotated[
+        str | None, typer.Option(help="Folder or s3://bucket/prefix for the report. [env: COURANT_REPORTS]")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Errors of a trained model beside persistence and the training mean, and the report."""
+    with _flows(verbose):
+        from flows.evaluate_surrogate import evaluate as flow
+
+        written = flow(run, report, split.value)
+    screen.print(f"report  {written.url}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: courant report demo-run/runs/cylinder-flow-demo-0123456789 --out report")
+def report(run: RunUrl, out: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix.")] = "report") -> None:
+    """Write the report of an evaluated run again, without Prefect."""
+    with _one_line_errors():
+        from courant.evaluation.report import write_report
+
+        screen.print(f"report  {write_report(absolute(run), absolute(out))}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: courant predict RUN 00fcb869be4c --start 100 --steps 10 --out prediction.npz")
+def predict(
+    run: RunUrl,
+    case: Annotated[str, typer.Argument(help="Id of a case of the dataset that the model was trained on.")],
+    out: Annotated[Path, typer.Option(help="File to write: .npz (all steps) or .vtu (the last step, for ParaView).")],
+    start: Annotated[float, typer.Option(min=0.0, help="Time of the initial snapshot, in seconds.")] = 100.0,
+    steps: Annotated[int, typer.Option(min=1, help="Rollout steps.")] = 10,
+) -> None:
+    """Roll a trained model out from a stored snapshot."""
+    with _one_line_errors():
+        from flows.prediction import write_prediction
+
+        screen.print(write_prediction(absolute(run), case, start, steps, out), highlight=False, soft_wrap=True)
+
+
+@app.command()
+def recipes() -> None:
+    """The training recipes, with what they are for."""
+    from courant.recipes import RECIPES
+
+    table = Table("recipe", "", box=None, header_style="bold")
+    for name, recipe in RECIPES.items():
+        table.add_row(name, (recipe.__doc__ or "").strip().splitlines()[0])
+    screen.print(table)
+
+
+@dataset_app.command("ls", epilog="Example: courant dataset ls --store demo-run/store")
+def dataset_ls(store: Store = None) -> None:
+    """The datasets of a store, with their newest versions."""
+    with _one_line_errors():
+        import simgen
+        from simgen.cases import FAMILIES
+
+        base = (store or load_settings().store).rstrip("/")
+        table = Table(
+            "dataset", "version", "cases", "train/validation/test", "published", box=None, header_style="bold"
+        )
+        for family in FAMILIES:
+            try:
+                dataset = simgen.open_dataset(f"{base}/{family}")
+            except InputError:
+                continue  # a family without a dataset in this store
+            newest = dataset.versions()[-1]
+            splits = "/".join(str(len(dataset.cases(split.value))) for split in SplitChoice)
+            table.add_row(dataset.url, newest.name, str(len(dataset)), splits, f"{newest.time:%Y-%m-%d %H:%M}")
+        if not table.row_count:
+            raise InputError(f"no dataset in {base}; generate one with: courant generate cylinder-flow --store {base}")
+        screen.print(table)
+
+
+@dataset_app.command(
+    "show", epilog="Example: courant dataset show demo-run/store/cylinder-flow --version v1 --case 00fcb869be4c"
+)
+def dataset_show(
+    dataset: DatasetUrl,
+    version: Version = None,
+    case: Annotated[str | None, typer.Option(help="Show one case's provenance and gates.")] = None,
+) -> None:
+    """A version's cases, fields, splits and statistics; or one case in full."""
+    with _one_line_errors():
+        import simgen
+
+        opened = simgen.open_dataset(dataset, version)
+        if case:
+            _show_case(opened, case)
+        else:
+            _show_dataset(opened)
+
+
+def _show_dataset(dataset: Dataset) -> None:
+    screen.print(
+        f"[bold]{dataset.schema.family} {dataset.version}[/bold]  {escape(dataset.url)}  snapshot {dataset.snapshot_id}",
+        highlight=False,
+    )
+    splits = ", ".join(f"{len(dataset.cases(split.value))} {split.value}" for split in SplitChoice)
+    screen.print(f"{len(dataset)} accepted cases: {splits}", highlight=False)
+    fields = Table("field", "unit", "components", "mean", "std", "min", "max", box=None, header_style="bold")
+    for field in dataset.schema.fields:
+        row = dataset.statistics[field.name]
+        numbers = [", ".join(f"{value:.3g}" for value in row[name]) for name in ("mean", "std", "min", "max")]
+        fields.add_row(field.name, field.unit, ", ".join(field.components), *numbers)
+    screen.print(fields, "")
+    parameters = [f"{parameter.name} ({parameter.unit})" for parameter in dataset.schema.parameters]
+    table = Table("case", *parameters, "status", "split", "cells", "solve (s)", box=None, header_style="bold")
+    for name, row in dataset.design.iterrows():
+        values = [f"{row[parameter.name]:.3g}" for parameter in dataset.schema.parameters]
+        cells = f"{row['num_points']:.0f}" if row["status"] == "accepted" else ""
+        status = row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"
+        table.add_row(str(name), *values, escape(status), row["split"] or "", cells, f"{row['wall_time_s']:.1f}")
+    screen.print(table)
+
+
+def _show_case(dataset: Dataset, case: str) -> None:
+    stored = dataset[case]
+    screen.print(f"[bold]{stored.id}[/bold]  {stored.status}  {escape(stored.reason)}", highlight=False)
+    for name, value in {**stored.parameters, **stored.settings}.items():
+        screen.print(f"  {name} = {value:g}", highlight=False)
+    gates = Table("gate", "value", "limit", "passed", box=None, header_style="bold")
+    for gate in stored.gates:
+        gates.add_row(
+            gate["name"], f"{gate['value']} {gate['unit']}".strip(), gate["limit"], "yes" if gate["passed"] else "NO"
+        )
+    screen.print(gates)
+    provenance = {name: value for name, value in stored.provenance.items() if name != "residuals"}
+    screen.print_json(json.dumps(provenance))
+    if stored.log_tail:
+        screen.print(stored.log_tail, markup=False, highlight=False)
+
+
+def _settings(changes: list[str] | None) -> dict[str, float] | None:
+    """`name=value` options as a mapping."""
+    settings = {}
+    for change in changes or []:
+        name, _, value = change.partition("=")
+        try:
+            settings[name.strip()] = float(value)
+        except ValueError:
+            raise typer.BadParameter(f"'{change}' is not NAME=VALUE with a number", param_hint="--set") from None
+    return settings or None
+
+
+@contextlib.contextmanager
+def _flows(verbose: bool) -> Iterator[None]:
+    """Prefect inside this command: its API in a process beside it unless PREFECT_API_URL names one, errors in one line."""
+    if verbose:
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "INFO")
+    embedded_defaults()
+    with _one_line_errors(), _prefect_api():
+        yield
+
+
+@contextlib.contextmanager
+def _prefect_api() -> Iterator[None]:
+    """One API server for this process and its Ray workers, which would otherwise start one each."""
+    with errors.status("starting Prefect"):
+        from prefect.settings import PREFECT_API_URL, temporary_settings
+
+        if PREFECT_API_URL.value():
+            server = None
+        else:
+            from prefect.server.api.server import SubprocessASGIServer
+
+            server = SubprocessASGIServer()
+            server.start(timeout=120)
+    if server is None:
+        yield
+        return
+    try:
+        with temporary_settings({PREFECT_API_URL: server.api_url}):
+            yield
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """What can go wrong in one line on stderr, and an exit code: 1 for errors, 130 for an interruption."""
+    try:
+        yield
+    except SimgenError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        errors.print("interrupted; the same command goes on from here", highlight=False)
+        raise typer.Exit(130) from None
+    except Exception as error:
+        if _is_parameter_error(error):
+            _fail(" ".join(str(error).split()))
+        raise
+
+
+def _is_parameter_error(error: Exception) -> bool:
+    """Prefect's refusal of a flow's parameters, by name: importing its class would cost a second."""
+    return type(error).__name__ in ("ParameterTypeError", "ParameterBindError")
+
+
+def _fail(message: str) -> Any:
+    errors.print(f"[bold red]error:[/bold red] {escape(message)}", highlight=False, soft_wrap=True)
+    raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point of the `courant` command."""
+    app()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

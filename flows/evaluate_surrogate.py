@@ -1,0 +1,56 @@
+"""Flow `evaluate`: a trained run -> its errors on the test split, and the report."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from prefect import flow, task
+from prefect.artifacts import create_image_artifact, create_markdown_artifact
+
+from courant.run_directory import RunDirectory
+from flows.settings import absolute, load_settings
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the report lies."""
+
+    url: str
+
+
+@flow(name="evaluate", flow_run_name="evaluate {run}")
+def evaluate(run: str, report: str | None = None, split: Literal["train", "validation", "test"] = "test") -> Report:
+    """Roll the run out over the split beside its references, and write the report's folder."""
+    run = absolute(run)
+    evaluation = measure(run, split)
+    out = absolute(report) if report else f"{absolute(load_settings().reports).rstrip('/')}/{run.rsplit('/', 1)[-1]}"
+    return Report(draw(run, out, evaluation))
+
+
+@task(name="evaluate-model", persist_result=False)
+def measure(run: str, split: str) -> dict[str, Any]:
+    """Errors by component and step, beside persistence and the training mean."""
+    from courant.evaluation.evaluate import evaluate as evaluate_run
+
+    return evaluate_run(run, split=split)
+
+
+@task(name="write-report", persist_result=False)
+def draw(run: str, out: str, evaluation: dict[str, Any]) -> str:
+    """The report's folder; the error growth as an image in Prefect's UI."""
+    from courant.evaluation.report import summary_line, write_report
+
+    page = str(write_report(run, out))
+    key = run.rsplit("/", 1)[-1].lower().replace("_", "-").replace(".", "-")
+    create_markdown_artifact(
+        f"## {key}\n\n{summary_line(evaluation)}\n\nReport: `{page}`\n", key=f"report-{key}", description=page
+    )
+    figure = RunDirectory(out).read_bytes("error_growth.png")
+    create_image_artifact(
+        f"data:image/png;base64,{base64.b64encode(figure).decode()}",
+        key=f"error-growth-{key}",
+        description="Error over the rollout",
+    )
+    return page

@@ -1,0 +1,35 @@
+"""Flow `generate-and-train`: the main job. Stages hand URLs to each other, and each finds its finished work again."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from prefect import flow
+
+from flows.evaluate_surrogate import Report, evaluate
+from flows.generate_dataset import generate
+from flows.train_surrogate import train
+from simgen.design_space import Sampler
+
+
+@flow(name="generate-and-train", flow_run_name="{family}, {cases} cases")
+def generate_and_train(
+    family: Literal["cylinder-flow"] = "cylinder-flow",
+    cases: int = 8,
+    sampler: Sampler = "sobol",
+    seed: int = 42,
+    preset: Literal["trial", "paper"] = "trial",
+    settings: dict[str, float] | None = None,
+    designs: str | None = None,
+    recipe: str = "cylinder-flow-demo",
+    experiment: str | None = None,
+    store: str | None = None,
+    runs: str | None = None,
+    report: str | None = None,
+    time_limit_s: float | None = None,
+    retry_failed: bool = False,
+) -> Report:
+    """Sample and solve designs, publish a dataset version, train on it, evaluate, report."""
+    published = generate(family, cases, sampler, seed, preset, settings, designs, store, time_limit_s, retry_failed)
+    trained = train(published.dataset, published.version, recipe, experiment, runs)
+    return evaluate(trained.url, report)

@@ -1,0 +1,219 @@
+"""Flow `generate`: design points -> solved cases -> a published dataset version.
+
+The dataset is the truth about what is done: points that it has on record are not solved again, whatever Prefect remembers.
+Each case is one task on Ray, committed as it finishes; killed at any moment, the same call goes on from there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.client.schemas.objects import TaskRun
+from prefect.futures import as_completed
+from prefect.states import State
+from prefect_ray import RayTaskRunner
+
+import simgen
+from flows.display import CaseBars, duration, write_progress
+from flows.ray_cluster import ensure_ray
+from flows.settings import absolute, load_settings
+from simgen.case import Progress, SolvedCase, Status
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint, Sampler, unique
+from simgen.errors import CaseError, InputError, StoreError
+from simgen.foam.environment import find_openfoam
+from simgen.store.layout import Schema
+from simgen.store.writer import CaseFork, DatasetWriter
+
+#: How far a case's simulated time goes between two lines of its log.
+LOG_FRACTION = 0.1
+
+
+@dataclass(frozen=True)
+class PublishedVersion:
+    """What the stages hand to each other: a dataset's URL and one of its versions."""
+
+    dataset: str
+    version: str
+
+
+@dataclass(frozen=True)
+class SolvedFork:
+    """What a case's task sends back: the store session that it wrote through, and how the case ended."""
+
+    fork: CaseFork
+    case: str
+    status: Status
+    reason: str
+    seconds: float
+
+
+def design_points(
+    family: str,
+    cases: int = 8,
+    sampler: Sampler = "sobol",
+    seed: int = 42,
+    preset: str = "trial",
+    settings: dict[str, float] | None = None,
+    designs: str | None = None,
+) -> list[DesignPoint]:
+    """The points to solve: sampled, or read from the CSV file `designs`."""
+    of = get_family(family)
+    values = of.settings(preset, settings)
+    parameters = of.design_space.read_csv(designs) if designs else of.design_space.sample(cases, sampler, seed)
+    return unique([of.point(parameter, values) for parameter in parameters])
+
+
+@flow(name="generate", flow_run_name="generate {family}, {cases} cases")
+def generate(
+    family: Literal["cylinder-flow"] = "cylinder-flow",
+    cases: int = 8,
+    sampler: Sampler = "sobol",
+    seed: int = 42,
+    preset: Literal["trial", "paper"] = "trial",
+    settings: dict[str, float] | None = None,
+    designs: str | None = None,
+    store: str | None = None,
+    time_limit_s: float | None = None,
+    retry_failed: bool = False,
+) -> PublishedVersion:
+    """Solve what the dataset does not have yet, and publish a version if that is anything new.
+
+    `settings` replaces single solver settings of the preset; `designs` is a CSV file of design parameters to use instead of
+    sampling; `time_limit_s` bounds a case's solver in wall time; `retry_failed` solves failed cases again.
+    """
+    points = design_points(family, cases, sampler, seed, preset, settings, designs)
+    url = f"{absolute(store or load_settings().store).rstrip('/')}/{family}"
+    writer = DatasetWriter.open(url, Schema.of(get_family(family)))
+    solved = {case for case, status in writer.known().items() if not (retry_failed and status == "failed")}
+    pending = [point for point in points if point.id not in solved]
+    get_run_logger().info("%s: %d designs, %d to solve", url, len(points), len(pending))
+    if pending:
+        find_openfoam((get_family(family).application, "gmshToFoam", "checkMesh"))
+        ensure_ray()
+        solve_cases(pending, writer, time_limit_s)
+    run = {
+        "family": family, "cases": cases, "sampler": sampler, "seed": seed, "preset": preset, "settings": settings or {},
+        "designs": designs,
+    }  # fmt: skip
+    version = writer.publish(f"{family}: {preset} preset, {len(points)} designs", run)
+    describe(url, version)
+    return PublishedVersion(url, version)
+
+
+@flow(name="solve-cases", task_runner=RayTaskRunner(), validate_parameters=False)
+def solve_cases(points: Sequence[DesignPoint], writer: DatasetWriter, time_limit_s: float | None) -> None:
+    """Every point as a task on Ray; each case is committed as soon as it ends."""
+    scratch = Path(load_settings().scratch)
+    futures = [
+        solve.with_options(task_run_name=f"case {point.id}").submit(point, writer.fork(), str(scratch), time_limit_s)
+        for point in points
+    ]
+    lost: list[str] = []
+    with CaseBars([point.id for point in points], scratch, get_run_logger()) as bars:
+        for future in as_completed(futures):
+            solved = future.result(raise_on_failure=False)
+            if not isinstance(solved, SolvedFork):
+                lost.append(str(solved))
+                continue
+            writer.commit([solved.fork])
+            bars.finished(solved.case, solved.status, solved.reason, solved.seconds)
+    if lost:
+        first = lost[0].strip().splitlines()[-1]
+        raise StoreError(
+            f"{len(lost)} of {len(points)} cases were lost to their machine or the store, the first with: {first}; run again"
+        )
+
+
+def _worth_retrying(task: object, run: TaskRun, state: State[Any]) -> bool:
+    """Trouble of the machine or the store may pass; a bad request will not, and a bad case raises nothing."""
+    try:
+        state.result()
+    except InputError:
+        return False
+    except Exception:
+        return True
+    return False
+
+
+@task(name="solve", retries=2, retry_delay_seconds=5, retry_condition_fn=_worth_retrying, persist_result=False)
+def solve(point: DesignPoint, fork: CaseFork, scratch: str, time_limit_s: float | None) -> SolvedFork:
+    """One case, from mesh to arrays in the store; the raw case is deleted once it is written."""
+    from simgen.convert import convert
+    from simgen.solve_case import solve_case
+
+    directory = Path(scratch) / point.id
+    report = _CaseReport(point, directory)
+    result = solve_case(point, Path(scratch), on_progress=report, time_limit_s=time_limit_s)
+    cloud = None
+    if result.status == "accepted":
+        try:
+            cloud = convert(SolvedCase(point, directory))
+        except (CaseError, InputError) as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise StoreError(f"case {point.id}: its files were damaged on {scratch}: {error}") from error
+    fork.write(result, cloud)
+    shutil.rmtree(directory, ignore_errors=True)
+    seconds = sum(result.provenance["wall_time_s"].values())
+    report.ended(f"{result.status} after {duration(seconds)}{': ' + result.reason if result.reason else ''}")
+    return SolvedFork(fork, point.id, result.status, result.reason, seconds)
+
+
+class _CaseReport:
+    """A case's progress: for the terminal as a file, for Prefect as log lines and a progress artifact."""
+
+    def __init__(self, point: DesignPoint, directory: Path) -> None:
+        self._logger, self._directory, self._logged = get_run_logger(), directory, 0.0
+        parameters = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
+        self._logger.info("case %s: %s", point.id, parameters)
+        self._artifact = create_progress_artifact(
+            0.0, key=f"case-{point.id}", description=f"{point.family}: {parameters}"
+        )
+
+    def __call__(self, progress: Progress) -> None:
+        write_progress(progress, self._directory)
+        if progress.fraction - self._logged >= LOG_FRACTION:
+            self._logged = progress.fraction
+            self._logger.info("%s, %s left", progress.message, duration(progress.eta_s))
+            update_progress_artifact(self._artifact, 100 * progress.fraction)
+
+    def ended(self, line: str) -> None:
+        self._logger.info(line)
+        update_progress_artifact(self._artifact, 100.0)
+
+
+def describe(url: str, version: str) -> None:
+    """Artifacts in Prefect's UI: a table of all cases, and what the version holds."""
+    dataset = simgen.open_dataset(url, version)
+    design = dataset.design
+    rows = [
+        {"case": case, **{str(name): _cell(value) for name, value in row.items()}} for case, row in design.iterrows()
+    ]
+    create_table_artifact(rows, key=f"cases-{dataset.schema.family}", description=f"Cases of {url} {version}")
+    counts = "\n".join(f"| {status} | {count} |" for status, count in design["status"].value_counts().items())
+    splits = ", ".join(f"{len(dataset.cases(split))} {split}" for split in ("train", "validation", "test"))
+    create_markdown_artifact(
+        f"## {dataset.schema.family} {version}\n\n`{url}`\n\n| status | cases |\n| --- | --- |\n{counts}\n\n"
+        f"{splits}; {design['num_bytes'].sum() / 1e6:.0f} MB of fields.\n\n"
+        f'```python\nimport simgen\nds = simgen.open_dataset("{url}", version="{version}")\n```\n',
+        key=f"dataset-{dataset.schema.family}",
+        description=f"{dataset.schema.family} {version}",
+    )
+
+
+def _cell(value: object) -> object:
+    """A JSON value for a table: numbers short, what is missing empty."""
+    if value is None or value != value:
+        return ""
+    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -1,0 +1,33 @@
+"""One Ray for the whole run: joined where RAY_ADDRESS names one, embedded otherwise, and shared by all stages."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import ray
+
+from flows.settings import load_settings
+from simgen.errors import InputError
+
+
+def ensure_ray() -> None:
+    """Connect this process to Ray, once; later calls do nothing."""
+    if ray.is_initialized():
+        return
+    address = load_settings().ray_address
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Silences a warning on machines without a GPU; it is Ray's coming default.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    options: dict[str, object] = {"namespace": "courant", "log_to_driver": False, "logging_level": logging.WARNING}
+    if address is None:
+        # Embedded: no dashboard, which would take a second core-minute to start, and nothing that listens beyond loopback.
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+        options |= {"address": "local", "include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
+    else:
+        options["address"] = address
+    try:
+        ray.init(**options)
+    except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
+        where = f"the Ray cluster at {address} (RAY_ADDRESS)" if address else "an embedded Ray"
+        raise InputError(f"cannot start {where}: {str(error).splitlines()[0]}") from error

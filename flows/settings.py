@@ -1,0 +1,57 @@
+"""Where things go: the only reader of the environment (the AWS variables apart, which the S3 clients read themselves).
+
+COURANT_STORE      datasets, one per family         default courant-data/store
+COURANT_RUNS       trained models                   default courant-data/runs
+COURANT_REPORTS    reports                          default courant-data/reports
+COURANT_SCRATCH    running cases, on a local disk   default <the system's temporary folder>/courant-<user id>
+RAY_ADDRESS        a Ray cluster to join            default: an embedded Ray
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """URLs are local paths or s3://bucket/prefix; the scratch folder is local to each node."""
+
+    store: str
+    runs: str
+    reports: str
+    scratch: str
+    ray_address: str | None
+
+
+def load_settings() -> Settings:
+    """The settings of this process."""
+    return Settings(
+        store=os.environ.get("COURANT_STORE", "courant-data/store"),
+        runs=os.environ.get("COURANT_RUNS", "courant-data/runs"),
+        reports=os.environ.get("COURANT_REPORTS", "courant-data/reports"),
+        scratch=os.environ.get("COURANT_SCRATCH", str(Path(tempfile.gettempdir()) / f"courant-{os.getuid()}")),
+        ray_address=os.environ.get("RAY_ADDRESS") or None,
+    )
+
+
+def absolute(url: str) -> str:
+    """A URL that means the same in every process on this machine: local paths made absolute."""
+    return url if "://" in url else str(Path(url).expanduser().absolute())
+
+
+def embedded_defaults() -> None:
+    """What Prefect and Ray need to run inside one command; whatever the user has set stands."""
+    defaults = {
+        # The embedded API server creates its database at first start, which takes a slow machine more than the usual 20 s.
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
