@@ -110,6 +110,7 @@ def run(
     """All of it: sample, solve, publish, train, evaluate, report. Run again, it goes on where it stopped."""
     where = load_settings()
     base = out.rstrip("/") if out else None
+    _check_request(family, cases, sampler, seed, preset, settings, designs)
     with _flows(verbose):
         from flows.generate_and_train import generate_and_train
 
@@ -137,6 +138,7 @@ def generate(
     verbose: Verbose = False,
 ) -> None:
     """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
+    _check_request(family, cases, sampler, seed, preset, settings, designs)
     with _flows(verbose):
         from flows.generate_dataset import generate as flow
 
@@ -301,6 +303,27 @@ def _show_case(dataset: Dataset, case: str) -> None:
         screen.print(stored.log_tail, markup=False, highlight=False)
 
 
+def _check_request(
+    family: str,
+    cases: int,
+    sampler: SamplerChoice,
+    seed: int,
+    preset: str,
+    settings: list[str] | None,
+    designs: Path | None,
+) -> None:
+    """Refuse a bad request before anything is started."""
+    with _one_line_errors():
+        from simgen.cases import get_family
+
+        of = get_family(family)
+        of.settings(preset, _settings(settings))
+        if designs:
+            of.design_space.read_csv(designs)
+        else:
+            of.design_space.sample(cases, sampler.value, seed)  # type: ignore[arg-type]
+
+
 def _settings(changes: list[str] | None) -> dict[str, float] | None:
     """`name=value` options as a mapping."""
     settings = {}
@@ -329,21 +352,14 @@ def _prefect_api() -> Iterator[None]:
     with errors.status("starting Prefect"):
         from prefect.settings import PREFECT_API_URL, temporary_settings
 
-        if PREFECT_API_URL.value():
-            server = None
-        else:
+        if not PREFECT_API_URL.value():
             from prefect.server.api.server import SubprocessASGIServer
 
             server = SubprocessASGIServer()
             server.start(timeout=120)
-    if server is None:
-        yield
-        return
-    try:
-        with temporary_settings({PREFECT_API_URL: server.api_url}):
-            yield
-    finally:
-        server.stop()
+            # For the rest of the process: Prefect sends the last of its log at exit, and stops its server after that.
+            temporary_settings({PREFECT_API_URL: server.api_url}).__enter__()
+    yield
 
 
 @contextlib.contextmanager

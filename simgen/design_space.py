@@ -69,7 +69,7 @@ class DesignSpace:
             wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
                 missing
             )
-            raise InputError(f"design parameters: {' and '.join(wrong)}; expected {', '.join(self.names)}")
+            raise InputError(f"parameters: {' and '.join(wrong)}; expected {', '.join(self.names)}")
         return {parameter.name: parameter.check(float(values[parameter.name])) for parameter in self.parameters}
 
     def sample(self, num: int, method: Sampler = "sobol", seed: int = 42) -> list[dict[str, float]]:
