@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_weights
 from torch import Tensor
 
@@ -67,9 +68,10 @@ def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrog
     model = Courant(experiment.model)
     try:
         model.load_state_dict(load_weights(run.read_bytes("model.safetensors")))
-    except Exception as error:
+    except (RuntimeError, SafetensorError) as error:
+        first_line = str(error).splitlines()[0]
         raise InputError(
-            f"{run.url}/model.safetensors does not fit its experiment.json ({error}); train again"
+            f"{run.url}/model.safetensors does not fit its experiment.json ({first_line}); train again"
         ) from error
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return Surrogate(

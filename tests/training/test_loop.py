@@ -16,14 +16,14 @@ from courant.training.record import EpochRecord, read_records
 from simgen.errors import InputError, StoreError
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for the end of the process at this very moment."""
 
 
 def kill_at(epoch: int) -> Any:
     def on_epoch(record: EpochRecord) -> None:
         if record.epoch == epoch:
-            raise Killed
+            raise KilledError
 
     return on_epoch
 
@@ -59,7 +59,7 @@ def test_a_run_that_was_killed_and_started_again_ends_with_the_same_weights_to_t
 ) -> None:
     straight, killed = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "killed")
     fit(tiny, dataset, straight)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         fit(tiny, dataset, killed, on_epoch=kill_at(3))
     assert checkpoint_epochs(killed) == [2], "epoch 3 was trained and recorded, but not kept"
     assert len(read_records(killed)) == 3
@@ -74,7 +74,7 @@ def test_the_loss_curve_of_a_killed_run_has_no_gap_and_no_epoch_twice(
 ) -> None:
     straight, killed = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "killed")
     fit(tiny, dataset, straight)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         fit(tiny, dataset, killed, on_epoch=kill_at(3))
     fit(tiny, dataset, killed)
 
@@ -86,7 +86,7 @@ def test_the_loss_curve_of_a_killed_run_has_no_gap_and_no_epoch_twice(
 
 def test_a_run_killed_before_its_first_checkpoint_starts_anew(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         fit(tiny, dataset, run, on_epoch=kill_at(1))
     fit(tiny, dataset, run)
     assert [record.epoch for record in read_records(run)] == [1, 2, 3, 4]
@@ -150,7 +150,7 @@ def test_a_model_that_does_not_fit_the_data_is_refused_before_training(
 
 def test_an_experiment_of_another_family_is_refused(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
     other = Experiment.model_validate({**tiny.model_dump(), "family": "branched-pipe"})
-    with pytest.raises(InputError, match="is for branched-pipe, dataset .* holds cylinder-flow"):
+    with pytest.raises(InputError, match=r"is for branched-pipe, dataset .* holds cylinder-flow"):
         fit(other, dataset, RunDirectory(tmp_path))
 
 

@@ -29,10 +29,10 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", disk_full)
-    with pytest.raises(StoreError, match="cannot write .*/model.safetensors: .*No space left on device"):
+    with pytest.raises(StoreError, match=r"cannot write .*/model.safetensors: .*No space left on device"):
         run.write_bytes("model.safetensors", b"new")
     assert run.read_bytes("model.safetensors") == b"old"
-    assert os.listdir(tmp_path) == ["model.safetensors"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
 def test_a_half_written_file_is_not_listed(tmp_path: Path) -> None:
@@ -44,19 +44,19 @@ def test_a_missing_file_and_a_folder_that_is_not_there(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "nothing")
     assert run.names("checkpoints") == []
     assert not run.exists("status.json")
-    with pytest.raises(StoreError, match="nothing/status.json does not exist"):
+    with pytest.raises(StoreError, match=r"nothing/status\.json does not exist"):
         run.read_json("status.json")
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot write .*/file/run/status.json"):
+    with pytest.raises(StoreError, match=r"cannot write .*/file/run/status.json"):
         RunDirectory(tmp_path / "file" / "run").write_json("status.json", {})
 
 
 def test_a_damaged_json_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text('{"state": ')
-    with pytest.raises(StoreError, match="status.json is not valid JSON"):
+    with pytest.raises(StoreError, match=r"status\.json is not valid JSON"):
         RunDirectory(tmp_path).read_json("status.json")
 
 
