@@ -1,0 +1,53 @@
+"""Error measures against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+
+from courant.evaluation.metrics import ALL, ErrorSums
+
+
+def sums(*windows):
+    result = ErrorSums(("velocity.x", "velocity.y"))
+    for prediction, truth in windows:
+        result.add(np.asarray(prediction, float), np.asarray(truth, float))
+    return result
+
+
+ONE_STEP = ([[[1.0, 2.0], [3.0, 4.0]]], [[[2.0, 2.0], [2.0, 8.0]]])  # (T=1, N=2, C=2)
+
+
+def test_nmae_is_the_sum_of_errors_over_the_sum_of_magnitudes():
+    nmae = sums(ONE_STEP).nmae()
+    assert nmae[ALL] == pytest.approx([(1 + 0 + 1 + 4) / (2 + 2 + 2 + 8)])
+    assert nmae["velocity.x"] == pytest.approx([2 / 4])
+    assert nmae["velocity.y"] == pytest.approx([4 / 10])
+
+
+def test_relative_l2_is_a_ratio_of_norms():
+    relative = sums(ONE_STEP).relative_l2()
+    assert relative[ALL] == pytest.approx([np.sqrt((1 + 0 + 1 + 16) / (4 + 4 + 4 + 64))])
+    assert relative["velocity.y"] == pytest.approx([np.sqrt(16 / 68)])
+
+
+def test_windows_pool_their_absolute_errors_and_average_their_relative_norms():
+    quiet = ([[[0.0, 0.0]]], [[[0.1, 0.1]]])
+    loud = ([[[10.0, 10.0]]], [[[10.0, 10.0]]])
+    both = sums(quiet, loud)
+    assert both.nmae()[ALL] == pytest.approx([0.2 / 20.2])
+    assert both.relative_l2()[ALL] == pytest.approx([0.5])
+    assert both.total()["relative_l2"] == pytest.approx(0.5)
+    assert both.num_windows == 2
+
+
+def test_a_perfect_prediction_has_no_error_and_steps_stay_apart():
+    truth = np.random.default_rng(0).normal(size=(3, 5, 2))
+    prediction = truth.copy()
+    prediction[1] *= 2
+    measured = sums((prediction, truth))
+    assert measured.nmae()[ALL] == pytest.approx([0, 1, 0])
+    assert measured.relative_l2()[ALL] == pytest.approx([0, 1, 0])
+
+
+def test_shapes_that_differ_are_refused():
+    with pytest.raises(ValueError, match=r"prediction has shape \(1, 2, 2\), truth \(1, 3, 2\)"):
+        ErrorSums(("x", "y")).add(np.zeros((1, 2, 2)), np.zeros((1, 3, 2)))
