@@ -38,32 +38,48 @@ def cylinder_flow() -> Experiment:
 
 
 def cylinder_flow_small() -> Experiment:
-    """The paper's model on 64 to 96 trial designs: under an hour on two CPU cores.
+    """The paper's model on 96 trial designs: under an hour on two CPU cores.
 
-    Encoder and loss see 512 random points of each mesh per sample, a new draw every time.
+    Encoder and loss see 512 random points of each mesh per sample, a new draw every time. The channel is symmetric in
+    y = 0, so each design's mirror image trains as well: it doubles the geometries. Small batches learn most from a
+    given number of samples: after 5,760 of them batches of 8 have a validation NMAE of 0.226, batches of 16 of 0.236.
     """
     return Experiment(
         name="cylinder-flow-small",
         family="cylinder-flow",
         model=presets.cylinder_flow(),
-        data=DataConfig(fields=("velocity",), start_s=100.0, points_per_sample=512, queries_per_sample=512),
+        data=DataConfig(
+            fields=("velocity",), start_s=100.0, points_per_sample=512, queries_per_sample=512, mirror_y=True
+        ),
         training=TrainingConfig(
             epochs=100,
-            batch_size=16,
-            samples_per_epoch=1600,
+            batch_size=8,
+            samples_per_epoch=720,
             learning_rate=1e-3,
             warmup_steps=100,
-            validate_every=2,
+            validate_every=5,
             checkpoint_every=2,
         ),
     )
 
 
 def cylinder_flow_demo() -> Experiment:
-    """A first model from a handful of trial designs: some three minutes on two CPU cores."""
+    """A first model from a handful of trial designs: some three minutes on two CPU cores.
+
+    Six training cases are learned by heart within a minute. Shifting the coordinates of each sample keeps the model from
+    knowing the cases by their places: validation NMAE 0.243 on unseen designs against 0.273 without (and 0.321 without
+    mirror images either).
+    """
     return cylinder_flow_small().derive(
         name="cylinder-flow-demo",
-        training={"epochs": 40, "samples_per_epoch": 320, "warmup_steps": 40, "validation_windows": 16},
+        data={"shift": 0.5},
+        training={
+            "epochs": 25,
+            "samples_per_epoch": 320,
+            "warmup_steps": 40,
+            "validate_every": 1,
+            "validation_windows": 16,
+        },
     )
 
 
