@@ -36,6 +36,9 @@ from simgen.errors import InputError
 
 MAX_WORKER_FAILURES = 3
 POLL_S = 1.0
+# Threads that wait for one another must sleep: spinning ones take the cores from those that they wait for, and a step on
+# two busy cores was eight times slower. Read when torch is loaded, so it has to be in the worker's environment.
+WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
 
 def train(
@@ -81,6 +84,7 @@ def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: Ru
             storage_path=storage,
             storage_filesystem=filesystem,
             failure_config=FailureConfig(max_failures=MAX_WORKER_FAILURES),
+            worker_runtime_env={"env_vars": WORKER_ENVIRONMENT},
         ),
     )  # fmt: skip
     try:

@@ -86,6 +86,8 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "workers": workers,
+        "host": platform.node(),
+        "process": os.getpid(),
     }
 
 
