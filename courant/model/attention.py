@@ -17,12 +17,13 @@ from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
 from courant.model.config import CourantConfig
 
-_PAD_TO = 8  # fused kernels want head widths in multiples of this
+_PAD_TO = 8  # head widths in multiples of this keep fused GPU kernels from copying; a CPU has no such wish
 
 
-def padded_width(head_width: int, num_columns: int) -> int:
+def padded_width(head_width: int, num_columns: int, device: torch.device) -> int:
     """Head width inside the fused kernel when `num_columns` extra columns ride along."""
-    return -(-(head_width + num_columns) // _PAD_TO) * _PAD_TO
+    unit = 1 if device.type == "cpu" else _PAD_TO
+    return -(-(head_width + num_columns) // unit) * unit
 
 
 def pad_heads(weight: Tensor, num_heads: int, width: int) -> Tensor:
@@ -71,7 +72,7 @@ class SelfAttentionBlock(nn.Module):
 
     def fused_weights(self) -> tuple[Tensor, Tensor]:
         """Query, key and value projections as one (3 * H * P, d), and the output projection (d, H * P)."""
-        width = padded_width(self.head_width, 0)
+        width = padded_width(self.head_width, 0, self.query.weight.device)
         projection = torch.cat((self.query.weight, self.key_value.weight))
         return (
             pad_heads(projection, 3 * self.num_heads, width).flatten(0, 1),
@@ -111,9 +112,12 @@ class CrossAttentionBlock(nn.Module):
 
     def forward(self, Z: Tensor, context: Tensor, query_columns: Tensor) -> Tensor:
         num_columns = query_columns.shape[-1]
-        width = padded_width(self.head_width, num_columns)
-        keys_values = linear(context, self._context_projection(width, num_columns))
-        k, v = keys_values.unflatten(-1, (2, self.num_heads, width)).permute(2, 0, 3, 1, 4).unbind(0)
+        width = padded_width(self.head_width, num_columns, Z.device)
+        # two products, not one that is split: the gradient of a split is an extra copy of both halves
+        k, v = (
+            linear(context, weight.flatten(0, 1)).unflatten(-1, (self.num_heads, width)).transpose(1, 2)
+            for weight in self._context_projections(width, num_columns)
+        )
         q = self._queries(Z, query_columns.to(k.dtype), width)
         attended = scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
         constant = self.output.weight @ (self._value_weight() @ self.context_norm.bias)
@@ -129,14 +133,13 @@ class CrossAttentionBlock(nn.Module):
         shared = columns[:, None].expand(-1, self.num_heads, -1, -1)
         return pad(torch.cat((q, shared.to(q.dtype)), dim=-1), (0, width - self.head_width - columns.shape[-1]))
 
-    def _context_projection(self, width: int, num_columns: int) -> Tensor:
-        """(2 * H * P, c + e): LayerNorm scale folded in, and for the keys an identity that carries the columns over."""
+    def _context_projections(self, width: int, num_columns: int) -> tuple[Tensor, Tensor]:
+        """Keys' and values' (H, P, c + e): LayerNorm scale folded in, and for the keys an identity that carries the
+        columns over."""
         weight = self.key_value.weight * self.context_norm.weight
-        padded = pad_heads(pad(weight, (0, num_columns)), 2 * self.num_heads, width)
+        keys, values = pad_heads(pad(weight, (0, num_columns)), 2 * self.num_heads, width).chunk(2)
         if num_columns:
             carry = torch.eye(num_columns, dtype=weight.dtype, device=weight.device)
             rest = width - self.head_width - num_columns
-            carry = pad(carry, (weight.shape[1], 0, self.head_width, rest))  # (P, c + e)
-            keys, values = padded.chunk(2)
-            padded = torch.cat((keys + carry, values))
-        return padded.flatten(0, 1)
+            keys = keys + pad(carry, (weight.shape[1], 0, self.head_width, rest))  # (P, c + e)
+        return keys, values

@@ -1,9 +1,20 @@
-"""softmax(q k^T) times a narrow table, summed over heads: the inner loop of the decoder."""
+"""softmax(q k^T) times a narrow table, summed over heads: the inner loop of the decoder.
+
+A GPU runs it in the fused attention kernel, the table padded to the width of the heads. On a CPU that padding would
+double the arithmetic, so there the weights are made tile by tile, small enough for the cache; the backward pass makes
+them anew unless all of them fit a fixed budget, so memory does not grow with queries times anchors.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+_TILE = 2**17  # weights in a tile for each thread: half a megabyte in float32
+_KEEP = 2**26  # weights that a training step may keep for its backward pass: 256 MB in float32
 
 
 def blend_weights(q: Tensor, k: Tensor) -> Tensor:
@@ -14,8 +25,72 @@ def blend_weights(q: Tensor, k: Tensor) -> Tensor:
 
 def blend(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
     """As `blend_weights`, applied to the table (B, S, H, L, d_out) and summed over heads: (B, S, M, d_out)."""
-    steps = []
-    for step in range(k.shape[1]):
-        weights = (q @ k[:, step].transpose(-1, -2)).softmax(-1)
-        steps.append((weights @ table[:, step]).sum(1))
-    return torch.stack(steps, dim=1)
+    if q.device.type != "cpu":
+        return _fused(q, k, table)
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return _plain(q, k, table)
+    return _TiledBlend.apply(q, k, table)
+
+
+def _plain(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+    """One softmax for each step: the queries are shared, the keys are not."""
+    return torch.stack([(blend_weights(q, k[:, s, None])[:, 0] @ table[:, s]).sum(1) for s in range(k.shape[1])], dim=1)
+
+
+def _fused(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+    values = pad(table, (0, q.shape[-1] - table.shape[-1])).to(q.dtype)
+    steps = [scaled_dot_product_attention(q, k[:, s], values[:, s], scale=1.0) for s in range(k.shape[1])]
+    return torch.stack([step[..., : table.shape[-1]].sum(1) for step in steps], dim=1)
+
+
+class _TiledBlend(torch.autograd.Function):
+    """Shapes as in `blend`. With w = softmax(q k^T), o_h = w t_h, and an incoming gradient g, the gradient of the
+    logits is w * (g t_h^T - (g . o_h)): an outer product of d_out + 1 columns, so no reduction over w is needed."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+        heads = q.new_empty(q.shape[0], q.shape[1], k.shape[1], q.shape[2], table.shape[-1])
+        kept: list[Tensor] = []
+        keep = any(ctx.needs_input_grad) and k[..., 0].numel() * q.shape[2] <= _KEEP
+        for b, h, rows in _tiles(q, k):
+            w = _tile_weights(q[b, h, rows], k[b, :, h])
+            torch.bmm(w, table[b, :, h], out=heads[b, h, :, rows])
+            if keep:
+                kept.append(w)
+        ctx.save_for_backward(q, k, table, heads, *kept)
+        return heads.sum(1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, table, heads, *kept = ctx.saved_tensors
+        g = gradients[0].contiguous()
+        projected = (heads * g[:, None]).sum(-1, keepdim=True)
+        left = torch.cat((g[:, None].expand_as(heads), -projected), dim=-1)  # (B, H, S, M, d_out + 1)
+        right = pad(table, (0, 1), value=1.0).transpose(-1, -2)  # (B, S, H, d_out + 1, L)
+        dq, dk, dtable = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(table)
+        for i, (b, h, rows) in enumerate(_tiles(q, k)):
+            w = kept[i] if kept else _tile_weights(q[b, h, rows], k[b, :, h])
+            dtable[b, :, h].baddbmm_(w.transpose(1, 2), g[b, :, rows])
+            dlogits = torch.bmm(left[b, h, :, rows], right[b, :, h]).mul_(w)  # (S, m, L)
+            for s in range(k.shape[1]):
+                dq[b, h, rows].addmm_(dlogits[s], k[b, s, h])
+            dk[b, :, h].baddbmm_(dlogits.transpose(1, 2), q[b, h, rows].expand(k.shape[1], -1, -1))
+        return dq, dk, dtable
+
+
+def _tile_weights(q: Tensor, k: Tensor) -> Tensor:
+    """(m, P), (S, L, P) -> (S, m, L)."""
+    return torch.bmm(q.expand(k.shape[0], -1, -1), k.transpose(1, 2)).softmax(-1)
+
+
+def _tiles(q: Tensor, k: Tensor) -> list[tuple[int, int, slice]]:
+    """Cloud, head and rows of every tile."""
+    num_clouds, num_heads, num_queries = q.shape[:3]
+    num_rows = max(64, _TILE * torch.get_num_threads() // max(1, k.shape[1] * k.shape[3]))
+    return [
+        (b, h, slice(start, min(start + num_rows, num_queries)))
+        for b in range(num_clouds)
+        for h in range(num_heads)
+        for start in range(0, num_queries, num_rows)
+    ]

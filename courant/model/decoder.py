@@ -41,7 +41,7 @@ class Decoder(nn.Module):
     def queries(self, points: Tensor, embedded: Tensor, features: Tensor | None) -> Tensor:
         """Points (B, M, d_c), their embedding (B, M, d) and xi (B, M, n_xi) -> scaled queries (B, H, M, P)."""
         e = self.query_norm(self._embed(embedded, features))
-        width = padded_width(self.head_width, self.num_columns)
+        width = self._padded_width()
         weight = pad_heads(self.query.weight * self.head_width**-0.5, self.num_heads, width)
         if not self.num_columns:
             return linear(e, weight.flatten(0, 1)).unflatten(-1, (self.num_heads, width)).transpose(1, 2)
@@ -57,7 +57,7 @@ class Decoder(nn.Module):
         z = layer_norm(Z, Z.shape[-1:], self.latent_norm.weight)
         key_weight, _ = self.key_value.weight.chunk(2)
         if not self.num_columns:
-            key_weight = pad_heads(key_weight, self.num_heads, padded_width(self.head_width, 0)).flatten(0, 1)
+            key_weight = pad_heads(key_weight, self.num_heads, self._padded_width()).flatten(0, 1)
         k = linear(z, key_weight).unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
         if self.num_columns:
             assert windows is not None and anchors is not None
@@ -99,7 +99,10 @@ class Decoder(nn.Module):
         outputs = (self.field.weight @ self.output.weight).unflatten(1, (self.num_heads, -1))  # (d_out, H, d_h)
         return outputs.transpose(0, 1) @ values
 
+    def _padded_width(self) -> int:
+        return padded_width(self.head_width, self.num_columns, self.query.weight.device)
+
     def _with_columns(self, heads: Tensor, columns: Tensor) -> Tensor:
         shared = columns.to(heads.dtype).expand(*heads.shape[:-1], -1)
-        width = padded_width(self.head_width, self.num_columns)
+        width = self._padded_width()
         return pad(torch.cat((heads, shared), dim=-1), (0, width - self.head_width - self.num_columns))
