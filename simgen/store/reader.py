@@ -268,7 +268,7 @@ class StoredCase:
         points = self.points
         try:
             meshio.write_points_cells(str(path), points, [("vertex", np.arange(len(points))[:, None])], point_data=data)
-        except meshio.WriteError as error:
+        except (meshio.WriteError, meshio.ReadError, OSError) as error:
             raise InputError(f"{path} cannot be written: {error}") from error
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import icechunk
 
 from simgen.errors import InputError, StoreError
 
 BRANCH = "main"
+ENDPOINT_TIMEOUT_S = 5.0
 
 # Icechunk warns at every opening that local files are no place for concurrent commits; there is one committer here.
 icechunk.set_logs_filter("error")
@@ -64,6 +67,7 @@ def _s3_storage(url: str) -> icechunk.Storage:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     options: dict[str, Any] = {}
     if endpoint:
+        _check_endpoint(url, endpoint)
         # Servers of one's own rarely have a domain name per bucket.
         options = {
             "endpoint_url": endpoint,
@@ -72,6 +76,18 @@ def _s3_storage(url: str) -> icechunk.Storage:
         }
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ("us-east-1" if endpoint else None)
     return icechunk.s3_storage(bucket=bucket, prefix=prefix.strip("/"), region=region, from_env=True, **options)
+
+
+def _check_endpoint(url: str, endpoint: str) -> None:
+    """Ask once whether anybody listens: the S3 client itself tries a dead endpoint for half a minute."""
+    parts = urlsplit(endpoint)
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=ENDPOINT_TIMEOUT_S).close()
+    except OSError as error:
+        raise StoreError(
+            f"store {url} cannot be reached at {endpoint} ({error.strerror or error}): check AWS_ENDPOINT_URL and the network"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -20,14 +20,15 @@ RATIOS: dict[str, float] = {"train": 0.7, "validation": 0.15, "test": 0.15}
 
 
 def assign_splits(cases: Iterable[str], members: Mapping[str, str], seed: int = SEED) -> dict[str, str]:
-    """Splits of all `cases` (ids); those in `members` stay where they are."""
+    """Splits of all `cases` (ids), in their order; those in `members` stay where they are."""
+    cases = list(cases)
     splits = {case: members[case] for case in cases if case in members}
     counts = {split: sum(1 for assigned in splits.values() if assigned == split) for split in SPLITS}
     for case in sorted((case for case in cases if case not in members), key=lambda case: _rank(case, seed)):
         split = _neediest(counts)
         splits[case] = split
         counts[split] += 1
-    return splits
+    return {case: splits[case] for case in cases}
 
 
 def _rank(case: str, seed: int) -> str:

@@ -1,0 +1,102 @@
+"""What several packages' tests share: a real S3 server, and the smallest real dataset."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import s3fs
+
+BUCKET = "courant-tests"
+KEYS = {"AWS_ACCESS_KEY_ID": "test-key-id", "AWS_SECRET_ACCESS_KEY": "test-secret-key"}
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running SeaweedFS: set `environment` to use it."""
+
+    endpoint: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**KEYS, "AWS_ENDPOINT_URL": self.endpoint, "AWS_REGION": "us-east-1"}
+
+    @property
+    def url(self) -> str:
+        return f"s3://{BUCKET}"
+
+
+def free_ports(num: int) -> list[int]:
+    """Ports that nobody listens on, below 20,000: SeaweedFS puts its gRPC ports 10,000 higher."""
+    found: list[int] = []
+    for port in range(11000 + os.getpid() % 4000, 19000):
+        with socket.socket() as probe, socket.socket() as grpc:
+            try:
+                probe.bind(("127.0.0.1", port))
+                grpc.bind(("127.0.0.1", port + 10000))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == num:
+            return found
+    raise RuntimeError("no free ports")
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """SeaweedFS on loopback for the whole session, stopped by its process id."""
+    folder = tmp_path_factory.mktemp("s3")
+    names = ("master", "filer", "volume", "s3", "admin", "s3.port.iceberg", "s3.port.lance")
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    flags = [f"-{name if '.' in name else name + '.port'}={port}" for name, port in ports.items()]
+    weed = Path(sys.executable).parent / "weed"
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [str(weed), "mini", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-bucket={BUCKET}", *flags,
+             "-admin.ui=false", "-webdav=false"],
+            env={**os.environ, **KEYS}, stdout=log, stderr=log,
+        )  # fmt: skip
+    endpoint = f"http://127.0.0.1:{ports['s3']}"
+    try:
+        _wait(endpoint, server, folder / "log")
+        yield S3Server(endpoint)
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait(endpoint: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Until the server answers and has made its bucket."""
+    client = s3fs.S3FileSystem(
+        key=KEYS["AWS_ACCESS_KEY_ID"], secret=KEYS["AWS_SECRET_ACCESS_KEY"], endpoint_url=endpoint,
+        use_listings_cache=False, skip_instance_cache=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        assert server.poll() is None, f"the S3 server ended: {log.read_text()[-2000:]}"
+        try:
+            if client.exists(BUCKET):
+                return
+        except OSError:
+            pass
+        time.sleep(0.3)
+    raise AssertionError(f"the S3 server did not come up: {log.read_text()[-2000:]}")
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The S3 server, with its keys and endpoint in this test's environment."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3_server

@@ -1,0 +1,68 @@
+"""Small synthetic cases in the real family's schema."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simgen.case import CaseResult, Gate
+from simgen.cases import get_family
+from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.store.layout import Schema
+from simgen.store.writer import DatasetWriter
+
+FAMILY = get_family("cylinder-flow")
+SCHEMA = Schema.of(FAMILY)
+
+
+def make_cloud(seed: int = 0, num_points: int = 40, num_snapshots: int = 6) -> PointCloud:
+    generator = np.random.default_rng(seed)
+    points = generator.uniform(-10, 10, (num_points, 3)) * (1, 1, 0)
+    faces = 12
+    fields = {"velocity": 2, "kinematic_pressure": 1}
+    return PointCloud(
+        points=points.astype("f4"),
+        volumes=generator.uniform(0.1, 1, num_points).astype("f4"),
+        distance=generator.uniform(0, 5, (num_points, 4)).astype("f4"),
+        direction=generator.normal(size=(num_points, 4, 3)).astype("f4"),
+        patch_kinds=FAMILY.patch_kinds,
+        time=np.arange(1.0, num_snapshots + 1),
+        fields={name: generator.normal(size=(num_snapshots, num_points, c)).astype("f4") for name, c in fields.items()},
+        boundary=BoundaryCloud(
+            points=generator.uniform(-10, 10, (faces, 3)).astype("f4"),
+            normals=generator.normal(size=(faces, 3)).astype("f4"),
+            areas=np.ones(faces, "f4"),
+            patch=generator.integers(0, 4, faces).astype("u1"),
+            fields={name: generator.normal(size=(num_snapshots, faces, c)).astype("f4") for name, c in fields.items()},
+        ),
+    )
+
+
+def make_result(number: int, status: str = "accepted", reason: str = "") -> CaseResult:
+    point = FAMILY.point(FAMILY.design_space.sample(64)[number], FAMILY.settings("trial"))
+    gates = (Gate("mass imbalance", 1e-9, "<= 0.001", True), Gate("never finite", float("nan"), "<= 1", False))
+    provenance = {
+        "wall_time_s": {"mesh": 0.5, "solve": 2.0},
+        "solver_version": "OpenFOAM v1912",
+        "residuals": {"p": [[0.1, 0.5]]},
+    }
+    return CaseResult(point, status, reason, gates, "last line" if reason else "", provenance)  # type: ignore[arg-type]
+
+
+def add(writer: DatasetWriter, *numbers: int) -> list[str]:
+    """Write and commit accepted cases, each through a fork of its own; their ids."""
+    for number in numbers:
+        fork = writer.fork()
+        fork.write(make_result(number), make_cloud(number))
+        writer.commit([fork])
+    return [make_result(number).id for number in numbers]
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    return str(tmp_path / "store" / "cylinder-flow")
+
+
+@pytest.fixture
+def writer(url) -> DatasetWriter:
+    return DatasetWriter.open(url, SCHEMA)
