@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.tri as tri
@@ -12,32 +13,40 @@ from scipy.spatial import cKDTree
 from simgen.store.reader import StoredCase
 
 
-def triangulate(case: StoredCase) -> tri.Triangulation:
-    """Delaunay triangles of the case's cell centres, those that lie outside the fluid masked.
+@dataclass(frozen=True)
+class Triangles:
+    """A triangulation of a case's cell centres and boundary faces, and the cell that each of its corners takes its value from."""
+
+    triangulation: tri.Triangulation
+    cell: np.ndarray
+
+
+def triangulate(case: StoredCase) -> Triangles:
+    """Delaunay triangles, those that lie outside the fluid masked.
 
     A triangle is outside where its centroid lies beyond the nearest boundary face, seen along that face's outward normal.
+    Boundary faces are corners too, so that bodies keep their shape; they are drawn with their nearest cell's value.
     """
-    points, boundary = case.points[:, :2].astype(float), case.boundary
-    triangles = tri.Triangulation(points[:, 0], points[:, 1])
-    centroids = points[triangles.triangles].mean(axis=1)
+    cells, boundary = case.points[:, :2].astype(float), case.boundary
     faces, normals = boundary.points[:, :2].astype(float), boundary.normals[:, :2].astype(float)
+    points = np.concatenate([cells, faces])
+    triangulation = tri.Triangulation(points[:, 0], points[:, 1])
+    centroids = points[triangulation.triangles].mean(axis=1)
     _, nearest = cKDTree(faces).query(centroids)
-    beyond = np.einsum("ij,ij->i", centroids - faces[nearest], normals[nearest]) > 0
-    triangles.set_mask(beyond)
-    return triangles
+    triangulation.set_mask(np.einsum("ij,ij->i", centroids - faces[nearest], normals[nearest]) > 0)
+    return Triangles(triangulation, np.concatenate([np.arange(len(cells)), cKDTree(cells).query(faces)[1]]))
 
 
-def draw_field(
-    axes: Axes, triangles: tri.Triangulation, values: np.ndarray, *, limits: tuple[float, float], cmap: str
-) -> Any:
-    """Fill the triangles with values (N,) at their corners; returns the artist for a colour bar."""
+def draw_field(axes: Axes, triangles: Triangles, values: np.ndarray, *, limits: tuple[float, float], cmap: str) -> Any:
+    """Fill the triangles with the cells' values (N,); returns the artist for a colour bar."""
+    shape = triangles.triangulation
     artist = axes.tripcolor(
-        triangles, values, shading="gouraud", cmap=cmap, vmin=limits[0], vmax=limits[1], rasterized=True
+        shape, values[triangles.cell], shading="gouraud", cmap=cmap, vmin=limits[0], vmax=limits[1], rasterized=True
     )
     axes.set_aspect("equal")
-    axes.set_xlim(triangles.x.min(), triangles.x.max())
-    axes.set_ylim(triangles.y.min(), triangles.y.max())
-    axes.tick_params(labelsize=7)
+    axes.set_xlim(shape.x.min(), shape.x.max())
+    axes.set_ylim(shape.y.min(), shape.y.max())
+    axes.set(xticks=[], yticks=[])
     return artist
 
 

@@ -55,14 +55,13 @@ def thumbnails(cases: Sequence[StoredCase], field: str) -> Figure:
     """Magnitude of a field at the last snapshot of each case."""
     columns = 3
     rows = -(-len(cases) // columns)
-    figure = Figure(figsize=(12, 1.75 * rows + 0.3), layout="constrained")
+    figure = Figure(figsize=(12, 1.5 * rows + 0.2), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     magnitudes = [np.linalg.norm(np.asarray(case[field][-1]), axis=-1) for case in cases]
     limits = (0.0, max(spanning(values)[1] for values in magnitudes))
     for axis, case, values in zip(axes, cases, magnitudes, strict=False):
         artist = draw_field(axis, triangulate(case), values, limits=limits, cmap="viridis")
         axis.set_title(f"{case.id}  {case.split}", fontsize=8, loc="left")
-        axis.set(xticks=[], yticks=[])
     for axis in axes[len(cases) :]:
         axis.set_visible(False)
     figure.colorbar(artist, ax=axes.tolist(), label=f"|{field}| (m/s)", shrink=0.6, pad=0.01)
@@ -73,7 +72,7 @@ def mesh(case: StoredCase) -> Figure:
     """The case's cell centres as a triangulation, and its boundary by patch kind."""
     figure = Figure(figsize=(12, 4.4), layout="constrained")
     axis = figure.subplots()
-    axis.triplot(triangulate(case), lw=0.35, color="#8a8a8a")
+    axis.triplot(triangulate(case).triangulation, lw=0.35, color="#8a8a8a")
     boundary = case.boundary
     kinds, points = boundary.patch, boundary.points
     for number, kind in enumerate(case.patch_kinds):
@@ -87,7 +86,7 @@ def mesh(case: StoredCase) -> Figure:
 def prediction(case: StoredCase, truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Any]) -> Figure:
     """Truth, prediction and error (N, C) side by side, one row per component; truth and prediction share their scale."""
     triangles = triangulate(case)
-    figure = Figure(figsize=(13.5, 1.85 * len(channels) + 0.4), layout="constrained")
+    figure = Figure(figsize=(13.5, 1.5 * len(channels) + 0.2), layout="constrained")
     axes = figure.subplots(len(channels), 3, squeeze=False)
     for row, channel in zip(range(len(channels)), channels, strict=True):
         values = truth[:, row]
@@ -103,7 +102,6 @@ def prediction(case: StoredCase, truth: np.ndarray, predicted: np.ndarray, chann
             artist = draw_field(axis, triangles, shown, limits=bounds, cmap=colors)
             axis.set_title(f"{title}, {channel.field} {channel.component}", fontsize=9, loc="left")
             figure.colorbar(artist, ax=axis, shrink=0.85, pad=0.01).ax.tick_params(labelsize=7)
-            axis.set(xticks=[], yticks=[])
     return figure
 
 
@@ -112,14 +110,13 @@ def decomposition(case: StoredCase, parts: CaseDecomposition, step: int = -1) ->
     contributions = np.linalg.norm(parts.contributions[step], axis=-1)  # (L, N)
     top = np.argsort(-np.linalg.norm(contributions, axis=1))[:TOP_ANCHORS]
     triangles = triangulate(case)
-    figure = Figure(figsize=(13.5, 4.2), layout="constrained")
+    figure = Figure(figsize=(13.5, 3.0), layout="constrained")
     axes = figure.subplots(2, TOP_ANCHORS // 2).ravel()
     limits = (0.0, float(np.quantile(contributions[top], 0.998)))
     for axis, anchor in zip(axes, top, strict=False):
         artist = draw_field(axis, triangles, contributions[anchor], limits=limits, cmap="magma_r")
         axis.plot(*parts.anchors[anchor, :2], "o", ms=6, mfc="none", mec="#1a7f37", mew=1.6)
         axis.set_title(f"anchor {anchor}", fontsize=9, loc="left")
-        axis.set(xticks=[], yticks=[])
     figure.colorbar(artist, ax=axes.tolist(), label="|contribution| (m/s)", shrink=0.7, pad=0.01)
     return figure
 
