@@ -58,15 +58,17 @@ class RunDirectory:
 
     def names(self, folder: str = "") -> list[str]:
         """Sorted names of what lies in a folder; empty when there is none. Half-written files are not listed."""
+        here = self.path(folder).rstrip("/")
         try:
-            found = self._guard("list", folder, lambda: self._fs.ls(self.path(folder), detail=False, refresh=True))
+            found = self._guard("list", folder, lambda: self._fs.ls(here, detail=False, refresh=True))
         except StoreError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return []
             raise
-        return sorted(
-            name for name in (str(path).rstrip("/").rsplit("/", 1)[-1] for path in found) if _TEMPORARY not in name
-        )
+        # Some S3 servers list an emptied folder as an object within itself.
+        paths = [str(path).rstrip("/") for path in found]
+        names = [path.rsplit("/", 1)[-1] for path in paths if path.lstrip("/") != here.lstrip("/")]
+        return sorted(name for name in names if _TEMPORARY not in name)
 
     def read_bytes(self, name: str) -> bytes:
         return bytes(self._guard("read", name, lambda: self._fs.cat_file(self.path(name))))

@@ -79,7 +79,15 @@ def tiny_experiment(**training: Any) -> Experiment:
     return cylinder_flow_demo().derive(
         name="tiny",
         model={"width": 24, "num_anchors": 8, "num_levels": 1},
-        data={"window_steps": 2, "step_s": 3.0, "start_s": 0.0, "points_per_sample": 24, "queries_per_sample": 24},
+        data={
+            "window_steps": 2,
+            "step_s": 3.0,
+            "start_s": 0.0,
+            "points_per_sample": 24,
+            "queries_per_sample": 24,
+            "mirror_y": False,
+            "shift": 0.0,
+        },
         training={
             "epochs": 4,
             "batch_size": 8,
