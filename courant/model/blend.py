@@ -18,9 +18,13 @@ _KEEP = 2**26  # weights that a training step may keep for its backward pass: 25
 
 
 def blend_weights(q: Tensor, k: Tensor) -> Tensor:
-    """Scaled queries (B, H, M, P), keys (B, S, H, L, P) -> softmax over the L anchors, (B, S, H, M, L), in the precision
-    of the softmax (float32 under autocast)."""
-    return (q[:, None] @ k.transpose(-1, -2)).softmax(-1)
+    """Scaled queries (B, H, M, P), keys (B, S, H, L, P) -> softmax over the L anchors, (B, S, H, M, L).
+
+    Logits and weights in at least float32, also under autocast.
+    """
+    precise = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        return (q[:, None].to(precise) @ k.to(precise).transpose(-1, -2)).softmax(-1)
 
 
 def blend(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
@@ -34,7 +38,9 @@ def blend(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
 
 def _plain(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
     """One softmax for each step: the queries are shared, the keys are not."""
-    return torch.stack([(blend_weights(q, k[:, s, None])[:, 0] @ table[:, s]).sum(1) for s in range(k.shape[1])], dim=1)
+    with torch.autocast(q.device.type, enabled=False):
+        weights = (blend_weights(q, k[:, s, None])[:, 0] for s in range(k.shape[1]))
+        return torch.stack([(w @ table[:, s].to(w.dtype)).sum(1) for s, w in enumerate(weights)], dim=1)
 
 
 def _fused(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
@@ -63,7 +69,7 @@ class _TiledBlend(torch.autograd.Function):
             if keep:
                 kept.append(w)
         ctx.save_for_backward(q, k, t, heads, *kept)
-        return heads.sum(1).transpose(-1, -2)
+        return heads.sum(1).transpose(-1, -2).contiguous()
 
     @staticmethod
     @torch.autograd.function.once_differentiable

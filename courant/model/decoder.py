@@ -27,7 +27,7 @@ class Decoder(nn.Module):
     def __init__(self, config: CourantConfig) -> None:
         super().__init__()
         self.num_heads, self.head_width = config.num_heads, config.head_width
-        self.num_columns = config.dimension + 2 if config.window_in_decoder else 0
+        self.windowed = config.window_in_decoder
         inner, width = self.num_heads * self.head_width, config.width
         self.query_features = nn.Linear(config.num_query_features, width) if config.num_query_features else None  # W_xi
         self.query_embedding = nn.Linear(2 * width if config.num_query_features else width, width)
@@ -41,13 +41,8 @@ class Decoder(nn.Module):
     def queries(self, points: Tensor, embedded: Tensor, features: Tensor | None) -> Tensor:
         """Points (B, M, d_c), their embedding (B, M, d) and xi (B, M, n_xi) -> scaled queries (B, H, M, P)."""
         e = self.query_norm(self._embed(embedded, features))
-        width = self._padded_width()
-        weight = pad_heads(self.query.weight * self.head_width**-0.5, self.num_heads, width)
-        if not self.num_columns:
-            return linear(e, weight.flatten(0, 1)).unflatten(-1, (self.num_heads, width)).transpose(1, 2)
-        q = linear(e, weight[:, : self.head_width].flatten(0, 1))
-        q = q.unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
-        return self._with_columns(q, gaussian_window.query_columns(points)[:, None])
+        columns = gaussian_window.decoder_query_columns(points)[:, None] if self.windowed else None
+        return self._heads(e, self.query.weight * self.head_width**-0.5, columns)
 
     def fold(
         self, Z: Tensor, anchors: Tensor | None = None, windows: GaussianWindows | None = None
@@ -56,22 +51,18 @@ class Decoder(nn.Module):
         initial anchors (B, L, d_c) move with the latent."""
         z = layer_norm(Z, Z.shape[-1:], self.latent_norm.weight)
         key_weight, _ = self.key_value.weight.chunk(2)
-        if not self.num_columns:
-            key_weight = pad_heads(key_weight, self.num_heads, self._padded_width()).flatten(0, 1)
-        k = linear(z, key_weight).unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
-        if self.num_columns:
+        columns = None
+        if self.windowed:
             assert windows is not None and anchors is not None
             last = windows.in_use[-1]
             moved = windows.anchors(last, anchors, Z)
-            k = self._with_columns(
-                k, gaussian_window.decoder_columns(moved, windows.inverse_square_width(last))[:, :, None]
-            )
-        table = linear(z, self._folded_values().flatten(0, 1)).unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
-        return k, table
+            columns = gaussian_window.decoder_key_columns(moved, windows.inverse_square_width(last))[:, :, None]
+        return self._heads(z, key_weight, columns), self._table(z)
 
     def offset(self) -> Tensor:
         """u_0 (d_out,): the output with every z_k = 0, that is LN(z_k) = beta."""
-        return self._folded_values().sum(0) @ self.latent_norm.bias + self.field.bias
+        with torch.autocast(self.field.bias.device.type, enabled=False):
+            return self._folded_values().sum(0) @ self.latent_norm.bias + self.field.bias
 
     def forward(self, q: Tensor, k: Tensor, table: Tensor) -> Tensor:
         """Queries (B, H, M, P), keys (B, S, H, L, P), table (B, S, H, L, d_out) -> field (B, S, M, d_out)."""
@@ -92,6 +83,12 @@ class Decoder(nn.Module):
         assert features is not None
         return linear(torch.cat((embedded, features.to(embedded.dtype)), dim=-1), combined, shift)
 
+    def _table(self, z: Tensor) -> Tensor:
+        """(B, S, L, d) -> (B, S, H, L, d_out); small, so in full precision under autocast too."""
+        with torch.autocast(z.device.type, enabled=False):
+            contributions = linear(z.to(self.field.weight.dtype), self._folded_values().flatten(0, 1))
+            return contributions.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
+
     def _folded_values(self) -> Tensor:
         """W_out W_O^h W_V^h, (H, d_out, d)."""
         _, value_weight = self.key_value.weight.chunk(2)
@@ -99,10 +96,13 @@ class Decoder(nn.Module):
         outputs = (self.field.weight @ self.output.weight).unflatten(1, (self.num_heads, -1))  # (d_out, H, d_h)
         return outputs.transpose(0, 1) @ values
 
-    def _padded_width(self) -> int:
-        return padded_width(self.head_width, self.num_columns, self.query.weight.device)
-
-    def _with_columns(self, heads: Tensor, columns: Tensor) -> Tensor:
+    def _heads(self, tensor: Tensor, weight: Tensor, columns: Tensor | None) -> Tensor:
+        """(..., n, d) -> (..., H, n, P): each head's d_h channels, then the columns (..., 1, n, e), then zeros."""
+        num_columns = 0 if columns is None else columns.shape[-1]
+        width = padded_width(self.head_width, num_columns, tensor.device)
+        if columns is None:
+            padded = pad_heads(weight, self.num_heads, width).flatten(0, 1)
+            return linear(tensor, padded).unflatten(-1, (self.num_heads, width)).transpose(-2, -3)
+        heads = linear(tensor, weight).unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
         shared = columns.to(heads.dtype).expand(*heads.shape[:-1], -1)
-        width = self._padded_width()
-        return pad(torch.cat((heads, shared), dim=-1), (0, width - self.head_width - self.num_columns))
+        return pad(torch.cat((heads, shared), dim=-1), (0, width - self.head_width - num_columns))

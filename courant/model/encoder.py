@@ -12,8 +12,6 @@ from courant.model.attention import CrossAttentionBlock, SelfAttentionBlock
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import GaussianWindows
 
-_MASKED_LOGIT = -1e9  # exp() of it is zero, and a cloud that is all padding still has a finite softmax
-
 
 class EncoderBlock(nn.Module):
     """One level: cross-attention to the cloud, then self-attention among the latents.    (Eq. enc-ca, Eq. enc-saff)"""
@@ -60,8 +58,9 @@ class Encoder(nn.Module):
             if windowed:
                 assert windows is not None and anchors is not None
                 moved.append(windows.anchors(level, anchors, Z))
-                columns = gaussian_window.encoder_columns(moved[-1], windows.inverse_square_width(level))
-                columns = columns * self.config.head_width**0.5  # the kernel divides every logit by sqrt(d_h)
+                factor = gaussian_window.encoder_columns(moved[-1], windows.inverse_square_width(level))
+                # the kernel divides every logit by sqrt(d_h)
+                columns = gaussian_window.left_columns(self.config.head_width**0.5 * factor)
             else:
                 columns = Z.new_empty(*Z.shape[:2], 0)
             if mask is not None:
@@ -84,12 +83,24 @@ class Encoder(nn.Module):
         context = torch.cat((embedded, features.to(embedded.dtype)), dim=-1)
         parts = [layer_norm(context, context.shape[-1:])]
         if window_points is not None:
-            parts.append(gaussian_window.point_columns(window_points))
+            parts.append(gaussian_window.right_columns(gaussian_window.point_columns(window_points)))
         if mask is not None:
-            parts.append(torch.zeros_like(parts[0][..., :1]).masked_fill(~mask[..., None], _MASKED_LOGIT))
-        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+            parts.append(torch.zeros_like(parts[0][..., :1]).masked_fill(~mask[..., None], _masked_logit(embedded)))
+        context = torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+        return context.to(_linear_dtype(context))  # once here, not once in each of the blocks' projections
 
     def _run(self, block: nn.Module, Z: Tensor, context: Tensor, columns: Tensor) -> Tensor:
         if self.config.checkpoint_activations and torch.is_grad_enabled():
             return checkpoint(block, Z, context, columns, use_reentrant=False)
         return block(Z, context, columns)
+
+
+def _linear_dtype(tensor: Tensor) -> torch.dtype:
+    """The precision in which linear maps run at this moment."""
+    device = tensor.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
+
+
+def _masked_logit(tensor: Tensor) -> float:
+    """So low that its exponential is zero, yet finite: a cloud that is all padding then still has a softmax."""
+    return max(-1e9, torch.finfo(_linear_dtype(tensor)).min / 2)

@@ -3,6 +3,9 @@
 -|p - x|^2 / sigma^2 = 2 p.x / sigma^2 - |x|^2 / sigma^2 - |p|^2 / sigma^2 is an inner product of a few columns of the
 anchor with a few columns of the point, so it joins the logit q.k as extra channels of q and k, and any fused attention
 kernel applies. Terms that are constant along the softmax drop out.
+
+Under reduced precision (autocast, TF32) the factors are split into a rounded part and its remainder, a = a1 + a2, and
+a.x travels as a1 x1 + a1 x2 + a2 x1: the kernels sum in float32, so distances keep some 16 bits instead of 8.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ class AnchorUpdate(nn.Module):
         self.displacement = nn.Linear(width, dimension)
 
     def forward(self, Z: Tensor) -> Tensor:
-        return self.displacement(gelu(self.hidden(Z)))
+        with torch.autocast(Z.device.type, enabled=False):  # positions in full precision
+            return self.displacement(gelu(self.hidden(Z.to(self.hidden.weight.dtype))))
 
 
 class GaussianWindows(nn.Module):
@@ -64,23 +68,55 @@ class GaussianWindows(nn.Module):
         return sigma_squared.clamp(min=(_NARROWEST * self.initial_width) ** 2).reciprocal()[:, None]
 
 
+def split_dtype(device: torch.device) -> torch.dtype | None:
+    """The precision to which factors must be split on this device at this moment; None in full precision."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.get_autocast_dtype(device.type)
+    if device.type == "cuda" and torch.get_float32_matmul_precision() != "highest":
+        return torch.bfloat16
+    return None
+
+
+def left_columns(factor: Tensor) -> Tensor:
+    """The factor (..., e) on the side of the anchors: itself, or [a1, a1, a2] where it must be split."""
+    first, second = _split(factor)
+    return factor if second is None else torch.cat((first, first, second), dim=-1)
+
+
+def right_columns(factor: Tensor) -> Tensor:
+    """The factor (..., e) on the side of the points: itself, or [x1, x2, x1] where it must be split."""
+    first, second = _split(factor)
+    return factor if second is None else torch.cat((first, second, first), dim=-1)
+
+
 def encoder_columns(anchors: Tensor, inverse_square_width: Tensor) -> Tensor:
-    """Query side in the encoder, where the softmax runs over points: [2 p / s^2, -1 / s^2], (B, L, d_c + 1)."""
+    """Query side in the encoder, where the softmax runs over points: [2 p / s^2, -1 / s^2], (B, L, d_c + 1) unsplit."""
     inverse = inverse_square_width.expand(*anchors.shape[:-1], 1)
     return torch.cat((2 * inverse * anchors, -inverse), dim=-1)
 
 
 def point_columns(points: Tensor) -> Tensor:
-    """Key side in the encoder: [x, |x|^2], (B, N, d_c + 1)."""
+    """Point side, [x, |x|^2]: (B, N, d_c + 1) unsplit."""
     return torch.cat((points, points.square().sum(-1, keepdim=True)), dim=-1)
 
 
-def decoder_columns(anchors: Tensor, inverse_square_width: Tensor) -> Tensor:
-    """Key side in the decoder, where the softmax runs over anchors: [2 p / s^2, -1 / s^2, -|p|^2 / s^2]."""
-    squared = anchors.square().sum(-1, keepdim=True)
-    return torch.cat((encoder_columns(anchors, inverse_square_width), -inverse_square_width * squared), dim=-1)
+def decoder_key_columns(anchors: Tensor, inverse_square_width: Tensor) -> Tensor:
+    """Key side in the decoder, where the softmax runs over anchors: [2 p / s^2, -1 / s^2] and -|p|^2 / s^2, which now
+    differs along the softmax; it meets a one, so its two parts travel side by side."""
+    moving = left_columns(encoder_columns(anchors, inverse_square_width))
+    first, second = _split(-inverse_square_width * anchors.square().sum(-1, keepdim=True))
+    return torch.cat((moving, first) if second is None else (moving, first, second), dim=-1)
 
 
-def query_columns(points: Tensor) -> Tensor:
-    """Query side in the decoder: [x, |x|^2, 1], (B, M, d_c + 2)."""
-    return pad(point_columns(points), (0, 1), value=1.0)
+def decoder_query_columns(points: Tensor) -> Tensor:
+    """Query side in the decoder: [x, |x|^2] and one or two ones."""
+    num_ones = 1 if split_dtype(points.device) is None else 2
+    return pad(right_columns(point_columns(points)), (0, num_ones), value=1.0)
+
+
+def _split(factor: Tensor) -> tuple[Tensor, Tensor | None]:
+    dtype = split_dtype(factor.device)
+    if dtype is None:
+        return factor, None
+    first = factor.to(dtype).to(factor.dtype)
+    return first, factor - first

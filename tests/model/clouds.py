@@ -1,0 +1,110 @@
+"""Small models and random clouds for the tests of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from courant.model import Courant, CourantConfig
+
+#: 20 = 3 * 6 + 2: the heads leave channels over, as 128 = 3 * 42 + 2 does.
+SMALL = CourantConfig(num_features=4, num_outputs=2, num_query_features=3, width=20, num_anchors=5, num_levels=2)
+TRANSIENT = replace(SMALL, transient=True)
+
+#: One model for every choice that the paper names.
+CHOICES: dict[str, CourantConfig] = {
+    "steady": SMALL,
+    "transient": TRANSIENT,
+    "design parameters": replace(SMALL, num_parameters=3),
+    "learned anchors": replace(SMALL, anchor_kind="learned"),
+    "abstract queries": replace(SMALL, anchor_kind="abstract"),
+    "separate embeddings": replace(SMALL, shared_embedding=False),
+    "no distance field": replace(SMALL, num_query_features=0),
+    "no features": replace(SMALL, num_features=0),
+    "window in encoder": replace(SMALL, gaussian_window="encoder"),
+    "window in decoder": replace(SMALL, gaussian_window="decoder"),
+    "window in both": replace(SMALL, gaussian_window="both"),
+    "window, transient": replace(TRANSIENT, gaussian_window="both"),
+    "window, learned anchors": replace(SMALL, gaussian_window="both", anchor_kind="learned"),
+    "MLP processor": replace(TRANSIENT, processor="mlp"),
+    "half steps": replace(TRANSIENT, step_size=0.5),
+    "no loops": replace(SMALL, num_loops=0),
+    "two loops": replace(SMALL, num_loops=2),
+    "input level only": replace(SMALL, num_levels=0),
+    "one head": replace(SMALL, num_heads=1),
+    "heads that divide": replace(SMALL, num_heads=4),
+    "1D": replace(SMALL, dimension=1),
+    "2D": replace(SMALL, dimension=2, gaussian_window="both"),
+    "checkpointing": replace(SMALL, checkpoint_activations=True),
+}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Arguments of `Courant.forward`."""
+
+    points: Tensor
+    features: Tensor
+    query_points: Tensor
+    query_features: Tensor | None
+    mask: Tensor | None = None
+    parameters: Tensor | None = None
+    num_steps: int | None = None
+    anchors: Tensor | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def random_inputs(
+    config: CourantConfig, *, clouds: int = 2, points: int = 17, queries: int = 11, dtype: torch.dtype = torch.float32
+) -> Inputs:
+    def uniform(count: int) -> Tensor:
+        return 2 * torch.rand(clouds, count, config.dimension, dtype=dtype) - 1
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(clouds, *shape, dtype=dtype)
+
+    return Inputs(
+        points=uniform(points),
+        features=normal(points, config.num_features),
+        query_points=uniform(queries),
+        query_features=normal(queries, config.num_query_features) if config.num_query_features else None,
+        parameters=normal(config.num_parameters) if config.num_parameters else None,
+        num_steps=3 if config.transient else None,
+    )
+
+
+def random_model(config: CourantConfig, dtype: torch.dtype = torch.float32) -> Courant:
+    """A model away from its initial values, where biases are zero, norms are one and anchors stand still."""
+    model = Courant(config).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def pad_cloud(inputs: Inputs, extra: int, filling: float = float("nan")) -> Inputs:
+    """The same clouds with `extra` padded points in front of and behind the real ones."""
+
+    def padded(tensor: Tensor) -> Tensor:
+        junk = torch.full_like(tensor[:, :1], filling).expand(-1, extra, -1)
+        return torch.cat((junk, tensor, junk), dim=1)
+
+    mask = torch.ones(inputs.points.shape[:2], dtype=torch.bool)
+    outside = torch.zeros(len(mask), extra, dtype=torch.bool)
+    return replace(
+        inputs,
+        points=padded(inputs.points),
+        features=padded(inputs.features),
+        mask=torch.cat((outside, mask, outside), dim=1),
+    )
+
+
+def relative_error(value: Tensor, reference: Tensor) -> float:
+    """Largest deviation over the largest magnitude of the reference."""
+    value, reference = value.detach(), reference.detach()
+    return float((value - reference).abs().max() / reference.abs().max().clamp(min=1e-12))
