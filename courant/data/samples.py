@@ -141,7 +141,7 @@ def _gather(
     )
     positions, distance, mask = _geometry(trajectories, case, points)
     query_positions, query_distance, query_mask = _geometry(trajectories, case, queries)
-    initial = _frames(trajectories, times[:, :1], points)[:, 0]
+    initial = _states(trajectories, case, times[:, :1], points)[:, 0]
     return Batch(
         points=positions,
         features=torch.cat([initial, distance], dim=-1),
@@ -150,7 +150,7 @@ def _gather(
         query_points=query_positions,
         query_features=query_distance,
         query_mask=query_mask,
-        targets=_frames(trajectories, times[:, 1:], queries),
+        targets=_states(trajectories, case, times[:, 1:], queries),
     )
 
 
@@ -167,11 +167,13 @@ def _geometry(trajectories: TrajectorySet, case: Tensor, chosen: Tensor | None) 
     return positions, distance, None if bool(mask.all()) else mask
 
 
-def _frames(trajectories: TrajectorySet, times: Tensor, chosen: Tensor | None) -> Tensor:
-    """(B, T) frame numbers -> (B, T, M, C) at the chosen points."""
+def _states(trajectories: TrajectorySet, case: Tensor, times: Tensor, chosen: Tensor | None) -> Tensor:
+    """(B, T) frame numbers of (B,) cases -> (B, T, M, C) at the chosen points."""
     if chosen is None:
-        return trajectories.frames[times]
-    return trajectories.frames[times[:, :, None], chosen[:, None, :]]
+        frames = trajectories.frames[times]
+    else:
+        frames = trajectories.frames[times[:, :, None], chosen[:, None, :]]
+    return frames * trajectories.sign[case][:, None, None] + trajectories.offset[case][:, None, None]
 
 
 def _multiple(duration: float, interval: float, name: str) -> int:

@@ -48,6 +48,10 @@ class TrajectorySet:
     """(K,) float64: the time of its first frame"""
     num_frames: Tensor
     """(K,)"""
+    sign: Tensor
+    """(K, C): a case's state is sign * frame + offset; other than 1 and 0 in mirror images, which share their case's frames"""
+    offset: Tensor
+    """(K, C)"""
 
     def to(self, device: torch.device | str) -> TrajectorySet:
         moved: dict[str, Any] = {
@@ -75,32 +79,46 @@ def load_trajectories(
     """
     if not ids:
         raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
+    cases = [dataset[case_id] for case_id in ids]
     with ThreadPoolExecutor(READERS) as readers:
-        clouds = list(readers.map(lambda case_id: _Cloud.read(dataset[case_id], normaliser.channels, start_s), ids))
+        spans = list(readers.map(lambda case: _Span.of(case, start_s), cases))
+        intervals = {round(span.interval_s, 6) for span in spans}
+        if len(intervals) > 1:
+            raise InputError(
+                f"dataset {dataset.url} {dataset.version}: snapshots lie {', '.join(f'{value:g} s' for value in sorted(intervals))} apart; "
+                "train on cases with one snapshot interval"
+            )
+        clouds = list(readers.map(_Cloud.read, cases))
+        frames, first_frame = _read_frames(readers, cases, spans, normaliser)
+    shown = [(number, cloud) for number, cloud in enumerate(clouds)]
     if mirror_y:
-        clouds = [image for cloud in clouds for image in (cloud, cloud.mirrored(normaliser.channels))]
-    intervals = {round(cloud.interval_s, 6) for cloud in clouds}
-    if len(intervals) > 1:
-        raise InputError(
-            f"dataset {dataset.url} {dataset.version}: snapshots lie {', '.join(f'{value:g} s' for value in sorted(intervals))} apart; "
-            "train on cases with one snapshot interval"
-        )
-    most = max(len(cloud.points) for cloud in clouds)
+        shown = [(number, image) for number, cloud in shown for image in (cloud, cloud.mirrored())]
+    of_case = torch.tensor([number for number, _ in shown])
+    return TrajectorySet(
+        snapshot_interval_s=intervals.pop(),
+        frames=frames,
+        first_frame=first_frame[of_case],
+        num_frames=torch.tensor([span.num_frames for span in spans])[of_case],
+        start_s=torch.tensor([span.start_s for span in spans], dtype=torch.float64)[of_case],
+        **_geometry([cloud for _, cloud in shown], normaliser, frames.shape[1], num_anchors),
+    )
+
+
+def _geometry(clouds: Sequence[_Cloud], normaliser: Normaliser, most: int, num_anchors: int) -> dict[str, Any]:
+    """All that a TrajectorySet holds of its cases beside their snapshots."""
     points = torch.stack([_pad(normaliser.points(cloud.points), most) for cloud in clouds])
     num_points = torch.tensor([len(cloud.points) for cloud in clouds])
-    num_frames = torch.tensor([len(cloud.states) for cloud in clouds])
-    return TrajectorySet(
-        ids=tuple(cloud.id for cloud in clouds),
-        snapshot_interval_s=intervals.pop(),
-        points=points,
-        distance=torch.stack([_pad(normaliser.distance(cloud.distance, cloud.direction), most) for cloud in clouds]),
-        anchors=select_anchors(points, num_anchors, torch.arange(most) < num_points[:, None]),
-        num_points=num_points,
-        frames=torch.cat([_pad(normaliser.standardise(cloud.states), most, axis=1) for cloud in clouds]),
-        first_frame=torch.cumsum(num_frames, 0) - num_frames,
-        start_s=torch.tensor([cloud.start_s for cloud in clouds], dtype=torch.float64),
-        num_frames=num_frames,
-    )
+    sign = torch.tensor([[cloud.sign(channel) for channel in normaliser.channels] for cloud in clouds])
+    return {
+        "ids": tuple(cloud.id for cloud in clouds),
+        "points": points,
+        "distance": torch.stack([_pad(normaliser.distance(cloud.distance, cloud.direction), most) for cloud in clouds]),
+        "anchors": select_anchors(points, num_anchors, torch.arange(most) < num_points[:, None]),
+        "num_points": num_points,
+        "sign": sign,
+        # The mirrored value -v, standardised: (-v - mean) / std = -(v - mean) / std - 2 mean / std.
+        "offset": (sign - 1) * torch.tensor(normaliser.mean) / torch.tensor(normaliser.std),
+    }
 
 
 def select_anchors(points: Tensor, num_anchors: int, mask: Tensor | None = None) -> Tensor:
@@ -115,19 +133,21 @@ def read_states(case: StoredCase, channels: Sequence[Channel], frames: slice) ->
 
 
 @dataclass(frozen=True)
-class _Cloud:
-    """One case before normalisation and padding, in physical units."""
+class _Span:
+    """Which snapshots of a case are read."""
 
-    id: str
-    points: np.ndarray
-    distance: np.ndarray
-    direction: np.ndarray
-    states: np.ndarray
+    num_points: int
+    first: int
+    num_frames: int
     start_s: float
     interval_s: float
 
     @classmethod
-    def read(cls, case: StoredCase, channels: Sequence[Channel], start_s: float) -> _Cloud:
+    def of(cls, case: StoredCase, start_s: float) -> _Span:
+        if case.time is None:
+            raise InputError(
+                f"case {case.id} is steady and has no trajectory; a transient experiment needs snapshots in time"
+            )
         time = np.asarray(case.time, dtype=np.float64)
         first = int(np.searchsorted(time, start_s - TIME_TOLERANCE_S))
         if len(time) - first < 2:
@@ -139,30 +159,50 @@ class _Cloud:
             raise InputError(
                 f"case {case.id}: snapshots lie {steps.min():g} to {steps.max():g} s apart; expected one interval"
             )
-        return cls(
-            id=case.id,
-            points=np.asarray(case.points),
-            distance=np.asarray(case.distance),
-            direction=np.asarray(case.direction),
-            states=read_states(case, channels, slice(first, None)),
-            start_s=float(time[first]),
-            interval_s=float(steps.mean()),
-        )
+        return cls(case.num_points, first, len(time) - first, float(time[first]), float(steps.mean()))
 
-    def mirrored(self, channels: Sequence[Channel]) -> _Cloud:
-        """The image in the plane y = 0: y and every component along it change sign."""
+
+def _read_frames(
+    readers: ThreadPoolExecutor, cases: Sequence[StoredCase], spans: Sequence[_Span], normaliser: Normaliser
+) -> tuple[Tensor, Tensor]:
+    """All cases' snapshots (F, N, C), standardised, and where each case begins. Written in place: one copy in memory."""
+    num_frames = torch.tensor([span.num_frames for span in spans])
+    first_frame = torch.cumsum(num_frames, 0) - num_frames
+    most = max(span.num_points for span in spans)
+    frames = torch.zeros(int(num_frames.sum()), most, len(normaliser.channels))
+
+    def read(case: StoredCase, span: _Span, begin: int) -> None:
+        states = read_states(case, normaliser.channels, slice(span.first, None))
+        frames[begin : begin + span.num_frames, : span.num_points] = torch.from_numpy(normaliser.standardise(states))
+
+    list(readers.map(read, cases, spans, first_frame.tolist()))
+    return frames, first_frame
+
+
+@dataclass(frozen=True)
+class _Cloud:
+    """A case's geometry in physical units, before padding."""
+
+    id: str
+    points: np.ndarray
+    distance: np.ndarray
+    direction: np.ndarray
+    is_mirrored: bool = False
+
+    @classmethod
+    def read(cls, case: StoredCase) -> _Cloud:
+        return cls(case.id, case.points, case.distance, case.direction)
+
+    def mirrored(self) -> _Cloud:
+        """The image in the plane y = 0."""
         flip = np.array([1, -1, 1], self.points.dtype)
-        signs = np.array([-1 if channel.component == "y" else 1 for channel in channels], self.states.dtype)
-        return replace(
-            self,
-            id=f"{self.id} mirrored",
-            points=self.points * flip,
-            direction=self.direction * flip,
-            states=self.states * signs,
-        )
+        return _Cloud(f"{self.id} mirrored", self.points * flip, self.distance, self.direction * flip, is_mirrored=True)
+
+    def sign(self, channel: Channel) -> float:
+        """What a value of the stored case is multiplied by: components along y turn round in the image."""
+        return -1.0 if self.is_mirrored and channel.component == "y" else 1.0
 
 
-def _pad(values: np.ndarray, length: int, axis: int = 0) -> Tensor:
-    padding = [(0, 0)] * values.ndim
-    padding[axis] = (0, length - values.shape[axis])
-    return torch.from_numpy(np.pad(values, padding))
+def _pad(values: np.ndarray, length: int) -> Tensor:
+    """(N, c) -> (length, c), zeros behind."""
+    return torch.from_numpy(np.pad(values, ((0, length - len(values)), (0, 0))))

@@ -145,8 +145,10 @@ def test_mirrored_cases_are_the_image_in_y(dataset: Any, normaliser: Normaliser,
     n = int(both.num_points[0])
     points, image = (normaliser.restore_points(both.points[i, :n].numpy()) for i in (0, 1))
     np.testing.assert_allclose(image, points * (1, -1, 1), atol=1e-5)
-    velocity, reflected = (normaliser.restore(both.frames[both.first_frame[i], :n].numpy()) for i in (0, 1))
-    np.testing.assert_allclose(reflected, velocity * (1, -1), atol=1e-6)
+    batch = full_batch(both, torch.tensor([[0, 4], [1, 4]]), CONFIG)
+    for states in (batch.features[:, :n, :2], batch.targets[:, -1, :n]):
+        velocity, reflected = (normaliser.restore(state.numpy()) for state in states)
+        np.testing.assert_allclose(reflected, velocity * (1, -1), atol=1e-6)
     np.testing.assert_array_equal(both.distance[1, :n, ::4], both.distance[0, :n, ::4])
     np.testing.assert_array_equal(both.distance[1, :n, 2::4], -both.distance[0, :n, 2::4])
 
