@@ -74,7 +74,7 @@ class Bars:
         self._logger.info(text)
         # At its usual level Prefect's own logging shows the line already.
         if not self._logger.isEnabledFor(logging.INFO):
-            self._progress.console.print(text, highlight=False)
+            self._progress.console.print(text, highlight=False, soft_wrap=True)
 
     def advance(self, completed: int, note: str = "") -> None:
         self._progress.update(self._main, completed=completed, note=note)

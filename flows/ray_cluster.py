@@ -23,6 +23,8 @@ def ensure_ray() -> None:
     if address is None:
         # Embedded: no dashboard, which would take a second core-minute to start, and nothing that listens beyond loopback.
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+        # Ray lets its workers yield to every other process of the machine; here they are the work.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         options |= {"address": "local", "include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
     else:
         options["address"] = address

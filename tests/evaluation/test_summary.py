@@ -12,7 +12,9 @@ def evaluation(model, persistence, mean):
         "split": "test",
         "overall": {name: {"nmae": sum(values) / len(values)} for name, values in steps.items()},
         "nmae": {name: {ALL: values} for name, values in steps.items()},
-        "beats": {name: [a < b for a, b in zip(model, steps[name], strict=True)] for name in ("persistence", "training mean")},
+        "beats": {
+            name: [a < b for a, b in zip(model, steps[name], strict=True)] for name in ("persistence", "training mean")
+        },
     }
 
 

@@ -1,0 +1,121 @@
+"""A real Prefect server on loopback for the whole session, and a training run small enough for a test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from courant.recipes import get_recipe
+from tests.conftest import free_ports
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+#: Twelve seconds of flow: what a test can wait for.
+SHORT = "end_time=12"
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory) -> dict[str, str]:
+    """Prefect's and the project's files in temporary folders, so that tests neither see nor leave anything."""
+    home = tmp_path_factory.mktemp("home")
+    return {
+        **os.environ,
+        "PREFECT_HOME": str(home / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        "COURANT_SCRATCH": str(home / "scratch"),
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "COLUMNS": "250",
+    }
+
+
+@pytest.fixture(scope="session")
+def prefect_server(environment, tmp_path_factory) -> Iterator[dict[str, str]]:
+    """The environment of a process that talks to the session's server."""
+    (port,) = free_ports(1)
+    log = tmp_path_factory.mktemp("server") / "log"
+    with log.open("wb") as file:
+        server = subprocess.Popen(
+            [str(BIN / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port), "--no-ui"],
+            env=environment, stdout=file, stderr=file, cwd=ROOT,
+        )  # fmt: skip
+    api = f"http://127.0.0.1:{port}/api"
+    try:
+        wait_for(lambda: _healthy(api), 120, lambda: log.read_text()[-2000:])
+        yield {**environment, "PREFECT_API_URL": api}
+    finally:
+        stop(server)
+
+
+def _healthy(api: str) -> bool:
+    try:
+        return urllib.request.urlopen(f"{api}/health", timeout=2).status == 200
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="session")
+def tiny_experiment(tmp_path_factory) -> Path:
+    """The demo's recipe, cut down to seconds: two epochs, a narrow model, windows of two steps of two seconds."""
+    experiment = get_recipe("cylinder-flow-demo").derive(
+        name="tiny",
+        model={"num_anchors": 8, "width": 32, "num_heads": 2, "num_levels": 1},
+        data={"start_s": 2.0, "step_s": 2.0, "window_steps": 2, "points_per_sample": 64, "queries_per_sample": 64},
+        training={"epochs": 2, "batch_size": 2, "samples_per_epoch": 8, "warmup_steps": 0, "validation_windows": 2},
+    )
+    file = tmp_path_factory.mktemp("experiment") / "tiny.json"
+    file.write_text(experiment.model_dump_json())
+    return file
+
+
+def wait_for(condition: Callable[[], object], seconds: float, explain: Callable[[], str] = str) -> None:
+    """Until the condition holds; what went wrong otherwise."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"timed out after {seconds} s: {explain()}"
+        time.sleep(0.2)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a server by its process id, gently first."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def run(environment: dict[str, str], *command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """A command from the repository's root, as the README gives it."""
+    return subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def solvers(scratch: Path) -> list[int]:
+    """Process ids of solvers at work under a scratch folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            inside = (process / "cwd").resolve().is_relative_to(scratch)
+            if inside and (process / "exe").resolve().name == "icoFoam":
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,101 @@
+"""The README's Prefect commands against a real server: pool, deployment, worker, run, the bare name, a cancellation."""
+
+import asyncio
+import json
+import subprocess
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+import simgen
+from tests.end_to_end.conftest import BIN, ROOT, run, solvers, stop, wait_for
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("deployment")
+    return {
+        "store": folder / "store",
+        "runs": folder / "runs",
+        "reports": folder / "reports",
+        "scratch": folder / "scratch",
+    }
+
+
+@pytest.fixture(scope="module")
+def worker(prefect_server, places, tmp_path_factory):
+    """The deployment and a worker, made by the README's commands; yields the environment."""
+    environment = {**prefect_server, **{f"COURANT_{name.upper()}": str(place) for name, place in places.items()}}
+    for command in (["work-pool", "create", "local", "--type", "process"], ["--no-prompt", "deploy", "--all"]):
+        done = run(environment, "prefect", *command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with (tmp_path_factory.mktemp("worker") / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(BIN / "prefect"), "worker", "start", "--pool", "local"],
+            env=environment,
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield environment
+    finally:
+        stop(process)
+
+
+def query(environment, ask):
+    """Ask the server something through Prefect's client."""
+
+    async def asked():
+        async with get_client() as client:
+            return await ask(client)
+
+    with temporary_settings({PREFECT_API_URL: environment["PREFECT_API_URL"]}):
+        return asyncio.run(asked())
+
+
+def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight(worker, places, tiny_experiment):
+    parameters = {"cases": 3, "settings": {"end_time": 12}, "experiment": str(tiny_experiment)}
+    done = run(
+        worker, "prefect", "deployment", "run", "generate-and-train/cylinder-flow", "--watch",
+        *[part for name, value in parameters.items() for part in ("--param", f"{name}={json.dumps(value)}")],
+        timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(simgen.open_dataset(places["store"] / "cylinder-flow")) == 3
+    assert len(list(places["reports"].glob("*/index.html"))) == 1
+
+    cases = {
+        run.name
+        for run in query(worker, lambda client: client.read_task_runs(limit=200))
+        if run.name.startswith("case ")
+    }
+    assert len(cases) == 3
+    artifacts = query(worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200))
+    assert {artifact.type for artifact in artifacts} >= {"progress", "table", "markdown", "image"}
+    logs = query(worker, lambda client: client.read_logs(limit=200))
+    assert any("of 12 s, max Courant number" in log.message for log in logs)
+
+
+def test_the_bare_flow_name_finds_the_default_deployment(worker):
+    done = run(worker, "prefect", "deployment", "run", "generate-and-train", "--param", "cases=0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "generate-and-train/cylinder-flow" in done.stdout
+
+
+def test_a_cancelled_run_leaves_no_solver(worker, places):
+    started = run(
+        worker, "prefect", "deployment", "run", "generate-and-train/cylinder-flow", "--param", "cases=2",
+        "--param", 'settings={"end_time": 900}', "--param", "seed=7",
+    )  # fmt: skip
+    assert started.returncode == 0, started.stderr
+    wait_for(lambda: solvers(places["scratch"]), 180)
+    runs = query(worker, lambda client: client.read_flow_runs(flow_run_filter=FlowRunFilter(), limit=100))
+    (flow_run,) = [found for found in runs if found.parameters.get("seed") == 7 and found.parent_task_run_id is None]
+    cancelled = run(worker, "prefect", "flow-run", "cancel", str(flow_run.id))
+    assert cancelled.returncode == 0, cancelled.stdout + cancelled.stderr
+    wait_for(lambda: not solvers(places["scratch"]), 60)

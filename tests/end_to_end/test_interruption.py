@@ -1,0 +1,63 @@
+"""Killed in the middle: no solver lives on, what was done stays done, the same command goes on from there."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import simgen
+from simgen.cases import get_family
+from simgen.store.layout import Schema
+from simgen.store.repository import BRANCH, open_repository
+from simgen.store.writer import DatasetWriter
+from tests.end_to_end.conftest import BIN, ROOT, run, solvers, wait_for
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+
+CASES = 5
+COMMAND = ["generate", "cylinder-flow", "--cases", str(CASES), "--set", "end_time=60", "--store"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "ctrl-c"])
+def test_a_generation_that_is_cut_off_goes_on_where_it_stopped(prefect_server, tmp_path, how):
+    scratch = tmp_path / "scratch"
+    environment = {**prefect_server, "COURANT_SCRATCH": str(scratch)}
+    url = f"{tmp_path}/store/cylinder-flow"
+    driver = subprocess.Popen(
+        [str(BIN / "courant"), *COMMAND, str(tmp_path / "store")], env=environment, cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: num_done(url) >= 1 and solvers(scratch), 240)
+        driver.send_signal(how)
+        output, _ = driver.communicate(timeout=60)
+    finally:
+        driver.kill()
+    wait_for(lambda: not solvers(scratch), 20)
+    before = done_cases(url)
+    assert 1 <= len(before) < CASES, "the test has to interrupt a run that is under way"
+    if how == signal.SIGINT:
+        assert driver.returncode == 130
+        assert b"goes on from here" in output
+        assert b"Traceback" not in output
+
+    again = run(environment, "courant", *COMMAND, str(tmp_path / "store"))
+    assert again.returncode == 0, again.stderr
+    dataset = simgen.open_dataset(url)
+    assert len(dataset) == CASES
+    assert set(before) <= set(dataset.cases())
+    commits = [snapshot.message for snapshot in open_repository(url).ancestry(branch=BRANCH)]
+    for case in dataset.cases():
+        assert commits.count(f"case {case}") == 1, "no case is solved twice"
+
+
+def num_done(url: str) -> int:
+    return len(done_cases(url)) if (Path(url) / "refs").exists() else 0
+
+
+def done_cases(url: str) -> list[str]:
+    try:
+        return list(DatasetWriter.open(url, Schema.of(get_family("cylinder-flow"))).known())
+    except Exception:  # the repository is being created at this moment
+        return []

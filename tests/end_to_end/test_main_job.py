@@ -1,0 +1,92 @@
+"""The main job from one command: cases, dataset, model, report; again without work; on S3 as well."""
+
+import json
+
+import pytest
+
+import courant
+import simgen
+from courant.run_directory import RunDirectory
+from tests.end_to_end.conftest import SHORT, run
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+
+
+def main_job(environment, experiment, *where):
+    return run(
+        environment,
+        "courant",
+        "run",
+        "cylinder-flow",
+        "--cases",
+        "3",
+        "--set",
+        SHORT,
+        "--experiment",
+        str(experiment),
+        *where,
+    )
+
+
+def test_one_command_makes_a_dataset_a_model_and_a_report_and_again_does_nothing(
+    prefect_server, tiny_experiment, tmp_path
+):
+    first = main_job(prefect_server, tiny_experiment, "--out", str(tmp_path))
+    assert first.returncode == 0, first.stdout + first.stderr
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "NMAE" in page
+    assert "simgen.open_dataset" in page
+
+    dataset = simgen.open_dataset(tmp_path / "store" / "cylinder-flow")
+    assert (dataset.version, len(dataset)) == ("v1", 3)
+    assert set(dataset.design["status"]) == {"accepted"}
+    (name,) = RunDirectory(str(tmp_path / "runs")).names()
+    surrogate = courant.load(tmp_path / "runs" / name)
+    case = dataset[dataset.cases("test")[0]]
+    assert surrogate.predict_case(case, start_s=2.0).shape == (2, case.num_points, 2)
+
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    again = main_job(prefect_server, tiny_experiment, "--out", str(tmp_path))
+    assert again.returncode == 0, again.stderr
+    changed = [path for path, time in files.items() if path.stat().st_mtime_ns != time]
+    assert changed == []
+
+    for suffix in ("npz", "vtu"):
+        out = tmp_path / f"prediction.{suffix}"
+        predicted = run(
+            prefect_server,
+            "courant",
+            "predict",
+            str(tmp_path / "runs" / name),
+            case.id,
+            "--start",
+            "2",
+            "--steps",
+            "2",
+            "--out",
+            str(out),
+        )
+        assert predicted.returncode == 0, predicted.stderr
+        assert out.stat().st_size > 1000
+
+
+def test_the_same_job_runs_on_s3(prefect_server, tiny_experiment, s3_server):
+    environment = {**prefect_server, **s3_server.environment}
+    base = f"{s3_server.url}/whole-path"
+    done = main_job(environment, tiny_experiment, "--out", base)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{base}/report/index.html" in done.stdout
+    shown = run(environment, "courant", "dataset", "show", f"{base}/store/cylinder-flow")
+    assert "3 accepted cases: 1 train, 1 validation, 1 test" in shown.stdout
+    # No secret has found its way into what was written.
+    secret = s3_server.environment["AWS_SECRET_ACCESS_KEY"]
+    import s3fs
+
+    files = s3fs.S3FileSystem(
+        key=s3_server.environment["AWS_ACCESS_KEY_ID"], secret=secret, endpoint_url=s3_server.endpoint
+    )
+    objects = files.find(f"{base.removeprefix('s3://')}")
+    assert len(objects) > 20
+    assert not [name for name in objects if secret.encode() in files.cat_file(name)]
+    page = next(name for name in objects if name.endswith("evaluation.json"))
+    assert set(json.loads(files.cat_file(page))["overall"]) == {"model", "persistence", "training mean"}

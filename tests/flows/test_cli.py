@@ -1,0 +1,85 @@
+"""The command line as a person meets it: help at once, with examples; bad requests refused before anything starts."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COURANT = Path(sys.executable).parent / "courant"
+
+
+def courant(*arguments, **environment):
+    return subprocess.run(
+        [str(COURANT), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "200", **environment},
+    )
+
+
+def test_help_needs_none_of_the_heavy_libraries():
+    code = "import sys, flows.cli; print(sorted({'torch', 'ray', 'prefect', 'zarr', 'gmsh'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert found.stdout.strip() == "[]", found.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "generate", "train", "evaluate", "report", "predict", "dataset ls", "dataset show"]
+)
+def test_every_command_explains_itself_with_an_example(command):
+    shown = courant(*command.split(), "--help")
+    assert shown.returncode == 0
+    assert "Example: courant" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "teapot"], "family 'teapot' is unknown; choose one of cylinder-flow"),
+        (
+            ["generate", "cylinder-flow", "--preset", "quick"],
+            "preset 'quick' is unknown to cylinder-flow; choose one of paper, trial",
+        ),
+        (["generate", "cylinder-flow", "--set", "end_time=-1"], "end_time = -1 s is outside its range"),
+        (["generate", "cylinder-flow", "--set", "colour=1"], "unknown colour; expected end_time"),
+        (["generate", "cylinder-flow", "--designs", "nowhere.csv"], "nowhere.csv does not exist"),
+        (["run", "teapot"], "family 'teapot' is unknown"),
+        (["dataset", "show", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
+        (["dataset", "ls", "--store", "/nowhere"], "no dataset in /nowhere"),
+        (["predict", "/nowhere/run", "abc", "--out", "x.npz"], "/nowhere/run has no experiment.json"),
+        (["report", "/nowhere/run"], "/nowhere/run"),
+    ],
+)
+def test_a_bad_request_is_one_line_on_stderr_and_exit_code_one(arguments, message):
+    began = time.monotonic()
+    refused = courant(*arguments)
+    assert refused.returncode == 1, refused.stderr
+    assert refused.stderr.startswith("error: ")
+    assert message in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in refused.stderr + refused.stdout
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "cylinder-flow", "--cases", "0"], "--cases"),
+        (["generate", "cylinder-flow", "--sampler", "dice"], "--sampler"),
+        (["generate", "cylinder-flow", "--set", "end_time"], "NAME=VALUE"),
+        (["generate"], "family"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(arguments, message):
+    refused = courant(*arguments)
+    assert refused.returncode == 2
+    assert message in refused.stderr.replace("\n", " ")
+
+
+def test_recipes_are_listed():
+    shown = courant("recipes")
+    assert "cylinder-flow-demo" in shown.stdout
