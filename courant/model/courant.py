@@ -71,10 +71,13 @@ class Courant(nn.Module):
 
     def place_anchors(self, points: Tensor, mask: Tensor | None = None) -> Tensor | None:
         """p^(0) (B, L, d_c): sampled from the cloud or learned; None for abstract queries."""
+        self._check_cloud(points, mask)
         if self.learned_queries is not None:
             return None
         if self.learned_anchors is not None:
             return self.learned_anchors.expand(len(points), -1, -1)
+        if mask is not None:
+            points = points.masked_fill(~mask[..., None], 0.0)
         return gather_points(points, farthest_point_sampling(points, self.config.num_anchors, mask))
 
     def encode(
@@ -99,11 +102,13 @@ class Courant(nn.Module):
         anchors: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """As `encode`, and the anchors (B, L, d_c) of each windowed encoder block."""
-        self._check_inputs(points, features, mask, parameters)
+        self._check_cloud(points, mask)
+        self._check_features(points, features, parameters)
         if mask is not None:
             points = points.masked_fill(~mask[..., None], 0.0)
             features = features.masked_fill(~mask[..., None], 0.0)
         anchors = self.place_anchors(points, mask) if anchors is None else anchors
+        self._check_anchors(len(points), anchors)
         if self.learned_queries is not None:
             Z = self.learned_queries.expand(len(points), -1, -1)
         else:
@@ -210,19 +215,25 @@ class Courant(nn.Module):
             raise ValueError(f"a steady Courant predicts no steps, got num_steps={num_steps}")
         return num_steps or 0
 
-    def _check_inputs(self, points: Tensor, features: Tensor, mask: Tensor | None, parameters: Tensor | None) -> None:
-        config = self.config
-        if points.dim() != 3 or points.shape[-1] != config.dimension:
-            raise ValueError(f"points must be (B, N, {config.dimension}), got {tuple(points.shape)}")
-        if features.shape != (*points.shape[:2], config.num_features):
-            expected = (*points.shape[:2], config.num_features)
-            raise ValueError(f"features must be {expected}, got {tuple(features.shape)}")
+    def _check_cloud(self, points: Tensor, mask: Tensor | None) -> None:
+        if points.dim() != 3 or points.shape[-1] != self.config.dimension:
+            raise ValueError(f"points must be (B, N, {self.config.dimension}), got {tuple(points.shape)}")
         if mask is not None and (mask.shape != points.shape[:2] or mask.dtype != torch.bool):
             raise ValueError(f"mask must be bool {tuple(points.shape[:2])}, got {mask.dtype} {tuple(mask.shape)}")
+
+    def _check_features(self, points: Tensor, features: Tensor, parameters: Tensor | None) -> None:
+        expected = (*points.shape[:2], self.config.num_features)
+        if features.shape != expected:
+            raise ValueError(f"features must be {tuple(expected)}, got {tuple(features.shape)}")
         given = None if parameters is None else tuple(parameters.shape)
-        expected_parameters = (len(points), config.num_parameters) if config.num_parameters else None
-        if given != expected_parameters:
-            raise ValueError(f"parameters must be {expected_parameters}, got {given}")
+        wanted = (len(points), self.config.num_parameters) if self.config.num_parameters else None
+        if given != wanted:
+            raise ValueError(f"parameters must be {wanted}, got {given}")
+
+    def _check_anchors(self, num_clouds: int, anchors: Tensor | None) -> None:
+        expected = (num_clouds, self.config.num_anchors, self.config.dimension)
+        if anchors is not None and tuple(anchors.shape) != expected:
+            raise ValueError(f"anchors must be {expected}, got {tuple(anchors.shape)}")
 
     def _check_queries(
         self, Z: Tensor, query_points: Tensor, query_features: Tensor | None, anchors: Tensor | None

@@ -1,0 +1,79 @@
+"""u_0 + sum_k delta_k is the prediction, to float tolerance; the weights are a partition of unity."""
+
+import pytest
+import torch
+
+from courant.model import Courant, CourantConfig
+from courant.model.presets import branched_pipe_gaussian_window, cylinder_flow
+from tests.model.clouds import CHOICES, random_inputs, random_model, relative_error
+
+
+@pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
+def test_offset_and_contributions_sum_to_the_prediction(config: CourantConfig) -> None:
+    model, inputs = random_model(config), random_inputs(config)
+    decomposition = model.decompose(**inputs.arguments())
+    total = decomposition.offset + decomposition.whole().contributions.sum(-3)
+    assert relative_error(total, model(**inputs.arguments())) < 1e-5
+
+
+@pytest.mark.parametrize("preset", [cylinder_flow, branched_pipe_gaussian_window])
+def test_the_sum_is_exact_for_published_configurations_too(preset) -> None:  # type: ignore[no-untyped-def]
+    config = preset()
+    model, inputs = Courant(config), random_inputs(config, points=300, queries=50)
+    decomposition = model.decompose(**inputs.arguments())
+    total = decomposition.offset + decomposition.whole().contributions.sum(-3)
+    assert relative_error(total, model(**inputs.arguments())) < 1e-5
+
+
+def test_the_offset_is_the_prediction_of_a_latent_of_zeros() -> None:
+    config = CHOICES["steady"]
+    model, inputs = random_model(config), random_inputs(config)
+    field = model.decode(torch.zeros(2, config.num_anchors, config.width), inputs.query_points, inputs.query_features)
+    torch.testing.assert_close(field, model.decoder.offset().expand_as(field), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_are_a_partition_of_unity() -> None:
+    config = CHOICES["window, transient"]
+    part = random_model(config).decompose(**random_inputs(config).arguments()).whole()
+    assert part.weights.shape == (2, 3, config.num_heads, 11, config.num_anchors)
+    assert (part.weights >= 0).all()
+    torch.testing.assert_close(part.weights.sum(-1), torch.ones_like(part.weights[..., 0]))
+
+
+def test_contributions_of_heads_sum_to_those_of_anchors() -> None:
+    config = CHOICES["steady"]
+    part = random_model(config).decompose(**random_inputs(config).arguments()).whole()
+    assert part.head_contributions.shape == (2, config.num_heads, config.num_anchors, 11, 2)
+    torch.testing.assert_close(part.head_contributions.sum(1), part.contributions)
+
+
+def test_chunks_join_to_the_whole() -> None:
+    config = CHOICES["transient"]
+    decomposition = random_model(config).decompose(**random_inputs(config).arguments())
+    parts = list(decomposition.chunks(4))
+    assert [part.queries for part in parts] == [slice(0, 4), slice(4, 8), slice(8, 11)]
+    joined = torch.cat([part.contributions for part in parts], dim=-2)
+    torch.testing.assert_close(joined, decomposition.whole().contributions)
+
+
+def test_latents_and_anchors_of_every_level_come_along() -> None:
+    config = CHOICES["window, transient"]
+    model, inputs = random_model(config), random_inputs(config)
+    decomposition = model.decompose(**inputs.arguments())
+    Z = model.encode(inputs.points, inputs.features)
+    torch.testing.assert_close(decomposition.latent, model.rollout(Z, 3))
+    assert decomposition.anchors is not None
+    torch.testing.assert_close(decomposition.anchors, model.place_anchors(inputs.points))
+    shapes = [anchors.shape for anchors in decomposition.window_anchors]
+    assert shapes == [(2, 5, 3)] * config.num_blocks + [(2, 3, 5, 3)]
+    assert not torch.equal(decomposition.window_anchors[1], decomposition.window_anchors[0])
+
+
+def test_decoding_in_chunks_changes_nothing() -> None:
+    config = CHOICES["window, transient"]
+    model, inputs = random_model(config), random_inputs(config)
+    anchors = model.place_anchors(inputs.points)
+    Z = model.rollout(model.encode(inputs.points, inputs.features, anchors=anchors), 3)
+    whole = model.decode(Z, inputs.query_points, inputs.query_features, anchors=anchors)
+    chunked = model.decode(Z, inputs.query_points, inputs.query_features, anchors=anchors, chunk=4)
+    torch.testing.assert_close(chunked, whole)

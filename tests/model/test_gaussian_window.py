@@ -1,0 +1,117 @@
+"""The Gaussian window as a few extra channels of the inner product."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+from courant.model import Courant
+from courant.model import gaussian_window as module
+from courant.model.gaussian_window import GaussianWindows
+from tests.model.clouds import CHOICES, SMALL, random_inputs, random_model, relative_error
+
+
+def cloud(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    anchors = 2 * torch.rand(2, 5, 3, dtype=dtype) - 1
+    points = 2 * torch.rand(2, 9, 3, dtype=dtype) - 1
+    inverse_square_width = 1 / (0.1 + 0.2 * torch.rand(5, 1, dtype=dtype)) ** 2
+    return anchors, points, inverse_square_width
+
+
+def bias(anchors: Tensor, points: Tensor, inverse_square_width: Tensor) -> Tensor:
+    return -inverse_square_width * (anchors[:, :, None] - points[:, None]).square().sum(-1)
+
+
+def test_encoder_columns_are_the_bias_but_for_a_constant_along_the_points() -> None:
+    anchors, points, inverse = cloud()
+    product = module.encoder_columns(anchors, inverse) @ module.point_columns(points).transpose(1, 2)
+    difference = product - bias(anchors, points, inverse)
+    torch.testing.assert_close(difference, difference[..., :1].expand_as(difference))
+
+
+def test_decoder_columns_are_the_bias() -> None:
+    anchors, points, inverse = cloud()
+    product = module.decoder_key_columns(anchors, inverse) @ module.decoder_query_columns(points).transpose(1, 2)
+    torch.testing.assert_close(product, bias(anchors, points, inverse))
+
+
+def test_gradients_of_the_columns_by_finite_differences() -> None:
+    anchors, points, inverse = (tensor.requires_grad_() for tensor in cloud())
+    assert torch.autograd.gradcheck(
+        lambda p, x, s: module.decoder_key_columns(p, s) @ module.decoder_query_columns(x).transpose(1, 2),
+        (anchors, points, inverse),
+    )
+
+
+def test_distances_survive_a_kernel_of_reduced_precision() -> None:
+    """Rounded to bf16 the plain columns are off by whole units of the logit; split into two parts they are not."""
+    anchors, points, inverse = cloud(torch.float32)
+    exact = bias(anchors, points, inverse)
+
+    def rounded(left: Tensor, right: Tensor) -> Tensor:
+        return left.bfloat16().float() @ right.bfloat16().float().transpose(1, 2)
+
+    plain = rounded(module.decoder_key_columns(anchors, inverse), module.decoder_query_columns(points))
+    with torch.autocast("cpu", torch.bfloat16):
+        left, right = module.decoder_key_columns(anchors, inverse), module.decoder_query_columns(points)
+    assert float((plain - exact).abs().max()) > 0.2
+    assert float((rounded(left, right) - exact).abs().max()) < 0.01
+
+
+def test_a_windowed_model_keeps_its_accuracy_under_autocast() -> None:
+    config = CHOICES["window, transient"]
+    model, inputs = random_model(config), random_inputs(config)
+    expected = model(**inputs.arguments())
+    with torch.autocast("cpu", torch.bfloat16):
+        field = model(**inputs.arguments())
+    assert field.dtype == torch.float32
+    assert relative_error(field, expected) < 0.05
+
+
+def test_the_first_windows_tile_the_domain() -> None:
+    windows = GaussianWindows(CHOICES["window in both"])
+    sigma = windows.inverse_square_width(0).rsqrt()
+    torch.testing.assert_close(sigma, torch.full((5, 1), 1.0 * 2.0 / 5**0.5))  # alpha domain / sqrt(L)
+
+
+@pytest.mark.parametrize(
+    ("choice", "windows", "updates"),
+    [("window in encoder", 3, 2), ("window in decoder", 1, 1), ("window in both", 4, 3)],
+)
+def test_only_windows_in_use_have_parameters(choice: str, windows: int, updates: int) -> None:
+    model = Courant(CHOICES[choice])
+    assert model.windows is not None
+    assert model.windows.kappa.shape == (windows, 5)
+    assert len(model.windows.updates) == updates
+
+
+def test_training_starts_from_the_initial_anchors_and_moves_them() -> None:
+    config = CHOICES["window in both"]
+    model, inputs = Courant(config), random_inputs(config)
+    decomposition = model.decompose(**inputs.arguments())
+    for anchors in decomposition.window_anchors:
+        torch.testing.assert_close(anchors, decomposition.anchors)
+    model(**inputs.arguments()).square().sum().backward()
+    assert model.windows is not None
+    for update in model.windows.updates.values():
+        assert isinstance(update.displacement, nn.Linear) and update.displacement.weight.grad is not None
+        assert update.displacement.weight.grad.abs().max() > 0
+
+
+def test_an_anchor_update_is_an_mlp_of_the_latent() -> None:
+    update, Z = module.AnchorUpdate(8, 3), torch.randn(2, 5, 8)
+    torch.testing.assert_close(update(Z), update.displacement(gelu(update.hidden(Z))))
+
+
+def test_a_narrow_window_confines_the_encoder_to_the_points_around_each_anchor() -> None:
+    """With windows far narrower than the spacing, what lies far from every anchor cannot matter."""
+    config = replace(SMALL, gaussian_window="both", window_scale=0.02)
+    model, inputs = Courant(config), random_inputs(config, points=40)  # untrained: anchors stay where they are
+    anchors = inputs.points[:, :5].clone()
+    far = (torch.cdist(inputs.points, anchors).amin(-1, keepdim=True) > 0.3).float()
+    assert far.any()
+    disturbed = replace(inputs, features=inputs.features + 10 * far, anchors=anchors)
+    expected = model(**replace(inputs, anchors=anchors).arguments())
+    assert relative_error(model(**disturbed.arguments()), expected) < 1e-5

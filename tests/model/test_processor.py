@@ -1,0 +1,86 @@
+"""The NeuralODE: Euler steps by hand, other solvers, and the two right-hand sides."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from courant.model import Courant
+from courant.model.presets import cylinder_flow
+from courant.model.processor import Processor
+from tests.model.clouds import CHOICES, TRANSIENT, random_model
+
+
+def processor(**changes) -> Processor:  # type: ignore[no-untyped-def]
+    model = random_model(replace(TRANSIENT, **changes), torch.float64)
+    assert model.processor is not None
+    return model.processor
+
+
+@pytest.mark.parametrize("kind", ["attention", "mlp"])
+def test_euler_steps_are_those_of_the_equation(kind: str) -> None:
+    ode, Z = processor(processor=kind, step_size=0.5), torch.randn(2, 5, 20, dtype=torch.float64)
+    states, expected = ode(Z, 2), []
+    for _ in range(2):
+        Z = Z + 0.5 * ode.derivative(Z)
+        Z = Z + 0.5 * ode.derivative(Z)
+        expected.append(Z)
+    torch.testing.assert_close(states, torch.stack(expected, dim=1))
+
+
+def test_smaller_steps_and_better_solvers_converge_to_one_solution() -> None:
+    Z = 0.3 * torch.randn(1, 5, 20, dtype=torch.float64)
+    ode = processor(solver="dopri5", solver_tolerance=1e-8)
+    reference = ode(Z, 2)
+
+    def error(**changes) -> float:  # type: ignore[no-untyped-def]
+        other = Processor(replace(ode.config, **changes)).double()
+        other.load_state_dict(ode.state_dict())
+        return float((other(Z, 2) - reference).detach().abs().max())
+
+    coarse, fine = error(solver="euler", step_size=0.1), error(solver="euler", step_size=0.05)
+    assert 1.6 < coarse / fine < 2.4  # first order
+    assert error(solver="rk4", step_size=0.1) < 1e-2 * fine
+    assert error(solver="midpoint", step_size=0.1) < 0.3 * fine
+
+
+def test_the_right_hand_side_does_not_carry_the_identity() -> None:
+    """A latent on which attention and feed-forward network vanish stands still."""
+    ode, Z = processor(), torch.randn(1, 5, 20, dtype=torch.float64)
+    for parameter in ode.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.testing.assert_close(ode(Z, 3), Z[:, None].expand(-1, 3, -1, -1))
+
+
+def test_a_fresh_model_rolls_out_far_beyond_training_without_blowing_up() -> None:
+    model = Courant(cylinder_flow())
+    Z = model.encode(2 * torch.rand(1, 200, 3) - 1, torch.randn(1, 200, 18))
+    with torch.no_grad():
+        states = model.rollout(Z, 400)
+    assert float(states[:, 9].norm() / Z.detach().norm()) < 2
+    assert float(states[:, -1].norm() / Z.detach().norm()) < 50
+
+
+def test_the_two_right_hand_sides_have_about_the_same_size() -> None:
+    attention, mlp = (Processor(replace(cylinder_flow(), processor=kind)) for kind in ("attention", "mlp"))
+    sizes = [sum(parameter.numel() for parameter in part.parameters()) for part in (attention, mlp)]
+    assert sizes[0] == 130_944
+    assert abs(sizes[1] / sizes[0] - 1) < 0.01
+
+
+def test_a_steady_model_has_no_rollout() -> None:
+    with pytest.raises(ValueError, match="transient=True"):
+        Courant(CHOICES["steady"]).rollout(torch.zeros(1, 5, 20), 3)
+
+
+def test_no_steps_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        processor()(torch.zeros(1, 5, 20, dtype=torch.float64), 0)
+
+
+def test_a_missing_torchdiffeq_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchdiffeq", None)
+    ode, Z = processor(solver="rk4"), torch.zeros(1, 5, 20, dtype=torch.float64)
+    with pytest.raises(ImportError, match="pip install torchdiffeq"):
+        ode(Z, 1)
