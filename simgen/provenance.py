@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 def source_revision() -> str:
     """The git revision of this source tree (with -dirty where it has changes), else the installed version."""
     root = Path(__file__).resolve().parent.parent
-    if (root / ".git").exists():
+    if (root / ".git").exists() and shutil.which("git"):
         described = subprocess.run(
             ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True
         )
