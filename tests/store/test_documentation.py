@@ -1,0 +1,20 @@
+"""The lines of docs/datasets.md that a reader pastes, run as they stand against a real dataset."""
+
+import re
+from pathlib import Path
+
+from tests.store.conftest import add
+
+DOCS = Path(__file__).parents[2] / "docs" / "datasets.md"
+
+
+def test_the_reading_example_runs(writer, url, tmp_path, monkeypatch):
+    add(writer, 0, 1, 2)
+    writer.publish()
+    example = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[0]
+    example = example.replace("demo-run/store/cylinder-flow", url).replace('["mesh"]', '["solver_version"]')
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    exec(example, namespace)
+    assert (tmp_path / "case.vtu").stat().st_size > 0
+    assert len(namespace["ds"]) == 3  # type: ignore[arg-type]
