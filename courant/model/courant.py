@@ -75,7 +75,7 @@ class Courant(nn.Module):
         if self.learned_queries is not None:
             return None
         if self.learned_anchors is not None:
-            return self.learned_anchors.expand(len(points), -1, -1)
+            return self.learned_anchors.expand(points.shape[0], -1, -1)
         if mask is not None:
             points = points.masked_fill(~mask[..., None], 0.0)
         return gather_points(points, farthest_point_sampling(points, self.config.num_anchors, mask))
@@ -108,9 +108,9 @@ class Courant(nn.Module):
             points = points.masked_fill(~mask[..., None], 0.0)
             features = features.masked_fill(~mask[..., None], 0.0)
         anchors = self.place_anchors(points, mask) if anchors is None else anchors
-        self._check_anchors(len(points), anchors)
+        self._check_anchors(points.shape[0], anchors)
         if self.learned_queries is not None:
-            Z = self.learned_queries.expand(len(points), -1, -1)
+            Z = self.learned_queries.expand(points.shape[0], -1, -1)
         else:
             assert anchors is not None
             Z = self.embedding(anchors)  # Eq. anchor-init
@@ -226,7 +226,7 @@ class Courant(nn.Module):
         if features.shape != expected:
             raise ValueError(f"features must be {tuple(expected)}, got {tuple(features.shape)}")
         given = None if parameters is None else tuple(parameters.shape)
-        wanted = (len(points), self.config.num_parameters) if self.config.num_parameters else None
+        wanted = (points.shape[0], self.config.num_parameters) if self.config.num_parameters else None
         if given != wanted:
             raise ValueError(f"parameters must be {wanted}, got {given}")
 
