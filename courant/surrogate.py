@@ -7,7 +7,6 @@ velocity = surrogate.predict_case(dataset["00fcb869be4c"], start_s=200.0)      #
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +18,7 @@ from safetensors.torch import load as load_weights
 from torch import Tensor
 
 from courant.data.geometry import DistanceField, distance_field
+from courant.data.inputs import check_array, check_distance, check_parameters, check_points
 from courant.data.normalisation import Normaliser
 from courant.data.trajectories import TIME_TOLERANCE_S, read_states, select_anchors
 from courant.experiment import Experiment, parse_experiment
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from simgen.store.reader import StoredCase
 
 QUERY_CHUNK = 65_536
-BOUNDS_TOLERANCE = 0.01
-"""Points may lie this share of the training domain's longest edge outside it before a warning."""
 
 
 class CaseDecomposition(NamedTuple):
@@ -130,15 +128,16 @@ class Surrogate:
         Raises InputError for unknown or missing parameters, wrong shapes and values that are not finite; warns of
         parameters outside the design space and of points outside the domain of the training cases.
         """
-        given = self._points(points, "points")
+        if parameters is not None:
+            check_parameters(parameters, self.dataset["parameters"], self.dataset["family"])
+        given = check_points(points, "points", self.normaliser)
         field = self._distance(given, parameters, distance, "distance")
-        state = self._array(
-            initial, (len(given), len(self.channels)), f"initial ({', '.join(self.channels)} at each point)"
-        )
+        shape = (len(given), len(self.channels))
+        state = check_array(initial, shape, f"initial ({', '.join(self.channels)} at each point)")
         if queries is None:
             wanted, query_field = given, field
         else:
-            wanted = self._points(queries, "queries")
+            wanted = check_points(queries, "queries", self.normaliser)
             query_field = self._distance(wanted, parameters, query_distance, "query_distance")
         inputs = self._inputs(given, field, self.normaliser.standardise(state), wanted, query_field)
         return self._rollout(inputs, self._steps(steps))
@@ -232,65 +231,11 @@ class Surrogate:
             raise InputError(f"steps = {steps}: ask for at least one")
         return steps
 
-    def _points(self, points: np.ndarray, name: str) -> np.ndarray:
-        """(N, 3), checked; a 2D family takes (N, 2) as well."""
-        values = np.asarray(points, dtype=np.float64)
-        if values.ndim == 2 and values.shape[1] == 2 == self.normaliser.dimension:
-            values = np.pad(values, ((0, 0), (0, 1)))
-        values = self._array(values, (len(values) if values.ndim else 0, 3), f"{name} (x, y, z in m)")
-        if len(values) == 0:
-            raise InputError(f"{name}: no points")
-        lower, upper = np.asarray(self.normaliser.lower), np.asarray(self.normaliser.upper)
-        slack = BOUNDS_TOLERANCE * 2 * self.normaliser.length_scale
-        axes = slice(0, self.normaliser.dimension)
-        outside = ((values < lower - slack) | (values > upper + slack))[:, axes].any(axis=1)
-        if outside.any():
-            warnings.warn(
-                f"{outside.sum()} of {len(values)} {name} lie outside the training domain, {lower[axes].round(3).tolist()} to "
-                f"{upper[axes].round(3).tolist()} m; predictions there are extrapolated",
-                stacklevel=3,
-            )
-        return values
-
     def _distance(
         self, points: np.ndarray, parameters: Mapping[str, float] | None, given: DistanceField | None, name: str
     ) -> DistanceField:
-        if parameters is not None:
-            self._check_parameters(parameters)
         if given is not None:
-            shape = (len(points), len(self.normaliser.patch_kinds))
-            return self._array(
-                given[0], shape, f"{name}[0] (to {', '.join(self.normaliser.patch_kinds)}, in m)"
-            ), self._array(given[1], (*shape, 3), f"{name}[1] (unit vectors)")
+            return check_distance(given, len(points), self.normaliser.patch_kinds, name)
         if parameters is None:
             raise InputError(f"give the geometry: parameters={{...}} or {name}=(distance, direction)")
         return distance_field(self.dataset["family"], points, parameters)
-
-    def _check_parameters(self, parameters: Mapping[str, float]) -> None:
-        """Wrong names stop, values outside the design space warn."""
-        space = {parameter["name"]: parameter for parameter in self.dataset["parameters"]}
-        unknown, missing = sorted(set(parameters) - set(space)), [name for name in space if name not in parameters]
-        if unknown or missing:
-            wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
-                missing
-            )
-            raise InputError(f"parameters: {' and '.join(wrong)}; {self.dataset['family']} has {', '.join(space)}")
-        for name, value in parameters.items():
-            low, high, unit = (space[name][key] for key in ("low", "high", "unit"))
-            if not np.isfinite(value):
-                raise InputError(f"{name} = {value} is not a finite number")
-            if not low <= value <= high:
-                warnings.warn(
-                    f"{name} = {value:g} {unit} is outside the design space that the model was trained on, [{low:g}, {high:g}] {unit}; "
-                    "the prediction is extrapolated",
-                    stacklevel=5,
-                )
-
-    @staticmethod
-    def _array(values: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
-        array = np.asarray(values, dtype=np.float64)
-        if array.shape != shape:
-            raise InputError(f"{name} has shape {array.shape}, expected {shape}")
-        if not np.isfinite(array).all():
-            raise InputError(f"{name} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite")
-        return array

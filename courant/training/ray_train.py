@@ -30,8 +30,9 @@ from courant.experiment import Experiment, parse_experiment
 from courant.run_directory import RunDirectory, absolute_url
 from courant.training.checkpoint import checkpoint_epochs
 from courant.training.errors import TrainingError
-from courant.training.loop import OnEpoch, check_experiment, describe_run, fit
-from courant.training.record import EpochRecord, is_finished, read_records, write_status
+from courant.training.loop import OnEpoch, fit
+from courant.training.record import EpochRecord, describe_run, is_finished, read_records, write_status
+from courant.training.task import check_experiment
 from simgen.errors import InputError
 
 MAX_WORKER_FAILURES = 3

@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: one EpochRecord per epoch in metrics.jsonl, and the environment that it ran in."""
+"""What a run writes down: what was asked for, where it ran, how it stands, and one EpochRecord per epoch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from courant.data.normalisation import Normaliser
+from courant.experiment import Experiment
 from courant.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from simgen.store.reader import Dataset
 
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
@@ -62,6 +67,21 @@ def read_records(run: RunDirectory) -> list[EpochRecord]:
 def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
     """Replace the run's epochs: the file is small, and whole at every moment."""
     run.write_bytes(METRICS, "".join(json.dumps(asdict(record)) + "\n" for record in records).encode())
+
+
+def describe_run(run: RunDirectory, experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> None:
+    """experiment.json, dataset.json, normaliser.json: all that a predictor needs beside the weights."""
+    run.write_json("experiment.json", experiment.model_dump(mode="json"))
+    schema = dataset.schema
+    description = {
+        "url": dataset.url,
+        "version": dataset.version,
+        "snapshot_id": dataset.snapshot_id,
+        "family": schema.family,
+        "parameters": [asdict(parameter) for parameter in schema.parameters],
+    }
+    run.write_json("dataset.json", description)
+    run.write_json("normaliser.json", normaliser.to_json())
 
 
 def write_status(run: RunDirectory, state: State, **details: Any) -> None:

@@ -1,0 +1,112 @@
+"""What is trained on what: an experiment and a dataset version brought together, checked, and read into memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from courant.data.normalisation import Normaliser
+from courant.data.samples import Batch, list_windows, spread
+from courant.data.trajectories import TrajectorySet, load_trajectories
+from courant.experiment import Experiment
+from courant.training.validation import Validation
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.reader import Dataset
+
+
+@dataclass(frozen=True)
+class Task:
+    """An experiment with its data on the training device."""
+
+    experiment: Experiment
+    normaliser: Normaliser
+    train_set: TrajectorySet
+    train_windows: Tensor
+    """(W, 2), as `list_windows` gives them"""
+    validation: Validation | None
+    """None where the version has no validation case"""
+
+    @classmethod
+    def load(cls, experiment: Experiment, dataset: Dataset, device: torch.device) -> Task:
+        """Read the training and validation splits; InputError where experiment and dataset do not fit together."""
+        normaliser = Normaliser.of(dataset, experiment.data.fields)
+        check_experiment(experiment, dataset, normaliser)
+        train_set = _load(experiment, dataset, "train", normaliser, device)
+        if train_set is None:
+            raise InputError(
+                f"dataset {dataset.url} {dataset.version} has no accepted case to train on; generate more cases"
+            )
+        validation_set = _load(experiment, dataset, "validation", normaliser, device)
+        validation = None
+        if validation_set is not None:
+            windows = spread(list_windows(validation_set, experiment.data), experiment.training.validation_windows)
+            validation = Validation(validation_set, windows, experiment.data, normaliser)
+        return cls(experiment, normaliser, train_set, list_windows(train_set, experiment.data), validation)
+
+    @property
+    def num_batches(self) -> int:
+        """Batches, that is optimiser steps, in an epoch."""
+        training = self.experiment.training
+        return max(1, (training.samples_per_epoch or len(self.train_windows)) // training.batch_size)
+
+    def predict(self, model: nn.Module, batch: Batch) -> Tensor:
+        """(B, T, M, C) standardised, in the experiment's precision."""
+        precision, model_config = self.experiment.training.precision, self.experiment.model
+        with torch.autocast(batch.points.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            return model(
+                batch.points, batch.features, batch.query_points, batch.query_features,
+                mask=batch.mask,
+                anchors=batch.anchors if model_config.anchor_kind == "sampled" else None,
+                num_steps=self.experiment.data.window_steps,
+            )  # fmt: skip
+
+
+def check_experiment(experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> None:
+    """InputError where the experiment is for another family, or its model's sizes are not those that the data has."""
+    if experiment.family != dataset.schema.family:
+        raise InputError(
+            f"experiment {experiment.name} is for {experiment.family}, dataset {dataset.url} holds {dataset.schema.family}; "
+            "choose a recipe of that family"
+        )
+    num_channels, num_distance = len(normaliser.channels), normaliser.num_distance_channels
+    expected = {
+        "num_features": num_channels + num_distance,
+        "num_outputs": num_channels,
+        "num_query_features": num_distance,
+        "num_parameters": 0,
+        "dimension": 3,
+        "transient": True,
+    }
+    wrong = [
+        f"model.{name} = {getattr(experiment.model, name)}, expected {value}"
+        for name, value in expected.items()
+        if getattr(experiment.model, name) != value
+    ]
+    if wrong:
+        channels = ", ".join(channel.name for channel in normaliser.channels)
+        raise InputError(
+            f"experiment {experiment.name}: {'; '.join(wrong)} for channels {channels} and patch kinds {', '.join(normaliser.patch_kinds)}"
+        )
+
+
+def _load(
+    experiment: Experiment, dataset: Dataset, split: str, normaliser: Normaliser, device: torch.device
+) -> TrajectorySet | None:
+    """A split's trajectories on the device; None where the split is empty. Images are for training alone."""
+    ids = dataset.cases(split)
+    if not ids:
+        return None
+    data = experiment.data
+    return load_trajectories(
+        dataset,
+        ids,
+        normaliser,
+        num_anchors=experiment.model.num_anchors,
+        start_s=data.start_s,
+        mirror_y=data.mirror_y and split == "train",
+    ).to(device)
