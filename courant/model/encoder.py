@@ -91,7 +91,7 @@ class Encoder(nn.Module):
 
     def _run(self, block: nn.Module, Z: Tensor, context: Tensor, columns: Tensor) -> Tensor:
         if self.config.checkpoint_activations and torch.is_grad_enabled():
-            return checkpoint(block, Z, context, columns, use_reentrant=False)
+            return checkpoint(block, Z, context, columns, use_reentrant=False, preserve_rng_state=False)
         return block(Z, context, columns)
 
 
