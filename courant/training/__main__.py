@@ -34,7 +34,7 @@ def main() -> int:
     )
     parser.add_argument("--version", help="dataset version; default: the newest")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     torch.set_num_threads(arguments.threads)
     try:

@@ -33,7 +33,9 @@ from courant.training.errors import TrainingError
 from courant.training.loop import OnEpoch, fit
 from courant.training.record import EpochRecord, describe_run, is_finished, read_records, write_status
 from courant.training.task import check_experiment
-from simgen.errors import InputError
+from simgen.errors import InputError, StoreError
+
+logger = logging.getLogger("courant.training")
 
 MAX_WORKER_FAILURES = 3
 POLL_S = 1.0
@@ -153,12 +155,16 @@ def _ray(quiet: bool) -> Iterator[None]:
 
 @contextmanager
 def _following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
-    """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs, and for the last ones after it."""
+    """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs, and for the last ones after it.
+
+    A store that does not answer for a moment is asked again; what `on_epoch` itself raises is raised after the training.
+    """
     if on_epoch is None:
         yield
         return
     seen = max(checkpoint_epochs(run), default=0)
     stop = threading.Event()
+    trouble: list[Exception] = []
 
     def report_new() -> None:
         nonlocal seen
@@ -168,8 +174,13 @@ def _following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
                 on_epoch(record)
 
     def follow() -> None:
-        while not stop.wait(POLL_S):
-            report_new()
+        while not stop.wait(POLL_S) and not trouble:
+            try:
+                report_new()
+            except StoreError as error:
+                logger.warning("%s", error)
+            except Exception as error:
+                trouble.append(error)
 
     # The caller's context variables go along: they are how Prefect knows which task is reporting.
     follower = threading.Thread(
@@ -181,4 +192,6 @@ def _following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
     finally:
         stop.set()
         follower.join()
+    if trouble:
+        raise trouble[0]
     report_new()
