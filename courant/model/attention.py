@@ -17,13 +17,12 @@ from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
 from courant.model.config import CourantConfig
 
-_PAD_TO = 8  # head widths in multiples of this keep fused GPU kernels from copying; a CPU has no such wish
+_PAD_TO = 8  # GPU kernels copy what is not aligned to this, and CPU kernels run slower on it
 
 
-def padded_width(head_width: int, num_columns: int, device: torch.device) -> int:
-    """Head width inside the fused kernel when `num_columns` extra columns ride along."""
-    unit = 1 if device.type == "cpu" else _PAD_TO
-    return -(-(head_width + num_columns) // unit) * unit
+def padded_width(width: int) -> int:
+    """The next multiple of 8."""
+    return -(-width // _PAD_TO) * _PAD_TO
 
 
 def pad_heads(weight: Tensor, num_heads: int, width: int) -> Tensor:
@@ -72,7 +71,7 @@ class SelfAttentionBlock(nn.Module):
 
     def fused_weights(self) -> tuple[Tensor, Tensor]:
         """Query, key and value projections as one (3 * H * P, d), and the output projection (d, H * P)."""
-        width = padded_width(self.head_width, 0, self.query.weight.device)
+        width = padded_width(self.head_width)
         projection = torch.cat((self.query.weight, self.key_value.weight))
         return (
             pad_heads(projection, 3 * self.num_heads, width).flatten(0, 1),
@@ -95,8 +94,8 @@ class SelfAttentionBlock(nn.Module):
 class CrossAttentionBlock(nn.Module):
     """Z + CrossAttn(Z, context), the first half of an encoder level (Eq. enc-ca).
 
-    The context (B, N, c + e) is normalised without affine part; its last e columns go to the keys as they are, to
-    meet the e columns of `query_columns` (B, L, e): the terms of window and mask (`courant.model.encoder`).
+    The context (B, N, c + e) is normalised without affine part; its columns beyond c go to the keys as they are, to
+    meet those of `query_columns` (B, L, e): the terms of window and mask (`courant.model.encoder`).
     """
 
     def __init__(self, config: CourantConfig, context_width: int) -> None:
@@ -112,11 +111,11 @@ class CrossAttentionBlock(nn.Module):
 
     def forward(self, Z: Tensor, context: Tensor, query_columns: Tensor) -> Tensor:
         num_columns = query_columns.shape[-1]
-        width = padded_width(self.head_width, num_columns, Z.device)
+        width = padded_width(self.head_width + num_columns)
         # two products, not one that is split: the gradient of a split is an extra copy of both halves
         k, v = (
             linear(context, weight.flatten(0, 1)).unflatten(-1, (self.num_heads, width)).transpose(1, 2)
-            for weight in self._context_projections(width, num_columns)
+            for weight in self._context_projections(width, num_columns, context.shape[-1])
         )
         q = self._queries(Z, query_columns.to(k.dtype), width)
         attended = scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
@@ -133,13 +132,15 @@ class CrossAttentionBlock(nn.Module):
         shared = columns[:, None].expand(-1, self.num_heads, -1, -1)
         return pad(torch.cat((q, shared.to(q.dtype)), dim=-1), (0, width - self.head_width - columns.shape[-1]))
 
-    def _context_projections(self, width: int, num_columns: int) -> tuple[Tensor, Tensor]:
+    def _context_projections(self, width: int, num_columns: int, context_width: int) -> tuple[Tensor, Tensor]:
         """Keys' and values' (H, P, c + e): LayerNorm scale folded in, and for the keys an identity that carries the
         columns over."""
         weight = self.key_value.weight * self.context_norm.weight
-        keys, values = pad_heads(pad(weight, (0, num_columns)), 2 * self.num_heads, width).chunk(2)
+        rest = context_width - weight.shape[1]
+        padded = pad_heads(pad(weight, (0, rest)) if rest else weight, 2 * self.num_heads, width)
+        keys, values = padded.chunk(2)
         if num_columns:
-            carry = torch.eye(num_columns, dtype=weight.dtype, device=weight.device)
-            rest = width - self.head_width - num_columns
-            keys = keys + pad(carry, (weight.shape[1], 0, self.head_width, rest))  # (P, c + e)
+            carry = torch.eye(num_columns, rest, dtype=weight.dtype, device=weight.device)
+            below = width - self.head_width - num_columns
+            keys = keys + pad(carry, (weight.shape[1], 0, self.head_width, below))
         return keys, values

@@ -99,10 +99,12 @@ class Decoder(nn.Module):
     def _heads(self, tensor: Tensor, weight: Tensor, columns: Tensor | None) -> Tensor:
         """(..., n, d) -> (..., H, n, P): each head's d_h channels, then the columns (..., 1, n, e), then zeros."""
         num_columns = 0 if columns is None else columns.shape[-1]
-        width = padded_width(self.head_width, num_columns, tensor.device)
+        width = padded_width(self.head_width + num_columns)
         if columns is None:
             padded = pad_heads(weight, self.num_heads, width).flatten(0, 1)
             return linear(tensor, padded).unflatten(-1, (self.num_heads, width)).transpose(-2, -3)
         heads = linear(tensor, weight).unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
         shared = columns.to(heads.dtype).expand(*heads.shape[:-1], -1)
-        return pad(torch.cat((heads, shared), dim=-1), (0, width - self.head_width - num_columns))
+        rest = width - self.head_width - num_columns
+        joined = torch.cat((heads, shared), dim=-1)
+        return pad(joined, (0, rest)) if rest else joined

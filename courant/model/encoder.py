@@ -8,7 +8,7 @@ from torch.nn.functional import layer_norm, pad
 from torch.utils.checkpoint import checkpoint
 
 from courant.model import gaussian_window
-from courant.model.attention import CrossAttentionBlock, SelfAttentionBlock
+from courant.model.attention import CrossAttentionBlock, SelfAttentionBlock, padded_width
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import GaussianWindows
 
@@ -77,7 +77,7 @@ class Encoder(nn.Module):
         mask: Tensor | None,
     ) -> Tensor:
         """c_i = [gamma(x_i) + g, f_i] (Eq. kv-tokens), normalised without affine part, then the columns that carry
-        window and mask to the keys: (B, N, d + d_f + e)."""
+        window and mask to the keys, then zeros up to an aligned width: (B, N, d + d_f + e)."""
         if self.conditioning is not None:
             embedded = embedded + self.conditioning(parameters)[:, None]
         context = torch.cat((embedded, features.to(embedded.dtype)), dim=-1)
@@ -86,7 +86,11 @@ class Encoder(nn.Module):
             parts.append(gaussian_window.right_columns(gaussian_window.point_columns(window_points)))
         if mask is not None:
             parts.append(torch.zeros_like(parts[0][..., :1]).masked_fill(~mask[..., None], _masked_logit(embedded)))
-        context = torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+        context = parts[0]
+        if len(parts) > 1:
+            width = sum(part.shape[-1] for part in parts)
+            parts.append(context.new_zeros(1).expand(*context.shape[:2], padded_width(width) - width))
+            context = torch.cat(parts, dim=-1)
         return context.to(_linear_dtype(context))  # once here, not once in each of the blocks' projections
 
     def _run(self, block: nn.Module, Z: Tensor, context: Tensor, columns: Tensor) -> Tensor:

@@ -47,13 +47,13 @@ def literal_forward(
     anchors = model.place_anchors(points, mask) if anchors is None else anchors
     Z = _encode(model, points, features, mask, parameters, anchors, attention)
     if model.processor is None:
-        return _decode(model, Z, query_points, query_features, anchors, attention)
+        return literal_decode(model, Z, query_points, query_features, anchors, attention)
     assert num_steps is not None
     states = []
     for _ in range(num_steps):
         for _ in range(model.config.num_substeps):  # Eq. ode
             Z = Z + model.config.step_size * _right_hand_side(model, Z, attention)
-        states.append(_decode(model, Z, query_points, query_features, anchors, attention))
+        states.append(literal_decode(model, Z, query_points, query_features, anchors, attention))
     return torch.stack(states, dim=1)
 
 
@@ -113,7 +113,7 @@ def _encode(
     return Z
 
 
-def _decode(
+def literal_decode(
     model: Courant,
     Z: Tensor,
     query_points: Tensor,
