@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -114,12 +113,13 @@ def run(
     with _flows(verbose):
         from flows.generate_and_train import generate_and_train
 
-        report = generate_and_train(
+        flow: Any = generate_and_train
+        report = flow(
             family=family, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
             designs=str(designs) if designs else None, recipe=recipe, experiment=str(experiment) if experiment else None,
             store=f"{base}/store" if base else where.store, runs=f"{base}/runs" if base else where.runs,
             report=f"{base}/report" if base else None, time_limit_s=time_limit, retry_failed=retry_failed,
-        )  # type: ignore[call-overload]  # fmt: skip
+        )  # fmt: skip
     screen.print(f"report  {report.url}", highlight=False, soft_wrap=True)
 
 
@@ -140,12 +140,13 @@ def generate(
     """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
     _check_request(family, cases, sampler, seed, preset, settings, designs)
     with _flows(verbose):
-        from flows.generate_dataset import generate as flow
+        from flows import generate_dataset
 
+        flow: Any = generate_dataset.generate
         published = flow(
             family=family, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
             designs=str(designs) if designs else None, store=store, time_limit_s=time_limit, retry_failed=retry_failed,
-        )  # type: ignore[call-overload]  # fmt: skip
+        )  # fmt: skip
     screen.print(f"dataset  {published.dataset}  {published.version}", highlight=False, soft_wrap=True)
 
 
@@ -272,8 +273,8 @@ def _show_dataset(dataset: Dataset) -> None:
     screen.print(f"{len(dataset)} accepted cases: {splits}", highlight=False)
     fields = Table("field", "unit", "components", "mean", "std", "min", "max", box=None, header_style="bold")
     for field in dataset.schema.fields:
-        row = dataset.statistics[field.name]
-        numbers = [", ".join(f"{value:.3g}" for value in row[name]) for name in ("mean", "std", "min", "max")]
+        measured = dataset.statistics[field.name]
+        numbers = [", ".join(f"{value:.3g}" for value in measured[name]) for name in ("mean", "std", "min", "max")]
         fields.add_row(field.name, field.unit, ", ".join(field.components), *numbers)
     screen.print(fields, "")
     parameters = [f"{parameter.name} ({parameter.unit})" for parameter in dataset.schema.parameters]
@@ -342,12 +343,12 @@ def _flows(verbose: bool) -> Iterator[None]:
     if verbose:
         os.environ.setdefault("PREFECT_LOGGING_LEVEL", "INFO")
     embedded_defaults()
-    with _one_line_errors(), _prefect_api():
+    with _one_line_errors(), prefect_api():
         yield
 
 
 @contextlib.contextmanager
-def _prefect_api() -> Iterator[None]:
+def prefect_api() -> Iterator[None]:
     """One API server for this process and its Ray workers, which would otherwise start one each."""
     with errors.status("starting Prefect"):
         from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -394,4 +395,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
+from uuid import UUID
 
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import (
@@ -26,7 +27,7 @@ from prefect_ray import RayTaskRunner
 
 import simgen
 from flows.display import CaseBars, duration, write_progress
-from flows.ray_cluster import ensure_ray
+from flows.ray_cluster import ensure_ray, warm_workers
 from flows.settings import absolute, load_settings
 from simgen.case import Progress, SolvedCase, Status
 from simgen.cases import get_family
@@ -102,6 +103,7 @@ def generate(
     if pending:
         find_openfoam((get_family(family).application, "gmshToFoam", "checkMesh"))
         ensure_ray()
+        warm_workers()
         solve_cases(pending, writer, time_limit_s)
     run = {
         "family": family, "cases": cases, "sampler": sampler, "seed": seed, "preset": preset, "settings": settings or {},
@@ -177,8 +179,8 @@ class _CaseReport:
         self._logger, self._directory, self._logged = get_run_logger(), directory, 0.0
         parameters = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
         self._logger.info("case %s: %s", point.id, parameters)
-        self._artifact = create_progress_artifact(
-            0.0, key=f"case-{point.id}", description=f"{point.family}: {parameters}"
+        self._artifact = cast(
+            UUID, create_progress_artifact(0.0, key=f"case-{point.id}", description=f"{point.family}: {parameters}")
         )
 
     def __call__(self, progress: Progress) -> None:

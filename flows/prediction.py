@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def write_prediction(run: str, case: str, start_s: float, steps: int, out: Path)
     times, points = surrogate.times(start_s, steps), stored.points
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".npz":
-        components = {name: predicted[..., c] for c, name in enumerate(surrogate.channels)}
+        components: dict[str, Any] = {name: predicted[..., c] for c, name in enumerate(surrogate.channels)}
         np.savez_compressed(out, points=points, time=times, **components)
         return f"{out}: {steps} steps from {times[0]:g} to {times[-1]:g} s at {len(points)} points"
     import meshio

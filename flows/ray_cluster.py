@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
+import time
 
 import ray
 
@@ -33,3 +35,18 @@ def ensure_ray() -> None:
     except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
         where = f"the Ray cluster at {address} (RAY_ADDRESS)" if address else "an embedded Ray"
         raise InputError(f"cannot start {where}: {str(error).splitlines()[0]}") from error
+
+
+def warm_workers() -> None:
+    """Have one worker for each core import what cases need, all at once: some seconds that no solver then waits for."""
+    cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    ray.get([_import_case_modules.remote() for _ in range(cores)])
+
+
+@ray.remote
+def _import_case_modules() -> None:
+    importlib.import_module("flows.generate_dataset")
+    importlib.import_module("simgen.convert")
+    importlib.import_module("simgen.solve_case")
+    # Long enough that the next of these calls goes to another worker.
+    time.sleep(0.3)

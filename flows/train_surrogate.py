@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
+from uuid import UUID
 
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
@@ -48,8 +50,9 @@ def fit(experiment: Experiment, dataset: str, version: str | None, runs: str) ->
         get_run_logger().info("%s is trained already", run.url)
         return run.url
     ensure_ray()
-    artifact = create_progress_artifact(
-        0.0, key=f"train-{experiment.name}", description=f"{experiment.name} on {dataset}"
+    artifact = cast(
+        UUID,
+        create_progress_artifact(0.0, key=f"train-{experiment.name}", description=f"{experiment.name} on {dataset}"),
     )
     with Bars(f"train {experiment.name}", experiment.training.epochs, get_run_logger()) as bars:
 

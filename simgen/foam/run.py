@@ -11,6 +11,7 @@ Notable properties:
 from __future__ import annotations
 
 import io
+import logging
 import os
 import shlex
 import shutil
@@ -28,6 +29,9 @@ from simgen.errors import SolverError
 from simgen.foam.log import SolverLog
 
 OnStep = Callable[[SolverLog], None]
+
+# PyFoam tells of each start and end on a logger of this name, which the log of a case need not repeat.
+logging.getLogger("general").setLevel(logging.WARNING)
 
 
 class _BufferedLineReader(LineReader):

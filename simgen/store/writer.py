@@ -96,8 +96,9 @@ class DatasetWriter:
         if next(iter(repository.ancestry(branch=BRANCH))).parent_id is None:
             session = repository.writable_session(BRANCH)
             root = zarr.create_group(session.store, attributes=schema.to_attrs())
-            for name, attributes in (("cases", {}), ("design", {"cases": {}}), ("splits", {}), ("statistics", {})):
-                root.create_group(name, attributes=attributes)
+            for name in ("cases", "splits", "statistics"):
+                root.create_group(name)
+            root.create_group("design", attributes={"cases": {}})
             session.commit("dataset created", metadata=_commit_metadata())
             return cls(url, schema, repository)
         stored = Schema.from_attrs(zarr.open_group(session.store, mode="r").attrs, url)
