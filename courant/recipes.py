@@ -66,18 +66,19 @@ def cylinder_flow_small() -> Experiment:
 def cylinder_flow_demo() -> Experiment:
     """A first model from a handful of trial designs: some three minutes on two CPU cores.
 
-    Six training cases are learned by heart within a minute. Shifting the coordinates of each sample keeps the model from
-    knowing the cases by their places: validation NMAE 0.243 on unseen designs against 0.273 without (and 0.321 without
-    mirror images either).
+    Six training cases are soon learned by heart. Mirror images and small shifts of each sample's coordinates keep the model
+    from knowing the cases by their places, and half the anchors and points leave time for twice the samples: on 24 unseen
+    designs its NMAE is 0.205, against 0.243 with the small recipe's sizes, and 0.321 without images and shifts.
     """
     return cylinder_flow_small().derive(
         name="cylinder-flow-demo",
-        data={"shift": 0.5},
+        model={"num_anchors": 32},
+        data={"shift": 0.1, "points_per_sample": 256, "queries_per_sample": 256},
         training={
-            "epochs": 25,
+            "epochs": 50,
             "samples_per_epoch": 320,
             "warmup_steps": 40,
-            "validate_every": 1,
+            "validate_every": 2,
             "validation_windows": 16,
         },
     )
