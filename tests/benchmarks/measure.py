@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 
 def synchronise(device: torch.device) -> None:
@@ -46,11 +45,13 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
         call()
         synchronise(device)
         return torch.cuda.max_memory_allocated(device) - before
-    ctypes.CDLL(None).malloc_trim(0)  # what earlier calls freed counts as free
-    Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark back to the present
-    before = _resident("VmRSS")
-    call()
-    return max(0, _resident("VmHWM") - before)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        call()
+    held = peak = 0
+    for change in _allocations(record):
+        held += change
+        peak = max(peak, held)
+    return peak
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -67,8 +68,9 @@ def matmul_peak(device: torch.device, size: int) -> float:
     return 2 * size**3 / min(seconds(call, device) for _ in range(5))
 
 
-def _resident(key: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(key):
-            return 1024 * int(line.split()[1])
-    raise RuntimeError(f"/proc/self/status has no {key}")
+def _allocations(record: profile) -> list[int]:
+    """Bytes that torch's CPU allocator took (or gave back, negative), in order: exact, where the resident size of the
+    process depends on what malloc keeps back."""
+    assert record.profiler is not None and record.profiler.kineto_results is not None
+    events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
