@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -200,12 +202,19 @@ class Courant(nn.Module):
     def _decode_chunks(
         self, keys: Tensor, table: Tensor, query_points: Tensor, query_features: Tensor | None, chunk: int
     ) -> Tensor:
-        parts = []
-        for start in range(0, query_points.shape[1], chunk):
-            stop = start + chunk
-            features = None if query_features is None else query_features[:, start:stop]
-            parts.append(self.decoder(self.embed_queries(query_points[:, start:stop], features), keys, table))
-        return torch.cat(parts, dim=2)
+        def parts() -> Iterator[Tensor]:
+            for start in range(0, query_points.shape[1], chunk):
+                part = slice(start, start + chunk)
+                features = None if query_features is None else query_features[:, part]
+                yield self.decoder(self.embed_queries(query_points[:, part], features), keys, table)
+
+        if torch.is_grad_enabled():
+            return torch.cat(list(parts()), dim=2)
+        # written in place: a list of parts would hold the field twice
+        field = table.new_empty(*keys.shape[:2], query_points.shape[1], self.config.num_outputs)
+        for start, part in zip(range(0, query_points.shape[1], chunk), parts(), strict=True):
+            field[:, :, start : start + chunk] = part
+        return field
 
     def _check_steps(self, num_steps: int | None) -> int:
         """T, or 0 for a steady model."""

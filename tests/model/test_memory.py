@@ -1,0 +1,79 @@
+"""What grows with the number of points and what does not, counted at torch's allocator."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from courant.model import blend as module
+from courant.model.blend import blend
+from tests.benchmarks.measure import peak_bytes
+from tests.model.clouds import CHOICES, TRANSIENT, random_inputs, random_model
+
+CPU = torch.device("cpu")
+
+
+@torch.no_grad()
+def test_decoding_in_chunks_holds_the_field_and_one_chunk() -> None:
+    model = random_model(TRANSIENT)
+    Z = torch.randn(1, 4, 5, 20)
+    peaks = []
+    for count in (4_000, 40_000):
+        x, xi = torch.rand(1, count, 3), torch.rand(1, count, 3)
+        field = 4 * count * 2 * 4  # T, M, d_out in float32
+        peaks.append(peak_bytes(lambda: model.decode(Z, x, xi, chunk=1_000), CPU) - field)  # noqa: B023
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+def test_a_decomposition_in_chunks_does_not_grow_with_the_queries() -> None:
+    config = CHOICES["steady"]
+    model = random_model(config)
+
+    def through(queries: int) -> int:
+        decomposition = model.decompose(**random_inputs(config, clouds=1, queries=queries).arguments())
+
+        def visit() -> None:
+            for part in decomposition.chunks(500):
+                assert part.contributions.isfinite().all()
+
+        return peak_bytes(visit, CPU)
+
+    assert through(20_000) < 1.1 * through(2_000)
+
+
+def test_beyond_its_budget_the_decoder_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = torch.randn(1, 3, 4_000, 8, requires_grad=True)
+    k, table = torch.randn(1, 1, 3, 64, 8, requires_grad=True), torch.randn(1, 1, 3, 64, 2, requires_grad=True)
+    weights = 4 * 3 * 4_000 * 64
+
+    def step() -> None:
+        blend(q, k, table).square().sum().backward()
+
+    step()
+    assert peak_bytes(step, CPU) > weights
+    monkeypatch.setattr(module, "_KEEP", 0)
+    monkeypatch.setattr(module, "_TILE", 2**13)
+    assert peak_bytes(step, CPU) < 0.5 * weights
+
+
+def test_windows_take_no_matrix_of_anchors_times_points() -> None:
+    plain = replace(CHOICES["steady"], num_anchors=64, width=128)  # heads of 42 in 48: there is room for the columns
+    windowed = replace(plain, gaussian_window="both")
+    peaks = {}
+    for config in (plain, windowed):
+        model, inputs = random_model(config), random_inputs(config, clouds=1, points=3_000, queries=3_000)
+        inputs = replace(inputs, anchors=inputs.points[:, :64].clone())
+        peaks[config] = peak_bytes(lambda: model(**inputs.arguments()).square().sum().backward(), CPU)  # noqa: B023
+    assert peaks[windowed] < 1.05 * peaks[plain]
+
+
+def test_checkpointing_trades_time_for_the_encoders_activations() -> None:
+    kept = replace(CHOICES["steady"], num_levels=5, width=64)
+    peaks = {}
+    for config in (kept, replace(kept, checkpoint_activations=True)):
+        model, inputs = random_model(config), random_inputs(config, clouds=1, points=4_000)
+        peaks[config.checkpoint_activations] = peak_bytes(
+            lambda: model(**inputs.arguments()).square().sum().backward(),  # noqa: B023
+            CPU,
+        )
+    assert peaks[True] < 0.6 * peaks[False]
