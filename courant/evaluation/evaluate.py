@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import torch
 
 import simgen
+from courant.data.trajectories import read_states
 from courant.evaluation.metrics import ALL, ErrorSums
-from courant.evaluation.references import PERSISTENCE, TRAINING_MEAN, TrainingMean, persistence, read_channels
+from courant.evaluation.references import PERSISTENCE, TRAINING_MEAN, TrainingMean, persistence
 from courant.run_directory import RunDirectory
 from courant.surrogate import Surrogate, load
 from simgen.errors import InputError
 from simgen.store.reader import Dataset, StoredCase
 
 EVALUATION = "evaluation.json"
+WEIGHTS = "model.safetensors"
 MODEL = "model"
+PREDICTORS = (MODEL, PERSISTENCE, TRAINING_MEAN)
 #: Windows begin this far apart in each case.
 STRIDE_S = 10.0
+#: Raised when the numbers of the same weights would come out differently, or hold other entries.
+REVISION = 2
 
 
 def evaluate(run_url: str, split: str = "test") -> dict[str, Any]:
@@ -30,16 +38,33 @@ def evaluate(run_url: str, split: str = "test") -> dict[str, Any]:
     the split, or no window that fits.
     """
     run = RunDirectory(run_url)
+    record = read_evaluation(run, split)
+    if record is not None:
+        return record
     surrogate = load(run_url)
-    fingerprint = hashlib.sha256(run.read_bytes("model.safetensors")).hexdigest()[:16] + f"-{split}"
-    if run.exists(EVALUATION):
-        record: dict[str, Any] = run.read_json(EVALUATION)
-        if record["fingerprint"] == fingerprint:
-            return record
     dataset = simgen.open_dataset(surrogate.dataset["url"], surrogate.dataset["version"])
-    record = {"run": run.url, "fingerprint": fingerprint, "split": split, **_measure(surrogate, dataset, split)}
+    record = {
+        "run": run.url,
+        "fingerprint": _fingerprint(run, split),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "split": split,
+        **_measure(surrogate, dataset, split),
+    }
     run.write_json(EVALUATION, record)
     return record
+
+
+def read_evaluation(run: RunDirectory, split: str | None = None) -> dict[str, Any] | None:
+    """The run's record where it is of its present weights and of `split` (None: of whichever split it is)."""
+    if not run.exists(EVALUATION) or not run.exists(WEIGHTS):
+        return None
+    record: dict[str, Any] = run.read_json(EVALUATION)
+    return record if record["fingerprint"] == _fingerprint(run, split or record["split"]) else None
+
+
+def _fingerprint(run: RunDirectory, split: str) -> str:
+    """Of what the record depends on: the weights, whose run names its dataset version, and the split."""
+    return f"{hashlib.sha256(run.read_bytes(WEIGHTS)).hexdigest()[:16]}-{split}-{REVISION}"
 
 
 def _measure(surrogate: Surrogate, dataset: Dataset, split: str) -> dict[str, Any]:
@@ -48,70 +73,84 @@ def _measure(surrogate: Surrogate, dataset: Dataset, split: str) -> dict[str, An
         raise InputError(f"{dataset.url} {dataset.version} has no {split} case to evaluate on; generate more cases")
     data = surrogate.experiment.data
     mean = TrainingMean(dataset, surrogate.normaliser.channels, data.start_s)
-    names = (MODEL, PERSISTENCE, TRAINING_MEAN)
-    total = {name: ErrorSums(surrogate.channels) for name in names}
+    total = {name: ErrorSums(surrogate.channels) for name in PREDICTORS}
     by_case: dict[str, Any] = {}
-    seconds = 0.0
+    seconds: list[float] = []
     for case in cases:
         sums, took = _measure_case(surrogate, dataset[case], mean)
         seconds += took
         by_case[case] = {
             "windows": sums[MODEL].num_windows,
-            **{name: sums[name].total() for name in names},
+            **{name: {**sums[name].total(), "nmae_by_step": sums[name].nmae()} for name in PREDICTORS},
         }
-        for name in names:
-            for key in ("absolute", "magnitude", "squared", "power"):
-                getattr(total[name], key).extend(getattr(sums[name], key))
-    nmae = {name: total[name].nmae() for name in names}
+        for name in PREDICTORS:
+            total[name].merge(sums[name])
+    nmae = {name: total[name].nmae() for name in PREDICTORS}
     return {
         "dataset": {"url": dataset.url, "version": dataset.version, "family": dataset.schema.family},
         "channels": [asdict(channel) for channel in surrogate.normaliser.channels],
         "step_s": data.step_s,
+        "stride_s": STRIDE_S,
         "num_windows": total[MODEL].num_windows,
         "cases": by_case,
         "nmae": nmae,
-        "relative_l2": {name: total[name].relative_l2() for name in names},
-        "overall": {name: total[name].total() for name in names},
+        "relative_l2": {name: total[name].relative_l2() for name in PREDICTORS},
+        "overall": {name: total[name].total() for name in PREDICTORS},
+        "by_component": {
+            name: {channel: total[name].total(channel) for channel in surrogate.channels} for name in PREDICTORS
+        },
         "beats": {
             name: [bool(ours < theirs) for ours, theirs in zip(nmae[MODEL][ALL], nmae[name][ALL], strict=True)]
             for name in (PERSISTENCE, TRAINING_MEAN)
         },
-        "timing": _timing(dataset, cases, seconds, total[MODEL].num_windows, data.window_steps * data.step_s),
+        "timing": _timing(surrogate, [dataset[case] for case in cases], seconds),
     }
 
 
-def _measure_case(surrogate: Surrogate, case: StoredCase, mean: TrainingMean) -> tuple[dict[str, ErrorSums], float]:
-    """Error sums of one case, and the seconds that the model's rollouts took."""
+def _measure_case(
+    surrogate: Surrogate, case: StoredCase, mean: TrainingMean
+) -> tuple[Mapping[str, ErrorSums], list[float]]:
+    """Error sums of one case, and the seconds that each of the model's rollouts took."""
     data = surrogate.experiment.data
     times = np.asarray(case.time)
-    states = read_channels(case, surrogate.normaliser.channels)
+    states = read_states(case, surrogate.normaliser.channels, slice(None))
     background = np.broadcast_to(mean.at(case.points), (data.window_steps, *states.shape[1:]))
-    sums = {name: ErrorSums(surrogate.channels) for name in (MODEL, PERSISTENCE, TRAINING_MEAN)}
-    seconds = 0.0
+    sums = {name: ErrorSums(surrogate.channels) for name in PREDICTORS}
+    seconds = []
     for start in np.arange(data.start_s, times[-1] - data.window_steps * data.step_s + 1e-6, STRIDE_S):
         frame = surrogate.snapshot(case, float(start))
-        frames = np.searchsorted(times, surrogate.times(float(start)) - 1e-6)
+        truth = states[[surrogate.snapshot(case, float(moment)) for moment in surrogate.times(float(start))]]
         began = time.perf_counter()
         prediction = surrogate.predict_case(case, start_s=float(start))
-        seconds += time.perf_counter() - began
-        sums[MODEL].add(prediction, states[frames])
-        sums[PERSISTENCE].add(persistence(states, frame, data.window_steps), states[frames])
-        sums[TRAINING_MEAN].add(background, states[frames])
-    if not sums[MODEL].num_windows:
+        seconds.append(time.perf_counter() - began)
+        sums[MODEL].add(prediction, truth)
+        sums[PERSISTENCE].add(persistence(states, frame, data.window_steps), truth)
+        sums[TRAINING_MEAN].add(background, truth)
+    if not seconds:
         raise InputError(
             f"case {case.id} ends at {times[-1]:g} s: no window of {data.window_steps * data.step_s:g} s fits after {data.start_s:g} s"
         )
     return sums, seconds
 
 
-def _timing(dataset: Dataset, cases: list[str], seconds: float, num_windows: int, window_s: float) -> dict[str, float]:
-    """Prediction beside the solver, both for the same simulated time on whatever machine each ran on."""
-    stored = [dataset[case] for case in cases]
-    per_simulated_s = [
-        case.provenance["wall_time_s"]["solve"] / case.settings["end_time"]
-        for case in stored
-        if "solve" in case.provenance.get("wall_time_s", {})
-    ]
-    prediction = seconds / num_windows
-    solver = float(np.mean(per_simulated_s)) * window_s if per_simulated_s else float("nan")
-    return {"prediction_s": prediction, "solver_s": solver, "speed_up": solver / prediction, "window_s": window_s}
+def _timing(surrogate: Surrogate, cases: list[StoredCase], seconds: list[float]) -> dict[str, Any]:
+    """One window's prediction (median; from the stored snapshot to numpy) beside the solver's time for as much flow.
+
+    Each on the machine that it ran on; solver_s and speed_up are None for cases that record no solver time.
+    """
+    window_s = surrogate.experiment.data.window_steps * surrogate.step_s
+    walls = [(case.provenance.get("wall_time_s", {}).get("solve"), case.settings.get("end_time")) for case in cases]
+    rates = [wall / end for wall, end in walls if wall and end]
+    prediction = float(np.median(seconds))
+    solver = float(np.mean(rates)) * window_s if rates else None
+    device = torch.cuda.get_device_name(surrogate.device) if surrogate.device.type == "cuda" else "CPU"
+    return {
+        "window_s": window_s,
+        "prediction_s": prediction,
+        "prediction_device": device,
+        "prediction_threads": torch.get_num_threads(),
+        "prediction_total_s": sum(seconds),
+        "solver_s": solver,
+        "solver_host": str(cases[0].provenance.get("host_class", "unknown")),
+        "speed_up": solver / prediction if solver else None,
+    }

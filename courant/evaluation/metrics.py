@@ -41,6 +41,13 @@ class ErrorSums:
         self.squared.append((error**2).sum(axis=1))
         self.power.append((truth**2).sum(axis=1))
 
+    def merge(self, other: ErrorSums) -> None:
+        """Take in all windows of another case."""
+        self.absolute += other.absolute
+        self.magnitude += other.magnitude
+        self.squared += other.squared
+        self.power += other.power
+
     @property
     def num_windows(self) -> int:
         return len(self.absolute)
@@ -56,11 +63,14 @@ class ErrorSums:
         joint = np.sqrt(squared.sum(axis=2) / power.sum(axis=2)).mean(axis=0)
         return self._named(joint, np.sqrt(squared / np.maximum(power, 1e-300)).mean(axis=0))
 
-    def total(self) -> dict[str, float]:
-        """NMAE and relative L2 over all steps together."""
-        absolute, magnitude = np.sum(self.absolute), np.sum(self.magnitude)
-        squared, power = np.stack(self.squared).sum(axis=(1, 2)), np.stack(self.power).sum(axis=(1, 2))
-        return {"nmae": float(absolute / magnitude), "relative_l2": float(np.sqrt(squared / power).mean())}
+    def total(self, component: str = ALL) -> dict[str, float]:
+        """NMAE and relative L2 over all steps together, of one component or of all."""
+        chosen = slice(None) if component == ALL else [self.components.index(component)]
+        absolute, magnitude, squared, power = (
+            np.stack(sums)[..., chosen] for sums in (self.absolute, self.magnitude, self.squared, self.power)
+        )
+        relative = np.sqrt(squared.sum(axis=(1, 2)) / power.sum(axis=(1, 2)))
+        return {"nmae": float(absolute.sum() / magnitude.sum()), "relative_l2": float(relative.mean())}
 
     def _named(self, joint: np.ndarray, separate: np.ndarray) -> dict[str, list[float]]:
         return {ALL: joint.tolist(), **{name: separate[:, c].tolist() for c, name in enumerate(self.components)}}

@@ -13,10 +13,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import simgen
+from courant.data.trajectories import read_states
 from courant.evaluation import figures
-from courant.evaluation.evaluate import EVALUATION, MODEL, evaluate
+from courant.evaluation.evaluate import MODEL, evaluate, read_evaluation
 from courant.evaluation.metrics import ALL
-from courant.evaluation.references import PERSISTENCE, TRAINING_MEAN, read_channels
+from courant.evaluation.references import PERSISTENCE, TRAINING_MEAN
 from courant.run_directory import RunDirectory
 from courant.surrogate import Surrogate, load
 from courant.training.record import read_records
@@ -43,7 +44,7 @@ class ShownCase:
 def write_report(run_url: str, out: str) -> str:
     """Write the report's folder (a path or s3:// URL); returns the page's URL. Unchanged inputs are not drawn again."""
     run, folder = RunDirectory(run_url), RunDirectory(out)
-    evaluation = run.read_json(EVALUATION) if run.exists(EVALUATION) else evaluate(run_url)
+    evaluation = read_evaluation(run) or evaluate(run_url)
     inputs = {"run": run.url, "fingerprint": evaluation["fingerprint"], "generator": 1}
     page = f"{folder.url.rstrip('/')}/{PAGE}"
     if folder.exists(INPUTS) and folder.exists(PAGE) and folder.read_json(INPUTS) == inputs:
@@ -107,7 +108,8 @@ def _draw_predictions(
         times = np.asarray(case.time)
         start = float(times[-1] - data.window_steps * data.step_s)
         end = float(surrogate.times(start)[-1])
-        truth = read_channels(case, surrogate.normaliser.channels)[int(np.abs(times - end).argmin())]
+        frame = surrogate.snapshot(case, end)
+        truth = read_states(case, surrogate.normaliser.channels, slice(frame, frame + 1))[0]
         predicted = surrogate.predict_case(case, start_s=start)[-1]
         figure = f"prediction_{label.replace(' ', '_')}.png"
         _save(folder, figure, figures.prediction(case, truth, predicted, surrogate.normaliser.channels))
@@ -203,5 +205,5 @@ def _stages(dataset: Dataset, timings: dict[str, float], evaluation: dict[str, A
         ("training", timings["train"]),
         ("validation", timings["validation"]),
         ("checkpoints", timings["checkpoint"]),
-        (f"{windows} test rollouts", windows * evaluation["timing"]["prediction_s"]),
+        (f"{windows} test rollouts", evaluation["timing"]["prediction_total_s"]),
     ]
