@@ -22,13 +22,14 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.codecs import BloscCodec
+from zarr.codecs import BloscCodec, Crc32cCodec
 
 from simgen.case import CaseFamily, Field
 from simgen.design_space import Parameter
 from simgen.errors import InputError, StoreError
 from simgen.point_cloud import PointCloud
 from simgen.provenance import generator_version
+from simgen.store.digest import ArrayDigest, digest_array, digest_case
 
 SCHEMA_VERSION = 1
 
@@ -108,8 +109,9 @@ class Schema:
             raise InputError(f"point cloud has {', '.join(unknown)}, which the dataset does not know")
 
 
-def write_cloud(group: zarr.Group, cloud: PointCloud, schema: Schema) -> None:
-    """Write an accepted case's arrays below its group."""
+def write_cloud(group: zarr.Group, cloud: PointCloud, schema: Schema) -> str:
+    """Write an accepted case's arrays below its group; the digest of their content."""
+    written: list[ArrayDigest] = []
     static = {
         "points": cloud.points,
         "volumes": cloud.volumes,
@@ -117,18 +119,21 @@ def write_cloud(group: zarr.Group, cloud: PointCloud, schema: Schema) -> None:
         "direction": cloud.direction,
     }
     for name, values in static.items():
-        _write(group, name, values, time_axis=False)
+        written.append(_write(group, name, values, time_axis=False))
     if cloud.time is not None:
-        _write(group, "time", cloud.time, time_axis=False)
+        written.append(_write(group, "time", cloud.time, time_axis=False))
     boundary = group.create_group("boundary")
     for name in ("points", "normals", "areas", "patch"):
-        _write(boundary, name, getattr(cloud.boundary, name), time_axis=False)
+        written.append(_write(boundary, name, getattr(cloud.boundary, name), time_axis=False))
     for field in schema.fields:
-        _write(group, field.name, cloud.fields[field.name], time_axis=schema.transient, unit=field.unit)
-        _write(boundary, field.name, cloud.boundary.fields[field.name], time_axis=schema.transient, unit=field.unit)
+        for place, cloud_fields in ((group, cloud.fields), (boundary, cloud.boundary.fields)):
+            written.append(
+                _write(place, field.name, cloud_fields[field.name], time_axis=schema.transient, unit=field.unit)
+            )
+    return digest_case(written)
 
 
-def _write(group: zarr.Group, name: str, values: np.ndarray, *, time_axis: bool, unit: str = "") -> None:
+def _write(group: zarr.Group, name: str, values: np.ndarray, *, time_axis: bool, unit: str = "") -> ArrayDigest:
     """A chunk holds whole snapshots, as many as fit; an array without time is split along its points."""
     values = np.ascontiguousarray(values)
     row_bytes = max(1, values.nbytes // max(1, len(values)))
@@ -138,11 +143,18 @@ def _write(group: zarr.Group, name: str, values: np.ndarray, *, time_axis: bool,
         shape=values.shape,
         dtype=values.dtype,
         chunks=(rows, *values.shape[1:]),
-        compressors=[COMPRESSOR],
+        # The checksum comes last, so that it covers the bytes as they are stored, and is checked at each read.
+        compressors=[COMPRESSOR, Crc32cCodec()],
         attributes={"unit": unit} if unit else None,
         dimension_names=_dimensions(group, name, values.ndim, time_axis),
     )
     array[...] = values
+    return digest_array(_name_in_case(group, name), values, unit)
+
+
+def _name_in_case(group: zarr.Group, name: str) -> str:
+    """`velocity`, or `boundary/velocity`."""
+    return f"boundary/{name}" if group.name.endswith("/boundary") else name
 
 
 def _dimensions(group: zarr.Group, name: str, ndim: int, time_axis: bool) -> list[str]:

@@ -17,10 +17,12 @@ import numpy as np
 import zarr
 
 from simgen.errors import InputError, StoreError
+from simgen.store.checked_array import CheckedArray, Place
+from simgen.store.damage import damage_message, describe_damage
 from simgen.store.layout import Schema
 from simgen.store.repository import explain, open_repository
 from simgen.store.split import SPLITS
-from simgen.store.writer import VersionInfo, list_versions
+from simgen.store.versions import VersionInfo, list_versions, read_version, version_names
 
 if TYPE_CHECKING:
     import pandas
@@ -40,17 +42,29 @@ class Dataset:
 
     def __init__(self, url: str, version: str | None = None, *, snapshot_id: str | None = None) -> None:
         self.url = url
-        repository = open_repository(url)
-        self._versions = list_versions(repository)
-        chosen = _choose(url, self._versions, version, snapshot_id)
-        self.version, self.snapshot_id = chosen.name, chosen.snapshot_id
+        repository = self._repository = open_repository(url)
+        self.version = _choose(url, version_names(repository, url), version)
+        self.info = read_version(repository, url, self.version)
+        self.snapshot_id = self.info.snapshot_id
+        if snapshot_id not in (None, self.snapshot_id):
+            raise StoreError(
+                f"{url}: {self.version} is not the version that was opened before; was the store replaced?"
+            )
         try:
             self._root = zarr.open_group(repository.readonly_session(snapshot_id=self.snapshot_id).store, mode="r")
             self.schema = Schema.from_attrs(self._root.attrs, url)
             self._records: dict[str, dict[str, Any]] = dict(self._root["design"].attrs["cases"])  # type: ignore[arg-type]
             self._members: dict[str, str] = dict(self._root["splits"].attrs["members"])  # type: ignore[arg-type]
-        except (icechunk.IcechunkError, OSError) as error:
-            raise StoreError(explain(url, str(error))) from error
+        except (icechunk.IcechunkError, OSError, KeyError) as error:
+            raise StoreError(self._unreadable(error)) from error
+
+    def _unreadable(self, error: Exception) -> str:
+        # Zarr takes a snapshot that cannot be read for an empty store.
+        absent = isinstance(error, KeyError | zarr.errors.NodeNotFoundError)
+        what = "its groups cannot be found" if absent else describe_damage(error)
+        if what is None:
+            return explain(self.url, str(error))
+        return damage_message(what, self.url, self.version, f"snapshot {self.snapshot_id}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(Dataset, snapshot_id=self.snapshot_id), (self.url, self.version)
@@ -60,8 +74,8 @@ class Dataset:
         return f"<{self.schema.family} {self.version}: {len(self)} cases ({counts}) at {self.url}>"
 
     def versions(self) -> list[VersionInfo]:
-        """All published versions at the time of opening, oldest first."""
-        return list(self._versions)
+        """All published versions, oldest first."""
+        return list_versions(self._repository, self.url)
 
     def cases(self, split: str | None = None) -> list[str]:
         """Ids of the accepted cases, in the order of their publication; of one split where it is named."""
@@ -118,28 +132,22 @@ class Dataset:
         }
 
 
-def _choose(url: str, versions: list[VersionInfo], version: str | None, snapshot_id: str | None) -> VersionInfo:
-    if not versions:
+def _choose(url: str, names: list[str], version: str | None) -> str:
+    if not names:
         raise InputError(f"{url} has no published version yet; finish its generation with: courant generate")
-    if version is None:
-        return versions[-1]
-    for candidate in versions:
-        if candidate.name == version:
-            if snapshot_id not in (None, candidate.snapshot_id):
-                raise StoreError(f"{url}: {version} is not the version that was opened before; was the store replaced?")
-            return candidate
-    names = ", ".join(candidate.name for candidate in versions)
-    raise InputError(f"{url} has no version {version}; there are {names}")
+    if version not in (None, *names):
+        raise InputError(f"{url} has no version {version}; there are {', '.join(names)}")
+    return version or names[-1]
 
 
 class Boundary:
     """A case's boundary cloud: points (B, 3), normals (B, 3), areas (B,), patch (B,), and fields by name."""
 
-    def __init__(self, group: zarr.Group) -> None:
-        self._group = group
+    def __init__(self, case: StoredCase, group: zarr.Group) -> None:
+        self._case, self._group = case, group
 
     def __getitem__(self, field: str) -> zarr.Array:
-        return _array(self._group, field)
+        return self._case._array(self._group, field)
 
     @property
     def points(self) -> np.ndarray:
@@ -220,7 +228,18 @@ class StoredCase:
     def __getitem__(self, field: str) -> zarr.Array:
         if self.status != "accepted":
             raise InputError(f"case {self.id} was {self.status} and has no arrays: {self.reason}")
-        return _array(self._group, field)
+        return self._array(self._group, field)
+
+    def _array(self, group: zarr.Group, name: str) -> CheckedArray:
+        try:
+            array = group[name]
+        except KeyError:
+            raise InputError(
+                f"{group.name} has no array {name}; there are {', '.join(sorted(group.array_keys()))}"
+            ) from None
+        assert isinstance(array, zarr.Array)
+        place = f"{group.name}/{name}".removeprefix(f"/{self._group.path}/")
+        return CheckedArray(array, Place(self.dataset.url, self.dataset.version, self.id, place))
 
     @property
     def points(self) -> np.ndarray:
@@ -246,7 +265,7 @@ class StoredCase:
     def boundary(self) -> Boundary:
         group = self._group["boundary"]
         assert isinstance(group, zarr.Group)
-        return Boundary(group)
+        return Boundary(self, group)
 
     def to_xarray(self) -> xarray.Dataset:
         """The case as an xarray.Dataset, lazy, with units and named dimensions."""
@@ -277,14 +296,3 @@ def _for_vtk(values: np.ndarray) -> np.ndarray:
     if values.shape[-1] == 1:
         return values[:, 0]
     return np.pad(values, ((0, 0), (0, 3 - values.shape[-1]))) if values.shape[-1] == 2 else values
-
-
-def _array(group: zarr.Group, name: str) -> zarr.Array:
-    try:
-        array = group[name]
-    except KeyError:
-        raise InputError(
-            f"{group.name} has no array {name}; there are {', '.join(sorted(group.array_keys()))}"
-        ) from None
-    assert isinstance(array, zarr.Array)
-    return array

@@ -14,8 +14,7 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict
 from typing import Any, cast
 
 import icechunk
@@ -30,6 +29,7 @@ from simgen.store.layout import Schema, write_cloud
 from simgen.store.repository import BRANCH, explain, open_repository
 from simgen.store.split import RATIOS, SEED, assign_splits
 from simgen.store.statistics import combine, moments
+from simgen.store.versions import list_versions
 
 
 class CaseFork:
@@ -53,24 +53,10 @@ class CaseFork:
             if result.id in cases:  # a failed or rejected case that was tried again
                 del cases[result.id]
             group = cases.create_group(result.id, attributes=_case_attrs(result))
-            if cloud is not None:
-                write_cloud(group, cloud, self.schema)
+            digest = write_cloud(group, cloud, self.schema) if cloud is not None else None
         except (icechunk.IcechunkError, OSError) as error:
             raise StoreError(explain(self.url, str(error))) from error
-        self.records[result.id] = _design_record(result, cloud)
-
-
-@dataclass(frozen=True)
-class VersionInfo:
-    """One published version."""
-
-    name: str
-    snapshot_id: str
-    time: datetime
-    message: str
-    author: str
-    num_cases: int
-    metadata: Mapping[str, Any]
+        self.records[result.id] = _design_record(result, cloud, digest)
 
 
 class DatasetWriter:
@@ -144,7 +130,7 @@ class DatasetWriter:
 
         `run` holds the parameters that make the version again. Raises InputError where no case is accepted.
         """
-        versions = list_versions(self._repository)
+        versions = list_versions(self._repository, self.url)
         tip = self._repository.lookup_branch(BRANCH)
         if versions and versions[-1].snapshot_id == tip:
             return versions[-1].name
@@ -208,21 +194,6 @@ class DatasetWriter:
         )
 
 
-def list_versions(repository: icechunk.Repository) -> list[VersionInfo]:
-    """Published versions, oldest first."""
-    found = []
-    for tag in repository.list_tags():
-        snapshot = next(iter(repository.ancestry(tag=tag)))
-        metadata = dict(snapshot.metadata)
-        found.append(
-            VersionInfo(
-                tag, snapshot.id, snapshot.written_at, snapshot.message, str(metadata.get("author", "")),
-                int(metadata.get("num_cases", 0)), metadata,
-            )
-        )  # fmt: skip
-    return sorted(found, key=lambda version: int(version.name.removeprefix("v")))
-
-
 def _commit_metadata() -> dict[str, Any]:
     try:
         author = getpass.getuser()
@@ -246,8 +217,8 @@ def _case_attrs(result: CaseResult) -> dict[str, Any]:
     )
 
 
-def _design_record(result: CaseResult, cloud: PointCloud | None) -> dict[str, Any]:
-    """The case's row of the design table, with the moments that training statistics are combined from."""
+def _design_record(result: CaseResult, cloud: PointCloud | None, digest: str | None) -> dict[str, Any]:
+    """The case's row of the design table, with its digest and the moments that training statistics are combined from."""
     record: dict[str, Any] = {
         "parameters": dict(result.point.parameters),
         "settings": dict(result.point.settings),
@@ -257,6 +228,7 @@ def _design_record(result: CaseResult, cloud: PointCloud | None) -> dict[str, An
         "solver_version": result.provenance.get("solver_version", "unknown"),
     }
     if cloud is not None:
+        record["digest"] = digest
         record["num_points"] = cloud.num_points
         record["num_snapshots"] = cloud.num_snapshots
         record["num_bytes"] = int(sum(np.asarray(values).nbytes for values in cloud.fields.values()))

@@ -1,0 +1,57 @@
+"""Telling damage (a flipped byte, a truncated or missing object) from everything else that a failed read may mean.
+
+Chunks carry a CRC-32C that Zarr checks at each read. Icechunk's own objects (manifests, snapshots) are compressed without a
+checksum: what cannot be decoded is caught here, what decodes to something else by the digests that `verify` recomputes.
+"""
+
+from __future__ import annotations
+
+import re
+
+import icechunk
+
+# Icechunk names the object in the context of its errors, the object store by its location.
+_OBJECTS = (
+    re.compile(r"/((?:chunks|manifests|snapshots|transactions)/[0-9A-Z]{20})\b"),
+    re.compile(r"\b(chunk|manifest|snapshot)(?:_id)?[ =]([0-9A-Z]{20})\b"),
+)
+_MISSING = ("not found", "nosuchkey", "no such file", "404")
+# "I/O error" is Icechunk's word for bytes that cannot be decompressed or parsed, "object store error" the network's.
+_UNREADABLE = ("i/o error", "flatbuffer", "deserialization", "cannot serialize", "invalid magic", "magic number",
+               "icechunk object", "spec version", "parsing", "range", "node not found", "chunk checksum")  # fmt: skip
+_DECODING = ("checksum do not match", "decompress", "reshape", "buffer size", "blosc", "zstd", "decoding")
+
+
+def describe_damage(error: BaseException) -> str | None:
+    """What is wrong, in a few words that name the object where that is known; None where `error` is no sign of damage."""
+    text = str(error).lower()
+    if isinstance(error, icechunk.IcechunkError):
+        named = damaged_object(error)
+        if any(sign in text for sign in _MISSING):
+            return f"{named or 'an object'} is missing"
+        if any(sign in text for sign in _UNREADABLE):
+            return f"{named or 'an object'} cannot be decoded"
+        return None
+    if isinstance(error, ValueError) and "checksum do not match" in text:
+        return "the checksum of a chunk does not match"
+    if isinstance(error, ValueError | RuntimeError | TypeError) and any(sign in text for sign in _DECODING):
+        return "a chunk cannot be decoded"
+    return None
+
+
+def damaged_object(error: BaseException) -> str | None:
+    """The object that an Icechunk error is about, such as manifests/SAW9GHJKSF34S2H1JV4G."""
+    text = str(error)
+    located = _OBJECTS[0].search(text)
+    if located:
+        return located.group(1)
+    named = _OBJECTS[1].search(text)
+    return f"{named.group(1)}s/{named.group(2)}" if named else None
+
+
+def damage_message(what: str, url: str, version: str, place: str) -> str:
+    """One line that names the dataset, the version, the place in it and the way out."""
+    return (
+        f"{url} {version}: {place} is damaged ({what}); restore the store from a copy, and list all damage with: "
+        f"courant dataset verify {url} --version {version}"
+    )

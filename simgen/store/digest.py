@@ -1,0 +1,51 @@
+"""Digests of content: what was written, whatever chunks, codecs and manifests it travels in.
+
+A case's digest covers its arrays (name, shape, type, unit, values), a version's digest its tables. Both are blake2b of 16 bytes
+over canonical text and little-endian C-ordered values, so that any later release can recompute them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+DIGEST_BYTES = 16
+
+
+class ArrayDigest:
+    """The digest of one array, from its values in blocks along the first axis."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], unit: str = "") -> None:
+        self.name = name
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._hash.update(json.dumps([name, list(shape), dtype.newbyteorder("<").str, unit]).encode())
+
+    def update(self, block: np.ndarray) -> None:
+        """Take in the next block."""
+        ordered = np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("<"))
+        self._hash.update(ordered.reshape(-1).view(np.uint8).data)
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def digest_array(name: str, values: np.ndarray, unit: str = "") -> ArrayDigest:
+    """The digest of an array in memory."""
+    digest = ArrayDigest(name, values.shape, values.dtype, unit)
+    digest.update(values)
+    return digest
+
+
+def digest_case(arrays: Iterable[ArrayDigest]) -> str:
+    """The digest of a case's arrays, in whatever order they come."""
+    return digest_record({array.name: array.hexdigest() for array in arrays})
+
+
+def digest_record(record: Mapping[str, Any]) -> str:
+    """The digest of JSON-ready content, in whatever order its keys come."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
