@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 DIGEST_BYTES = 16
+#: What a version's digest takes from the design record of a case.
+SEALED = ("parameters", "settings", "status", "reason", "digest")
 
 
 class ArrayDigest:
@@ -40,9 +42,25 @@ def digest_array(name: str, values: np.ndarray, unit: str = "") -> ArrayDigest:
     return digest
 
 
-def digest_case(arrays: Iterable[ArrayDigest]) -> str:
-    """The digest of a case's arrays, in whatever order they come."""
-    return digest_record({array.name: array.hexdigest() for array in arrays})
+def digest_case(attrs: Mapping[str, Any], arrays: Iterable[ArrayDigest]) -> str:
+    """The digest of a case: its group's attributes, and its arrays in whatever order they come."""
+    return digest_record({"attrs": attrs, "arrays": {array.name: array.hexdigest() for array in arrays}})
+
+
+def digest_version(
+    schema: Mapping[str, Any],
+    records: Mapping[str, Mapping[str, Any]],
+    members: Mapping[str, str],
+    statistics: Mapping[str, Any],
+    commit: Mapping[str, Any],
+) -> str:
+    """The digest of a version: its schema, what its design table says of each case, splits, statistics, its commit's record.
+
+    `commit` is the commit's metadata without this digest. Through the cases' digests in the records it covers every array.
+    """
+    cases = {case: {name: record.get(name) for name in SEALED} for case, record in records.items()}
+    parts = {"schema": schema, "cases": cases, "splits": members, "statistics": statistics, "commit": commit}
+    return digest_record(parts)
 
 
 def digest_record(record: Mapping[str, Any]) -> str:

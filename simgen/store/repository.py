@@ -27,7 +27,7 @@ icechunk.set_logs_filter("error")
 
 def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
     """The repository at `url`; InputError where there is none (unless `create`), StoreError where the store cannot be reached."""
-    with _translated(url):
+    with translated(url):
         storage = _storage(url, create)
         if icechunk.Repository.exists(storage):
             return icechunk.Repository.open(storage, config=_config())
@@ -35,7 +35,12 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
             raise InputError(
                 f"there is no dataset at {url}; generate one with: courant generate <family> --store <its parent>"
             )
-        return icechunk.Repository.create(storage, config=_config())
+        try:
+            return icechunk.Repository.create(storage, config=_config())
+        except icechunk.IcechunkError:
+            if not icechunk.Repository.exists(storage):
+                raise
+            return icechunk.Repository.open(storage, config=_config())  # another writer was quicker
 
 
 def _config() -> icechunk.RepositoryConfig:
@@ -91,7 +96,7 @@ def _check_endpoint(url: str, endpoint: str) -> None:
 
 
 @contextlib.contextmanager
-def _translated(url: str) -> Iterator[None]:
+def translated(url: str) -> Iterator[None]:
     """Icechunk's and the operating system's errors as one line that names the store and the way out."""
     try:
         yield

@@ -93,8 +93,8 @@ def test_a_wrong_index_is_the_callers_mistake_and_no_damage(writer, url):
 
 def test_the_digest_of_a_case_depends_on_its_content_alone():
     values = np.arange(12.0, dtype="f4").reshape(4, 3)
-    one = digest_case([digest_array("a", values, "m"), digest_array("b", values)])
-    assert one == digest_case([digest_array("b", values), digest_array("a", np.asfortranarray(values), "m")])
+    one = digest_case({}, [digest_array("a", values, "m"), digest_array("b", values)])
+    assert one == digest_case({}, [digest_array("b", values), digest_array("a", np.asfortranarray(values), "m")])
     changed = values.copy()
     changed[3, 2] = np.nextafter(changed[3, 2], 99, dtype="f4")
     for other in ([digest_array("a", changed, "m"), digest_array("b", values)],
@@ -102,4 +102,4 @@ def test_the_digest_of_a_case_depends_on_its_content_alone():
                   [digest_array("a", values, "km"), digest_array("b", values)],
                   [digest_array("a", values.astype("f8"), "m"), digest_array("b", values)],
                   [digest_array("a", values, "m")]):  # fmt: skip
-        assert digest_case(other) != one
+        assert digest_case({}, other) != one
