@@ -187,7 +187,8 @@ class _CaseReport:
         write_progress(progress, self._directory)
         if progress.fraction - self._logged >= LOG_FRACTION:
             self._logged = progress.fraction
-            self._logger.info("%s, %s left", progress.message, duration(progress.eta_s))
+            left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
+            self._logger.info("%s%s", progress.message, left)
             update_progress_artifact(self._artifact, 100 * progress.fraction)
 
     def ended(self, line: str) -> None:

@@ -83,6 +83,7 @@ def _solve(
         log, seconds = run_application(
             family.application, case.directory, on_step=report.step, time_limit_s=time_limit_s
         )
+        report.solved(log)
         provenance["wall_time_s"]["solve"] = seconds
         provenance["residuals"] = dict(log.residuals)
         figures = measure(family, case, mesh, log)
@@ -96,7 +97,7 @@ def _solve(
 
 
 class _Reporter:
-    """Turns solver steps into Progress, at most one a second."""
+    """Turns solver steps into Progress, at most one a second, and the last one in any case."""
 
     def __init__(self, point: DesignPoint, on_progress: OnProgress | None) -> None:
         self._point, self._on_progress = point, on_progress
@@ -108,12 +109,19 @@ class _Reporter:
 
     def step(self, log: SolverLog) -> None:
         now = time.perf_counter()
-        if not self._on_progress or now - self._last < PROGRESS_INTERVAL_S:
+        if now - self._last >= PROGRESS_INTERVAL_S:
+            self._last = now
+            self._tell(log, now - self._started)
+
+    def solved(self, log: SolverLog) -> None:
+        self._tell(log, time.perf_counter() - self._started)
+
+    def _tell(self, log: SolverLog, elapsed_s: float) -> None:
+        if not self._on_progress:
             return
-        self._last = now
         end = self._point.settings["end_time"]
         fraction = min(1.0, log.time / end)
-        eta = (now - self._started) * (1 - fraction) / fraction if fraction > 0 else None
+        eta = elapsed_s * (1 - fraction) / fraction if fraction > 0 else None
         message = f"t = {log.time:.0f} of {end:g} s, max Courant number {log.max_courant:.2f}"
         self._on_progress(Progress(self._point.id, "solving", fraction, message, eta))
 

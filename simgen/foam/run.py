@@ -3,13 +3,15 @@
 Notable properties:
 - The application is started under `setpriv --pdeathsig KILL`: the kernel ends it when this process dies, even by
   kill -9, where no handler could run.
-- PyFoam opens the pipe unbuffered and then reads it a byte at a time, which costs a short case a tenth of its
-  time; `_BufferedLineReader` is the same reader with a buffer.
+- PyFoam opens the pipe unbuffered and then reads it a byte at a time, which costs a short case a tenth of its time, and a
+  solver flushes every line that it prints. `_BufferedLineReader` is the same reader with a buffer that fills for a moment
+  between reads, so that the solver's core is not taken away from it some ten times for each time step.
 - A time limit ends the application and raises `SolverError` like any other bad end, with the log's tail.
 """
 
 from __future__ import annotations
 
+import fcntl
 import io
 import logging
 import os
@@ -20,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from PyFoam.Basics.LineReader import LineReader
 from PyFoam.Execution.BasicRunner import BasicRunner
@@ -30,8 +33,27 @@ from simgen.foam.log import SolverLog
 
 OnStep = Callable[[SolverLog], None]
 
+PATIENCE_S = 0.05
+PIPE_BYTES = 1 << 18
+
 # PyFoam tells of each start and end on a logger of this name, which the log of a case need not repeat.
 logging.getLogger("general").setLevel(logging.WARNING)
+
+
+class _PatientPipe(io.RawIOBase):
+    """A pipe that is read no more often than every PATIENCE_S."""
+
+    def __init__(self, pipe: io.RawIOBase) -> None:
+        self._pipe = pipe
+        # Room for what a small case prints in that time, or the solver would wait for its reader.
+        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        time.sleep(PATIENCE_S)
+        return self._pipe.readinto(buffer)
 
 
 class _BufferedLineReader(LineReader):
@@ -41,7 +63,7 @@ class _BufferedLineReader(LineReader):
 
     def read_and_interrupt(self, fh: io.RawIOBase) -> tuple[bool, bool]:
         if self._buffered is None:
-            self._buffered = io.BufferedReader(fh, 65536)
+            self._buffered = io.BufferedReader(_PatientPipe(fh), PIPE_BYTES)
         return super().read_and_interrupt(self._buffered)
 
 
