@@ -21,8 +21,9 @@ from simgen.errors import InputError, StoreError
 BRANCH = "main"
 ENDPOINT_TIMEOUT_S = 5.0
 
-# Icechunk warns at every opening that local files are no place for concurrent commits; there is one committer here.
-icechunk.set_logs_filter("error")
+# Icechunk warns at every opening that local files are no place for concurrent commits (`lock.py` sees to that), and prints
+# several lines for what it raises as well.
+icechunk.set_logs_filter("off")
 
 
 def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:

@@ -1,0 +1,34 @@
+"""Which arrays an accepted case has, with their shapes and types: the schema's promise, for verification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simgen.store.layout import DISTANCE_COLUMNS, FACE_COLUMNS, Schema
+
+Shape = tuple[int, ...]
+
+
+def expected_arrays(schema: Schema, found: Mapping[str, Shape], *, schema_1: bool) -> dict[str, tuple[Shape, str]]:
+    """Shape and type by name, such as boundary/velocity; the numbers of points, faces and snapshots are taken from `found`.
+
+    `schema_1` asks for the arrays that a case of schema version 1 has.
+    """
+    cells, frames = found.get("points", (0,))[:1], found.get("time", (0,))[:1] if schema.transient else ()
+    faces = found.get("boundary/points" if schema_1 else "boundary/faces", (0,))[:1]
+    kinds = len(schema.patch_kinds)
+    expected: dict[str, tuple[Shape, str]] = {"points": ((*cells, 3), "<f4"), "volumes": (cells, "<f4")}
+    if schema.transient:
+        expected["time"] = (frames, "<f8")
+    if schema_1:
+        expected |= {"distance": ((*cells, kinds), "<f4"), "direction": ((*cells, kinds, 3), "<f4")}
+        expected |= {f"boundary/{name}": ((*faces, 3), "<f4") for name in ("points", "normals")}
+        expected |= {"boundary/areas": (faces, "<f4"), "boundary/patch": (faces, "|u1")}
+    else:
+        expected["distance_field"] = ((*cells, kinds, len(DISTANCE_COLUMNS)), "<f4")
+        expected["boundary/faces"] = ((*faces, len(FACE_COLUMNS)), "<f4")
+    for field in schema.fields:
+        components = len(field.components)
+        expected[field.name] = ((*frames, *cells, components), "<f4")
+        expected[f"boundary/{field.name}"] = ((*frames, *faces, components), "<f4")
+    return expected
