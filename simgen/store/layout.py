@@ -1,17 +1,22 @@
 """THE data format: what stands where in a dataset, with which shapes, units and chunks.
 
     /                      attrs: schema (a dict that a person can read), the keys of `Schema.to_attrs`
-    cases/<id>/            attrs: parameters, settings, status, reason, gates, log_tail, provenance
+    cases/<id>/            attrs: parameters, settings, family_revision, status, reason
         points (N, 3) f4 m · volumes (N,) f4 m3 · time (T,) f8 s
-        distance (N, K) f4 m and direction (N, K, 3) f4, by patch kind in the schema's order
+        distance_field (N, K, 4) f4, by patch kind in the schema's order: distance in m, unit vector to the nearest face
         <field> (T, N, C) f4 transient, (N, C) steady, in the field's unit
-        boundary/points (B, 3) · normals (B, 3) · areas (B,) m2 · patch (B,) u1 index of the patch kind · <field>
-    design/                attrs cases: one record per case (parameters, status, reason, sizes, moments of its fields)
-    splits/                attrs members: case id -> train | validation | test, seed and ratios
-    statistics/            attrs fields: training statistics per component
+        boundary/faces (B, 8) f4: centre in m, outward normal, area in m2, index of the patch kind · boundary/<field>
+    design/records         a row per case: parameters, status, reason, sizes, digest
+    provenance/records     per case: gates, log_tail, provenance
+    splits/records         case -> train | validation | test; attrs: seed and ratios
+    statistics/            attrs fields: training statistics per component · records: moments per case
 
-Accepted cases carry arrays; rejected and failed ones their attributes alone. A case group is written once, by the worker that
-solved the case; `design` grows with each commit, `splits` and `statistics` are written by each publication.
+The records are JSON lines (`records.py`, `tables.py`). Accepted cases carry arrays; rejected and failed ones their attributes
+alone. A case group is written once, by the worker that solved the case; `design`, `provenance` and the moments grow with each
+commit, `splits` and the statistics with each publication.
+
+Why a case has few arrays and small attributes: Icechunk keeps the metadata of every node in one snapshot file that each commit
+writes anew and each opening reads, and a commit's time grows with the square of the number of arrays (docs/datasets.md has figures).
 """
 
 from __future__ import annotations
@@ -27,16 +32,20 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 from simgen.case import CaseFamily, Field
 from simgen.design_space import Parameter
 from simgen.errors import InputError, StoreError
-from simgen.point_cloud import PointCloud
+from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.provenance import generator_version
-from simgen.store.digest import ArrayDigest, digest_array, digest_case
+from simgen.store.digest import ArrayDigest, digest_array
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: Bytes of a chunk before compression: a window of a hundred snapshots of a 2,300-cell case reads two or three.
 CHUNK_BYTES = 1 << 20
 #: Shuffled bytes of neighbouring floats compress a third better than plain zstd, at the same speed.
 COMPRESSOR = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")
+
+DISTANCE_COLUMNS = ("distance", "direction_x", "direction_y", "direction_z")
+FACE_COLUMNS = ("x", "y", "z", "normal_x", "normal_y", "normal_z", "area", "patch")
+_COLUMNS = {"distance_field": DISTANCE_COLUMNS, "faces": FACE_COLUMNS}
 
 
 @dataclass(frozen=True)
@@ -109,33 +118,37 @@ class Schema:
             raise InputError(f"point cloud has {', '.join(unknown)}, which the dataset does not know")
 
 
-def write_cloud(group: zarr.Group, cloud: PointCloud, schema: Schema) -> str:
-    """Write an accepted case's arrays below its group; the digest of their content."""
-    written: list[ArrayDigest] = []
-    static = {
-        "points": cloud.points,
-        "volumes": cloud.volumes,
-        "distance": cloud.distance,
-        "direction": cloud.direction,
-    }
-    for name, values in static.items():
-        written.append(_write(group, name, values, time_axis=False))
+def write_cloud(group: zarr.Group, cloud: PointCloud, schema: Schema) -> list[ArrayDigest]:
+    """Write an accepted case's arrays below its group; the digests of their content."""
+    static = {"points": cloud.points, "volumes": cloud.volumes, "distance_field": pack_distance(cloud)}
     if cloud.time is not None:
-        written.append(_write(group, "time", cloud.time, time_axis=False))
+        static["time"] = cloud.time
+    written = [_write(group, name, values, time_axis=False) for name, values in static.items()]
     boundary = group.create_group("boundary")
-    for name in ("points", "normals", "areas", "patch"):
-        written.append(_write(boundary, name, getattr(cloud.boundary, name), time_axis=False))
+    written.append(_write(boundary, "faces", pack_faces(cloud.boundary), time_axis=False))
     for field in schema.fields:
-        for place, cloud_fields in ((group, cloud.fields), (boundary, cloud.boundary.fields)):
-            written.append(
-                _write(place, field.name, cloud_fields[field.name], time_axis=schema.transient, unit=field.unit)
-            )
-    return digest_case(written)
+        for place, fields in ((group, cloud.fields), (boundary, cloud.boundary.fields)):
+            written.append(_write(place, field.name, fields[field.name], time_axis=schema.transient, unit=field.unit))
+    return written
+
+
+def pack_distance(cloud: PointCloud) -> np.ndarray:
+    """(N, K, 4): the distance to each patch kind, and the direction to it."""
+    return np.concatenate([cloud.distance[..., None], cloud.direction], axis=-1)
+
+
+def pack_faces(boundary: BoundaryCloud) -> np.ndarray:
+    """(B, 8) in the order of FACE_COLUMNS; a patch kind's index is exact in f4."""
+    columns = [boundary.points, boundary.normals, boundary.areas[:, None], boundary.patch[:, None]]
+    return np.concatenate(columns, axis=1, dtype=np.float32)
 
 
 def _write(group: zarr.Group, name: str, values: np.ndarray, *, time_axis: bool, unit: str = "") -> ArrayDigest:
     """A chunk holds whole snapshots, as many as fit; an array without time is split along its points."""
     values = np.ascontiguousarray(values)
+    attributes: dict[str, Any] = {"unit": unit} if unit else {}
+    if name in _COLUMNS:
+        attributes["columns"] = list(_COLUMNS[name])
     row_bytes = max(1, values.nbytes // max(1, len(values)))
     rows = min(max(1, len(values)), max(1, CHUNK_BYTES // row_bytes))
     array = group.create_array(
@@ -145,7 +158,7 @@ def _write(group: zarr.Group, name: str, values: np.ndarray, *, time_axis: bool,
         chunks=(rows, *values.shape[1:]),
         # The checksum comes last, so that it covers the bytes as they are stored, and is checked at each read.
         compressors=[COMPRESSOR, Crc32cCodec()],
-        attributes={"unit": unit} if unit else None,
+        attributes=attributes,
         dimension_names=_dimensions(group, name, values.ndim, time_axis),
     )
     array[...] = values
@@ -162,6 +175,6 @@ def _dimensions(group: zarr.Group, name: str, ndim: int, time_axis: bool) -> lis
     along = "face" if group.name.endswith("/boundary") else "point"
     if name == "time":
         return ["time"]
-    last = {"distance": ["patch_kind"], "direction": ["patch_kind", "axis"], "points": ["axis"], "normals": ["axis"]}
+    last = {"points": ["axis"], "distance_field": ["patch_kind", "distance_column"], "faces": ["face_column"]}
     named = last.get(name, [f"{name}_component"] if ndim - time_axis == 2 else [])
     return [*(["time"] if time_axis else []), along, *named]

@@ -21,7 +21,9 @@ from simgen.store.checked_array import CheckedArray, Place
 from simgen.store.damage import damage_message, describe_damage
 from simgen.store.layout import Schema
 from simgen.store.repository import explain, open_repository
+from simgen.store.schema_1 import read_distance_field, read_faces
 from simgen.store.split import SPLITS
+from simgen.store.tables import read_design, read_details, read_splits
 from simgen.store.versions import VersionInfo, list_versions, read_version, version_names
 
 if TYPE_CHECKING:
@@ -53,9 +55,9 @@ class Dataset:
         try:
             self._root = zarr.open_group(repository.readonly_session(snapshot_id=self.snapshot_id).store, mode="r")
             self.schema = Schema.from_attrs(self._root.attrs, url)
-            self._records: dict[str, dict[str, Any]] = dict(self._root["design"].attrs["cases"])  # type: ignore[arg-type]
-            self._members: dict[str, str] = dict(self._root["splits"].attrs["members"])  # type: ignore[arg-type]
-        except (icechunk.IcechunkError, OSError, KeyError) as error:
+            self._records = read_design(self._root)
+            self._members = read_splits(self._root)
+        except (icechunk.IcechunkError, OSError, KeyError, ValueError) as error:
             raise StoreError(self._unreadable(error)) from error
 
     def _unreadable(self, error: Exception) -> str:
@@ -149,22 +151,30 @@ class Boundary:
     def __getitem__(self, field: str) -> zarr.Array:
         return self._case._array(self._group, field)
 
+    @functools.cached_property
+    def _faces(self) -> np.ndarray:
+        def read(name: str) -> np.ndarray:
+            return np.asarray(self[name][:])
+
+        return read_faces(read) if self._case.is_schema_1 else read("faces")
+
     @property
     def points(self) -> np.ndarray:
-        return np.asarray(self["points"])
+        return self._faces[:, :3]
 
     @property
     def normals(self) -> np.ndarray:
-        return np.asarray(self["normals"])
+        """Unit vectors out of the domain."""
+        return self._faces[:, 3:6]
 
     @property
     def areas(self) -> np.ndarray:
-        return np.asarray(self["areas"])
+        return self._faces[:, 6]
 
     @property
     def patch(self) -> np.ndarray:
-        """Index into the case's patch kinds."""
-        return np.asarray(self["patch"])
+        """(B,) u1, an index into the case's patch kinds."""
+        return self._faces[:, 7].astype(np.uint8)
 
 
 class StoredCase:
@@ -205,17 +215,26 @@ class StoredCase:
         return self.dataset._members.get(self.id)
 
     @property
+    def is_schema_1(self) -> bool:
+        """Whether the case was written in the arrays of schema version 1; an upgraded dataset holds both kinds."""
+        return "provenance_at" not in self._record
+
+    @functools.cached_property
+    def _details(self) -> dict[str, Any]:
+        return read_details(self.dataset._root, self.id, self._record)
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """Solver, versions, source revision, mesh figures, residual history, wall times, host class."""
-        return dict(self._group.attrs["provenance"])  # type: ignore[arg-type]
+        return dict(self._details["provenance"])
 
     @property
     def gates(self) -> list[dict[str, Any]]:
-        return list(self._group.attrs["gates"])  # type: ignore[arg-type]
+        return list(self._details["gates"])
 
     @property
     def log_tail(self) -> str:
-        return str(self._group.attrs["log_tail"])
+        return str(self._details["log_tail"])
 
     @property
     def patch_kinds(self) -> tuple[str, ...]:
@@ -249,13 +268,22 @@ class StoredCase:
     def volumes(self) -> np.ndarray:
         return np.asarray(self["volumes"])
 
+    @functools.cached_property
+    def _distance_field(self) -> np.ndarray:
+        def read(name: str) -> np.ndarray:
+            return np.asarray(self[name][:])
+
+        return read_distance_field(read) if self.is_schema_1 else read("distance_field")
+
     @property
     def distance(self) -> np.ndarray:
-        return np.asarray(self["distance"])
+        """(N, K) m to the nearest face of each patch kind."""
+        return self._distance_field[..., 0]
 
     @property
     def direction(self) -> np.ndarray:
-        return np.asarray(self["direction"])
+        """(N, K, 3) unit vectors to these faces."""
+        return self._distance_field[..., 1:]
 
     @property
     def time(self) -> np.ndarray | None:
@@ -273,6 +301,10 @@ class StoredCase:
 
         opened = xarray.open_zarr(self._group.store, group=self._group.path, consolidated=False, chunks=None)
         named = {f"{field.name}_component": list(field.components) for field in self.dataset.schema.fields}
+        if not self.is_schema_1:
+            field = opened["distance_field"]
+            opened = opened.assign(distance=field[..., 0], direction=field[..., 1:].rename(distance_column="axis"))
+            opened = opened.drop_vars("distance_field")
         return opened.assign_coords({**named, "patch_kind": list(self.patch_kinds)})
 
     def write(self, path: str | Path, step: int = -1) -> None:

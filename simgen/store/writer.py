@@ -12,24 +12,38 @@ Notable properties:
 from __future__ import annotations
 
 import getpass
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, cast
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import icechunk
-import numpy as np
 import zarr
 
 from simgen.case import CaseResult, Status
 from simgen.errors import InputError, StoreError
 from simgen.point_cloud import PointCloud
 from simgen.provenance import generator_version, source_revision
-from simgen.store.layout import Schema, write_cloud
+from simgen.store.case_record import CaseRecord, case_attrs, case_record
+from simgen.store.digest import digest_version
+from simgen.store.layout import SCHEMA_VERSION, Schema, write_cloud
+from simgen.store.lock import committing
 from simgen.store.repository import BRANCH, explain, open_repository
 from simgen.store.split import RATIOS, SEED, assign_splits
-from simgen.store.statistics import combine, moments
-from simgen.store.versions import list_versions
+from simgen.store.statistics import combine
+from simgen.store.tables import (
+    append_cases,
+    append_splits,
+    create_tables,
+    read_design,
+    read_moments,
+    read_splits,
+    upgrade,
+)
+from simgen.store.versions import version_names
+
+#: Before each attempt at a commit that other writers may get in the way of; one takes some tens of milliseconds.
+RETRY_PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+T = TypeVar("T")
 
 
 class CaseFork:
@@ -38,7 +52,7 @@ class CaseFork:
     def __init__(self, url: str, schema: Schema, session: icechunk.ForkSession) -> None:
         self.url, self.schema = url, schema
         self.session = session
-        self.records: dict[str, dict[str, Any]] = {}
+        self.records: dict[str, CaseRecord] = {}
 
     def write(self, result: CaseResult, cloud: PointCloud | None) -> None:
         """Write one case: an accepted one with its point cloud, any other with its record alone."""
@@ -52,11 +66,12 @@ class CaseFork:
             cases = zarr.open_group(self.session.store, path="cases", mode="r+")
             if result.id in cases:  # a failed or rejected case that was tried again
                 del cases[result.id]
-            group = cases.create_group(result.id, attributes=_case_attrs(result))
-            digest = write_cloud(group, cloud, self.schema) if cloud is not None else None
+            attrs = case_attrs(result)
+            group = cases.create_group(result.id, attributes=attrs)
+            arrays = write_cloud(group, cloud, self.schema) if cloud is not None else []
         except (icechunk.IcechunkError, OSError) as error:
             raise StoreError(explain(self.url, str(error))) from error
-        self.records[result.id] = _design_record(result, cloud, digest)
+        self.records[result.id] = case_record(result, cloud, arrays)
 
 
 class DatasetWriter:
@@ -69,11 +84,7 @@ class DatasetWriter:
     @classmethod
     def open(cls, url: str, schema: Schema) -> DatasetWriter:
         """Open the dataset at `url`, or create it; InputError where another family lives there."""
-        repository = open_repository(url, create=True)
-        try:
-            return cls._opened(url, schema, repository)
-        except (icechunk.IcechunkError, OSError) as error:
-            raise StoreError(explain(url, str(error))) from error
+        return _until_landed(url, lambda: cls._opened(url, schema, open_repository(url, create=True)))
 
     @classmethod
     def _opened(cls, url: str, schema: Schema, repository: icechunk.Repository) -> DatasetWriter:
@@ -82,17 +93,22 @@ class DatasetWriter:
         if next(iter(repository.ancestry(branch=BRANCH))).parent_id is None:
             session = repository.writable_session(BRANCH)
             root = zarr.create_group(session.store, attributes=schema.to_attrs())
-            for name in ("cases", "splits", "statistics"):
-                root.create_group(name)
-            root.create_group("design", attributes={"cases": {}})
+            create_tables(root)
             session.commit("dataset created", metadata=_commit_metadata())
             return cls(url, schema, repository)
-        stored = Schema.from_attrs(zarr.open_group(session.store, mode="r").attrs, url)
+        attrs = zarr.open_group(session.store, mode="r").attrs
+        stored, schema_version = Schema.from_attrs(attrs, url), int(cast(int, attrs["schema_version"]))
         if (stored.family, stored.family_revision) != (schema.family, schema.family_revision):
             raise InputError(
                 f"{url} holds {stored.family} revision {stored.family_revision}, not {schema.family} "
                 f"revision {schema.family_revision}: choose another store"
             )
+        if schema_version < SCHEMA_VERSION:
+            session = repository.writable_session(BRANCH)
+            root = zarr.open_group(session.store, mode="r+")
+            upgrade(root)
+            root.attrs["schema_version"] = SCHEMA_VERSION
+            session.commit(f"upgraded to schema version {SCHEMA_VERSION}", metadata=_commit_metadata())
         return cls(url, stored, repository)
 
     def known(self) -> dict[str, Status]:
@@ -104,7 +120,13 @@ class DatasetWriter:
         return CaseFork(self.url, self.schema, self._repository.writable_session(BRANCH).fork())
 
     def commit(self, forks: Sequence[CaseFork]) -> None:
-        """Make the forks' cases durable. A case that is already accepted stays as it is; its second copy is dropped."""
+        """Make the forks' cases durable. A case that is already accepted stays as it is; its second copy is dropped.
+
+        Waits its turn where another writer is committing; StoreError where the store cannot be written.
+        """
+        _until_landed(self.url, lambda: self._commit_once(forks))
+
+    def _commit_once(self, forks: Sequence[CaseFork]) -> None:
         design = self._design()
         fresh = [
             fork
@@ -113,76 +135,89 @@ class DatasetWriter:
         ]
         if not fresh:
             return
-        for fork in fresh:
-            design.update(fork.records)
-        names = [case for fork in fresh for case in fork.records]
+        records = {case: record for fork in fresh for case, record in fork.records.items()}
+        names = list(records)
         message = f"case {names[0]}" if len(names) == 1 else f"{len(names)} cases"
-        try:
-            session = self._repository.writable_session(BRANCH)
-            session.merge(*(fork.session for fork in fresh))
-            zarr.open_group(session.store, path="design", mode="r+").attrs["cases"] = design
-            session.commit(message, metadata=_commit_metadata())
-        except (icechunk.IcechunkError, OSError) as error:
-            raise StoreError(self._conflict(error)) from error
+        session = self._repository.writable_session(BRANCH)
+        session.merge(*(fork.session for fork in fresh))
+        append_cases(zarr.open_group(session.store, mode="r+"), records)
+        session.commit(message, metadata=_commit_metadata())
 
     def publish(self, message: str = "", run: Mapping[str, Any] | None = None) -> str:
         """Make a version of all cases on record; with none new since the newest version, that version's name.
 
         `run` holds the parameters that make the version again. Raises InputError where no case is accepted.
         """
-        versions = list_versions(self._repository, self.url)
+        return _until_landed(self.url, lambda: self._publish_once(message, run or {}))
+
+    def _publish_once(self, message: str, run: Mapping[str, Any]) -> str:
+        names = version_names(self._repository, self.url)
         tip = self._repository.lookup_branch(BRANCH)
-        if versions and versions[-1].snapshot_id == tip:
-            return versions[-1].name
+        published = self._repository.lookup_tag(names[-1]) if names else None
+        if tip == published:
+            return names[-1]
         design = self._design()
         accepted = [case for case, record in design.items() if record["status"] == "accepted"]
         if not accepted:
             raise InputError(self._nothing_accepted(design))
-        name = f"v{len(versions) + 1}"
+        name = f"v{len(names) + 1}"
         head = next(iter(self._repository.ancestry(branch=BRANCH)))
         if head.metadata.get("publication") != name:  # else: cut off between the commit and its tag
-            tip = self._commit_publication(name, message, run or {}, design, accepted)
+            tip = self._commit_publication(name, message, run, design, accepted, published)
         try:
             self._repository.create_tag(name, snapshot_id=tip)
-        except icechunk.IcechunkError as error:
-            raise StoreError(
-                f"{self.url}: version {name} was published by somebody else meanwhile; run again"
-            ) from error
+        except icechunk.IcechunkError:
+            if name not in self._repository.list_tags():
+                raise
+            if self._repository.lookup_tag(name) != tip:
+                raise _TakenError from None
         return name
 
     def _commit_publication(
-        self, name: str, message: str, run: Mapping[str, Any], design: dict[str, dict[str, Any]], accepted: list[str]
+        self,
+        name: str,
+        message: str,
+        run: Mapping[str, Any],
+        design: dict[str, dict[str, Any]],
+        accepted: list[str],
+        published: str | None,
     ) -> str:
-        try:
-            session = self._repository.writable_session(BRANCH)
-            root = zarr.open_group(session.store, mode="r+")
-            members = assign_splits(accepted, dict(root["splits"].attrs.get("members", {})))
-            root["splits"].attrs.update({"members": members, "seed": SEED, "ratios": RATIOS})
-            training = [design[case]["moments"] for case in accepted if members[case] == "train"]
-            fields = {field: combine(record[field] for record in training).to_record() for field in training[0]}
-            root["statistics"].attrs["fields"] = fields
-            metadata = {
-                **_commit_metadata(),
-                "publication": name,
-                "num_cases": len(accepted),
-                "run": dict(run),
-                "solver_versions": sorted({design[case]["solver_version"] for case in accepted}),
-            }
-            return str(session.commit(message or f"{len(accepted)} cases", metadata=metadata))
-        except (icechunk.IcechunkError, OSError) as error:
-            raise StoreError(self._conflict(error)) from error
+        session = self._repository.writable_session(BRANCH)
+        root = zarr.open_group(session.store, mode="r+")
+        # What an unfinished publication has dealt out was never published: the newest version alone binds the next.
+        known = self._members(published)
+        members = assign_splits(accepted, known)
+        append_splits(root, {case: split for case, split in members.items() if case not in known})
+        root["splits"].attrs.update({"seed": SEED, "ratios": RATIOS})
+        moments_of = read_moments(root)
+        training = [moments_of[case] for case in accepted if members[case] == "train"]
+        fields = {field: combine(record[field] for record in training).to_record() for field in training[0]}
+        root["statistics"].attrs["fields"] = fields
+        metadata = {
+            **_commit_metadata(),
+            "publication": name,
+            "num_cases": len(accepted),
+            "run": dict(run),
+            "solver_versions": sorted({design[case]["solver_version"] for case in accepted}),
+        }
+        message = message or f"{len(accepted)} cases"
+        commit = {**metadata, "message": message}
+        digest = digest_version(self.schema.to_attrs()["schema"], design, members, fields, commit)
+        return str(session.commit(message, metadata={**metadata, "digest": digest}))
+
+    def _members(self, snapshot_id: str | None) -> dict[str, str]:
+        """Splits in a snapshot; none where there is none."""
+        if snapshot_id is None:
+            return {}
+        store = self._repository.readonly_session(snapshot_id=snapshot_id).store
+        return read_splits(zarr.open_group(store, mode="r"))
 
     def _design(self) -> dict[str, dict[str, Any]]:
         try:
             store = self._repository.readonly_session(BRANCH).store
-            return dict(cast(dict[str, Any], zarr.open_group(store, path="design", mode="r").attrs["cases"]))
-        except (icechunk.IcechunkError, OSError) as error:
+            return read_design(zarr.open_group(store, mode="r"))
+        except (icechunk.IcechunkError, OSError, ValueError) as error:
             raise StoreError(explain(self.url, str(error))) from error
-
-    def _conflict(self, error: Exception) -> str:
-        if isinstance(error, icechunk.ConflictError):
-            return f"{self.url}: another writer committed at the same time; run again, what was committed stays"
-        return explain(self.url, str(error))
 
     def _nothing_accepted(self, design: Mapping[str, Mapping[str, Any]]) -> str:
         if not design:
@@ -194,62 +229,27 @@ class DatasetWriter:
         )
 
 
+class _TakenError(Exception):
+    """Another writer has published under the name meanwhile."""
+
+
+def _until_landed(url: str, attempt: Callable[[], T]) -> T:
+    """Run `attempt`, from its first look at the store to its commit, again while other writers get in between."""
+    for pause in RETRY_PAUSES_S:
+        time.sleep(pause)
+        with committing(url):
+            try:
+                return attempt()
+            except (icechunk.ConflictError, _TakenError):
+                continue
+            except (icechunk.IcechunkError, OSError) as error:
+                raise StoreError(explain(url, str(error))) from error
+    raise StoreError(f"{url}: other writers kept committing at the same time; run again, what was committed stays")
+
+
 def _commit_metadata() -> dict[str, Any]:
     try:
         author = getpass.getuser()
     except (KeyError, OSError):
         author = "unknown"  # a container's user without an entry in the password database
     return {"author": author, "generator_version": generator_version(), "source_revision": source_revision()}
-
-
-def _case_attrs(result: CaseResult) -> dict[str, Any]:
-    return _json_ready(
-        {
-            "parameters": dict(result.point.parameters),
-            "settings": dict(result.point.settings),
-            "family_revision": result.point.family_revision,
-            "status": result.status,
-            "reason": result.reason,
-            "gates": [asdict(gate) for gate in result.gates],
-            "log_tail": result.log_tail,
-            "provenance": dict(result.provenance),
-        }
-    )
-
-
-def _design_record(result: CaseResult, cloud: PointCloud | None, digest: str | None) -> dict[str, Any]:
-    """The case's row of the design table, with its digest and the moments that training statistics are combined from."""
-    record: dict[str, Any] = {
-        "parameters": dict(result.point.parameters),
-        "settings": dict(result.point.settings),
-        "status": result.status,
-        "reason": result.reason,
-        "wall_time_s": float(sum(result.provenance.get("wall_time_s", {}).values())),
-        "solver_version": result.provenance.get("solver_version", "unknown"),
-    }
-    if cloud is not None:
-        record["digest"] = digest
-        record["num_points"] = cloud.num_points
-        record["num_snapshots"] = cloud.num_snapshots
-        record["num_bytes"] = int(sum(np.asarray(values).nbytes for values in cloud.fields.values()))
-        record["moments"] = {
-            "points": moments(cloud.points).to_record(),
-            **{name: moments(values).to_record() for name, values in cloud.fields.items()},
-        }
-    return _json_ready(record)
-
-
-def _json_ready(record: dict[str, Any]) -> dict[str, Any]:
-    """Plain JSON: NaN and infinite figures as words, which JSON has no numbers for."""
-
-    def clean(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {str(key): clean(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [clean(item) for item in value]
-        if isinstance(value, float | np.floating):
-            return float(value) if np.isfinite(value) else str(float(value))
-        return value.item() if isinstance(value, np.generic) else value
-
-    cleaned: dict[str, Any] = json.loads(json.dumps(clean(record)))
-    return cleaned

@@ -240,7 +240,7 @@ def test_a_case_as_xarray_and_as_vtu(writer, url, tmp_path):
 
 def test_the_root_says_what_the_dataset_is(writer, url):
     attrs = zarr.open_group(open_repository(url).readonly_session(BRANCH).store, mode="r").attrs
-    assert attrs["schema_version"] == 1
+    assert attrs["schema_version"] == 2
     assert attrs["schema"]["fields"][0] == {
         "name": "velocity",
         "unit": "m/s",
@@ -311,7 +311,7 @@ def test_a_newer_schema_asks_for_an_upgrade(writer, url):
     session = open_repository(url).writable_session(BRANCH)
     zarr.open_group(session.store, mode="r+").attrs["schema_version"] = 99
     session.commit("from the future")
-    with pytest.raises(StoreError, match="has schema version 99, this release reads up to 1: upgrade"):
+    with pytest.raises(StoreError, match="has schema version 99, this release reads up to 2: upgrade"):
         DatasetWriter.open(url, SCHEMA)
 
 
