@@ -40,8 +40,13 @@ def case_attrs(result: CaseResult) -> dict[str, Any]:
     )
 
 
-def case_record(result: CaseResult, cloud: PointCloud | None, arrays: Iterable[ArrayDigest]) -> CaseRecord:
-    """The case's lines; its digest is over its attributes, details and arrays."""
+def case_record(
+    result: CaseResult, cloud: PointCloud | None, arrays: Iterable[ArrayDigest], num_bytes_stored: int
+) -> CaseRecord:
+    """The case's lines; its digest is over its attributes, details and arrays.
+
+    `num_bytes_stored` is what its arrays take as they are stored, compressed.
+    """
     details = _json_ready(
         {
             "gates": [asdict(gate) for gate in result.gates],
@@ -50,10 +55,12 @@ def case_record(result: CaseResult, cloud: PointCloud | None, arrays: Iterable[A
         }
     )
     digest = digest_case({**case_attrs(result), **details}, arrays)
-    return CaseRecord(_design_record(result, cloud, digest), details, _moments(cloud) if cloud is not None else {})
+    return CaseRecord(
+        _design_record(result, cloud, digest, num_bytes_stored), details, _moments(cloud) if cloud is not None else {}
+    )
 
 
-def _design_record(result: CaseResult, cloud: PointCloud | None, digest: str) -> dict[str, Any]:
+def _design_record(result: CaseResult, cloud: PointCloud | None, digest: str, num_bytes_stored: int) -> dict[str, Any]:
     record: dict[str, Any] = {
         "parameters": dict(result.point.parameters),
         "settings": dict(result.point.settings),
@@ -67,6 +74,7 @@ def _design_record(result: CaseResult, cloud: PointCloud | None, digest: str) ->
         record["num_points"] = cloud.num_points
         record["num_snapshots"] = cloud.num_snapshots
         record["num_bytes"] = int(sum(np.asarray(values).nbytes for values in cloud.fields.values()))
+        record["num_bytes_stored"] = num_bytes_stored
     return _json_ready(record)
 
 

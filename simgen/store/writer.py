@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 import icechunk
 import zarr
+from zarr.core.sync import sync
 
 from simgen.case import CaseResult, Status
 from simgen.errors import InputError, StoreError
@@ -69,9 +70,10 @@ class CaseFork:
             attrs = case_attrs(result)
             group = cases.create_group(result.id, attributes=attrs)
             arrays = write_cloud(group, cloud, self.schema) if cloud is not None else []
+            num_bytes_stored = sync(self.session.store.getsize_prefix(f"cases/{result.id}/"))
         except (icechunk.IcechunkError, OSError) as error:
             raise StoreError(explain(self.url, str(error))) from error
-        self.records[result.id] = case_record(result, cloud, arrays)
+        self.records[result.id] = case_record(result, cloud, arrays, num_bytes_stored)
 
 
 class DatasetWriter:
