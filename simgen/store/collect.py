@@ -1,0 +1,111 @@
+"""Garbage: what killed runs and lost races have left in a store, and the history between versions.
+
+Notable properties:
+- A worker writes its chunks before anybody commits them, so an object that nothing refers to may belong to a case that is being
+  solved right now. Only objects older than an age limit go; it has to exceed the time from a case's first chunk to its commit,
+  which is minutes, and is generous by default.
+- Each commit of a case leaves a snapshot that lists the whole dataset, of no use once the next one stands: with 96 cases they
+  took 5 % of the store, and they grow with the square of the cases. Those that nobody can have forked from within the age
+  limit are dropped from the history. Versions stay, and so does what is committed and not published yet.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import fsspec
+import icechunk
+
+from simgen.errors import InputError, StoreError
+from simgen.store.damage import describe_damage
+from simgen.store.lock import committing
+from simgen.store.repository import BRANCH, explain, open_repository
+
+#: A day: longer than any case waits between its first chunk and its commit.
+AGE_LIMIT = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What was, or in a dry run would be, deleted."""
+
+    num_bytes: int
+    num_chunks: int
+    """Of cases that were never committed, and of earlier states of the tables"""
+    num_snapshots: int
+    """Of the history between versions, and of commits that lost a race"""
+    num_objects: int
+    """These, and the manifests and transaction logs that belong to them"""
+
+
+def collect(url: str, *, older_than: timedelta = AGE_LIMIT, dry_run: bool = False) -> Garbage:
+    """Delete what no version and not the dataset's newest state refers to and is older than `older_than`.
+
+    `dry_run` only counts, and knows a lower bound: which chunks of tables the history alone refers to shows once it is dropped.
+
+    Raises InputError for a negative age, StoreError where the store is damaged or cannot be reached; nothing is deleted then.
+    """
+    if older_than < timedelta(0):
+        raise InputError(f"age limit {older_than} is negative; give the hours that an unreferenced object is kept")
+    repository = open_repository(url)
+    before = datetime.now(UTC) - older_than
+    try:
+        with committing(url):
+            return _count(repository, url, before) if dry_run else _collect(repository, before)
+    except (icechunk.IcechunkError, OSError) as error:
+        what = describe_damage(error)
+        if what is None:
+            raise StoreError(explain(url, str(error))) from error
+        raise StoreError(
+            f"{url}: {what}, so garbage cannot be told from what is needed; find the damage with: courant dataset verify {url}"
+        ) from error
+
+
+def _collect(repository: icechunk.Repository, before: datetime) -> Garbage:
+    superseded = _superseded(repository, before)
+    if superseded:
+        repository.expire_snapshots(superseded[0].written_at + timedelta(microseconds=1))
+    return _garbage(repository.garbage_collect(before))
+
+
+def _count(repository: icechunk.Repository, url: str, before: datetime) -> Garbage:
+    """Icechunk counts garbage without deleting it, but not what would be garbage once the history is dropped: at least that itself."""
+    found = _garbage(repository.garbage_collect(before, dry_run=True))
+    ids = [snapshot.id for snapshot in _superseded(repository, before)]
+    sizes = [*_sizes(url, "snapshots", ids), *_sizes(url, "transactions", ids)]
+    return Garbage(
+        found.num_bytes + sum(sizes), found.num_chunks, found.num_snapshots + len(ids), found.num_objects + len(sizes)
+    )
+
+
+def _superseded(repository: icechunk.Repository, before: datetime) -> list[icechunk.SnapshotInfo]:
+    """Snapshots of the branch that were followed by another before `before`, newest first; not the first, nor versions."""
+    versions = {repository.lookup_tag(tag) for tag in repository.list_tags()}
+    history = list(repository.ancestry(branch=BRANCH))
+    return [
+        snapshot
+        for follower, snapshot in itertools.pairwise(history)
+        if follower.written_at < before and snapshot.id not in versions and snapshot.parent_id is not None
+    ]
+
+
+def _sizes(url: str, kind: str, ids: list[str]) -> list[int]:
+    """Sizes of the objects of a kind that have one of these ids."""
+    if not ids:
+        return []
+    system, path = fsspec.core.url_to_fs(url)
+    wanted = set(ids)
+    listed = system.ls(f"{path}/{kind}", detail=True)
+    return [int(entry["size"]) for entry in listed if entry["name"].rsplit("/", 1)[-1] in wanted]
+
+
+def _garbage(summary: icechunk.GCSummary) -> Garbage:
+    others = (summary.manifests_deleted, summary.attributes_deleted, summary.transaction_logs_deleted)
+    return Garbage(
+        summary.bytes_deleted,
+        summary.chunks_deleted,
+        summary.snapshots_deleted,
+        summary.chunks_deleted + summary.snapshots_deleted + sum(others),
+    )
