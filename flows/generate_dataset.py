@@ -107,7 +107,7 @@ def generate(
         solve_cases(pending, writer, time_limit_s)
     run = {
         "family": family, "cases": cases, "sampler": sampler, "seed": seed, "preset": preset, "settings": settings or {},
-        "designs": designs,
+        "designs": designs, "time_limit_s": time_limit_s,
     }  # fmt: skip
     version = writer.publish(f"{family}: {preset} preset, {len(points)} designs", run)
     describe(url, version)

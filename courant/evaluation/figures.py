@@ -3,69 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from courant.evaluation.evaluate import MODEL
-from courant.evaluation.field_plots import draw_field, spanning, symmetric, triangulate
 from courant.evaluation.metrics import ALL
 from courant.evaluation.references import PERSISTENCE, TRAINING_MEAN
 from courant.surrogate import CaseDecomposition
 from courant.training.record import EpochRecord
-from simgen.store.reader import Dataset, StoredCase
+from simgen.dataset_figures import SPLIT_COLORS
+from simgen.field_plots import draw_field, spanning, symmetric, triangulate
+from simgen.store.reader import StoredCase
 
 COLORS = {MODEL: "#0b5fa5", PERSISTENCE: "#d9822b", TRAINING_MEAN: "#7a7a7a"}
-SPLIT_COLORS = {"train": "#0b5fa5", "validation": "#d9822b", "test": "#b3261e"}
 TOP_ANCHORS = 8
-
-
-def designs(dataset: Dataset) -> Figure:
-    """Every design in the planes of its parameters, coloured by split; crosses were not accepted."""
-    table, parameters = dataset.design, dataset.schema.parameters
-    pairs = list(combinations(parameters, 2))[:6]
-    figure = Figure(figsize=(3.6 * len(pairs), 3.3), layout="constrained")
-    axes = figure.subplots(1, len(pairs), squeeze=False)[0]
-    for axis, (across, up) in zip(axes, pairs, strict=True):
-        for split, color in SPLIT_COLORS.items():
-            rows = table[table["split"] == split]
-            axis.scatter(rows[across.name], rows[up.name], s=22, color=color, label=f"{split} ({len(rows)})")
-        refused = table[table["status"] != "accepted"]
-        if len(refused):
-            axis.scatter(
-                refused[across.name],
-                refused[up.name],
-                marker="x",
-                color="k",
-                s=26,
-                label=f"not accepted ({len(refused)})",
-            )
-        axis.set(
-            xlabel=f"{across.name} ({across.unit})", ylabel=f"{up.name} ({up.unit})", xlim=_around(across.low, across.high),
-            ylim=_around(up.low, up.high),
-        )  # fmt: skip
-        axis.grid(alpha=0.25)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=9)
-    return figure
-
-
-def thumbnails(cases: Sequence[StoredCase], field: str) -> Figure:
-    """Magnitude of a field at the last snapshot of each case."""
-    columns = 3
-    rows = -(-len(cases) // columns)
-    figure = Figure(figsize=(12, 1.5 * rows + 0.2), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    magnitudes = [np.linalg.norm(np.asarray(case[field][-1]), axis=-1) for case in cases]
-    limits = (0.0, max(spanning(values)[1] for values in magnitudes))
-    for axis, case, values in zip(axes, cases, magnitudes, strict=False):
-        artist = draw_field(axis, triangulate(case), values, limits=limits, cmap="viridis")
-        axis.set_title(f"{case.id}  {case.split}", fontsize=8, loc="left")
-    for axis in axes[len(cases) :]:
-        axis.set_visible(False)
-    figure.colorbar(artist, ax=axes.tolist(), label=f"|{field}| (m/s)", shrink=0.6, pad=0.01)
-    return figure
 
 
 def mesh(case: StoredCase) -> Figure:
@@ -160,8 +113,3 @@ def loss_curves(records: Sequence[EpochRecord]) -> Figure:
     rate.set(xlabel="epoch", ylabel="learning rate", ylim=(0, None))
     rate.grid(alpha=0.25)
     return figure
-
-
-def _around(low: float, high: float) -> tuple[float, float]:
-    margin = 0.05 * (high - low)
-    return low - margin, high + margin

@@ -21,6 +21,7 @@ from courant.evaluation.references import PERSISTENCE, TRAINING_MEAN
 from courant.run_directory import RunDirectory
 from courant.surrogate import Surrogate, load
 from courant.training.record import read_records
+from simgen import dataset_figures
 from simgen.store.reader import Dataset
 
 PAGE = "index.html"
@@ -54,8 +55,12 @@ def write_report(run_url: str, out: str) -> str:
     shown = _draw_predictions(folder, surrogate, dataset, evaluation)
     residual = _draw_decomposition(folder, surrogate, dataset, shown[0])
     accepted = [dataset[case] for case in dataset.cases()]
-    _save(folder, "designs.png", figures.designs(dataset))
-    _save(folder, "cases.png", figures.thumbnails(accepted[:NUM_THUMBNAILS], surrogate.normaliser.channels[0].field))
+    _save(folder, "designs.png", dataset_figures.designs(dataset))
+    _save(
+        folder,
+        "cases.png",
+        dataset_figures.sample_cases(accepted[:NUM_THUMBNAILS], surrogate.normaliser.channels[0].field),
+    )
     _save(folder, "mesh.png", figures.mesh(dataset[shown[0].case]))
     _save(folder, "error_growth.png", figures.error_growth(evaluation))
     records = read_records(run)

@@ -54,7 +54,7 @@ def how_to_make(dataset: Dataset, store: str = STORE) -> Remake:
 def is_sampled(version: VersionInfo) -> bool:
     """Whether the version's run is on record and sampled its designs, instead of reading a file that may be gone."""
     run = version.metadata.get("run") or {}
-    return "family" in run and not run.get("designs")
+    return {"family", "cases", "sampler", "seed", "preset"} <= set(run) and not run.get("designs")
 
 
 def run_command(run: Mapping[str, Any], store: str = STORE) -> str:

@@ -1,0 +1,112 @@
+"""The dataset card, and how a version is made again."""
+
+import csv
+import shlex
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import simgen
+from simgen.errors import InputError
+from simgen.field_plots import draw_slab
+from simgen.store.card import write_card
+from simgen.store.remake import how_to_make
+from tests.store.conftest import FAMILY, add, make_result
+
+RUN = {
+    "family": "cylinder-flow",
+    "cases": 4,
+    "sampler": "sobol",
+    "seed": 42,
+    "preset": "trial",
+    "settings": {},
+    "designs": None,
+}
+
+
+@pytest.fixture
+def dataset(writer, url):
+    add(writer, 0, 1, 2)
+    fork = writer.fork()
+    fork.write(make_result(3, "rejected", "Courant number is 7 | limit 1.5"), None)
+    writer.commit([fork])
+    writer.publish("four designs", RUN)
+    add(writer, 4, 5)
+    writer.publish("six designs", {**RUN, "cases": 6, "time_limit_s": 600.0})
+    return simgen.open_dataset(url)
+
+
+def test_a_card_tells_a_stranger_what_the_version_is(dataset, tmp_path):
+    told = []
+    readme = write_card(dataset, tmp_path / "card", "CC-BY-4.0", lambda done, total: told.append((done, total)))
+    text = readme.read_text()
+    for expected in (
+        "# cylinder-flow v2", "| licence | CC-BY-4.0 |", "Karman vortex street", "| `radius` | m | 0.75 to 4 | radius of the cylinder |",
+        "| `velocity` | m/s | x, y | (T, N, 2) |", "| rejected | Courant number is 7 \\| limit 1.5 | 1 |", "5 transient simulations",
+        "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial --store made-again && ",
+        f'simgen.open_dataset("{dataset.url}", version="v2")', "OpenFOAM v1912",
+    ):  # fmt: skip
+        assert expected in text, expected
+    for picture in ("designs.png", "samples.png", "distributions.png"):
+        assert f"({picture})" in text
+        assert (readme.parent / picture).read_bytes()[:4] == b"\x89PNG"
+    with (readme.parent / "cases.csv").open() as file:
+        assert {row["case"] for row in csv.DictReader(file)} == set(dataset.design.index)
+    assert told[-1][0] == told[-1][1]
+    assert "tab:" not in text
+
+
+def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_alone(dataset, tmp_path):
+    readme = write_card(dataset, tmp_path)
+    assert "| licence | not stated |" in readme.read_text()
+    write_card(dataset, tmp_path)
+    readme.write_text("# My project")
+    with pytest.raises(InputError, match=r"README\.md is no dataset card: choose another folder"):
+        write_card(dataset, tmp_path)
+    assert readme.read_text() == "# My project"
+
+
+def test_a_version_that_grew_over_several_runs_is_made_again_by_the_same_runs(dataset):
+    assert how_to_make(dataset).commands == [
+        "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial --store made-again",
+        "courant generate cylinder-flow --cases 6 --sampler sobol --seed 42 --preset trial --time-limit 600 --store made-again",
+    ]
+    first = simgen.open_dataset(dataset.url, "v1")
+    assert len(how_to_make(first).commands) == 1
+    assert how_to_make(first).designs == {}
+
+
+def test_cases_that_no_run_on_record_accounts_for_are_made_from_a_list_of_their_designs(writer, url, tmp_path):
+    add(writer, 0, 1)
+    writer.publish()  # from Python, without a run
+    dataset = simgen.open_dataset(url)
+    readme = write_card(dataset, tmp_path)
+    words = shlex.split(how_to_make(dataset).command)
+    designs = FAMILY.design_space.read_csv(tmp_path / words[words.index("--designs") + 1])
+    overrides = dict(word.split("=") for word in words if "=" in word)
+    settings = FAMILY.settings(
+        words[words.index("--preset") + 1], {name: float(value) for name, value in overrides.items()}
+    )
+    assert {FAMILY.point(design, settings).id for design in designs} == set(dataset.cases())
+    assert "since it reads designs.csv" in readme.read_text()
+
+
+def test_the_command_is_one_that_the_command_line_takes(dataset):
+    import typer.main
+
+    from flows.cli import app
+
+    root = typer.main.get_command(app)
+    for command in how_to_make(dataset).commands:
+        program, name, *words = shlex.split(command)
+        assert program == "courant"
+        subcommand = root.commands[name]
+        assert subcommand.make_context(name, words).params["family"] == "cylinder-flow"
+
+
+def test_a_3d_cloud_is_drawn_near_its_middle_plane():
+    points = np.random.default_rng(0).uniform(size=(500, 3)) * (4.0, 2.0, 0.5)
+    artist = draw_slab(Figure().subplots(), points, points[:, 0], limits=(0, 4), cmap="viridis")
+    assert 50 <= len(artist.get_offsets()) <= 100
+    assert float(artist.get_offsets()[:, 0].max()) > 3.5
