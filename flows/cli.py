@@ -360,6 +360,8 @@ def prefect_api() -> Iterator[None]:
             server.start(timeout=120)
             # For the rest of the process: Prefect sends the last of its log at exit, and stops its server after that.
             temporary_settings({PREFECT_API_URL: server.api_url}).__enter__()
+            # Prefect's own threads in Ray's workers do not see the settings that travel with a task, only the environment.
+            os.environ["PREFECT_API_URL"] = server.api_url
     yield
 
 

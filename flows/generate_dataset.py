@@ -7,6 +7,7 @@ Each case is one task on Ray, committed as it finishes; killed at any moment, th
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,8 @@ from simgen.foam.environment import find_openfoam
 from simgen.store.layout import Schema
 from simgen.store.writer import CaseFork, DatasetWriter
 
-#: How far a case's simulated time goes between two lines of its log.
-LOG_FRACTION = 0.1
+#: A case's log gets a line when it has come this much further, and no sooner than so many seconds after the last.
+LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,8 @@ class _CaseReport:
     """A case's progress: for the terminal as a file, for Prefect as log lines and a progress artifact."""
 
     def __init__(self, point: DesignPoint, directory: Path) -> None:
-        self._logger, self._directory, self._logged = get_run_logger(), directory, 0.0
+        self._logger, self._directory = get_run_logger(), directory
+        self._logged, self._logged_at = 0.0, time.monotonic()
         parameters = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
         self._logger.info("case %s: %s", point.id, parameters)
         self._artifact = cast(
@@ -185,8 +187,9 @@ class _CaseReport:
 
     def __call__(self, progress: Progress) -> None:
         write_progress(progress, self._directory)
-        if progress.fraction - self._logged >= LOG_FRACTION:
-            self._logged = progress.fraction
+        further = progress.fraction - self._logged >= LOG_FRACTION
+        if progress.fraction == 1 or (further and time.monotonic() - self._logged_at >= LOG_INTERVAL_S):
+            self._logged, self._logged_at = progress.fraction, time.monotonic()
             left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
             self._logger.info("%s%s", progress.message, left)
             update_progress_artifact(self._artifact, 100 * progress.fraction)
