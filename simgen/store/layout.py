@@ -21,6 +21,7 @@ writes anew and each opening reads, and a commit's time grows with the square of
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
+from zarr.core.sync import sync
 
 from simgen.case import CaseFamily, Field
 from simgen.design_space import Parameter
@@ -45,7 +47,6 @@ COMPRESSOR = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")
 
 DISTANCE_COLUMNS = ("distance", "direction_x", "direction_y", "direction_z")
 FACE_COLUMNS = ("x", "y", "z", "normal_x", "normal_y", "normal_z", "area", "patch")
-_COLUMNS = {"distance_field": DISTANCE_COLUMNS, "faces": FACE_COLUMNS}
 
 
 @dataclass(frozen=True)
@@ -119,17 +120,72 @@ class Schema:
 
 
 def write_cloud(group: zarr.Group, cloud: PointCloud, schema: Schema) -> list[ArrayDigest]:
-    """Write an accepted case's arrays below its group; the digests of their content."""
-    static = {"points": cloud.points, "volumes": cloud.volumes, "distance_field": pack_distance(cloud)}
+    """Write an accepted case's arrays below its group, side by side; the digests of their content."""
+    arrays = _arrays(cloud, schema)
+    sync(_write_all(group, arrays))
+    return [digest_array(array.name, array.values, array.unit) for array in arrays]
+
+
+@dataclass(frozen=True)
+class _CaseArray:
+    """One array of a case: `velocity`, or `boundary/velocity`."""
+
+    name: str
+    values: np.ndarray
+    dimensions: tuple[str, ...]
+    unit: str = ""
+    columns: tuple[str, ...] = ()
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        unit = {"unit": self.unit} if self.unit else {}
+        return {**unit, "columns": list(self.columns)} if self.columns else unit
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """A chunk holds whole snapshots, as many as fit; an array without time is split along its points."""
+        length = max(1, len(self.values))
+        row_bytes = max(1, self.values.nbytes // length)
+        return (min(length, max(1, CHUNK_BYTES // row_bytes)), *self.values.shape[1:])
+
+
+def _arrays(cloud: PointCloud, schema: Schema) -> list[_CaseArray]:
+    """All arrays of a case, with names for their dimensions that xarray shows, and by which it knows shared axes."""
+    distance = ("point", "patch_kind", "distance_column")
+    arrays = [
+        _CaseArray("points", cloud.points, ("point", "axis")),
+        _CaseArray("volumes", cloud.volumes, ("point",)),
+        _CaseArray("distance_field", pack_distance(cloud), distance, columns=DISTANCE_COLUMNS),
+        _CaseArray("boundary/faces", pack_faces(cloud.boundary), ("face", "face_column"), columns=FACE_COLUMNS),
+    ]
     if cloud.time is not None:
-        static["time"] = cloud.time
-    written = [_write(group, name, values, time_axis=False) for name, values in static.items()]
-    boundary = group.create_group("boundary")
-    written.append(_write(boundary, "faces", pack_faces(cloud.boundary), time_axis=False))
+        arrays.append(_CaseArray("time", cloud.time, ("time",)))
+    time = ("time",) if schema.transient else ()
     for field in schema.fields:
-        for place, fields in ((group, cloud.fields), (boundary, cloud.boundary.fields)):
-            written.append(_write(place, field.name, fields[field.name], time_axis=schema.transient, unit=field.unit))
-    return written
+        for place, along, fields in (("", "point", cloud.fields), ("boundary/", "face", cloud.boundary.fields)):
+            dimensions = (*time, along, f"{field.name}_component")
+            arrays.append(_CaseArray(f"{place}{field.name}", fields[field.name], dimensions, field.unit))
+    return arrays
+
+
+async def _write_all(group: zarr.Group, arrays: list[_CaseArray]) -> None:
+    of_case = group._async_group
+    await of_case.create_group("boundary")
+    await asyncio.gather(*(_write(of_case, array) for array in arrays))
+
+
+async def _write(group: zarr.AsyncGroup, array: _CaseArray) -> None:
+    created = await group.create_array(
+        array.name,
+        shape=array.values.shape,
+        dtype=array.values.dtype,
+        chunks=array.chunks,
+        # The checksum comes last, so that it covers the bytes as they are stored, and is checked at each read.
+        compressors=[COMPRESSOR, Crc32cCodec()],
+        attributes=array.attributes,
+        dimension_names=array.dimensions,
+    )
+    await created.setitem(..., np.ascontiguousarray(array.values))
 
 
 def pack_distance(cloud: PointCloud) -> np.ndarray:
@@ -141,40 +197,3 @@ def pack_faces(boundary: BoundaryCloud) -> np.ndarray:
     """(B, 8) in the order of FACE_COLUMNS; a patch kind's index is exact in f4."""
     columns = [boundary.points, boundary.normals, boundary.areas[:, None], boundary.patch[:, None]]
     return np.concatenate(columns, axis=1, dtype=np.float32)
-
-
-def _write(group: zarr.Group, name: str, values: np.ndarray, *, time_axis: bool, unit: str = "") -> ArrayDigest:
-    """A chunk holds whole snapshots, as many as fit; an array without time is split along its points."""
-    values = np.ascontiguousarray(values)
-    attributes: dict[str, Any] = {"unit": unit} if unit else {}
-    if name in _COLUMNS:
-        attributes["columns"] = list(_COLUMNS[name])
-    row_bytes = max(1, values.nbytes // max(1, len(values)))
-    rows = min(max(1, len(values)), max(1, CHUNK_BYTES // row_bytes))
-    array = group.create_array(
-        name,
-        shape=values.shape,
-        dtype=values.dtype,
-        chunks=(rows, *values.shape[1:]),
-        # The checksum comes last, so that it covers the bytes as they are stored, and is checked at each read.
-        compressors=[COMPRESSOR, Crc32cCodec()],
-        attributes=attributes,
-        dimension_names=_dimensions(group, name, values.ndim, time_axis),
-    )
-    array[...] = values
-    return digest_array(_name_in_case(group, name), values, unit)
-
-
-def _name_in_case(group: zarr.Group, name: str) -> str:
-    """`velocity`, or `boundary/velocity`."""
-    return f"boundary/{name}" if group.name.endswith("/boundary") else name
-
-
-def _dimensions(group: zarr.Group, name: str, ndim: int, time_axis: bool) -> list[str]:
-    """Names that xarray shows, and by which it knows shared axes."""
-    along = "face" if group.name.endswith("/boundary") else "point"
-    if name == "time":
-        return ["time"]
-    last = {"points": ["axis"], "distance_field": ["patch_kind", "distance_column"], "faces": ["face_column"]}
-    named = last.get(name, [f"{name}_component"] if ndim - time_axis == 2 else [])
-    return [*(["time"] if time_axis else []), along, *named]

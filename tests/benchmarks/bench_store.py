@@ -1,0 +1,20 @@
+"""The dataset store: growth with the number of cases, write amplification. Bars stand beside the figures."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from tests.benchmarks.store_scale import measure_scale
+from tests.benchmarks.store_writes import measure_writes
+
+
+def main(out: Path, short: bool) -> None:
+    """Print the tables, write store.json and store-scale.png."""
+    with tempfile.TemporaryDirectory(prefix="bench-store-") as folder:
+        record = {
+            "writes": measure_writes(Path(folder), short),
+            "scale": measure_scale(Path(folder), out, short),
+        }
+    (out / "store.json").write_text(json.dumps(record, indent=2))
