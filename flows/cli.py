@@ -6,23 +6,18 @@ Heavy imports wait inside the commands, so that `courant --help` answers at once
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from flows.dataset_cli import DatasetUrl, Store, Version, dataset_app
 from flows.settings import absolute, embedded_defaults, load_settings
-from simgen.errors import InputError, SimgenError
-
-if TYPE_CHECKING:
-    from simgen.store.reader import Dataset
+from flows.terminal import errors, one_line_errors, screen
 
 app = typer.Typer(
     name="courant",
@@ -32,10 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-dataset_app = typer.Typer(help="Datasets: list them, look into one.", no_args_is_help=True)
 app.add_typer(dataset_app, name="dataset")
-screen = Console()
-errors = Console(stderr=True)
 
 
 class SamplerChoice(StrEnum):
@@ -66,9 +58,6 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Replace one solver setting, such as end_time=120 (s) or mesh_size=0.5 (m).")
 ]  # fmt: skip
 Designs = Annotated[Path | None, typer.Option(help="CSV file of design parameters to solve, instead of sampling.")]
-Store = Annotated[
-    str | None, typer.Option(help="Where datasets live: a folder or s3://bucket/prefix. [env: COURANT_STORE]")
-]
 Runs = Annotated[
     str | None, typer.Option(help="Where trained models live: a folder or s3://bucket/prefix. [env: COURANT_RUNS]")
 ]
@@ -79,10 +68,6 @@ RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Solve cases a
 Recipe = Annotated[str, typer.Option(help="Training recipe; `courant recipes` lists them.")]
 ExperimentFile = Annotated[Path | None, typer.Option(help="A JSON file with an experiment, instead of a recipe.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's own log.")]
-DatasetUrl = Annotated[
-    str, typer.Argument(help="Dataset: a folder or s3://bucket/prefix, such as demo-run/store/cylinder-flow.")
-]
-Version = Annotated[str | None, typer.Option(help="Dataset version, such as v2; default: the newest.")]
 RunUrl = Annotated[str, typer.Argument(help="Run directory of a trained model: a folder or s3://bucket/prefix.")]
 
 
@@ -189,7 +174,7 @@ def evaluate(
 @app.command(epilog="Example: courant report demo-run/runs/cylinder-flow-demo-0123456789 --out report")
 def report(run: RunUrl, out: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix.")] = "report") -> None:
     """Write the report of an evaluated run again, without Prefect."""
-    with _one_line_errors():
+    with one_line_errors():
         from courant.evaluation.report import write_report
 
         screen.print(f"report  {write_report(absolute(run), absolute(out))}", highlight=False, soft_wrap=True)
@@ -204,7 +189,7 @@ def predict(
     steps: Annotated[int, typer.Option(min=1, help="Rollout steps.")] = 10,
 ) -> None:
     """Roll a trained model out from a stored snapshot."""
-    with _one_line_errors():
+    with one_line_errors():
         from flows.prediction import write_prediction
 
         screen.print(write_prediction(absolute(run), case, start, steps, out), highlight=False, soft_wrap=True)
@@ -221,89 +206,6 @@ def recipes() -> None:
     screen.print(table)
 
 
-@dataset_app.command("ls", epilog="Example: courant dataset ls --store demo-run/store")
-def dataset_ls(store: Store = None) -> None:
-    """The datasets of a store, with their newest versions."""
-    with _one_line_errors():
-        import simgen
-        from simgen.cases import FAMILIES
-
-        base = (store or load_settings().store).rstrip("/")
-        table = Table(
-            "dataset", "version", "cases", "train/validation/test", "published", box=None, header_style="bold"
-        )
-        for family in FAMILIES:
-            try:
-                dataset = simgen.open_dataset(f"{base}/{family}")
-            except InputError:
-                continue  # a family without a dataset in this store
-            newest = dataset.versions()[-1]
-            splits = "/".join(str(len(dataset.cases(split.value))) for split in SplitChoice)
-            table.add_row(dataset.url, newest.name, str(len(dataset)), splits, f"{newest.time:%Y-%m-%d %H:%M}")
-        if not table.row_count:
-            raise InputError(f"no dataset in {base}; generate one with: courant generate cylinder-flow --store {base}")
-        screen.print(table)
-
-
-@dataset_app.command(
-    "show", epilog="Example: courant dataset show demo-run/store/cylinder-flow --version v1 --case 00fcb869be4c"
-)
-def dataset_show(
-    dataset: DatasetUrl,
-    version: Version = None,
-    case: Annotated[str | None, typer.Option(help="Show one case's provenance and gates.")] = None,
-) -> None:
-    """A version's cases, fields, splits and statistics; or one case in full."""
-    with _one_line_errors():
-        import simgen
-
-        opened = simgen.open_dataset(dataset, version)
-        if case:
-            _show_case(opened, case)
-        else:
-            _show_dataset(opened)
-
-
-def _show_dataset(dataset: Dataset) -> None:
-    screen.print(
-        f"[bold]{dataset.schema.family} {dataset.version}[/bold]  {escape(dataset.url)}  snapshot {dataset.snapshot_id}",
-        highlight=False,
-    )
-    splits = ", ".join(f"{len(dataset.cases(split.value))} {split.value}" for split in SplitChoice)
-    screen.print(f"{len(dataset)} accepted cases: {splits}", highlight=False)
-    fields = Table("field", "unit", "components", "mean", "std", "min", "max", box=None, header_style="bold")
-    for field in dataset.schema.fields:
-        measured = dataset.statistics[field.name]
-        numbers = [", ".join(f"{value:.3g}" for value in measured[name]) for name in ("mean", "std", "min", "max")]
-        fields.add_row(field.name, field.unit, ", ".join(field.components), *numbers)
-    screen.print(fields, "")
-    parameters = [f"{parameter.name} ({parameter.unit})" for parameter in dataset.schema.parameters]
-    table = Table("case", *parameters, "status", "split", "cells", "solve (s)", box=None, header_style="bold")
-    for name, row in dataset.design.iterrows():
-        values = [f"{row[parameter.name]:.3g}" for parameter in dataset.schema.parameters]
-        cells = f"{row['num_points']:.0f}" if row["status"] == "accepted" else ""
-        status = row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"
-        table.add_row(str(name), *values, escape(status), row["split"] or "", cells, f"{row['wall_time_s']:.1f}")
-    screen.print(table)
-
-
-def _show_case(dataset: Dataset, case: str) -> None:
-    stored = dataset[case]
-    screen.print(f"[bold]{stored.id}[/bold]  {stored.status}  {escape(stored.reason)}", highlight=False)
-    for name, value in {**stored.parameters, **stored.settings}.items():
-        screen.print(f"  {name} = {value:g}", highlight=False)
-    gates = Table("gate", "value", "limit", "passed", box=None, header_style="bold")
-    for gate in stored.gates:
-        gates.add_row(
-            gate["name"], f"{gate['value']} {gate['unit']}".strip(), gate["limit"], "yes" if gate["passed"] else "NO"
-        )
-    screen.print(gates)
-    provenance = {name: value for name, value in stored.provenance.items() if name != "residuals"}
-    screen.print_json(json.dumps(provenance))
-    if stored.log_tail:
-        screen.print(stored.log_tail, markup=False, highlight=False)
-
-
 def _check_request(
     family: str,
     cases: int,
@@ -314,7 +216,7 @@ def _check_request(
     designs: Path | None,
 ) -> None:
     """Refuse a bad request before anything is started."""
-    with _one_line_errors():
+    with one_line_errors():
         from simgen.cases import get_family
 
         of = get_family(family)
@@ -343,7 +245,7 @@ def _flows(verbose: bool) -> Iterator[None]:
     if verbose:
         os.environ.setdefault("PREFECT_LOGGING_LEVEL", "INFO")
     embedded_defaults()
-    with _one_line_errors(), prefect_api():
+    with one_line_errors(), prefect_api():
         yield
 
 
@@ -363,32 +265,6 @@ def prefect_api() -> Iterator[None]:
             # Prefect's own threads in Ray's workers do not see the settings that travel with a task, only the environment.
             os.environ["PREFECT_API_URL"] = server.api_url
     yield
-
-
-@contextlib.contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """What can go wrong in one line on stderr, and an exit code: 1 for errors, 130 for an interruption."""
-    try:
-        yield
-    except SimgenError as error:
-        _fail(str(error))
-    except KeyboardInterrupt:
-        errors.print("interrupted; the same command goes on from here", highlight=False)
-        raise typer.Exit(130) from None
-    except Exception as error:
-        if _is_parameter_error(error):
-            _fail(" ".join(str(error).split()))
-        raise
-
-
-def _is_parameter_error(error: Exception) -> bool:
-    """Prefect's refusal of a flow's parameters, by name: importing its class would cost a second."""
-    return type(error).__name__ in ("ParameterTypeError", "ParameterBindError")
-
-
-def _fail(message: str) -> Any:
-    errors.print(f"[bold red]error:[/bold red] {escape(message)}", highlight=False, soft_wrap=True)
-    raise typer.Exit(1)
 
 
 def main() -> None:

@@ -28,7 +28,9 @@ def test_help_needs_none_of_the_heavy_libraries():
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "generate", "train", "evaluate", "report", "predict", "dataset ls", "dataset show"]
+    "command",
+    ["run", "generate", "train", "evaluate", "report", "predict"]
+    + [f"dataset {name}" for name in ("ls", "show", "versions", "diff", "verify", "export", "card", "gc")],
 )
 def test_every_command_explains_itself_with_an_example(command):
     shown = courant(*command.split(), "--help")
@@ -50,6 +52,12 @@ def test_every_command_explains_itself_with_an_example(command):
         (["run", "teapot"], "family 'teapot' is unknown"),
         (["dataset", "show", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["dataset", "ls", "--store", "/nowhere"], "no dataset in /nowhere"),
+        (["dataset", "versions", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
+        (["dataset", "diff", "/nowhere/at-all", "v1", "v2"], "there is no dataset at /nowhere/at-all"),
+        (["dataset", "verify", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
+        (["dataset", "export", "/nowhere/at-all", "x"], "there is no dataset at /nowhere/at-all"),
+        (["dataset", "card", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
+        (["dataset", "gc", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["predict", "/nowhere/run", "abc", "--out", "x.npz"], "/nowhere/run has no experiment.json"),
         (["report", "/nowhere/run"], "/nowhere/run"),
     ],

@@ -1,0 +1,91 @@
+"""`courant dataset` on a real dataset: what a person sees, and exit codes."""
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+import zarr
+from typer.testing import CliRunner
+
+from flows import terminal
+from flows.cli import app
+
+OLD = Path(__file__).parents[1] / "store" / "data" / "schema-1.tar.gz"
+STORE = "store"
+DATASET = f"{STORE}/cylinder-flow"
+
+
+@pytest.fixture
+def courant(tmp_path, monkeypatch):
+    """Run a command in a folder that holds a dataset of two versions: five cases, one rejected, one failed."""
+    with tarfile.open(OLD) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tmp_path / STORE).mkdir()
+    (tmp_path / "schema-1").rename(tmp_path / DATASET)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(terminal.screen, "_width", 200)
+
+    def run(*words, exit_code=0):
+        ran = CliRunner().invoke(app, list(words))
+        assert ran.exit_code == exit_code, ran.output
+        return ran.output
+
+    return run
+
+
+def test_datasets_and_versions_are_listed(courant):
+    assert "v2" in courant("dataset", "ls", "--store", STORE)
+    listed = courant("dataset", "versions", DATASET)
+    assert "cylinder-flow: trial preset, 3 designs" in listed
+    assert "v2  courant generate cylinder-flow --cases 5 --sampler sobol --seed 42 --preset trial" in listed
+
+
+def test_a_version_is_shown_with_rejected_cases_and_how_to_make_it_again(courant):
+    shown = courant("dataset", "show", DATASET)
+    assert "rejected: maximum Courant number is 7" in shown
+    assert (
+        "make it again (reads designs.csv: courant dataset card writes them):\n  courant generate cylinder-flow --cases 3"
+        in shown
+    )
+    assert " && courant generate cylinder-flow --cases 5" in shown
+    assert " && courant generate cylinder-flow --designs designs.csv" in shown  # one case is of none of the two runs
+    assert "OpenFOAM v1912" in courant("dataset", "show", DATASET, "--case", "54c60fd6fe03")
+
+
+def test_two_versions_are_compared(courant):
+    assert "newly accepted  1 " in courant("dataset", "diff", DATASET, "v1", "v2")
+    assert "v2 and v2 hold the same cases" in courant("dataset", "diff", DATASET, "v2", "v2")
+    assert "has no version v9; there are v1, v2" in courant("dataset", "diff", DATASET, "v1", "v9", exit_code=1)
+
+
+def test_verify_says_intact_or_exits_with_one_and_a_table(courant):
+    assert "all 39 chunks of 5 cases are intact" in courant("dataset", "verify", DATASET)
+    for chunk in Path(DATASET, "chunks").iterdir():
+        chunk.write_bytes(chunk.read_bytes()[:100])
+    damaged = courant("dataset", "verify", DATASET, exit_code=1)
+    assert "velocity chunk 0/0/0" in damaged
+    assert "findings in 3 of 5 cases; restore the store from a copy" in damaged
+
+
+def test_a_version_is_exported_and_described(courant):
+    assert "plain  2 cases" in courant("dataset", "export", DATASET, "plain", "--version", "v1")
+    assert len(list(zarr.open_group("plain", mode="r")["cases"])) == 2
+    assert "2 of them there before" in courant("dataset", "export", DATASET, "plain", "--version", "v1")
+    assert "is not empty" in courant("dataset", "export", DATASET, "plain", exit_code=1)
+    assert "card/README.md" in courant("dataset", "card", DATASET, "--license", "CC0-1.0")
+    assert "| licence | CC0-1.0 |" in Path("card/README.md").read_text()
+
+
+def test_garbage_is_counted_and_collected(courant):
+    assert "nothing to delete" in courant("dataset", "gc", DATASET, "--older-than", "876000")
+    assert "would delete at least" in courant("dataset", "gc", DATASET, "--older-than", "0", "--dry-run")
+    assert courant("dataset", "gc", DATASET, "--older-than", "0").startswith("deleted ")
+    assert "intact" in courant("dataset", "verify", DATASET, "--version", "v1")
+
+
+def test_a_missing_folder_of_a_dataset_is_one_line(courant):
+    shutil.rmtree(Path(DATASET, "snapshots"))
+    failed = courant("dataset", "show", DATASET, exit_code=1)
+    assert failed.startswith("error: ")
+    assert len(failed.strip().splitlines()) == 1
