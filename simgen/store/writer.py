@@ -25,6 +25,7 @@ from simgen.errors import InputError, StoreError
 from simgen.point_cloud import PointCloud
 from simgen.provenance import generator_version, source_revision
 from simgen.store.case_record import CaseRecord, case_attrs, case_record
+from simgen.store.damage import describe_damage
 from simgen.store.digest import digest_version
 from simgen.store.layout import SCHEMA_VERSION, Schema, write_cloud
 from simgen.store.lock import committing
@@ -129,20 +130,22 @@ class DatasetWriter:
         _until_landed(self.url, lambda: self._commit_once(forks))
 
     def _commit_once(self, forks: Sequence[CaseFork]) -> None:
-        design = self._design()
-        fresh = [
-            fork
-            for fork in forks
-            if fork.records and not any(design.get(case, {}).get("status") == "accepted" for case in fork.records)
-        ]
+        # What is on record is read through the session that commits: whoever gets in between makes this commit fail.
+        session = self._repository.writable_session(BRANCH)
+        root = zarr.open_group(session.store, mode="r+")
+        accepted = {case for case, record in read_design(root).items() if record["status"] == "accepted"}
+        fresh: list[CaseFork] = []
+        for fork in forks:
+            if fork.records and accepted.isdisjoint(fork.records):
+                fresh.append(fork)
+                accepted.update(fork.records)
         if not fresh:
             return
         records = {case: record for fork in fresh for case, record in fork.records.items()}
         names = list(records)
         message = f"case {names[0]}" if len(names) == 1 else f"{len(names)} cases"
-        session = self._repository.writable_session(BRANCH)
         session.merge(*(fork.session for fork in fresh))
-        append_cases(zarr.open_group(session.store, mode="r+"), records)
+        append_cases(root, records)
         session.commit(message, metadata=_commit_metadata())
 
     def publish(self, message: str = "", run: Mapping[str, Any] | None = None) -> str:
@@ -153,73 +156,67 @@ class DatasetWriter:
         return _until_landed(self.url, lambda: self._publish_once(message, run or {}))
 
     def _publish_once(self, message: str, run: Mapping[str, Any]) -> str:
+        session = self._repository.writable_session(BRANCH)
+        tip = session.snapshot_id
         names = version_names(self._repository, self.url)
-        tip = self._repository.lookup_branch(BRANCH)
         published = self._repository.lookup_tag(names[-1]) if names else None
         if tip == published:
             return names[-1]
-        design = self._design()
+        root = zarr.open_group(session.store, mode="r+")
+        design = read_design(root)
         accepted = [case for case, record in design.items() if record["status"] == "accepted"]
         if not accepted:
             raise InputError(self._nothing_accepted(design))
+        before = self._root(published) if published else None
+        if before is not None and _outcomes(read_design(before)) == _outcomes(design):
+            return names[-1]  # what was committed since, such as an upgrade of the schema, brought no case
         name = f"v{len(names) + 1}"
-        head = next(iter(self._repository.ancestry(branch=BRANCH)))
+        head = next(iter(self._repository.ancestry(snapshot_id=tip)))
         if head.metadata.get("publication") != name:  # else: cut off between the commit and its tag
-            tip = self._commit_publication(name, message, run, design, accepted, published)
-        try:
-            self._repository.create_tag(name, snapshot_id=tip)
-        except icechunk.IcechunkError:
-            if name not in self._repository.list_tags():
-                raise
-            if self._repository.lookup_tag(name) != tip:
-                raise _TakenError from None
+            # What an unfinished publication has dealt out was never published: the newest version alone binds the next.
+            members = assign_splits(accepted, read_splits(before) if before is not None else {})
+            metadata = _write_publication(root, design, members)
+            metadata |= {**_commit_metadata(), "publication": name, "num_cases": len(accepted), "run": dict(run)}
+            tip = self._commit_publication(
+                session, root, design, members, message or f"{len(accepted)} cases", metadata
+            )
+        self._tag(name, tip)
         return name
 
     def _commit_publication(
         self,
-        name: str,
-        message: str,
-        run: Mapping[str, Any],
+        session: icechunk.Session,
+        root: zarr.Group,
         design: dict[str, dict[str, Any]],
-        accepted: list[str],
-        published: str | None,
+        members: Mapping[str, str],
+        message: str,
+        metadata: Mapping[str, Any],
     ) -> str:
-        session = self._repository.writable_session(BRANCH)
-        root = zarr.open_group(session.store, mode="r+")
-        # What an unfinished publication has dealt out was never published: the newest version alone binds the next.
-        known = self._members(published)
-        members = assign_splits(accepted, known)
-        append_splits(root, {case: split for case, split in members.items() if case not in known})
-        root["splits"].attrs.update({"seed": SEED, "ratios": RATIOS})
-        moments_of = read_moments(root)
-        training = [moments_of[case] for case in accepted if members[case] == "train"]
-        fields = {field: combine(record[field] for record in training).to_record() for field in training[0]}
-        root["statistics"].attrs["fields"] = fields
-        metadata = {
-            **_commit_metadata(),
-            "publication": name,
-            "num_cases": len(accepted),
-            "run": dict(run),
-            "solver_versions": sorted({design[case]["solver_version"] for case in accepted}),
-        }
-        message = message or f"{len(accepted)} cases"
-        commit = {**metadata, "message": message}
-        digest = digest_version(self.schema.to_attrs()["schema"], design, members, fields, commit)
+        """Seal the version with a digest of all that stands in its tables and in the commit itself."""
+        statistics = cast(dict[str, Any], root["statistics"].attrs["fields"])
+        digest = digest_version(
+            self.schema.to_attrs()["schema"], design, members, statistics, {**metadata, "message": message}
+        )
         return str(session.commit(message, metadata={**metadata, "digest": digest}))
 
-    def _members(self, snapshot_id: str | None) -> dict[str, str]:
-        """Splits in a snapshot; none where there is none."""
-        if snapshot_id is None:
-            return {}
-        store = self._repository.readonly_session(snapshot_id=snapshot_id).store
-        return read_splits(zarr.open_group(store, mode="r"))
+    def _tag(self, name: str, snapshot_id: str) -> None:
+        try:
+            self._repository.create_tag(name, snapshot_id=snapshot_id)
+        except icechunk.IcechunkError:
+            if name not in self._repository.list_tags():
+                raise
+            if self._repository.lookup_tag(name) != snapshot_id:
+                raise _TakenError from None
+
+    def _root(self, snapshot_id: str) -> zarr.Group:
+        return zarr.open_group(self._repository.readonly_session(snapshot_id=snapshot_id).store, mode="r")
 
     def _design(self) -> dict[str, dict[str, Any]]:
         try:
             store = self._repository.readonly_session(BRANCH).store
             return read_design(zarr.open_group(store, mode="r"))
         except (icechunk.IcechunkError, OSError, ValueError) as error:
-            raise StoreError(explain(self.url, str(error))) from error
+            raise StoreError(_failure(self.url, error)) from error
 
     def _nothing_accepted(self, design: Mapping[str, Mapping[str, Any]]) -> str:
         if not design:
@@ -229,6 +226,24 @@ class DatasetWriter:
             f"{self.url}: none of {len(design)} cases was accepted, so there is no version to publish; "
             f"{case} was {record['status']}: {record['reason']}"
         )
+
+
+def _write_publication(
+    root: zarr.Group, design: Mapping[str, Mapping[str, Any]], members: Mapping[str, str]
+) -> dict[str, Any]:
+    """Splits and training statistics into the tables; what the commit says of the solver."""
+    current = read_splits(root)
+    append_splits(root, {case: split for case, split in members.items() if current.get(case) != split})
+    root["splits"].attrs.update({"seed": SEED, "ratios": RATIOS})
+    moments_of = read_moments(root)
+    training = [moments_of[case] for case, split in members.items() if split == "train"]
+    fields = {field: combine(record[field] for record in training).to_record() for field in training[0]}
+    root["statistics"].attrs["fields"] = fields
+    return {"solver_versions": sorted({design[case]["solver_version"] for case in members})}
+
+
+def _outcomes(design: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    return {case: (record["status"], record["reason"]) for case, record in design.items()}
 
 
 class _TakenError(Exception):
@@ -244,9 +259,16 @@ def _until_landed(url: str, attempt: Callable[[], T]) -> T:
                 return attempt()
             except (icechunk.ConflictError, _TakenError):
                 continue
-            except (icechunk.IcechunkError, OSError) as error:
-                raise StoreError(explain(url, str(error))) from error
+            except (icechunk.IcechunkError, OSError, ValueError) as error:
+                raise StoreError(_failure(url, error)) from error
     raise StoreError(f"{url}: other writers kept committing at the same time; run again, what was committed stays")
+
+
+def _failure(url: str, error: Exception) -> str:
+    what = describe_damage(error)
+    if what is None:
+        return explain(url, str(error))
+    return f"{url}: its newest state is damaged ({what}); restore the store from a copy, or look with: courant dataset verify {url}"
 
 
 def _commit_metadata() -> dict[str, Any]:

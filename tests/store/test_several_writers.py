@@ -3,6 +3,7 @@
 import fcntl
 import subprocess
 import sys
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import zarr
 import simgen
 from simgen.errors import StoreError
 from simgen.store import lock
+from simgen.store.verify import verify
 from simgen.store.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
@@ -99,4 +101,25 @@ def test_a_conflict_is_tried_again_with_the_other_writers_cases_in_view(url, wri
     monkeypatch.setattr(icechunk.Session, "commit", late)
     add(writer, 0)
     assert writer.publish() == "v1"
+    everything_is_there(url, [0])
+
+
+def test_an_upgrade_of_the_schema_alone_is_no_new_version(tmp_path):
+    with tarfile.open(Path(__file__).parent / "data" / "schema-1.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    url = str(tmp_path / "schema-1")
+    assert DatasetWriter.open(url, SCHEMA).publish() == "v2"
+    writer = DatasetWriter.open(url, SCHEMA)
+    add(writer, 7)
+    assert writer.publish() == "v3"
+    verification = verify(simgen.open_dataset(url))
+    assert (verification.findings, verification.without_digest) == ([], 5)
+
+
+def test_a_case_that_two_forks_of_one_commit_bring_is_written_once(url, writer):
+    first, second = writer.fork(), writer.fork()
+    first.write(make_result(0), make_cloud(0))
+    second.write(make_result(0), make_cloud(99))
+    writer.commit([first, second])
+    writer.publish()
     everything_is_there(url, [0])
