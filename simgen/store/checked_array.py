@@ -36,28 +36,29 @@ class CheckedArray(zarr.Array):
         self.place = place
 
     def get_basic_selection(self, *args: Any, **kwargs: Any) -> Any:
-        with _reading(self.place):
+        with reading(self.place):
             return super().get_basic_selection(*args, **kwargs)
 
     def get_orthogonal_selection(self, *args: Any, **kwargs: Any) -> Any:
-        with _reading(self.place):
+        with reading(self.place):
             return super().get_orthogonal_selection(*args, **kwargs)
 
     def get_mask_selection(self, *args: Any, **kwargs: Any) -> Any:
-        with _reading(self.place):
+        with reading(self.place):
             return super().get_mask_selection(*args, **kwargs)
 
     def get_coordinate_selection(self, *args: Any, **kwargs: Any) -> Any:
-        with _reading(self.place):
+        with reading(self.place):
             return super().get_coordinate_selection(*args, **kwargs)
 
     def get_block_selection(self, *args: Any, **kwargs: Any) -> Any:
-        with _reading(self.place):
+        with reading(self.place):
             return super().get_block_selection(*args, **kwargs)
 
 
 @contextlib.contextmanager
-def _reading(place: Place) -> Iterator[None]:
+def reading(place: Place) -> Iterator[None]:
+    """What a failed read of an array means, in one line that names it."""
     try:
         yield
     except Exception as error:

@@ -119,6 +119,14 @@ class Schema:
             raise InputError(f"point cloud has {', '.join(unknown)}, which the dataset does not know")
 
 
+def array_names(schema: Schema) -> tuple[str, ...]:
+    """The arrays of an accepted case."""
+    time = ("time",) if schema.transient else ()
+    fields = tuple(field.name for field in schema.fields)
+    boundary = tuple(f"boundary/{name}" for name in ("faces", *fields))
+    return ("points", "volumes", "distance_field", *time, *fields, *boundary)
+
+
 def write_cloud(group: zarr.Group, cloud: PointCloud, schema: Schema) -> list[ArrayDigest]:
     """Write an accepted case's arrays below its group, side by side; the digests of their content."""
     arrays = _arrays(cloud, schema)

@@ -17,11 +17,12 @@ import numpy as np
 import zarr
 
 from simgen.errors import InputError, StoreError
+from simgen.store import schema_1
 from simgen.store.checked_array import CheckedArray, Place
 from simgen.store.damage import damage_message, describe_damage
-from simgen.store.layout import Schema
+from simgen.store.layout import Schema, array_names
+from simgen.store.read_arrays import read_arrays
 from simgen.store.repository import explain, open_repository
-from simgen.store.schema_1 import read_distance_field, read_faces
 from simgen.store.split import SPLITS
 from simgen.store.tables import read_design, read_details, read_splits
 from simgen.store.versions import VersionInfo, list_versions, read_version, version_names
@@ -156,7 +157,7 @@ class Boundary:
         def read(name: str) -> np.ndarray:
             return np.asarray(self[name][:])
 
-        return read_faces(read) if self._case.is_schema_1 else read("faces")
+        return schema_1.read_faces(read) if self._case.is_schema_1 else read("faces")
 
     @property
     def points(self) -> np.ndarray:
@@ -249,6 +250,18 @@ class StoredCase:
             raise InputError(f"case {self.id} was {self.status} and has no arrays: {self.reason}")
         return self._array(self._group, field)
 
+    def read(self, *names: str) -> dict[str, np.ndarray]:
+        """Several arrays at once, whole, by name, such as velocity and boundary/faces; all of them where none is named.
+
+        Faster than one after the other, from S3 above all.
+        """
+        if self.status != "accepted":
+            raise InputError(f"case {self.id} was {self.status} and has no arrays: {self.reason}")
+        known = schema_1.array_names if self.is_schema_1 else array_names
+        dataset = self.dataset
+        wanted = names or known(dataset.schema)
+        return read_arrays(self._group, {name: Place(dataset.url, dataset.version, self.id, name) for name in wanted})
+
     def _array(self, group: zarr.Group, name: str) -> CheckedArray:
         try:
             array = group[name]
@@ -273,7 +286,7 @@ class StoredCase:
         def read(name: str) -> np.ndarray:
             return np.asarray(self[name][:])
 
-        return read_distance_field(read) if self.is_schema_1 else read("distance_field")
+        return schema_1.read_distance_field(read) if self.is_schema_1 else read("distance_field")
 
     @property
     def distance(self) -> np.ndarray:

@@ -48,6 +48,8 @@ def _config() -> icechunk.RepositoryConfig:
     return icechunk.RepositoryConfig(
         # Chunks of a few numbers (volumes of a tiny case, times) travel inside the manifest instead of as objects.
         inline_chunk_threshold_bytes=1024,
+        # By default each session fetches the manifests of up to fifty arrays called `time` and the like, of whatever cases.
+        manifest=icechunk.ManifestConfig(preload=icechunk.ManifestPreloadConfig(max_total_refs=0)),
     )
 
 

@@ -12,6 +12,8 @@ from typing import Any, cast
 import numpy as np
 import zarr
 
+from simgen.store.layout import Schema
+
 VERSION = 1
 
 
@@ -25,6 +27,14 @@ def read_design(root: zarr.Group) -> dict[str, dict[str, Any]]:
 
 def read_splits(root: zarr.Group) -> dict[str, str]:
     return dict(cast(dict[str, str], root["splits"].attrs.get("members", {})))
+
+
+def array_names(schema: Schema) -> tuple[str, ...]:
+    """The arrays of an accepted case."""
+    time = ("time",) if schema.transient else ()
+    fields = tuple(field.name for field in schema.fields)
+    boundary = tuple(f"boundary/{name}" for name in ("points", "normals", "areas", "patch", *fields))
+    return ("points", "volumes", "distance", "direction", *time, *fields, *boundary)
 
 
 def drop_tables(root: zarr.Group) -> None:

@@ -12,6 +12,7 @@ import zarr
 
 import simgen
 from simgen.errors import InputError, StoreError
+from simgen.store import content
 from simgen.store.repository import BRANCH, open_repository
 from simgen.store.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
@@ -32,6 +33,18 @@ def test_a_case_comes_back_bit_for_bit(writer, url):
     assert stored.provenance["solver_version"] == "OpenFOAM v1912"
     assert stored.gates[1]["value"] == "nan"
     assert stored.num_points == cloud.num_points
+
+
+def test_several_arrays_are_read_at_once(writer, url):
+    add(writer, 0)
+    writer.publish()
+    stored, cloud = simgen.open_dataset(url)[0], make_cloud(0)
+    some = stored.read("velocity", "boundary/velocity")
+    np.testing.assert_array_equal(some["velocity"], cloud.fields["velocity"], strict=True)
+    np.testing.assert_array_equal(some["boundary/velocity"], cloud.boundary.fields["velocity"], strict=True)
+    assert set(stored.read()) == set(content.arrays(stored))
+    with pytest.raises(InputError, match=f"case {stored.id} has no array temperature"):
+        stored.read("velocity", "temperature")
 
 
 def test_nothing_is_visible_before_it_is_published(writer, url):
