@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -18,6 +18,9 @@ from rich.table import Table
 from flows.dataset_cli import DatasetUrl, Store, Version, dataset_app
 from flows.settings import absolute, embedded_defaults, load_settings
 from flows.terminal import errors, one_line_errors, screen
+
+if TYPE_CHECKING:
+    from flows.evaluate_surrogate import Report
 
 app = typer.Typer(
     name="courant",
@@ -105,7 +108,7 @@ def run(
             store=f"{base}/store" if base else where.store, runs=f"{base}/runs" if base else where.runs,
             report=f"{base}/report" if base else None, time_limit_s=time_limit, retry_failed=retry_failed,
         )  # fmt: skip
-    screen.print(f"report  {report.url}", highlight=False, soft_wrap=True)
+    _show_report(report)
 
 
 @app.command(epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200 --store s3://bucket/store")
@@ -168,7 +171,7 @@ def evaluate(
         from flows.evaluate_surrogate import evaluate as flow
 
         written = flow(run, report, split.value)
-    screen.print(f"report  {written.url}", highlight=False, soft_wrap=True)
+    _show_report(written)
 
 
 @app.command(epilog="Example: courant report demo-run/runs/cylinder-flow-demo-0123456789 --out report")
@@ -247,6 +250,10 @@ def _flows(verbose: bool) -> Iterator[None]:
     embedded_defaults()
     with one_line_errors(), prefect_api():
         yield
+
+
+def _show_report(report: Report) -> None:
+    screen.print(f"run     {report.run}\nreport  {report.url}\n{report.verdict}", highlight=False, soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -15,9 +15,11 @@ from flows.settings import absolute, load_settings
 
 @dataclass(frozen=True)
 class Report:
-    """Where the report lies."""
+    """Where the report lies, and what it says of which run."""
 
     url: str
+    run: str
+    verdict: str
 
 
 @flow(name="evaluate", flow_run_name="evaluate {run}")
@@ -26,7 +28,7 @@ def evaluate(run: str, report: str | None = None, split: Literal["train", "valid
     run = absolute(run)
     evaluation = measure(run, split)
     out = absolute(report) if report else f"{absolute(load_settings().reports).rstrip('/')}/{run.rsplit('/', 1)[-1]}"
-    return Report(draw(run, out, evaluation))
+    return draw(run, out, evaluation)
 
 
 @task(name="evaluate-model", persist_result=False)
@@ -38,19 +40,17 @@ def measure(run: str, split: str) -> dict[str, Any]:
 
 
 @task(name="write-report", persist_result=False)
-def draw(run: str, out: str, evaluation: dict[str, Any]) -> str:
+def draw(run: str, out: str, evaluation: dict[str, Any]) -> Report:
     """The report's folder; the error growth as an image in Prefect's UI."""
     from courant.evaluation.report import summary_line, write_report
 
-    page = str(write_report(run, out))
+    page, verdict = str(write_report(run, out)), summary_line(evaluation)
     key = run.rsplit("/", 1)[-1].lower().replace("_", "-").replace(".", "-")
-    create_markdown_artifact(
-        f"## {key}\n\n{summary_line(evaluation)}\n\nReport: `{page}`\n", key=f"report-{key}", description=page
-    )
+    create_markdown_artifact(f"## {key}\n\n{verdict}\n\nReport: `{page}`\n", key=f"report-{key}", description=page)
     figure = RunDirectory(out).read_bytes("error_growth.png")
     create_image_artifact(
         f"data:image/png;base64,{base64.b64encode(figure).decode()}",
         key=f"error-growth-{key}",
         description="Error over the rollout",
     )
-    return page
+    return Report(page, run, verdict)
