@@ -65,7 +65,7 @@ class Processor(nn.Module):
             from torchdiffeq import odeint  # type: ignore[import-untyped]
         except ImportError as error:
             raise ImportError(
-                f'the solver "{solver}" needs the package torchdiffeq (pip install torchdiffeq); "euler" does not'
+                f'the solver "{solver}" needs the package torchdiffeq (pip install torchdiffeq, or courant[solvers]); "euler" does not'
             ) from error
         times = torch.arange(num_steps + 1, device=Z.device, dtype=Z.dtype)
         options = {"step_size": self.config.step_size} if solver in FIXED_STEP_SOLVERS else {}
