@@ -1,0 +1,143 @@
+"""A bounded cache of decoded arrays on a local disk: read and decoded once, memory-mapped from then on.
+
+Notable properties:
+- A file is one array of one case, named by the case's id and digest: versions of a dataset share it, and a case that was
+  solved again is another file.
+- Files appear whole or not at all (written under another name, then renamed), so that any number of processes may share a folder.
+- The folder holds at most `max_bytes`: who adds a file first removes those that were used longest ago, under a lock. What another
+  process has mapped stays readable to it until it lets go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgen.errors import StoreError
+from simgen.store import content
+from simgen.store.reader import StoredCase
+
+#: Maps that a process keeps open; opening one takes as long as reading a window.
+MOST_OPEN = 256
+#: Age of a half-written file whose writer must be gone.
+ABANDONED_S = 3600.0
+_PARTIAL = ".partial-"
+
+
+class LocalCache:
+    """Arrays of cases under `folder`, at most `max_bytes` of them. Picklable; safe to share between threads and processes."""
+
+    def __init__(self, folder: str | Path, max_bytes: int) -> None:
+        self.folder, self.max_bytes = Path(folder).expanduser(), max_bytes
+        self._open: OrderedDict[Path, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()
+        with self._guarded():
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.folder, self.max_bytes)
+
+    def arrays(self, case: StoredCase, *names: str) -> dict[str, np.ndarray]:
+        """Arrays of a case by name, read-only; those that are not here yet are read from the store, all at once.
+
+        An array larger than the whole cache is handed over without being kept. StoreError where the folder cannot be used.
+        """
+        found = {name: self._mapped(self._path(case, name)) for name in names}
+        missing = [name for name, values in found.items() if values is None]
+        for name, values in (case.read(*missing) if missing else {}).items():
+            with self._guarded():
+                self._add(self._path(case, name), values)
+            kept = self._mapped(self._path(case, name))
+            found[name] = values if kept is None else kept
+        return {name: values for name, values in found.items() if values is not None}
+
+    @property
+    def num_bytes(self) -> int:
+        """What the folder holds now."""
+        return sum(size for _, size, _ in self._files())
+
+    def _path(self, case: StoredCase, name: str) -> Path:
+        # Cases of schema version 1 have no digest; the snapshot stands in.
+        written = content.digest(case) or case.dataset.snapshot_id
+        return self.folder / f"{case.id}-{written}-{name.replace('/', '.')}.npy"
+
+    def _mapped(self, path: Path) -> np.ndarray | None:
+        """The file's array, marked as used; None where there is no such file."""
+        with self._lock, self._guarded():
+            try:
+                os.utime(path)
+            except FileNotFoundError:
+                self._open.pop(path, None)
+                return None
+            values = self._open.pop(path, None)
+            if values is None:
+                try:
+                    values = np.load(path, mmap_mode="r")
+                except FileNotFoundError:  # removed by another process since
+                    return None
+            self._open[path] = values
+            while len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
+            return values
+
+    def _add(self, path: Path, values: np.ndarray) -> None:
+        partial = self.folder / f"{_PARTIAL}{uuid.uuid4().hex}"
+        try:
+            with partial.open("xb") as file:
+                np.lib.format.write_array(file, values, allow_pickle=False)
+            size = partial.stat().st_size
+            if size > self.max_bytes:
+                return
+            with self._alone():
+                self._make_room(size)
+                partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _make_room(self, size: int) -> None:
+        """Remove the files that were used longest ago until `size` more bytes fit, and what killed processes left behind."""
+        for partial in self.folder.glob(f"{_PARTIAL}*"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - partial.stat().st_mtime > ABANDONED_S:
+                    partial.unlink()
+        files = sorted(self._files())
+        held = sum(bytes_ for _, bytes_, _ in files)
+        for _, bytes_, path in files:
+            if held + size <= self.max_bytes:
+                return
+            path.unlink(missing_ok=True)
+            held -= bytes_
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """Time of last use, bytes, path."""
+        found = []
+        for entry in os.scandir(self.folder):
+            if entry.name.endswith(".npy"):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry.stat().st_mtime, entry.stat().st_size, Path(entry.path)))
+        return found
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        with (self.folder / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"cache {self.folder} cannot be used ({error.strerror or error}): choose another folder or make room on its disk"
+            ) from error
