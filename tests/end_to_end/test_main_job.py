@@ -2,6 +2,8 @@
 
 import json
 
+import meshio
+import numpy as np
 import pytest
 
 import courant
@@ -68,6 +70,9 @@ def test_one_command_makes_a_dataset_a_model_and_a_report_and_again_does_nothing
         )
         assert predicted.returncode == 0, predicted.stderr
         assert out.stat().st_size > 1000
+    fields = meshio.read(tmp_path / "prediction.vtu").point_data
+    assert fields["velocity"].shape == (case.num_points, 3)
+    np.testing.assert_allclose(fields["velocity"] - fields["velocity_solver"], fields["velocity_error"], atol=1e-6)
 
 
 def test_the_same_job_runs_on_s3(prefect_server, tiny_experiment, s3_server):
