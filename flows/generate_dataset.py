@@ -36,6 +36,7 @@ from simgen.design_space import DesignPoint, Sampler, unique
 from simgen.errors import CaseError, InputError, StoreError
 from simgen.foam.environment import find_openfoam
 from simgen.store.layout import Schema
+from simgen.store.repository import repository_exists
 from simgen.store.writer import CaseFork, DatasetWriter
 
 #: A case's log gets a line when it has come this much further, and no sooner than so many seconds after the last.
@@ -97,12 +98,16 @@ def generate(
     """
     points = design_points(family, cases, sampler, seed, preset, settings, designs)
     url = f"{absolute(store or load_settings().store).rstrip('/')}/{family}"
+    needed = (get_family(family).application, "gmshToFoam", "checkMesh")
+    if not repository_exists(url):
+        # Before there is anything on disk; a dataset that has all designs needs no solver.
+        find_openfoam(needed)
     writer = DatasetWriter.open(url, Schema.of(get_family(family)))
     solved = {case for case, status in writer.known().items() if not (retry_failed and status == "failed")}
     pending = [point for point in points if point.id not in solved]
     get_run_logger().info("%s: %d designs, %d to solve", url, len(points), len(pending))
     if pending:
-        find_openfoam((get_family(family).application, "gmshToFoam", "checkMesh"))
+        find_openfoam(needed)
         ensure_ray()
         warm_workers()
         solve_cases(pending, writer, time_limit_s)

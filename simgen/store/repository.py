@@ -44,6 +44,14 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
             return icechunk.Repository.open(storage, config=_config())  # another writer was quicker
 
 
+def repository_exists(url: str) -> bool:
+    """Whether `open_repository` would open rather than create."""
+    if "://" not in url and not Path(url).expanduser().exists():
+        return False
+    with translated(url):
+        return icechunk.Repository.exists(_storage(url, create=False))
+
+
 def _config() -> icechunk.RepositoryConfig:
     return icechunk.RepositoryConfig(
         # Chunks of a few numbers (volumes of a tiny case, times) travel inside the manifest instead of as objects.

@@ -26,6 +26,7 @@ def test_a_missing_openfoam_names_the_package_to_install(prefect_server, tmp_pat
     environment = {**prefect_server, "PATH": f"{BIN}:{tools}"}
     line = refused(environment, "--set", SHORT, "--store", str(tmp_path / "store"))
     assert "icoFoam is not on PATH: install it (Debian: apt-get install openfoam)" in line
+    assert not (tmp_path / "store").exists()
 
 
 def test_an_unwritable_store_is_named(prefect_server, tmp_path):
