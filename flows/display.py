@@ -42,10 +42,21 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
+Logger = logging.Logger | logging.LoggerAdapter  # type: ignore[type-arg]
+
+
+def announce(text: str, logger: Logger) -> None:
+    """One lasting line, in the log and on the screen."""
+    logger.info(text)
+    # At its usual level Prefect's own logging shows the line already.
+    if not logger.isEnabledFor(logging.INFO):
+        console.print(text, highlight=False, soft_wrap=True)
+
+
 class Bars:
     """A bar with an ETA and lines above it; on a terminal drawn live, elsewhere the lines alone, through a logger."""
 
-    def __init__(self, title: str, total: int, logger: logging.Logger | logging.LoggerAdapter) -> None:  # type: ignore[type-arg]
+    def __init__(self, title: str, total: int, logger: Logger) -> None:
         self._logger = logger
         self._progress = Progress(
             SpinnerColumn(),
@@ -71,10 +82,7 @@ class Bars:
 
     def line(self, text: str) -> None:
         """One lasting line, in the log and on the screen."""
-        self._logger.info(text)
-        # At its usual level Prefect's own logging shows the line already.
-        if not self._logger.isEnabledFor(logging.INFO):
-            self._progress.console.print(text, highlight=False, soft_wrap=True)
+        announce(text, self._logger)
 
     def advance(self, completed: int, note: str = "") -> None:
         self._progress.update(self._main, completed=completed, note=note)
@@ -87,7 +95,7 @@ class CaseBars(Bars):
         self,
         cases: Sequence[str],
         scratch: Path,
-        logger: logging.Logger | logging.LoggerAdapter,  # type: ignore[type-arg]
+        logger: Logger,
     ) -> None:
         super().__init__("cases", len(cases), logger)
         self._cases, self._scratch = list(cases), scratch
@@ -130,7 +138,7 @@ class CaseBars(Bars):
             seen = json.loads((self._scratch / case / PROGRESS_FILE).read_text())
         except (OSError, ValueError):
             return
-        note = f"{seen['message']}{', ' + duration(seen['eta_s']) + ' left' if seen['eta_s'] is not None else ''}"
+        note = f"{seen['message']}{', ' + duration(seen['eta_s']) + ' left' if seen['eta_s'] else ''}"
         if case not in self._bars:
             self._bars[case] = self._progress.add_task(f"  {case}", total=100, note="")
         self._progress.update(self._bars[case], completed=int(100 * seen["fraction"]), note=note)

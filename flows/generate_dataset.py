@@ -27,7 +27,7 @@ from prefect.states import State
 from prefect_ray import RayTaskRunner
 
 import simgen
-from flows.display import CaseBars, duration, write_progress
+from flows.display import CaseBars, announce, duration, write_progress
 from flows.ray_cluster import ensure_ray, warm_workers
 from flows.settings import absolute, load_settings
 from simgen.case import Progress, SolvedCase, Status
@@ -117,6 +117,7 @@ def generate(
     }  # fmt: skip
     version = writer.publish(f"{family}: {preset} preset, {len(points)} designs", run)
     describe(url, version)
+    announce(repr(simgen.open_dataset(url, version)).strip("<>"), get_run_logger())
     return PublishedVersion(url, version)
 
 

@@ -62,6 +62,8 @@ def fit(experiment: Experiment, dataset: str, version: str | None, runs: str) ->
             if record.validation_nmae is not None:
                 bars.line(record.line())
 
+        bars.line(f"run {run.url}")
+        bars.advance(0, "starting a worker, reading the dataset")
         train_on_ray(experiment, dataset, version, runs, on_epoch=on_epoch)
     create_markdown_artifact(_summary(run), key=f"run-{experiment.name}", description=run.url)
     return run.url
