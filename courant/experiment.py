@@ -47,6 +47,16 @@ class DataConfig(_Frozen):
     shift: float = Field(default=0.0, ge=0)
     """Move the coordinates of each training sample, as one, by up to this much of the length scale along every axis of the
     domain; the distance field stays, so that the model learns places from it rather than by heart."""
+    resident_gb: float = Field(default=8.0, ge=0)
+    """Memory for the training split: one up to this size lies on the training device, a larger one is streamed from the store."""
+    cache_gb: float = Field(default=64.0, ge=0)
+    """Disk for what a streamed split has decoded; cases beyond it are decoded anew for every window."""
+    cache_folder: str = "~/.cache/courant"
+    """On a fast local disk; processes and runs may share it."""
+
+
+MACHINE = {"data": {"resident_gb", "cache_gb", "cache_folder"}}
+"""What suits an experiment to a machine: the same batches come out whatever it is, so it is no part of a run's identity."""
 
 
 class TrainingConfig(_Frozen):
@@ -108,7 +118,7 @@ class Experiment(_Frozen):
 
     def run_id(self, snapshot_id: str) -> str:
         """`<name>-<hash>`, the hash over the whole experiment and the dataset snapshot that it is fitted to."""
-        content = json.dumps([self.model_dump(mode="json"), snapshot_id], sort_keys=True)
+        content = json.dumps([self.model_dump(mode="json", exclude=MACHINE), snapshot_id], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
 
 

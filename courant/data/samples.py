@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -45,9 +46,25 @@ class Batch:
     """(B, T, M, C)"""
 
 
-def list_windows(trajectories: TrajectorySet, config: DataConfig) -> Tensor:
+class TrajectoryIndex(Protocol):
+    """Which snapshots there are of which cases, as a TrajectorySet says it."""
+
+    @property
+    def ids(self) -> tuple[str, ...]: ...
+
+    @property
+    def snapshot_interval_s(self) -> float: ...
+
+    @property
+    def start_s(self) -> Tensor: ...
+
+    @property
+    def num_frames(self) -> Tensor: ...
+
+
+def list_windows(trajectories: TrajectoryIndex, config: DataConfig) -> Tensor:
     """(W, 2) int64 rows (case, first frame within the case), all cases' windows in order."""
-    step = _multiple(config.step_s, trajectories.snapshot_interval_s, "step_s")
+    step = snapshots_per_step(trajectories, config)
     stride = _multiple(config.stride_s, trajectories.snapshot_interval_s, "stride_s")
     reach = config.window_steps * step
     rows = []
@@ -64,6 +81,11 @@ def list_windows(trajectories: TrajectorySet, config: DataConfig) -> Tensor:
             "lower data.start_s or data.window_steps, or solve longer"
         )
     return windows
+
+
+def snapshots_per_step(trajectories: TrajectoryIndex, config: DataConfig) -> int:
+    """Snapshots from one step of a window to the next."""
+    return _multiple(config.step_s, trajectories.snapshot_interval_s, "step_s")
 
 
 def spread(windows: Tensor, num: int) -> Tensor:
@@ -135,7 +157,7 @@ def _gather(
 ) -> Batch:
     device = trajectories.points.device
     case, start = windows.to(device).unbind(1)
-    step = _multiple(config.step_s, trajectories.snapshot_interval_s, "step_s")
+    step = snapshots_per_step(trajectories, config)
     times = (trajectories.first_frame[case] + start)[:, None] + step * torch.arange(
         config.window_steps + 1, device=device
     )

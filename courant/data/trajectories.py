@@ -81,36 +81,42 @@ def load_trajectories(
         raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
     cases = [dataset[case_id] for case_id in ids]
     with ThreadPoolExecutor(READERS) as readers:
-        spans = list(readers.map(lambda case: _Span.of(case, start_s), cases))
-        intervals = {round(span.interval_s, 6) for span in spans}
-        if len(intervals) > 1:
-            raise InputError(
-                f"dataset {dataset.url} {dataset.version}: snapshots lie {', '.join(f'{value:g} s' for value in sorted(intervals))} apart; "
-                "train on cases with one snapshot interval"
-            )
-        clouds = list(readers.map(_Cloud.read, cases))
+        spans = list(readers.map(lambda case: Span.of(case, start_s), cases))
+        interval_s = common_interval(dataset, spans)
+        clouds = list(readers.map(Cloud.read, cases))
         frames, first_frame = _read_frames(readers, cases, spans, normaliser)
     shown = [(number, cloud) for number, cloud in enumerate(clouds)]
     if mirror_y:
         shown = [(number, image) for number, cloud in shown for image in (cloud, cloud.mirrored())]
     of_case = torch.tensor([number for number, _ in shown])
     return TrajectorySet(
-        snapshot_interval_s=intervals.pop(),
+        ids=tuple(cloud.id for _, cloud in shown),
+        snapshot_interval_s=interval_s,
         frames=frames,
         first_frame=first_frame[of_case],
         num_frames=torch.tensor([span.num_frames for span in spans])[of_case],
         start_s=torch.tensor([span.start_s for span in spans], dtype=torch.float64)[of_case],
-        **_geometry([cloud for _, cloud in shown], normaliser, frames.shape[1], num_anchors),
+        **prepare_geometry([cloud for _, cloud in shown], normaliser, frames.shape[1], num_anchors),
     )
 
 
-def _geometry(clouds: Sequence[_Cloud], normaliser: Normaliser, most: int, num_anchors: int) -> dict[str, Any]:
+def common_interval(dataset: Dataset, spans: Sequence[Span]) -> float:
+    """Seconds between snapshots; InputError where cases differ in it."""
+    intervals = {round(span.interval_s, 6) for span in spans}
+    if len(intervals) > 1:
+        raise InputError(
+            f"dataset {dataset.url} {dataset.version}: snapshots lie {', '.join(f'{value:g} s' for value in sorted(intervals))} apart; "
+            "train on cases with one snapshot interval"
+        )
+    return intervals.pop()
+
+
+def prepare_geometry(clouds: Sequence[Cloud], normaliser: Normaliser, most: int, num_anchors: int) -> dict[str, Tensor]:
     """All that a TrajectorySet holds of its cases beside their snapshots."""
     points = torch.stack([_pad(normaliser.points(cloud.points), most) for cloud in clouds])
     num_points = torch.tensor([len(cloud.points) for cloud in clouds])
     sign = torch.tensor([[cloud.sign(channel) for channel in normaliser.channels] for cloud in clouds])
     return {
-        "ids": tuple(cloud.id for cloud in clouds),
         "points": points,
         "distance": torch.stack([_pad(normaliser.distance(cloud.distance, cloud.direction), most) for cloud in clouds]),
         "anchors": select_anchors(points, num_anchors, torch.arange(most) < num_points[:, None]),
@@ -133,7 +139,7 @@ def read_states(case: StoredCase, channels: Sequence[Channel], frames: slice) ->
 
 
 @dataclass(frozen=True)
-class _Span:
+class Span:
     """Which snapshots of a case are read."""
 
     num_points: int
@@ -143,7 +149,7 @@ class _Span:
     interval_s: float
 
     @classmethod
-    def of(cls, case: StoredCase, start_s: float) -> _Span:
+    def of(cls, case: StoredCase, start_s: float) -> Span:
         if case.time is None:
             raise InputError(
                 f"case {case.id} is steady and has no trajectory; a transient experiment needs snapshots in time"
@@ -163,7 +169,7 @@ class _Span:
 
 
 def _read_frames(
-    readers: ThreadPoolExecutor, cases: Sequence[StoredCase], spans: Sequence[_Span], normaliser: Normaliser
+    readers: ThreadPoolExecutor, cases: Sequence[StoredCase], spans: Sequence[Span], normaliser: Normaliser
 ) -> tuple[Tensor, Tensor]:
     """All cases' snapshots (F, N, C), standardised, and where each case begins. Written in place: one copy in memory."""
     num_frames = torch.tensor([span.num_frames for span in spans])
@@ -171,7 +177,7 @@ def _read_frames(
     most = max(span.num_points for span in spans)
     frames = torch.zeros(int(num_frames.sum()), most, len(normaliser.channels))
 
-    def read(case: StoredCase, span: _Span, begin: int) -> None:
+    def read(case: StoredCase, span: Span, begin: int) -> None:
         states = read_states(case, normaliser.channels, slice(span.first, None))
         frames[begin : begin + span.num_frames, : span.num_points] = torch.from_numpy(normaliser.standardise(states))
 
@@ -180,7 +186,7 @@ def _read_frames(
 
 
 @dataclass(frozen=True)
-class _Cloud:
+class Cloud:
     """A case's geometry in physical units, before padding."""
 
     id: str
@@ -190,13 +196,13 @@ class _Cloud:
     is_mirrored: bool = False
 
     @classmethod
-    def read(cls, case: StoredCase) -> _Cloud:
+    def read(cls, case: StoredCase) -> Cloud:
         return cls(case.id, case.points, case.distance, case.direction)
 
-    def mirrored(self) -> _Cloud:
+    def mirrored(self) -> Cloud:
         """The image in the plane y = 0."""
         flip = np.array([1, -1, 1], self.points.dtype)
-        return _Cloud(f"{self.id} mirrored", self.points * flip, self.distance, self.direction * flip, is_mirrored=True)
+        return Cloud(f"{self.id} mirrored", self.points * flip, self.distance, self.direction * flip, is_mirrored=True)
 
     def sign(self, channel: Channel) -> float:
         """What a value of the stored case is multiplied by: components along y turn round in the image."""

@@ -3,7 +3,7 @@
 Notable features:
 - Exact resume: samples, learning rate and random draws depend on (seed, epoch, step) alone and everything else is in the
   checkpoint, so a run killed anywhere goes on as if nothing had happened, bitwise on one CPU worker.
-- The trajectories lie in memory on the training device; a batch is one gather.
+- Trajectories that fit lie in memory on the training device, a batch is one gather; others are streamed, with the same batches.
 - A loss or gradient that is not finite stops the run before it reaches the weights, with the batch on record.
 
     fit(recipes.cylinder_flow_demo(), simgen.open_dataset("demo-run/store/cylinder-flow"), RunDirectory("runs/try"))
@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from courant.data.samples import Batch, draw_batch, epoch_batches, seeded
+from courant.data.batches import describe_windows
+from courant.data.samples import Batch, seeded
 from courant.experiment import Experiment
 from courant.model import Courant
 from courant.run_directory import RunDirectory
@@ -113,7 +114,7 @@ class _Fitting:
         if training.batch_size % world:
             raise InputError(f"training.batch_size = {training.batch_size} does not divide over {world} workers")
         began = time.perf_counter()
-        task = Task.load(experiment, dataset, device)
+        task = Task.load(experiment, dataset, device, rank, world)
         loaded = time.perf_counter() - began
         torch.manual_seed(training.seed)
         bare = Courant(experiment.model).to(device)
@@ -142,10 +143,11 @@ class _Fitting:
         write_status(self.run, "running")
         self.records = [record for record in read_records(self.run) if record.epoch <= self.state.epoch]
         write_records(self.run, self.records)
-        windows, samples = len(self.task.train_windows), self.task.num_batches * self.experiment.training.batch_size
+        train = self.task.train
+        samples = train.num_batches * self.experiment.training.batch_size
         logger.info(
             "%s: %d training cases, %d windows, %d samples an epoch, %.0f MB in memory, %d parameters, %s, %d threads",
-            self.experiment.name, len(self.task.train_set.ids), windows, samples, self.task.train_set.num_bytes / 1e6,
+            self.experiment.name, len(train.trajectories.ids), len(train.windows), samples, train.num_bytes / 1e6,
             sum(parameter.numel() for parameter in self.bare.parameters()), self.device, torch.get_num_threads(),
         )  # fmt: skip
 
@@ -175,30 +177,24 @@ class _Fitting:
             train_loss=train_loss,
             validation_loss=validation_loss,
             validation_nmae=validation_nmae,
-            learning_rate=self.learning_rate(epoch * self.task.num_batches - 1),
+            learning_rate=self.learning_rate(epoch * self.task.train.num_batches - 1),
             seconds=seconds,
-            samples_per_s=self.task.num_batches * training.batch_size / seconds,
+            samples_per_s=self.task.train.num_batches * training.batch_size / seconds,
             eta_s=spent / epoch * (training.epochs - epoch),
         )
 
     def train_epoch(self, epoch: int) -> float:
         """One pass over the epoch's batches; the mean loss over them and all workers."""
-        training, data = self.experiment.training, self.experiment.data
+        training = self.experiment.training
         # Any draw inside the model depends on the epoch alone, as the samples do.
         torch.manual_seed(int(torch.randint(2**62, (1,), generator=seeded(training.seed, "model", epoch, self.rank))))
         self.model.train()
         total = torch.zeros((), device=self.device)
-        batches = epoch_batches(
-            len(self.task.train_windows), training.batch_size, training.samples_per_epoch, training.seed, epoch
-        )
-        for index, chosen in enumerate(batches):
-            windows = self.task.train_windows[chosen]
-            generator = seeded(training.seed, "points", epoch, index)
-            batch = draw_batch(self.task.train_set, windows, data, generator, slice(self.rank, None, self.world))
-            total += self.step((epoch - 1) * self.task.num_batches + index, batch, windows)
+        for index, (windows, batch) in enumerate(self.task.train.epoch(epoch)):
+            total += self.step((epoch - 1) * self.task.train.num_batches + index, batch, windows)
         if self.world > 1:
             distributed.all_reduce(total)
-        return float(total) / self.world / self.task.num_batches
+        return float(total) / self.world / self.task.train.num_batches
 
     def step(self, step: int, batch: Batch, windows: Tensor) -> Tensor:
         """One optimiser step; the detached loss."""
@@ -231,7 +227,7 @@ class _Fitting:
                 write_checkpoint(self.run, self.state, self.experiment.training.keep_checkpoints)
 
     def finish(self) -> None:
-        samples = self.task.num_batches * self.experiment.training.batch_size * self.experiment.training.epochs
+        samples = self.task.train.num_batches * self.experiment.training.batch_size * self.experiment.training.epochs
         self.run.write_json(
             "timings.json", {**self.state.seconds, "samples_per_s": samples / max(self.state.seconds["train"], 1e-9)}
         )
@@ -242,22 +238,14 @@ class _Fitting:
 
     def refuse(self, step: int, loss: float, norm: float, windows: Tensor) -> None:
         """Put the batch on record and stop."""
-        epoch, index = divmod(step, self.task.num_batches)
-        interval = self.task.train_set.snapshot_interval_s
-        batch = [
-            {
-                "case": self.task.train_set.ids[case],
-                "start_s": float(self.task.train_set.start_s[case]) + first * interval,
-            }
-            for case, first in windows.tolist()
-        ]
+        epoch, index = divmod(step, self.task.train.num_batches)
         reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch + 1}, batch {index + 1}"
         failure = {
             "reason": reason,
             "epoch": epoch + 1,
             "batch": index + 1,
             "learning_rate": self.learning_rate(step),
-            "windows": batch,
+            "windows": describe_windows(self.task.train.trajectories, windows),
         }
         self.run.write_json(f"failure-worker-{self.rank}.json", failure)
         message = (
@@ -274,7 +262,7 @@ class _Fitting:
             training.schedule,
             training.learning_rate,
             step,
-            training.epochs * self.task.num_batches,
+            training.epochs * self.task.train.num_batches,
             training.warmup_steps,
         )
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from courant.data.batches import Batches, BatchOrder
+from courant.data.loading import load_batches, load_windows
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch, list_windows, spread
-from courant.data.trajectories import TrajectorySet, load_trajectories
+from courant.data.samples import Batch
 from courant.experiment import Experiment
 from courant.training.validation import Validation
 from simgen.errors import InputError
@@ -25,34 +26,28 @@ class Task:
 
     experiment: Experiment
     normaliser: Normaliser
-    train_set: TrajectorySet
-    train_windows: Tensor
-    """(W, 2), as `list_windows` gives them"""
+    train: Batches
     validation: Validation | None
     """None where the version has no validation case"""
 
     @classmethod
-    def load(cls, experiment: Experiment, dataset: Dataset, device: torch.device) -> Task:
-        """Read the training and validation splits; InputError where experiment and dataset do not fit together."""
+    def load(
+        cls, experiment: Experiment, dataset: Dataset, device: torch.device, rank: int = 0, world: int = 1
+    ) -> Task:
+        """Read the training and validation splits; InputError where experiment and dataset do not fit together.
+
+        Training batches are those of worker `rank` of `world`.
+        """
         normaliser = Normaliser.of(dataset, experiment.data.fields)
         check_experiment(experiment, dataset, normaliser)
-        train_set = _load(experiment, dataset, "train", normaliser, device)
-        if train_set is None:
+        if not dataset.cases("train"):
             raise InputError(
                 f"dataset {dataset.url} {dataset.version} has no accepted case to train on; generate more cases"
             )
-        validation_set = _load(experiment, dataset, "validation", normaliser, device)
-        validation = None
-        if validation_set is not None:
-            windows = spread(list_windows(validation_set, experiment.data), experiment.training.validation_windows)
-            validation = Validation(validation_set, windows, experiment.data, normaliser)
-        return cls(experiment, normaliser, train_set, list_windows(train_set, experiment.data), validation)
-
-    @property
-    def num_batches(self) -> int:
-        """Batches, that is optimiser steps, in an epoch."""
-        training = self.experiment.training
-        return max(1, (training.samples_per_epoch or len(self.train_windows)) // training.batch_size)
+        training = experiment.training
+        order = BatchOrder(training.batch_size, training.samples_per_epoch, training.seed, rank, world)
+        train = load_batches(dataset, normaliser, experiment.data, order, experiment.model.num_anchors, device)
+        return cls(experiment, normaliser, train, _load_validation(experiment, dataset, normaliser, device))
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """(B, T, M, C) standardised, in the experiment's precision."""
@@ -94,19 +89,14 @@ def check_experiment(experiment: Experiment, dataset: Dataset, normaliser: Norma
         )
 
 
-def _load(
-    experiment: Experiment, dataset: Dataset, split: str, normaliser: Normaliser, device: torch.device
-) -> TrajectorySet | None:
-    """A split's trajectories on the device; None where the split is empty. Images are for training alone."""
-    ids = dataset.cases(split)
-    if not ids:
+def _load_validation(
+    experiment: Experiment, dataset: Dataset, normaliser: Normaliser, device: torch.device
+) -> Validation | None:
+    """The validation windows on the device; None where the split is empty."""
+    if not dataset.cases("validation"):
         return None
-    data = experiment.data
-    return load_trajectories(
-        dataset,
-        ids,
-        normaliser,
-        num_anchors=experiment.model.num_anchors,
-        start_s=data.start_s,
-        mirror_y=data.mirror_y and split == "train",
-    ).to(device)
+    num = experiment.training.validation_windows
+    trajectories, windows = load_windows(
+        dataset, "validation", normaliser, experiment.data, num, experiment.model.num_anchors, device
+    )
+    return Validation(trajectories, windows, experiment.data, normaliser)

@@ -1,0 +1,116 @@
+"""Training batches streamed from the store, for splits that are too large to lie on the device.
+
+Notable properties:
+- The same windows, points and numbers in the same order as `ResidentBatches` gives them, to the bit, however many threads read.
+- Shuffled over cases and windows anew each epoch, sharded by rank, each window of an epoch once.
+- Threads read ahead; on a GPU they hand over pinned memory, which is copied while the device computes.
+- The state is the number of batches that were handed over: an iteration that is taken up from it gives exactly the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from courant.data.batches import BatchOrder
+from courant.data.samples import Batch, draw_batch, list_windows, snapshots_per_step
+from courant.data.window_reader import WindowReader
+from courant.experiment import DataConfig
+from simgen.errors import InputError
+
+THREADS = 4
+AHEAD = 8
+"""Batches that are read ahead of the one in use"""
+T = TypeVar("T")
+
+
+class StreamingBatches:
+    """An iterable over the batches of an epoch, and of the next one when it is iterated again; picklable with its state."""
+
+    def __init__(
+        self, reader: WindowReader, config: DataConfig, order: BatchOrder, device: torch.device | str = "cpu"
+    ) -> None:
+        self.trajectories, self.config, self.order, self.device = reader, config, order, torch.device(device)
+        self.windows = list_windows(reader, config)
+        self._epoch, self._batch = 1, 0
+
+    @property
+    def num_batches(self) -> int:
+        return self.order.num_batches(len(self.windows))
+
+    @property
+    def num_bytes(self) -> int:
+        return self.trajectories.num_bytes
+
+    def __iter__(self) -> Iterator[Batch]:
+        """What is left of the current epoch."""
+        for _, batch in self.epoch(self._epoch, self._batch):
+            self._batch += 1
+            yield batch
+        self._epoch, self._batch = self._epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iteration stands, with what its order depends on."""
+        return {"epoch": self._epoch, "batch": self._batch, **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; InputError for the state of another order."""
+        for name, value in self._identity().items():
+            if state.get(name) != value:
+                raise InputError(f"stream: its state is of {name} = {state.get(name)}, this stream has {value}")
+        self._epoch, self._batch = state["epoch"], state["batch"]
+
+    def epoch(self, epoch: int, begin: int = 0) -> Iterator[tuple[Tensor, Batch]]:
+        """From batch `begin` of an epoch on: the windows (B, 2) of the whole batch, and this worker's part of it on its device."""
+        chosen = enumerate(self.order.epoch(len(self.windows), epoch))
+        jobs = (partial(self._read, epoch, index, self.windows[of]) for index, of in chosen if index >= begin)
+        for windows, batch in _ahead(jobs):
+            yield windows, _map_tensors(batch, lambda value: value.to(self.device, non_blocking=True))
+
+    def _read(self, epoch: int, index: int, windows: Tensor) -> tuple[Tensor, Batch]:
+        """In a thread: read this worker's windows, draw the batch from them."""
+        shard = self.order.shard
+        stride = snapshots_per_step(self.trajectories, self.config)
+        read = self.trajectories.read(windows[shard], self.config.window_steps, stride)
+        # Points are drawn for the whole batch; the windows of other workers are never looked up.
+        numbered = torch.zeros_like(windows)
+        numbered[shard, 0] = torch.arange(len(read.ids))
+        batch = draw_batch(read, numbered, self.config, self.order.points(epoch, index), shard)
+        return windows, _map_tensors(batch, Tensor.pin_memory) if self.device.type == "cuda" else batch
+
+    def _identity(self) -> dict[str, Any]:
+        order = self.order
+        return {
+            "seed": order.seed,
+            "batch_size": order.batch_size,
+            "samples_per_epoch": order.samples_per_epoch,
+            "windows": len(self.windows),
+        }
+
+
+def _ahead(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """The jobs' results in their order, worked out in threads ahead of whoever takes them."""
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="stream") as threads:
+        pending: deque[Future[T]] = deque()
+        try:
+            for job in jobs:
+                pending.append(threads.submit(job))
+                if len(pending) > AHEAD:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _map_tensors(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
+    tensors = {field.name: getattr(batch, field.name) for field in fields(Batch)}
+    return replace(batch, **{name: function(value) for name, value in tensors.items() if value is not None})
