@@ -1,4 +1,4 @@
-"""The dataset store: growth with the number of cases, write amplification. Bars stand beside the figures."""
+"""The dataset store: reading beside other formats, write amplification, growth with the number of cases. Bars stand beside the figures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from tests.benchmarks.store_reads import measure_reads
 from tests.benchmarks.store_scale import measure_scale
 from tests.benchmarks.store_writes import measure_writes
 
@@ -14,6 +15,7 @@ def main(out: Path, short: bool) -> None:
     """Print the tables, write store.json and store-scale.png."""
     with tempfile.TemporaryDirectory(prefix="bench-store-") as folder:
         record = {
+            "reads": measure_reads(Path(folder), short),
             "writes": measure_writes(Path(folder), short),
             "scale": measure_scale(Path(folder), out, short),
         }
