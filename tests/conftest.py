@@ -52,28 +52,54 @@ def free_ports(num: int) -> list[int]:
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """SeaweedFS on loopback for the whole session, stopped by its process id."""
-    folder = tmp_path_factory.mktemp("s3")
-    names = ("master", "filer", "volume", "s3", "admin", "s3.port.iceberg", "s3.port.lance")
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
-    flags = [f"-{name if '.' in name else name + '.port'}={port}" for name, port in ports.items()]
-    weed = Path(sys.executable).parent / "weed"
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [str(weed), "mini", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-bucket={BUCKET}", *flags,
-             "-admin.ui=false", "-webdav=false"],
-            env={**os.environ, **KEYS}, stdout=log, stderr=log,
-        )  # fmt: skip
-    endpoint = f"http://127.0.0.1:{ports['s3']}"
+    server = SeaweedFS(tmp_path_factory.mktemp("s3"))
     try:
-        _wait(endpoint, server, folder / "log")
-        yield S3Server(endpoint)
+        yield server.start()
     finally:
-        server.terminate()
+        server.stop()
+
+
+class SeaweedFS:
+    """A server over a folder, which can be killed and started again over what it has written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        names = ("master", "filer", "volume", "s3", "admin", "s3.port.iceberg", "s3.port.lance")
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> S3Server:
+        """Start it, and wait until it answers."""
+        flags = [f"-{name if '.' in name else name + '.port'}={port}" for name, port in self._ports.items()]
+        weed = Path(sys.executable).parent / "weed"
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(weed), "mini", f"-dir={self.folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-bucket={BUCKET}", *flags,
+                 "-admin.ui=false", "-webdav=false"],
+                env={**os.environ, **KEYS}, stdout=log, stderr=log,
+            )  # fmt: skip
+        endpoint = f"http://127.0.0.1:{self._ports['s3']}"
         try:
-            server.wait(20)
+            _wait(endpoint, self._process, self.folder / "log")
+        except BaseException:
+            self.stop()
+            raise
+        return S3Server(endpoint)
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(20)
         except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+            self.kill()
 
 
 def _wait(endpoint: str, server: subprocess.Popen[bytes], log: Path) -> None:

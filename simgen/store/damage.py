@@ -16,6 +16,17 @@ _OBJECTS = (
     re.compile(r"\b(chunk|manifest|snapshot)(?:_id)?[ =]([0-9A-Z]{20})\b"),
 )
 _MISSING = ("not found", "nosuchkey", "no such file", "404")
+# A store out of reach, whatever else the message speaks of: it names the object that could not be asked for.
+_UNREACHABLE = (
+    "dispatch failure",
+    "connection",
+    "timed out",
+    "timeout",
+    "dns error",
+    "service error",
+    "access denied",
+    "403",
+)
 # "I/O error" is Icechunk's word for bytes that cannot be decompressed or parsed, "object store error" the network's.
 _UNREADABLE = ("i/o error", "flatbuffer", "deserialization", "cannot serialize", "invalid magic", "magic number",
                "icechunk object", "spec version", "parsing", "range", "node not found", "chunk checksum")  # fmt: skip
@@ -26,6 +37,8 @@ def describe_damage(error: BaseException) -> str | None:
     """What is wrong, in a few words that name the object where that is known; None where `error` is no sign of damage."""
     text = str(error).lower()
     if isinstance(error, icechunk.IcechunkError):
+        if any(sign in text for sign in _UNREACHABLE) and not any(sign in text for sign in ("nosuchkey", "404")):
+            return None
         named = damaged_object(error)
         if any(sign in text for sign in _MISSING):
             return f"{named or 'an object'} is missing"
