@@ -149,7 +149,11 @@ def explain(url: str, message: str) -> str:
     ):
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
         return f"store {url} cannot be reached at {endpoint}: check the network and AWS_ENDPOINT_URL"
+    if any(sign in text for sign in ("no space left", "file too large", "disk quota", "storage full")):
+        return (
+            f"store {url} cannot be written: there is no room left; make room and run again, what was committed stays"
+        )
     if "permission denied" in text or "read-only" in text:
         return f"store {url} cannot be written: permission denied; choose another path or mend its permissions"
-    first = next((line.strip() for line in message.splitlines() if line.strip()), "no reason given")
+    first = next((line.strip().removeprefix("x ") for line in message.splitlines() if line.strip()), "no reason given")
     return f"store {url} failed: {first}"

@@ -18,3 +18,18 @@ def test_the_reading_example_runs(writer, url, tmp_path, monkeypatch):
     exec(example, namespace)
     assert (tmp_path / "case.vtu").stat().st_size > 0
     assert len(namespace["ds"]) == 3  # type: ignore[arg-type]
+
+
+def test_the_examples_of_operations_run_one_after_the_other(writer, url, tmp_path, monkeypatch):
+    add(writer, 0, 1)
+    writer.publish()
+    add(writer, 2)
+    writer.publish()
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    for example in re.findall(r"```python\n(.*?)```", DOCS.with_name("dataset-operations.md").read_text(), re.DOTALL):
+        exec(example.replace("demo-run/store/cylinder-flow", url), namespace)
+    assert namespace["verification"].findings == []  # type: ignore[attr-defined]
+    assert len(namespace["difference"].added) == 1  # type: ignore[attr-defined]
+    assert (tmp_path / "plain" / "zarr.json").exists()
+    assert (tmp_path / "card" / "README.md").exists()
