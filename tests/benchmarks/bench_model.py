@@ -43,7 +43,7 @@ class Sizes:
     curve_points: tuple[int, ...] = (1_000, 4_000, 16_000, 64_000, 250_000, 1_000_000)
     curve_anchors: tuple[int, ...] = (16, 64, 256, 1_024)
     curve_steps: tuple[int, ...] = (1, 4, 16, 64)
-    repeats: int = 5
+    repeats: int = 7
     matmul: int = 4_096
 
 

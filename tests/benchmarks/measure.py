@@ -26,14 +26,14 @@ def seconds(call: Callable[[], object], device: torch.device) -> float:
 
 
 def race(contenders: dict[str, Callable[[], object]], device: torch.device, repeats: int) -> dict[str, float]:
-    """Median seconds of each; they take turns, so that a busy spell of the machine weighs on all of them."""
+    """Least seconds of each: other work on the machine only ever adds. They take turns, so that a busy spell weighs on all."""
     for call in contenders.values():
         call()
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repeats):
         for name, call in contenders.items():
             taken[name].append(seconds(call, device))
-    return {name: statistics.median(values) for name, values in taken.items()}
+    return {name: min(values) for name, values in taken.items()}
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
