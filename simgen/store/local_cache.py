@@ -29,6 +29,8 @@ from simgen.store.reader import StoredCase
 
 #: Maps that a process keeps open; opening one takes as long as reading a window.
 MOST_OPEN = 256
+#: Between two looks whether an open map's file is still there, each of which marks it as used: a look takes as long as a window.
+MARK_EVERY_S = 5.0
 #: Age of a half-written file whose writer must be gone.
 ABANDONED_S = 3600.0
 _PARTIAL = ".partial-"
@@ -39,7 +41,7 @@ class LocalCache:
 
     def __init__(self, folder: str | Path, max_bytes: int) -> None:
         self.folder, self.max_bytes = Path(folder).expanduser(), max_bytes
-        self._open: OrderedDict[Path, np.ndarray] = OrderedDict()
+        self._open: OrderedDict[str, tuple[np.ndarray, float]] = OrderedDict()
         self._lock = threading.Lock()
         with self._guarded():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -52,12 +54,15 @@ class LocalCache:
 
         An array larger than the whole cache is handed over without being kept. StoreError where the folder cannot be used.
         """
-        found = {name: self._mapped(self._path(case, name)) for name in names}
+        # Cases of schema version 1 have no digest; the snapshot stands in.
+        of_case = f"{case.id}-{content.digest(case) or case.dataset.snapshot_id}"
+        found = {name: self._mapped(f"{of_case}-{name.replace('/', '.')}.npy") for name in names}
         missing = [name for name, values in found.items() if values is None]
         for name, values in (case.read(*missing) if missing else {}).items():
+            file = f"{of_case}-{name.replace('/', '.')}.npy"
             with self._guarded():
-                self._add(self._path(case, name), values)
-            kept = self._mapped(self._path(case, name))
+                self._add(self.folder / file, values)
+            kept = self._mapped(file)
             found[name] = values if kept is None else kept
         return {name: values for name, values in found.items() if values is not None}
 
@@ -66,26 +71,23 @@ class LocalCache:
         """What the folder holds now."""
         return sum(size for _, size, _ in self._files())
 
-    def _path(self, case: StoredCase, name: str) -> Path:
-        # Cases of schema version 1 have no digest; the snapshot stands in.
-        written = content.digest(case) or case.dataset.snapshot_id
-        return self.folder / f"{case.id}-{written}-{name.replace('/', '.')}.npy"
-
-    def _mapped(self, path: Path) -> np.ndarray | None:
+    def _mapped(self, file: str) -> np.ndarray | None:
         """The file's array, marked as used; None where there is no such file."""
+        now = time.monotonic()
+        with self._lock:
+            values, marked = self._open.get(file, (None, 0.0))
+            if values is not None and now - marked < MARK_EVERY_S:
+                self._open.move_to_end(file)
+                return values
         with self._lock, self._guarded():
+            self._open.pop(file, None)
             try:
-                os.utime(path)
-            except FileNotFoundError:
-                self._open.pop(path, None)
+                os.utime(self.folder / file)
+                if values is None:
+                    values = np.asarray(np.load(self.folder / file, mmap_mode="r"))
+            except FileNotFoundError:  # or removed by another process since
                 return None
-            values = self._open.pop(path, None)
-            if values is None:
-                try:
-                    values = np.load(path, mmap_mode="r")
-                except FileNotFoundError:  # removed by another process since
-                    return None
-            self._open[path] = values
+            self._open[file] = values, now
             while len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
             return values

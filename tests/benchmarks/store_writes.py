@@ -54,4 +54,4 @@ def _chunk_bytes(url: str, newest: int) -> int:
     dataset = simgen.open_dataset(url)
     store = dataset._root.store
     places = [f"cases/{case}/{path}" for case in dataset.cases()[-newest:] for path in content.arrays(dataset[case])]
-    return sum(sync(store.getsize_prefix(f"{place}/c/")) for place in places)
+    return sum(sync(store.getsize_prefix(place)) for place in places)

@@ -9,6 +9,7 @@ import pytest
 
 import simgen
 from simgen.errors import StoreError
+from simgen.store import local_cache
 from simgen.store.local_cache import LocalCache
 from simgen.store.reader import StoredCase
 from tests.store.conftest import add, make_cloud
@@ -43,7 +44,7 @@ def test_an_array_is_read_from_the_store_once_and_mapped_from_then_on(dataset, t
     for _ in range(3):
         found = cache.arrays(dataset[0], "velocity", "boundary/faces")
         np.testing.assert_array_equal(found["velocity"], make_cloud(0).fields["velocity"], strict=True)
-        assert isinstance(found["velocity"], np.memmap)
+        assert isinstance(found["velocity"].base, np.memmap)
         assert not found["velocity"].flags.writeable
     assert reads == ["velocity", "boundary/faces"]
     again = LocalCache(tmp_path / "cache", 1 << 30)
@@ -61,7 +62,8 @@ def test_versions_share_what_is_cached_of_a_case(dataset, writer, url, tmp_path,
     assert reads == ["velocity"]
 
 
-def test_the_folder_stays_within_its_bound_and_loses_what_was_used_longest_ago(dataset, tmp_path, reads):
+def test_the_folder_stays_within_its_bound_and_loses_what_was_used_longest_ago(dataset, tmp_path, reads, monkeypatch):
+    monkeypatch.setattr(local_cache, "MARK_EVERY_S", 0.0)
     velocity = make_cloud(0).fields["velocity"]
     cache = LocalCache(tmp_path / "cache", 2 * size_of(velocity))
     for number in (0, 1, 0, 2):
@@ -82,7 +84,8 @@ def test_an_array_beyond_the_bound_is_handed_over_and_not_kept(dataset, tmp_path
     assert [path.name for path in (tmp_path / "cache").iterdir()] == []
 
 
-def test_what_was_removed_by_another_process_is_read_again(dataset, tmp_path, reads):
+def test_what_was_removed_by_another_process_is_read_again(dataset, tmp_path, reads, monkeypatch):
+    monkeypatch.setattr(local_cache, "MARK_EVERY_S", 0.0)
     cache = LocalCache(tmp_path / "cache", 1 << 30)
     held = cache.arrays(dataset[0], "velocity")["velocity"]
     for path in (tmp_path / "cache").glob("*.npy"):
