@@ -8,6 +8,7 @@ import zarr
 
 from simgen.store.checked_array import CheckedArray, Place
 from simgen.store.reader import Dataset, StoredCase
+from simgen.store.tables import read_details
 
 #: What a design record holds for the store's own use.
 _INTERNAL = ("moments", "provenance_at")
@@ -48,7 +49,7 @@ def table_arrays(dataset: Dataset) -> dict[str, zarr.Array]:
 
 def attributes(case: StoredCase) -> dict[str, Any]:
     """Parameters, settings, status, reason, gates, log_tail, provenance: what the case's digest covers beside its arrays."""
-    return {**dict(case._group.attrs), **case._details}
+    return {**dict(case._group.attrs), **read_details(case.dataset._root, case.id, case._record)}
 
 
 def digest(case: StoredCase) -> str:

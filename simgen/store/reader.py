@@ -18,7 +18,7 @@ import zarr
 
 from simgen.errors import InputError, StoreError
 from simgen.store import schema_1
-from simgen.store.checked_array import CheckedArray, Place
+from simgen.store.checked_array import CheckedArray, Place, reading
 from simgen.store.damage import damage_message, describe_damage
 from simgen.store.layout import Schema, array_names
 from simgen.store.read_arrays import read_arrays
@@ -222,7 +222,8 @@ class StoredCase:
 
     @functools.cached_property
     def _details(self) -> dict[str, Any]:
-        return read_details(self.dataset._root, self.id, self._record)
+        with reading(Place(self.dataset.url, self.dataset.version, self.id, "provenance")):
+            return read_details(self.dataset._root, self.id, self._record)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -310,9 +311,9 @@ class StoredCase:
 
     def to_xarray(self) -> xarray.Dataset:
         """The case as an xarray.Dataset, lazy, with units and named dimensions."""
-        import xarray
+        from simgen.store.xarray_view import lazy_dataset
 
-        opened = xarray.open_zarr(self._group.store, group=self._group.path, consolidated=False, chunks=None)
+        opened = lazy_dataset({name: self[name] for name in self._group.array_keys()})
         named = {f"{field.name}_component": list(field.components) for field in self.dataset.schema.fields}
         if not self.is_schema_1:
             field = opened["distance_field"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from simgen.errors import InputError, StoreError
 
 BRANCH = "main"
 ENDPOINT_TIMEOUT_S = 5.0
+#: How long another writer's creation of a repository may take.
+CREATION_S = 5.0
 
 # Icechunk warns at every opening that local files are no place for concurrent commits (`lock.py` sees to that), and prints
 # several lines for what it raises as well.
@@ -39,7 +42,7 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
         try:
             return icechunk.Repository.create(storage, config=_config())
         except icechunk.IcechunkError:
-            if not icechunk.Repository.exists(storage):
+            if not _appears(storage):
                 raise
             return icechunk.Repository.open(storage, config=_config())  # another writer was quicker
 
@@ -50,6 +53,16 @@ def repository_exists(url: str) -> bool:
         return False
     with translated(url):
         return icechunk.Repository.exists(_storage(url, create=False))
+
+
+def _appears(storage: icechunk.Storage) -> bool:
+    """Whether there is a repository, or will be in a moment: another writer may be in the midst of creating it."""
+    deadline = time.monotonic() + CREATION_S
+    while not icechunk.Repository.exists(storage):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def _config() -> icechunk.RepositoryConfig:
