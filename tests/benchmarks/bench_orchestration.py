@@ -3,7 +3,8 @@
 The shell loop runs icoFoam alone, two at a time, in case directories that were meshed before its clock starts. The flow's
 clock holds everything that it does for the same designs: meshing, solving, checking, converting, writing, committing and
 publishing, with Prefect and Ray's workers already up, as they are on a cluster; their start is stated beside it. The
-loop runs before and after the flow, so that a machine that changes its speed shows.
+loop runs before and after the flow, so that a machine that changes its speed shows. Beside the wall times stand the
+core-seconds of all processes that took part, which other work on the machine hardly touches.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from flows.cli import prefect_api
 from flows.settings import embedded_defaults
 from simgen.cases import get_family
 from simgen.foam.environment import find_openfoam
+from tests.benchmarks.core_seconds import core_seconds, spent
 
 CASES, AT_ONCE = 8, 2
 BAR = 1.10
@@ -32,10 +34,10 @@ def main(out: Path, short: bool) -> None:
     settings = {"end_time": 60.0} if short else None
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         os.environ["COURANT_SCRATCH"] = f"{folder}/scratch"
-        before = _shell_loop(Path(folder) / "before", settings)
-        startup, flow = _flow(folder, settings)
-        after = _shell_loop(Path(folder) / "after", settings)
-    bare = (before + after) / 2
+        before, loop_cores = _shell_loop(Path(folder) / "before", settings)
+        startup, flow, flow_cores = _flow(folder, settings)
+        after, loop_cores_after = _shell_loop(Path(folder) / "after", settings)
+    bare, loop_cores = (before + after) / 2, (loop_cores + loop_cores_after) / 2
     record = {
         "cases": CASES,
         "at_once": AT_ONCE,
@@ -45,6 +47,9 @@ def main(out: Path, short: bool) -> None:
         "startup_s": startup,
         "ratio": flow / bare,
         "ratio_with_startup": (flow + startup) / bare,
+        "loop_core_s": loop_cores,
+        "flow_core_s": flow_cores,
+        "core_ratio": flow_cores / loop_cores,
         "bar": BAR,
     }
     (out / "orchestration.json").write_text(json.dumps(record, indent=2))
@@ -52,11 +57,19 @@ def main(out: Path, short: bool) -> None:
         "",
         "seconds",
         "over the loop",
+        "core-seconds",
+        "over the loop",
         title=f"{CASES} trial cases, {AT_ONCE} at a time, {record['end_time_s']:g} s of flow each",
     )
-    table.add_row("bare shell loop of icoFoam, before / after", f"{before:.1f} / {after:.1f}", "1.00")
     table.add_row(
-        "flow: mesh, solve, check, convert, write, publish", f"{flow:.1f}", f"{record['ratio']:.3f} (bar {BAR:.2f})"
+        "bare shell loop of icoFoam, before / after", f"{before:.1f} / {after:.1f}", "1.00", f"{loop_cores:.1f}", "1.00"
+    )
+    table.add_row(
+        "flow: mesh, solve, check, convert, write, publish",
+        f"{flow:.1f}",
+        f"{record['ratio']:.3f} (bar {BAR:.2f})",
+        f"{flow_cores:.1f}",
+        f"{record['core_ratio']:.3f}",
     )
     table.add_row("start of Prefect's API and of Ray", f"{startup:.1f}", f"{record['ratio_with_startup']:.3f} with it")
     Console().print(table)
@@ -68,8 +81,8 @@ def _points(settings: dict[str, float] | None) -> list:
     return [family.point(parameters, values) for parameters in family.design_space.sample(CASES)]
 
 
-def _shell_loop(folder: Path, settings: dict[str, float] | None) -> float:
-    """Seconds of `xargs -P 2` over the prepared case directories."""
+def _shell_loop(folder: Path, settings: dict[str, float] | None) -> tuple[float, float]:
+    """Seconds and core-seconds of `xargs -P 2` over the prepared case directories."""
     find_openfoam().activate()
     directories = []
     for point in _points(settings):
@@ -77,16 +90,16 @@ def _shell_loop(folder: Path, settings: dict[str, float] | None) -> float:
         directory.mkdir(parents=True)
         get_family(point.family).write_case(point, directory)
         directories.append(str(directory))
-    began = time.perf_counter()
+    cores, began = core_seconds(), time.perf_counter()
     subprocess.run(
         ["xargs", "-P", str(AT_ONCE), "-I", "{}", "sh", "-c", "cd {} && icoFoam > log 2>&1"],
         input="\n".join(directories), text=True, check=True,
     )  # fmt: skip
-    return time.perf_counter() - began
+    return time.perf_counter() - began, spent(cores)
 
 
-def _flow(folder: str, settings: dict[str, float] | None) -> tuple[float, float]:
-    """Seconds of start-up, and of the flow."""
+def _flow(folder: str, settings: dict[str, float] | None) -> tuple[float, float, float]:
+    """Seconds of start-up, seconds and core-seconds of the flow."""
     embedded_defaults()
     began = time.perf_counter()
     with prefect_api():
@@ -96,6 +109,6 @@ def _flow(folder: str, settings: dict[str, float] | None) -> tuple[float, float]
         ensure_ray()
         warm_workers()
         startup = time.perf_counter() - began
-        began = time.perf_counter()
+        cores, began = core_seconds(), time.perf_counter()
         generate(family="cylinder-flow", cases=CASES, preset="trial", settings=settings, store=f"{folder}/store")
-        return startup, time.perf_counter() - began
+        return startup, time.perf_counter() - began, spent(cores)
