@@ -27,10 +27,11 @@ from prefect.states import State
 from prefect_ray import RayTaskRunner
 
 import simgen
+from flows.committer import Committer, SolvedFork
 from flows.display import CaseBars, announce, duration, write_progress
 from flows.ray_cluster import ensure_ray, warm_workers
 from flows.settings import absolute, load_settings
-from simgen.case import Progress, SolvedCase, Status
+from simgen.case import Progress, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, Sampler, unique
 from simgen.errors import CaseError, InputError, StoreError
@@ -49,17 +50,6 @@ class PublishedVersion:
 
     dataset: str
     version: str
-
-
-@dataclass(frozen=True)
-class SolvedFork:
-    """What a case's task sends back: the store session that it wrote through, and how the case ended."""
-
-    fork: CaseFork
-    case: str
-    status: Status
-    reason: str
-    seconds: float
 
 
 def design_points(
@@ -123,21 +113,22 @@ def generate(
 
 @flow(name="solve-cases", task_runner=RayTaskRunner(), validate_parameters=False)
 def solve_cases(points: Sequence[DesignPoint], writer: DatasetWriter, time_limit_s: float | None) -> None:
-    """Every point as a task on Ray; each case is committed as soon as it ends."""
-    scratch = Path(load_settings().scratch)
+    """Every point as a task on Ray, which writes through its own copy of one fork; cases are committed as they end."""
+    scratch, fork = Path(load_settings().scratch), writer.fork()
     futures = [
-        solve.with_options(task_run_name=f"case {point.id}").submit(point, writer.fork(), str(scratch), time_limit_s)
+        solve.with_options(task_run_name=f"case {point.id}").submit(point, fork, str(scratch), time_limit_s)
         for point in points
     ]
     lost: list[str] = []
     with CaseBars([point.id for point in points], scratch, get_run_logger()) as bars:
+        committer = Committer(writer, lambda case: bars.finished(case.case, case.status, case.reason, case.seconds))
         for future in as_completed(futures):
             solved = future.result(raise_on_failure=False)
-            if not isinstance(solved, SolvedFork):
+            if isinstance(solved, SolvedFork):
+                committer.take(solved)
+            else:
                 lost.append(str(solved))
-                continue
-            writer.commit([solved.fork])
-            bars.finished(solved.case, solved.status, solved.reason, solved.seconds)
+        committer.flush()
     if lost:
         first = lost[0].strip().splitlines()[-1]
         raise StoreError(

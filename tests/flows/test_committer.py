@@ -1,0 +1,53 @@
+"""Cases become durable at once where that is cheap, and share commits where it is not."""
+
+import pickle
+import time
+
+from flows.committer import Committer, SolvedFork
+from simgen.store.writer import DatasetWriter
+from tests.store.conftest import SCHEMA, make_cloud, make_result
+
+
+class CountingWriter(DatasetWriter):
+    """A real writer with a store as slow as a large dataset's."""
+
+    pause_s = 0.0
+    commits = 0
+
+    def commit(self, forks):
+        time.sleep(self.pause_s)
+        super().commit(forks)
+        self.commits += 1
+
+
+def solved(shared, number):
+    """As a worker sends it back: written through a copy of the fork."""
+    fork, result = pickle.loads(pickle.dumps(shared)), make_result(number)
+    fork.write(result, make_cloud(number))
+    return SolvedFork(fork, result.id, "accepted", "", 1.0)
+
+
+def committed(tmp_path, pause_s, wait_s):
+    writer = CountingWriter.open(str(tmp_path / "store"), SCHEMA)
+    writer.pause_s = pause_s
+    shared, seen = writer.fork(), []
+    cases = [solved(shared, number) for number in range(5)]
+    committer = Committer(writer, lambda case: seen.append(case.case))
+    for case in cases:
+        committer.take(case)
+        time.sleep(wait_s)
+    on_record = list(seen)
+    committer.flush()
+    assert set(writer.known()) == {case.case for case in cases}
+    assert seen == [case.case for case in cases]
+    return writer.commits, len(on_record)
+
+
+def test_cheap_commits_are_made_at_once(tmp_path):
+    assert committed(tmp_path, pause_s=0.0, wait_s=0.5) == (5, 5)
+
+
+def test_cases_that_end_during_a_slow_commit_share_the_next(tmp_path):
+    commits, on_record = committed(tmp_path, pause_s=1.0, wait_s=0.0)
+    assert commits == 2
+    assert on_record == 1
