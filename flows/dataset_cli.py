@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.dataset_tables import (
     print_case,
@@ -44,8 +44,9 @@ def dataset_ls(store: Store = None) -> None:
 
         base = (store or load_settings().store).rstrip("/")
         table = Table(
-            "dataset", "version", "cases", "train/validation/test", "published", box=None, header_style="bold"
-        )
+            Column("dataset", overflow="fold"), "version", "cases", "train/validation/test", "published",
+            box=None, header_style="bold",
+        )  # fmt: skip
         for family in FAMILIES:
             try:
                 dataset = simgen.open_dataset(f"{base}/{family}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.terminal import screen
 
@@ -79,7 +79,9 @@ def print_versions(lines: Sequence[VersionSize]) -> None:
     from simgen.store.card_text import size_text
     from simgen.store.remake import is_sampled, run_command
 
-    table = _table("version", "published", "author", "cases", "new", "fields", "new on disk", "message")
+    table = _table(
+        "version", "published", "author", "cases", "new", "fields", "new on disk", Column("message", overflow="fold")
+    )
     for line in lines:
         table.add_row(
             line.info.name, f"{line.info.time:%Y-%m-%d %H:%M}", line.info.author, str(line.num_cases), str(line.num_new),
@@ -165,7 +167,7 @@ def _named(cases: Sequence[str]) -> str:
     return f"{len(cases)}: {', '.join(cases[:MAX_NAMED])}{more}"
 
 
-def _table(*columns: str) -> Table:
+def _table(*columns: str | Column) -> Table:
     return Table(*columns, box=None, header_style="bold")
 
 
