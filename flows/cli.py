@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -271,7 +272,14 @@ def prefect_api() -> Iterator[None]:
             temporary_settings({PREFECT_API_URL: server.api_url}).__enter__()
             # Prefect's own threads in Ray's workers do not see the settings that travel with a task, only the environment.
             os.environ["PREFECT_API_URL"] = server.api_url
+            assert server.server_process is not None
+            _end_with_this_process(server.server_process.pid)
     yield
+
+
+def _end_with_this_process(server: int) -> None:
+    """Prefect ends its server at exit; after a kill -9, where nothing runs at exit, the shell's pipe still closes."""
+    subprocess.Popen(["sh", "-c", f"read _; kill {server} 2>/dev/null"], stdin=subprocess.PIPE, start_new_session=True)
 
 
 def main() -> None:

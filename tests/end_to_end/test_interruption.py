@@ -9,7 +9,6 @@ import pytest
 import simgen
 from simgen.cases import get_family
 from simgen.store.layout import Schema
-from simgen.store.repository import BRANCH, open_repository
 from simgen.store.writer import DatasetWriter
 from tests.end_to_end.conftest import BIN, ROOT, run, solvers, wait_for
 
@@ -47,9 +46,32 @@ def test_a_generation_that_is_cut_off_goes_on_where_it_stopped(prefect_server, t
     dataset = simgen.open_dataset(url)
     assert len(dataset) == CASES
     assert set(before) <= set(dataset.cases())
-    commits = [snapshot.message for snapshot in open_repository(url).ancestry(branch=BRANCH)]
-    for case in dataset.cases():
-        assert commits.count(f"case {case}") == 1, "no case is solved twice"
+    told = (again.stdout + again.stderr).splitlines()
+    solved = [case for case in dataset.cases() for line in told if line.startswith(f"case {case}")]
+    assert sorted(solved) == sorted(set(dataset.cases()) - set(before)), "no case is solved twice"
+
+
+def test_a_command_that_is_killed_takes_its_prefect_server_along(environment, tmp_path):
+    alone = {name: value for name, value in environment.items() if name != "PREFECT_API_URL"}
+    driver = subprocess.Popen(
+        [str(BIN / "courant"), *COMMAND, str(tmp_path / "store")], cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, env={**alone, "COURANT_SCRATCH": str(tmp_path / "scratch")},
+    )  # fmt: skip
+    try:
+        wait_for(lambda: solvers(tmp_path / "scratch"), 240)
+        servers = prefect_servers(driver.pid)
+        assert len(servers) == 1
+    finally:
+        driver.kill()
+        driver.wait()
+    wait_for(lambda: not any(Path(f"/proc/{server}").exists() for server in servers), 30)
+
+
+def prefect_servers(parent: int) -> list[int]:
+    """Process ids of the API servers that a process has started."""
+    children = Path(f"/proc/{parent}/task").glob("*/children")
+    processes = [int(child) for listed in children for child in listed.read_text().split()]
+    return [child for child in processes if b"uvicorn" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def num_done(url: str) -> int:
