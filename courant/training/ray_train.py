@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-import pyarrow.fs  # type: ignore[import-untyped]
 import ray
 import ray.train
 import ray.train.torch
@@ -31,6 +30,7 @@ from courant.run_directory import RunDirectory, absolute_url
 from courant.training.checkpoint import checkpoint_epochs
 from courant.training.errors import TrainingError
 from courant.training.loop import OnEpoch, fit
+from courant.training.ray_session import ray_session, ray_storage
 from courant.training.record import EpochRecord, describe_run, is_finished, read_records, write_status
 from courant.training.task import check_experiment
 from simgen.errors import InputError, StoreError
@@ -63,7 +63,7 @@ def train(
     normaliser = Normaliser.of(dataset, experiment.data.fields)
     check_experiment(experiment, dataset, normaliser)
     describe_run(run, experiment, dataset, normaliser)
-    with _ray(quiet=on_epoch is not None), _following(run, on_epoch):
+    with ray_session(quiet=on_epoch is not None), _following(run, on_epoch):
         _run_workers(experiment, dataset.url, dataset.version, run)
     status = run.read_json("status.json")
     if status["state"] != "finished":
@@ -75,7 +75,7 @@ def train(
 
 def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: RunDirectory) -> None:
     training = experiment.training
-    storage, filesystem = _ray_storage(run)
+    storage, filesystem = ray_storage(run)
     trainer = ray.train.torch.TorchTrainer(
         _work,
         train_loop_config={
@@ -131,26 +131,6 @@ def _use_gpu(wanted: bool | str, workers: int) -> bool:
             f'training.use_gpu asks for {workers} GPUs, Ray has {available:g}; set it to "auto" or add GPU nodes'
         )
     return bool(wanted) and available >= workers
-
-
-def _ray_storage(run: RunDirectory) -> tuple[str, pyarrow.fs.FileSystem | None]:
-    """Where Ray keeps its own notes on the run: beside it, on the same storage, which every node reaches."""
-    if "://" not in run.url:
-        return run.url, None
-    return run.path(""), pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(run.filesystem))
-
-
-@contextmanager
-def _ray(quiet: bool) -> Iterator[None]:
-    """The Ray that is there, else an embedded one that ends with the training."""
-    if ray.is_initialized():
-        yield
-        return
-    ray.init(include_dashboard=False, log_to_driver=not quiet, logging_level=logging.WARNING)
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
-State = Literal["running", "finished", "failed"]
+State = Literal["running", "finished", "failed", "stopped"]
 _PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", "courant")
 
 

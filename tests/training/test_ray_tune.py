@@ -1,0 +1,143 @@
+"""Sweeps: the better setting is found, the worse ones are stopped, and a killed sweep goes on."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import ray
+
+import courant
+import simgen
+from courant.experiment import parse_experiment
+from courant.run_directory import RunDirectory
+from courant.training.checkpoint import checkpoint_epochs
+from courant.training.loop import fit
+from courant.training.ray_tune import run_sweep
+from courant.training.record import is_finished, read_records
+from courant.training.search_space import parse_space
+from courant.training.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
+from simgen.errors import InputError
+from simgen.store.reader import Dataset
+from tests.training.waves import tiny_experiment
+
+pytestmark = pytest.mark.end_to_end
+
+RATES = "design: grid\nparameters: {training.learning_rate: [1e-6, 3e-3]}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_on_two_cores() -> object:
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def sweep_of(dataset: Dataset, runs: Path, text: str = RATES, num: int | None = None, **training: int) -> Sweep:
+    return plan_sweep(tiny_experiment(**training), dataset, parse_space("rates", text), num, str(runs))
+
+
+def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_taken_to_their_end_later(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    text = "design: isolated\nparameters: {training.learning_rate: [1.0e-7, 1.0e-6, 1.0e-5]}"
+    (baseline,) = run_sweep(sweep_of(dataset, tmp_path, text, num=1, epochs=9))
+    assert baseline.state == "finished"
+    # Asked for more trials, the sweep goes on, and its new scheduler knows how the baseline did.
+    sweep = sweep_of(dataset, tmp_path, text, num=4, epochs=9)
+    seen: list[TrialResult] = []
+    results = run_sweep(sweep, on_trial=seen.append)
+    assert {(result.number, result.state) for result in seen} == {
+        (number, state) for number in (2, 3, 4) for state in ("running", "stopped")
+    }
+    assert [(result.state, result.epochs) for result in results] == [("finished", 9)] + 3 * [("stopped", 1)]
+    assert best_trial(results) == results[0] == baseline
+    # Ordinary run directories, a table, an experiment that trains to the same weights, TensorBoard's event files.
+    assert courant.load(results[1].run).experiment.training.learning_rate in (1e-7, 1e-6, 1e-5)
+    rows = list(csv.DictReader(sweep.folder.read_bytes("trials.csv").decode().splitlines()))
+    assert [float(row["nmae"]) for row in rows] == [result.nmae for result in results]
+    again = RunDirectory(tmp_path / "again")
+    fit(parse_experiment(sweep.folder.read_bytes(BEST).decode()), dataset, again)
+    assert [record.validation_nmae for record in read_records(again)] == pytest.approx(
+        [record.validation_nmae for record in read_records(RunDirectory(baseline.run))], rel=1e-4
+    )
+    assert list(Path(sweep.folder.url).glob("ray/*/events.out.tfevents.*"))
+    to_the_end = run_sweep(sweep, early_stopping=False)
+    assert [(result.state, result.epochs) for result in to_the_end] == [("finished", 9)] * 4
+    assert to_the_end[0] == baseline, "not trained again"
+    assert [record.epoch for record in read_records(RunDirectory(results[1].run))] == list(range(1, 10))
+
+
+def test_a_setting_that_diverges_is_on_the_table_and_the_others_go_on(dataset: Dataset, tmp_path: Path) -> None:
+    text = "design: grid\nparameters: {training.learning_rate: [3e-3, 1e30]}"
+    results = run_sweep(sweep_of(dataset, tmp_path, text, epochs=4))
+    assert sorted(result.state for result in results) == ["failed", "finished"]
+    (failed,) = [result for result in results if result.state == "failed"]
+    assert "training diverged" in failed.reason
+    assert best_trial(results).setting == {"training.learning_rate": 3e-3}
+
+
+DRIVER = """
+import sys
+import ray, simgen
+from pathlib import Path
+from courant.training.ray_tune import run_sweep
+from tests.training.test_ray_tune import sweep_of
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+run_sweep(sweep_of(simgen.open_dataset(sys.argv[1]), Path(sys.argv[2]), num=3, epochs=30))
+"""
+
+
+def test_a_killed_sweep_goes_on_and_repeats_no_finished_trial(dataset: Dataset, tmp_path: Path) -> None:
+    sweep = sweep_of(dataset, tmp_path, num=3, epochs=30)
+    first, second = sweep.trials[0].run, sweep.trials[1].run
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, dataset.url, str(tmp_path)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (is_finished(first) and checkpoint_epochs(second)):
+        assert driver.poll() is None and time.monotonic() < deadline, "the sweep should be at its second trial"
+        time.sleep(0.02)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    trainer = second.read_json("environment.json")["process"]
+    _wait_until_gone(trainer)
+    assert not is_finished(second)
+    kept = max(checkpoint_epochs(second))
+    before = read_records(first), read_records(second)[:kept]
+    results = run_sweep(sweep)
+    assert all(result.state in ("finished", "stopped") for result in results)
+    assert read_records(first) == before[0]
+    after = read_records(second)
+    assert after[:kept] == before[1], "it went on from its checkpoint"
+    assert [record.epoch for record in after] == list(range(1, len(after) + 1))
+
+
+def _wait_until_gone(process: int) -> None:
+    """A trial's process ends with its driver, a moment later."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"process {process} outlives its driver")
+
+
+def test_bad_requests_are_refused_before_any_trial(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="num_anchors 0 is impossible"):
+        sweep_of(dataset, tmp_path, "design: grid\nparameters: {model.num_anchors: [0]}")
+    with pytest.raises(InputError, match="say how many trials"):
+        sweep_of(dataset, tmp_path, "design: random\nparameters: {training.learning_rate: {min: 0.1, max: 1.0}}")
+    with pytest.raises(InputError, match="asks for 64 CPUs and 0 GPUs on one node, the nodes have 2 CPUs and 0 GPUs"):
+        run_sweep(sweep_of(dataset, tmp_path), cpus_per_trial=64)
+    with pytest.raises(InputError, match=r"asks for 1 CPUs and 0\.5 GPUs"):
+        run_sweep(sweep_of(dataset, tmp_path), gpus_per_trial=0.5)
+    assert not list(tmp_path.glob("*/trials/*"))
+    assert simgen.open_dataset(dataset.url)
