@@ -7,6 +7,8 @@ MSH 2.2 and read by gmshToFoam; physical surfaces become patches, whose types ar
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,22 @@ from simgen.foam.log import mesh_figures
 from simgen.foam.run import run_application
 
 
+def _ignore_broken_pipes() -> None:
+    """As Python does: gmsh puts SIGPIPE back to its default, by which a server that hangs up ends the whole process.
+
+    Through libc, since Python's own call is refused outside the main thread.
+    """
+    libc_signal = ctypes.CDLL(None).signal
+    libc_signal.argtypes, libc_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    libc_signal(signal.SIGPIPE, int(signal.SIG_IGN))
+
+
 @contextlib.contextmanager
 def gmsh_model(name: str) -> Iterator[Any]:
     """A fresh gmsh model; yields the gmsh module. Errors inside become MeshError with gmsh's own words."""
     # interruptible=False: gmsh would otherwise install a signal handler, which only a main thread may do.
     gmsh.initialize(interruptible=False)
+    _ignore_broken_pipes()
     try:
         gmsh.option.setNumber("General.Terminal", 0)
         gmsh.option.setNumber("General.NumThreads", 1)
