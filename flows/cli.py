@@ -70,6 +70,9 @@ TimeLimit = Annotated[
 ]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Solve cases again that failed before.")]
 Recipe = Annotated[str, typer.Option(help="Training recipe; `courant recipes` lists them.")]
+Trials = Annotated[
+    int | None, typer.Option(min=1, help="Trials of the sweep; default: each setting of the space once.")
+]
 ExperimentFile = Annotated[Path | None, typer.Option(help="A JSON file with an experiment, instead of a recipe.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's own log.")]
 RunUrl = Annotated[str, typer.Argument(help="Run directory of a trained model: a folder or s3://bucket/prefix.")]
@@ -91,6 +94,10 @@ def run(
     designs: Designs = None,
     recipe: Recipe = "cylinder-flow-demo",
     experiment: ExperimentFile = None,
+    sweep: Annotated[
+        str | None, typer.Option(help="Try this search space first, and train its best setting; as in `courant sweep`.")
+    ] = None,
+    trials: Trials = None,
     time_limit: TimeLimit = None,
     retry_failed: RetryFailed = False,
     verbose: Verbose = False,
@@ -106,7 +113,7 @@ def run(
         report = flow(
             family=family, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
             designs=str(designs) if designs else None, recipe=recipe, experiment=str(experiment) if experiment else None,
-            store=f"{base}/store" if base else where.store, runs=f"{base}/runs" if base else where.runs,
+            sweep=sweep, trials=trials, store=f"{base}/store" if base else where.store, runs=f"{base}/runs" if base else where.runs,
             report=f"{base}/report" if base else None, time_limit_s=time_limit, retry_failed=retry_failed,
         )  # fmt: skip
     _show_report(report)
@@ -156,6 +163,40 @@ def train(
 
         trained = flow(dataset, version, recipe, str(experiment) if experiment else None, runs)
     screen.print(f"run  {trained.url}", highlight=False, soft_wrap=True)
+
+
+@app.command(
+    epilog="Example: courant sweep demo-run/store/cylinder-flow --space anchors --trials 12 --recipe cylinder-flow-demo"
+)
+def sweep(
+    dataset: DatasetUrl,
+    version: Version = None,
+    space: Annotated[
+        str, typer.Option(help="ablations, anchors, features, gwa, heads, levels, loops, or a YAML file of your own.")
+    ] = "anchors",
+    trials: Trials = None,
+    recipe: Recipe = "cylinder-flow-small",
+    experiment: ExperimentFile = None,
+    runs: Runs = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of settings and of drawn values.")] = 42,
+    to_the_end: Annotated[
+        bool, typer.Option("--to-the-end", help="Stop no trial early, as the paper's figures need it.")
+    ] = False,
+    cpus_per_trial: Annotated[float, typer.Option(min=0.1, help="CPU cores of each trial.")] = 1.0,
+    gpus_per_trial: Annotated[
+        float | None, typer.Option(min=0.0, help="GPUs of each trial, such as 0.25; default: one where there are any.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Try settings around a recipe on Ray Tune: a table, figures, and the best configuration for `train`."""
+    with _flows(verbose):
+        from flows.sweep_surrogate import sweep as flow
+
+        swept = flow(
+            dataset, version, space, trials, recipe, str(experiment) if experiment else None, runs, seed,
+            early_stopping=not to_the_end, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial,
+        )  # fmt: skip
+    screen.print(f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}", highlight=False, soft_wrap=True)
 
 
 @app.command(epilog="Example: courant evaluate demo-run/runs/cylinder-flow-demo-0123456789 --split test")

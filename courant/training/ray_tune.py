@@ -167,6 +167,10 @@ class _Follower(tune.Callback):
     def __init__(self, sweep: Sweep, results: dict[int, TrialResult], on_trial: OnTrial | None) -> None:
         self._sweep, self._results, self._on_trial = sweep, results, on_trial
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tune writes its settings down, callbacks with them, and never reads them again here; a live display cannot be."""
+        return (_Follower, (self._sweep, self._results, None))
+
     def write(self) -> None:
         write_table(self._sweep, [self._results[trial.number] for trial in self._sweep.trials])
 

@@ -29,7 +29,7 @@ def test_help_needs_none_of_the_heavy_libraries():
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "generate", "train", "evaluate", "report", "predict"]
+    ["run", "generate", "train", "sweep", "evaluate", "report", "predict"]
     + [f"dataset {name}" for name in ("ls", "show", "versions", "diff", "verify", "export", "card", "gc")],
 )
 def test_every_command_explains_itself_with_an_example(command):
@@ -58,6 +58,7 @@ def test_every_command_explains_itself_with_an_example(command):
         (["dataset", "export", "/nowhere/at-all", "x"], "there is no dataset at /nowhere/at-all"),
         (["dataset", "card", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["dataset", "gc", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
+        (["sweep", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["predict", "/nowhere/run", "abc", "--out", "x.npz"], "/nowhere/run has no experiment.json"),
         (["report", "/nowhere/run"], "/nowhere/run"),
     ],

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -50,7 +51,13 @@ def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_taken_to_th
     # Asked for more trials, the sweep goes on, and its new scheduler knows how the baseline did.
     sweep = sweep_of(dataset, tmp_path, text, num=4, epochs=9)
     seen: list[TrialResult] = []
-    results = run_sweep(sweep, on_trial=seen.append)
+    display = threading.Lock()  # as live displays hold one, and locks cannot be pickled
+
+    def on_trial(result: TrialResult) -> None:
+        with display:
+            seen.append(result)
+
+    results = run_sweep(sweep, on_trial=on_trial)
     assert {(result.number, result.state) for result in seen} == {
         (number, state) for number in (2, 3, 4) for state in ("running", "stopped")
     }

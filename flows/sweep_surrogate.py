@@ -1,0 +1,101 @@
+"""Flow `sweep`: a search space around a recipe -> trials, their table and figures, and the best configuration."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
+
+import simgen
+from courant.recipes import get_recipe
+from courant.training.search_space import load_space
+from courant.training.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep, table_row
+from flows.display import Bars
+from flows.settings import absolute, load_settings
+from flows.train_surrogate import read_experiment
+
+
+@dataclass(frozen=True)
+class FinishedSweep:
+    """Where a sweep lies: its page, the folder of its trials' runs, the best one's experiment, and what it says."""
+
+    page: str
+    trials: str
+    best: str
+    verdict: str
+
+
+@flow(name="sweep", flow_run_name="sweep {space}")
+def sweep(
+    dataset: str,
+    version: str | None = None,
+    space: str = "anchors",
+    trials: int | None = None,
+    recipe: str = "cylinder-flow-small",
+    experiment: str | None = None,
+    runs: str | None = None,
+    seed: int = 42,
+    early_stopping: bool = True,
+    cpus_per_trial: float = 1.0,
+    gpus_per_trial: float | None = None,
+) -> FinishedSweep:
+    """Try a space's settings around a recipe (or the experiment in a JSON file); finished trials are found again."""
+    baseline = read_experiment(experiment) if experiment else get_recipe(recipe)
+    opened = simgen.open_dataset(absolute(dataset), version)
+    where = absolute(runs or load_settings().runs)
+    plan = plan_sweep(baseline, opened, load_space(space), trials, where, seed)
+    results = try_settings(plan, early_stopping, cpus_per_trial, gpus_per_trial)
+    return show_sweep(plan, results)
+
+
+@task(name="try-settings", persist_result=False)
+def try_settings(plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None) -> list[TrialResult]:
+    """All trials on Ray, with a line as each ends."""
+    from courant.training.ray_tune import run_sweep
+    from flows.ray_cluster import ensure_ray
+
+    ensure_ray()
+    with Bars(f"sweep {plan.space.name}", len(plan.trials), get_run_logger()) as bars:
+        ended: set[int] = set()
+        lowest: list[float] = []
+
+        def on_trial(result: TrialResult) -> None:
+            if result.nmae is not None:
+                lowest[:] = [min([*lowest, result.nmae])]
+            if result.state != "running":
+                ended.add(result.number)
+                bars.line(_line(result))
+            best = f", lowest NMAE {lowest[0]:.3f}" if lowest else ""
+            bars.advance(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
+
+        bars.line(f"sweep {plan.folder.url}")
+        bars.advance(0, "starting trials")
+        return run_sweep(
+            plan, early_stopping=early_stopping, cpus_per_trial=cpus, gpus_per_trial=gpus, on_trial=on_trial
+        )
+
+
+@task(name="show-sweep", persist_result=False)
+def show_sweep(plan: Sweep, results: list[TrialResult]) -> FinishedSweep:
+    """The page; table, verdict and figure in Prefect's UI as well."""
+    from courant.evaluation.sweep_page import HYPERPARAMETERS, verdict, write_sweep_page
+
+    page, said, key = write_sweep_page(plan, results), verdict(plan, results), f"sweep-{plan.space.name}"
+    create_table_artifact([table_row(plan.space, result) for result in results], key=f"{key}-trials", description=page)
+    best = plan.trials[best_trial(results).number - 1]
+    create_markdown_artifact(f"## {key}\n\n{said}\n\nPage: `{page}`\n\nBest run: `{best.run.url}`\n", key=key)
+    figure = base64.b64encode(plan.folder.read_bytes(HYPERPARAMETERS)).decode()
+    create_image_artifact(
+        f"data:image/png;base64,{figure}",
+        key=f"{key}-hyperparameters",
+        description="Each hyperparameter against validation NMAE",
+    )
+    return FinishedSweep(page, f"{plan.folder.url}/trials", f"{plan.folder.url}/{BEST}", said)
+
+
+def _line(result: TrialResult) -> str:
+    settings = "  ".join(f"{key.partition('.')[2]} {value}" for key, value in result.setting.items())
+    measured = f"NMAE {result.nmae:.3f}" if result.nmae is not None else result.reason
+    return f"trial {result.number}  {settings}  {result.state} after {result.epochs} epochs  {measured}"
