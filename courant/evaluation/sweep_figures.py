@@ -97,7 +97,7 @@ def parallel_coordinates(results: Sequence[TrialResult], keys: Sequence[str]) ->
     axis = figure.subplots()
     scale, colors = Normalize(min(errors), max(errors) + 1e-12), colormaps["viridis"]
     heights = [_heights(axis, place, [result.setting[key] for result in measured]) for place, key in enumerate(keys)]
-    heights.append(_heights(axis, len(keys), errors))
+    heights.append(_heights(axis, len(keys), errors, continuous=True))
     for index, result in enumerate(measured):
         best = index == len(measured) - 1
         axis.plot(
@@ -116,11 +116,11 @@ def parallel_coordinates(results: Sequence[TrialResult], keys: Sequence[str]) ->
     return figure
 
 
-def _heights(axis: Axes, place: int, column: Sequence[Value]) -> list[float]:
+def _heights(axis: Axes, place: int, column: Sequence[Value], continuous: bool = False) -> list[float]:
     """A vertical axis at `place` with its ticks; where on it, from 0 to 1, each value of the column stands."""
     values = _in_order(set(column))
     numeric = all(_is_number(value) for value in values)
-    if numeric and len(values) > FEW:
+    if continuous or (numeric and len(values) > FEW):
         numbers = np.array(column, dtype=float)
         log = numbers.min() > 0 and numbers.max() / numbers.min() >= WIDE
         scaled = np.log(numbers) if log else numbers

@@ -26,10 +26,10 @@ from simgen.errors import InputError
 
 OnTrial = Callable[[TrialResult], None]
 MAX_TRIAL_FAILURES = 3
-REDUCTION_FACTOR = 3
-"""Of the trials that reach a rung, this part (one in three) goes on; rungs lie this factor apart."""
+REDUCTION_FACTOR = 4
+"""Of the trials that reach a rung, about one in so many goes on; rungs lie this factor apart."""
 FIRST_RUNG = 9
-"""The first rung is at one in so many of the epochs: with factor 3, decisions at a ninth and at a third of them."""
+"""The first rung is at one in so many of the epochs: with factor 4, decisions at a ninth and at four ninths of them."""
 
 TUNE_ENVIRONMENT = {
     # Ctrl-C ends the sweep, as it ends everything else; Tune would swallow it and return as if all were done.
