@@ -6,6 +6,7 @@ Heavy imports wait inside the commands, so that `courant --help` answers at once
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 from collections.abc import Iterator
@@ -158,6 +159,7 @@ def train(
     verbose: Verbose = False,
 ) -> None:
     """Fit a surrogate to a dataset version through Ray Train."""
+    _check_dataset(dataset, version)
     with _flows(verbose):
         from flows.train_surrogate import train as flow
 
@@ -189,6 +191,7 @@ def sweep(
     verbose: Verbose = False,
 ) -> None:
     """Try settings around a recipe on Ray Tune: a table, figures, and the best configuration for `train`."""
+    _check_dataset(dataset, version)
     with _flows(verbose):
         from flows.sweep_surrogate import sweep as flow
 
@@ -272,6 +275,14 @@ def _check_request(
             of.design_space.sample(cases, sampler.value, seed)  # type: ignore[arg-type]
 
 
+def _check_dataset(dataset: str, version: str | None) -> None:
+    """Refuse a dataset or version that does not exist before anything is started."""
+    with one_line_errors():
+        import simgen
+
+        simgen.open_dataset(absolute(dataset), version)
+
+
 def _settings(changes: list[str] | None) -> dict[str, float] | None:
     """`name=value` options as a mapping."""
     settings = {}
@@ -289,6 +300,9 @@ def _flows(verbose: bool) -> Iterator[None]:
     """Prefect inside this command: its API in a process beside it unless PREFECT_API_URL names one, errors in one line."""
     if verbose:
         os.environ.setdefault("PREFECT_LOGGING_LEVEL", "INFO")
+    else:
+        # It warns at exit of events that are still on their way, on a logger that no setting of Prefect's reaches.
+        logging.getLogger("EventsWorker").setLevel(logging.CRITICAL)
     embedded_defaults()
     with one_line_errors(), prefect_api():
         yield

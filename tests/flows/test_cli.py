@@ -59,6 +59,7 @@ def test_every_command_explains_itself_with_an_example(command):
         (["dataset", "card", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["dataset", "gc", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["sweep", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
+        (["train", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["predict", "/nowhere/run", "abc", "--out", "x.npz"], "/nowhere/run has no experiment.json"),
         (["report", "/nowhere/run"], "/nowhere/run"),
     ],
