@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 from uuid import UUID
@@ -89,14 +89,16 @@ def generate(
     points = design_points(family, cases, sampler, seed, preset, settings, designs)
     url = f"{absolute(store or load_settings().store).rstrip('/')}/{family}"
     needed = (get_family(family).application, "gmshToFoam", "checkMesh")
-    if not repository_exists(url):
+    cluster = load_settings().jobs_address
+    if not (cluster or repository_exists(url)):
         # Before there is anything on disk; a dataset that has all designs needs no solver.
         find_openfoam(needed)
     writer = DatasetWriter.open(url, Schema.of(get_family(family)))
-    solved = {case for case, status in writer.known().items() if not (retry_failed and status == "failed")}
-    pending = [point for point in points if point.id not in solved]
+    pending = to_solve(points, writer, retry_failed)
     get_run_logger().info("%s: %d designs, %d to solve", url, len(points), len(pending))
-    if pending:
+    if pending and cluster:
+        solve_on_cluster(points, url, time_limit_s, retry_failed)
+    elif pending:
         find_openfoam(needed)
         ensure_ray()
         warm_workers()
@@ -109,6 +111,25 @@ def generate(
     describe(url, version)
     announce(repr(simgen.open_dataset(url, version)).strip("<>"), get_run_logger())
     return PublishedVersion(url, version)
+
+
+def to_solve(points: Sequence[DesignPoint], writer: DatasetWriter, retry_failed: bool) -> list[DesignPoint]:
+    """The points that the dataset has nothing on record about."""
+    solved = {case for case, status in writer.known().items() if not (retry_failed and status == "failed")}
+    return [point for point in points if point.id not in solved]
+
+
+@task(name="solve-on-cluster", persist_result=False)
+def solve_on_cluster(points: list[DesignPoint], url: str, time_limit_s: float | None, retry_failed: bool) -> None:
+    """All points in the request: it is the same one, and so the same job, however many are solved by now."""
+    from flows.ray_jobs import JobRequest, run_job
+
+    store, _, family = url.rpartition("/")
+    request = {
+        "points": [asdict(point) for point in points], "dataset": url, "time_limit_s": time_limit_s, "retry_failed": retry_failed,
+    }  # fmt: skip
+    logger = get_run_logger()
+    run_job(JobRequest("solve", family, store, request), lambda line: announce(line, logger))
 
 
 @flow(name="solve-cases", task_runner=RayTaskRunner(), validate_parameters=False)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
 import time
+from urllib.parse import urlsplit
 
 import ray
 
-from flows.settings import load_settings
+from flows.settings import LOOPBACK, load_settings
 from simgen.errors import InputError
 
 
@@ -29,12 +31,29 @@ def ensure_ray() -> None:
         os.environ.setdefault("RAY_worker_niceness", "0")
         options |= {"address": "local", "include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
     else:
-        options["address"] = address
+        options |= {"address": address, "runtime_env": {"env_vars": _worker_variables()}}
     try:
         ray.init(**options)
     except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
         where = f"the Ray cluster at {address} (RAY_ADDRESS)" if address else "an embedded Ray"
         raise InputError(f"cannot start {where}: {str(error).splitlines()[0]}") from error
+
+
+def _worker_variables() -> dict[str, str]:
+    """Prefect's threads in the cluster's workers look for its API in their environment, which is not this process's."""
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
+    given = (job.get("runtime_env") or {}).get("env_vars") or {}
+    return {name: os.environ[name] for name in ("PREFECT_API_URL",) if name in os.environ and name not in given}
+
+
+def check_prefect_reach() -> None:
+    """InputError where cases would run on machines that cannot reach Prefect's API, whose tasks they are."""
+    hosts = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    if len(hosts) > 1 and urlsplit(os.environ["PREFECT_API_URL"]).hostname in LOOPBACK:
+        raise InputError(
+            f"the Ray cluster has {len(hosts)} machines, and Prefect's API is on one of them; start `prefect server start --host 0.0.0.0` "
+            "where all of them reach it, and set PREFECT_API_URL to its address"
+        )
 
 
 def warm_workers() -> None:

@@ -4,7 +4,8 @@ COURANT_STORE      datasets, one per family         default courant-data/store
 COURANT_RUNS       trained models                   default courant-data/runs
 COURANT_REPORTS    reports                          default courant-data/reports
 COURANT_SCRATCH    running cases, on a local disk   default <the system's temporary folder>/courant-<user id>
-RAY_ADDRESS        a Ray cluster to join            default: an embedded Ray
+RAY_ADDRESS        http://head:8265: jobs are submitted to that Ray cluster; head:6379: it is joined; default: an embedded Ray
+COURANT_JOB_ENV    names of variables, comma-separated, that a submitted job gets from this environment
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Hosts that mean this machine."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,13 @@ class Settings:
     reports: str
     scratch: str
     ray_address: str | None
+    job_variables: tuple[str, ...]
+
+    @property
+    def jobs_address(self) -> str | None:
+        """Where jobs are submitted to; None where Ray is embedded or joined."""
+        address = self.ray_address or ""
+        return address.rstrip("/") if address.startswith(("http://", "https://")) else None
 
 
 def load_settings() -> Settings:
@@ -34,6 +45,7 @@ def load_settings() -> Settings:
         reports=os.environ.get("COURANT_REPORTS", "courant-data/reports"),
         scratch=os.environ.get("COURANT_SCRATCH", str(Path(tempfile.gettempdir()) / f"courant-{os.getuid()}")),
         ray_address=os.environ.get("RAY_ADDRESS") or None,
+        job_variables=tuple(filter(None, map(str.strip, os.environ.get("COURANT_JOB_ENV", "").split(",")))),
     )
 
 

@@ -11,7 +11,18 @@ from prefect.artifacts import create_image_artifact, create_markdown_artifact, c
 import simgen
 from courant.recipes import get_recipe
 from courant.training.search_space import load_space
-from courant.training.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep, table_row
+from courant.training.sweep import (
+    BEST,
+    ENDED,
+    TABLE,
+    Sweep,
+    TrialResult,
+    best_trial,
+    is_done,
+    plan_sweep,
+    read_result,
+    table_row,
+)
 from flows.display import Bars
 from flows.settings import absolute, load_settings
 from flows.train_surrogate import read_experiment
@@ -52,29 +63,56 @@ def sweep(
 
 @task(name="try-settings", persist_result=False)
 def try_settings(plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None) -> list[TrialResult]:
-    """All trials on Ray, with a line as each ends."""
+    """All trials on Ray, here or as a job on the cluster, with a line as each ends."""
+    with Bars(f"sweep {plan.space.name}", len(plan.trials), get_run_logger()) as bars:
+        bars.line(f"sweep {plan.folder.url}")
+        bars.advance(0, "starting trials")
+        if load_settings().jobs_address:
+            return _try_on_cluster(plan, early_stopping, cpus, gpus, bars)
+        return _try_here(plan, early_stopping, cpus, gpus, bars)
+
+
+def _try_here(plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None, bars: Bars) -> list[TrialResult]:
     from courant.training.ray_tune import run_sweep
     from flows.ray_cluster import ensure_ray
 
+    ended: set[int] = set()
+    lowest: list[float] = []
+
+    def on_trial(result: TrialResult) -> None:
+        if result.nmae is not None:
+            lowest[:] = [min([*lowest, result.nmae])]
+        if result.state != "running":
+            ended.add(result.number)
+            bars.line(result.line())
+        best = f", lowest NMAE {lowest[0]:.3f}" if lowest else ""
+        bars.advance(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
+
     ensure_ray()
-    with Bars(f"sweep {plan.space.name}", len(plan.trials), get_run_logger()) as bars:
-        ended: set[int] = set()
-        lowest: list[float] = []
+    return run_sweep(plan, early_stopping=early_stopping, cpus_per_trial=cpus, gpus_per_trial=gpus, on_trial=on_trial)
 
-        def on_trial(result: TrialResult) -> None:
-            if result.nmae is not None:
-                lowest[:] = [min([*lowest, result.nmae])]
-            if result.state != "running":
-                ended.add(result.number)
-                bars.line(_line(result))
-            best = f", lowest NMAE {lowest[0]:.3f}" if lowest else ""
-            bars.advance(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
 
-        bars.line(f"sweep {plan.folder.url}")
-        bars.advance(0, "starting trials")
-        return run_sweep(
-            plan, early_stopping=early_stopping, cpus_per_trial=cpus, gpus_per_trial=gpus, on_trial=on_trial
-        )
+def _try_on_cluster(
+    plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None, bars: Bars
+) -> list[TrialResult]:
+    """The job makes the same plan there; its trials' run directories are the results."""
+    from flows.ray_jobs import JobRequest, run_job
+
+    if not all(is_done(read_result(trial), early_stopping) for trial in plan.trials):
+        runs, _, name = plan.folder.url.rpartition("/")
+        request = {
+            "experiment": plan.experiment.model_dump(mode="json"), "space": plan.space.model_dump(mode="json"),
+            "dataset": plan.dataset_url, "version": plan.version, "runs": runs, "trials": len(plan.trials), "seed": plan.seed,
+            "early_stopping": early_stopping, "cpus": cpus, "gpus": gpus,
+        }  # fmt: skip
+        run_job(JobRequest("sweep", name, runs, request), bars.line, lambda: bars.advance(_num_ended(plan)))
+    return [read_result(trial) for trial in plan.trials]
+
+
+def _num_ended(plan: Sweep) -> int:
+    """By the table that the sweep keeps up to date."""
+    table = plan.folder.read_json(TABLE) if plan.folder.exists(TABLE) else []
+    return sum(row["state"] in ENDED for row in table)
 
 
 @task(name="show-sweep", persist_result=False)
@@ -93,9 +131,3 @@ def show_sweep(plan: Sweep, results: list[TrialResult]) -> FinishedSweep:
         description="Each hyperparameter against validation NMAE",
     )
     return FinishedSweep(page, f"{plan.folder.url}/trials", f"{plan.folder.url}/{BEST}", said)
-
-
-def _line(result: TrialResult) -> str:
-    settings = "  ".join(f"{key.partition('.')[2]} {value}" for key, value in result.setting.items())
-    measured = f"NMAE {result.nmae:.3f}" if result.nmae is not None else result.reason
-    return f"trial {result.number}  {settings}  {result.state} after {result.epochs} epochs  {measured}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from prefect import flow, get_run_logger, task
@@ -13,9 +13,13 @@ import simgen
 from courant.experiment import Experiment, parse_experiment
 from courant.recipes import get_recipe
 from courant.run_directory import RunDirectory
-from courant.training.record import EpochRecord
+from courant.training.record import EpochRecord, is_finished
 from flows.display import Bars, duration
 from flows.settings import absolute, load_settings
+
+if TYPE_CHECKING:
+    from courant.training.loop import OnEpoch
+    from simgen.store.reader import Dataset
 
 
 @dataclass(frozen=True)
@@ -41,15 +45,11 @@ def train(
 @task(name="train-model", task_run_name="train {experiment.name}", persist_result=False)
 def fit(experiment: Experiment, dataset: str, version: str | None, runs: str) -> str:
     """The training, with its progress as log lines, a bar and a Prefect progress artifact."""
-    from courant.training.ray_train import is_finished
-    from courant.training.ray_train import train as train_on_ray
-    from flows.ray_cluster import ensure_ray
-
-    run = RunDirectory(runs) / experiment.run_id(simgen.open_dataset(dataset, version).snapshot_id)
+    opened = simgen.open_dataset(dataset, version)
+    run = RunDirectory(runs) / experiment.run_id(opened.snapshot_id)
     if is_finished(run):
         get_run_logger().info("%s is trained already", run.url)
         return run.url
-    ensure_ray()
     artifact = cast(
         UUID,
         create_progress_artifact(0.0, key=f"train-{experiment.name}", description=f"{experiment.name} on {dataset}"),
@@ -59,14 +59,39 @@ def fit(experiment: Experiment, dataset: str, version: str | None, runs: str) ->
         def on_epoch(record: EpochRecord) -> None:
             update_progress_artifact(artifact, 100 * record.epoch / record.epochs)
             bars.advance(record.epoch, f"loss {record.train_loss:.4f}, {duration(record.eta_s)} left")
-            if record.validation_nmae is not None:
+            if record.validation_nmae is not None and not load_settings().jobs_address:
                 bars.line(record.line())
 
         bars.line(f"run {run.url}")
         bars.advance(0, "starting a worker, reading the dataset")
-        train_on_ray(experiment, dataset, version, runs, on_epoch=on_epoch)
+        if load_settings().jobs_address:
+            _fit_on_cluster(experiment, opened, run, on_epoch, bars)
+        else:
+            _fit_here(experiment, opened, runs, on_epoch)
     create_markdown_artifact(_summary(run), key=f"run-{experiment.name}", description=run.url)
     return run.url
+
+
+def _fit_here(experiment: Experiment, dataset: Dataset, runs: str, on_epoch: OnEpoch) -> None:
+    from courant.training.ray_train import train as train_on_ray
+    from flows.ray_cluster import ensure_ray
+
+    ensure_ray()
+    train_on_ray(experiment, dataset.url, dataset.version, runs, on_epoch=on_epoch)
+
+
+def _fit_on_cluster(experiment: Experiment, dataset: Dataset, run: RunDirectory, on_epoch: OnEpoch, bars: Bars) -> None:
+    """The job's log is the log; how far it is, the run directory tells."""
+    from courant.training.following import check_finished, following
+    from flows.ray_jobs import JobRequest, run_job
+
+    runs, _, name = run.url.rpartition("/")
+    request = {
+        "experiment": experiment.model_dump(mode="json"), "dataset": dataset.url, "version": dataset.version, "runs": runs,
+    }  # fmt: skip
+    with following(run, on_epoch):
+        run_job(JobRequest("train", name, runs, request), bars.line)
+    check_finished(run)
 
 
 def read_experiment(path: str) -> Experiment:

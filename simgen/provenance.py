@@ -10,11 +10,16 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+REVISION_FILE = "source_revision"
+"""Beside the packages in a copy of the code that is sent elsewhere."""
+
 
 @functools.cache
 def source_revision() -> str:
     """The git revision of this source tree (with -dirty where it has changes), else the installed version."""
     root = Path(__file__).resolve().parent.parent
+    if (root / REVISION_FILE).is_file():
+        return (root / REVISION_FILE).read_text()
     if (root / ".git").exists() and shutil.which("git"):
         described = subprocess.run(
             ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True

@@ -7,13 +7,9 @@ and the driver learns of each epoch by reading the run's metrics.
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import os
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -27,18 +23,15 @@ import simgen
 from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment, parse_experiment
 from courant.run_directory import RunDirectory, absolute_url
-from courant.training.checkpoint import checkpoint_epochs
 from courant.training.errors import TrainingError
+from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch, fit
 from courant.training.ray_session import ray_session, ray_storage
-from courant.training.record import EpochRecord, describe_run, is_finished, read_records, write_status
+from courant.training.record import EpochRecord, describe_run, is_finished, write_status
 from courant.training.task import check_experiment
-from simgen.errors import InputError, StoreError
-
-logger = logging.getLogger("courant.training")
+from simgen.errors import InputError
 
 MAX_WORKER_FAILURES = 3
-POLL_S = 1.0
 # Threads that wait for one another must sleep: spinning ones take the cores from those that they wait for, and a step on
 # two busy cores was eight times slower. Read when torch is loaded, so it has to be in the worker's environment.
 WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
@@ -63,13 +56,9 @@ def train(
     normaliser = Normaliser.of(dataset, experiment.data.fields)
     check_experiment(experiment, dataset, normaliser)
     describe_run(run, experiment, dataset, normaliser)
-    with ray_session(quiet=on_epoch is not None), _following(run, on_epoch):
+    with ray_session(quiet=on_epoch is not None), following(run, on_epoch):
         _run_workers(experiment, dataset.url, dataset.version, run)
-    status = run.read_json("status.json")
-    if status["state"] != "finished":
-        raise TrainingError(
-            status.get("reason", f"{run.url}: the workers ended without finishing; train again to go on")
-        )
+    check_finished(run)
     return run.url
 
 
@@ -131,47 +120,3 @@ def _use_gpu(wanted: bool | str, workers: int) -> bool:
             f'training.use_gpu asks for {workers} GPUs, Ray has {available:g}; set it to "auto" or add GPU nodes'
         )
     return bool(wanted) and available >= workers
-
-
-@contextmanager
-def _following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
-    """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs, and for the last ones after it.
-
-    A store that does not answer for a moment is asked again; what `on_epoch` itself raises is raised after the training.
-    """
-    if on_epoch is None:
-        yield
-        return
-    seen = max(checkpoint_epochs(run), default=0)
-    stop = threading.Event()
-    trouble: list[Exception] = []
-
-    def report_new() -> None:
-        nonlocal seen
-        for record in read_records(run):
-            if record.epoch > seen:
-                seen = record.epoch
-                on_epoch(record)
-
-    def follow() -> None:
-        while not stop.wait(POLL_S) and not trouble:
-            try:
-                report_new()
-            except StoreError as error:
-                logger.warning("%s", error)
-            except Exception as error:
-                trouble.append(error)
-
-    # The caller's context variables go along: they are how Prefect knows which task is reporting.
-    follower = threading.Thread(
-        target=contextvars.copy_context().run, args=(follow,), name="follow-metrics", daemon=True
-    )
-    follower.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        follower.join()
-    if trouble:
-        raise trouble[0]
-    report_new()

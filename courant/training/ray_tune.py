@@ -21,7 +21,16 @@ from courant.training.errors import TrainingError
 from courant.training.ray_session import ray_session, ray_storage
 from courant.training.ray_trial import run_trial
 from courant.training.record import read_records, write_status
-from courant.training.sweep import ENDED, Sweep, Trial, TrialResult, describe_sweep, read_result, write_table
+from courant.training.sweep import (
+    ENDED,
+    Sweep,
+    Trial,
+    TrialResult,
+    describe_sweep,
+    is_done,
+    read_result,
+    write_table,
+)
 from simgen.errors import InputError
 
 OnTrial = Callable[[TrialResult], None]
@@ -59,7 +68,7 @@ def run_sweep(
     """
     describe_sweep(sweep)
     results = {trial.number: read_result(trial) for trial in sweep.trials}
-    done = [trial for trial in sweep.trials if _is_done(results[trial.number], early_stopping)]
+    done = [trial for trial in sweep.trials if is_done(results[trial.number], early_stopping)]
     waiting = [trial for trial in sweep.trials if trial not in done]
     follower = _Follower(sweep, results, on_trial)
     follower.write()
@@ -77,10 +86,6 @@ def run_sweep(
                 f"{f' ({errors[0]})' if errors else ''}; run the sweep again to go on from their checkpoints"
             )
     return [results[trial.number] for trial in sweep.trials]
-
-
-def _is_done(result: TrialResult, early_stopping: bool) -> bool:
-    return result.state in ENDED and (early_stopping or result.state != "stopped")
 
 
 def _tune(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -17,6 +15,7 @@ import torch
 from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment
 from courant.run_directory import RunDirectory
+from simgen.provenance import source_revision
 
 if TYPE_CHECKING:
     from simgen.store.reader import Dataset
@@ -99,7 +98,7 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: version(name) for name in _PACKAGES},
-        "source_revision": _source_revision(),
+        "source_revision": source_revision(),
         "device": torch.cuda.get_device_name(device)
         if device.type == "cuda"
         else platform.processor() or platform.machine(),
@@ -109,12 +108,3 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
         "host": platform.node(),
         "process": os.getpid(),
     }
-
-
-def _source_revision() -> str | None:
-    """The git commit of the source tree, "-dirty" when changed since; None for an installed package."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -39,6 +39,7 @@ TrialState = Literal["waiting", "running", "finished", "stopped", "failed"]
 ENDED = ("finished", "stopped", "failed")
 MAX_TRIALS = 10_000
 BEST = "best.json"
+TABLE = "trials.json"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,12 @@ class TrialResult:
     reason: str = ""
     """of a failed trial"""
 
+    def line(self) -> str:
+        """For a log: `trial 3  num_anchors 32  stopped after 5 epochs  NMAE 0.301`."""
+        settings = "  ".join(f"{key.partition('.')[2]} {value}" for key, value in self.setting.items())
+        measured = f"NMAE {self.nmae:.3f}" if self.nmae is not None else self.reason
+        return f"trial {self.number}  {settings}  {self.state} after {self.epochs} epochs  {measured}"
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -83,6 +90,7 @@ class Sweep:
     """the baseline"""
     dataset_url: str
     version: str
+    seed: int
     trials: tuple[Trial, ...]
 
     @property
@@ -122,7 +130,7 @@ def plan_sweep(
         run = folder / "trials" / made.run_id(dataset.snapshot_id)
         trials.append(Trial(len(trials) + 1, setting, made, run))
         seen.append(setting)
-    return Sweep(folder, space, experiment, dataset.url, dataset.version, tuple(trials))
+    return Sweep(folder, space, experiment, dataset.url, dataset.version, seed, tuple(trials))
 
 
 def _trial_experiment(experiment: Experiment, setting: Setting, number: int, repeat: int) -> Experiment:
@@ -146,6 +154,7 @@ def describe_sweep(sweep: Sweep) -> None:
         "experiment": sweep.experiment.model_dump(mode="json"),
         "dataset_url": sweep.dataset_url,
         "version": sweep.version,
+        "seed": sweep.seed,
     }
     sweep.folder.write_json("sweep.json", description)
 
@@ -169,6 +178,11 @@ def read_result(trial: Trial) -> TrialResult:
     )
 
 
+def is_done(result: TrialResult, early_stopping: bool) -> bool:
+    """Whether nothing is left to train: a trial that was stopped early goes on where stopping early is not wanted."""
+    return result.state in ENDED and (early_stopping or result.state != "stopped")
+
+
 def best_record(records: Sequence[EpochRecord]) -> EpochRecord | None:
     """The epoch whose weights a run keeps; None before the first validation."""
     validated = [record for record in records if record.validation_loss is not None]
@@ -186,7 +200,7 @@ def best_trial(results: Sequence[TrialResult]) -> TrialResult:
 
 def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
     """trials.csv, trials.json and, once a trial has been validated, best.json."""
-    sweep.folder.write_json("trials.json", [asdict(result) for result in results])
+    sweep.folder.write_json(TABLE, [asdict(result) for result in results])
     text = io.StringIO()
     writer = csv.writer(text)
     rows = [table_row(sweep.space, result) for result in results]

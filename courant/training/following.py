@@ -1,0 +1,73 @@
+"""A run followed from outside: each epoch told as it appears in the run directory, wherever the training takes place."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from courant.run_directory import RunDirectory
+from courant.training.checkpoint import checkpoint_epochs
+from courant.training.errors import TrainingError
+from courant.training.loop import OnEpoch
+from courant.training.record import read_records
+from simgen.errors import StoreError
+
+logger = logging.getLogger("courant.training")
+
+POLL_S = 1.0
+
+
+def check_finished(run: RunDirectory) -> None:
+    """TrainingError, with the reason on record, where the run has not come to its end."""
+    status = run.read_json("status.json")
+    if status["state"] != "finished":
+        raise TrainingError(
+            status.get("reason", f"{run.url}: the workers ended without finishing; train again to go on")
+        )
+
+
+@contextmanager
+def following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
+    """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs, and for the last ones after it.
+
+    A store that does not answer for a moment is asked again; what `on_epoch` itself raises is raised after the training.
+    """
+    if on_epoch is None:
+        yield
+        return
+    seen = max(checkpoint_epochs(run), default=0)
+    stop = threading.Event()
+    trouble: list[Exception] = []
+
+    def report_new() -> None:
+        nonlocal seen
+        for record in read_records(run):
+            if record.epoch > seen:
+                seen = record.epoch
+                on_epoch(record)
+
+    def follow() -> None:
+        while not stop.wait(POLL_S) and not trouble:
+            try:
+                report_new()
+            except StoreError as error:
+                logger.warning("%s", error)
+            except Exception as error:
+                trouble.append(error)
+
+    # The caller's context variables go along: they are how Prefect knows which task is reporting.
+    follower = threading.Thread(
+        target=contextvars.copy_context().run, args=(follow,), name="follow-metrics", daemon=True
+    )
+    follower.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        follower.join()
+    if trouble:
+        raise trouble[0]
+    report_new()

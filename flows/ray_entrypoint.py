@@ -1,0 +1,87 @@
+"""What a submitted job runs on the cluster: the request at a URL, by the same functions that a flow calls without a cluster.
+
+python -m flows.ray_entrypoint s3://bucket/runs/jobs/courant-train-cylinder-flow-small-0123456789.json
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import simgen
+from courant.experiment import parse_experiment
+from courant.run_directory import RunDirectory
+from flows.ray_cluster import ensure_ray
+from flows.settings import embedded_defaults
+from simgen.errors import SimgenError
+
+Parameters = dict[str, Any]
+
+
+def train(request: Parameters) -> None:
+    from courant.training.ray_train import train as train_on_ray
+
+    ensure_ray()
+    train_on_ray(
+        parse_experiment(request["experiment"]), request["dataset"], request["version"], request["runs"],
+        on_epoch=lambda record: _say(record.line()),
+    )  # fmt: skip
+
+
+def sweep(request: Parameters) -> None:
+    from courant.training.ray_tune import run_sweep
+    from courant.training.search_space import SearchSpace
+    from courant.training.sweep import plan_sweep
+
+    ensure_ray()
+    plan = plan_sweep(
+        parse_experiment(request["experiment"]), simgen.open_dataset(request["dataset"], request["version"]),
+        SearchSpace.model_validate(request["space"]), request["trials"], request["runs"], request["seed"],
+    )  # fmt: skip
+    run_sweep(
+        plan, early_stopping=request["early_stopping"], cpus_per_trial=request["cpus"], gpus_per_trial=request["gpus"],
+        on_trial=lambda result: _say(result.line()) if result.state != "running" else None,
+    )  # fmt: skip
+
+
+def solve(request: Parameters) -> None:
+    from flows.generate_dataset import solve_cases, to_solve
+    from flows.prefect_api import prefect_api
+    from flows.ray_cluster import check_prefect_reach, warm_workers
+    from simgen.cases import get_family
+    from simgen.design_space import DesignPoint
+    from simgen.store.layout import Schema
+    from simgen.store.writer import DatasetWriter
+
+    with prefect_api():
+        ensure_ray()
+        check_prefect_reach()
+        warm_workers()
+        points = [DesignPoint(**point) for point in request["points"]]
+        writer = DatasetWriter.open(request["dataset"], Schema.of(get_family(points[0].family)))
+        solve_cases(to_solve(points, writer, request["retry_failed"]), writer, request["time_limit_s"])
+
+
+KINDS: dict[str, Callable[[Parameters], None]] = {"train": train, "sweep": sweep, "solve": solve}
+
+
+def main() -> int:
+    """The exit code: 1 with one line that begins with `error: ` where the request cannot be carried out."""
+    embedded_defaults()
+    folder, _, name = sys.argv[1].rpartition("/")
+    try:
+        request = RunDirectory(folder).read_json(name)
+        KINDS[request.pop("kind")](request)
+    except SimgenError as error:
+        _say(f"error: {error}")
+        return 1
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

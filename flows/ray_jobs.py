@@ -1,0 +1,194 @@
+"""Work handed over to a Ray cluster by its Jobs API: submitted once, followed, found again, stopped with its flow.
+
+    RAY_ADDRESS=http://head:8265 courant train s3://bucket/store/cylinder-flow --runs s3://bucket/runs
+
+Notable features:
+- A job's id is made of what it is asked to do, so a flow whose process was restarted finds its job instead of submitting it again.
+- What is asked for lies in object storage as JSON; the job's entrypoint is its URL, and results are where the request says.
+- The code goes along as the job's working directory, packed from a copy of the three packages: no dataset, run or environment.
+- Variables are handed over by name (COURANT_JOB_ENV); Ray shows their values to whoever may see the job, so keys go only if named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
+
+from courant.run_directory import RunDirectory
+from flows.packing import pack_code
+from flows.settings import LOOPBACK, load_settings
+from simgen.errors import InputError, SimgenError
+
+POLL_S = 2.0
+#: How long a dashboard may fail to answer before the flow gives up on following its job.
+PATIENCE_S = 120.0
+STOP_S = 30.0
+#: Read here for the sake of their names; where the cluster's nodes have their own, nothing is handed over.
+PLAIN_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+class JobError(SimgenError):
+    """A job that failed, was stopped, or can no longer be followed."""
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What a job is to do; `parameters` are JSON, and kept as `<place>/jobs/<id>.json`."""
+
+    kind: Literal["train", "sweep", "solve"]
+    name: str
+    place: str
+    """the store or the runs that the job writes to: a URL that the cluster reaches"""
+    parameters: dict[str, Any]
+
+    @property
+    def submission_id(self) -> str:
+        """The same for the same request, whoever makes it and whenever; an attempt's number is added to it."""
+        content = json.dumps([self.kind, self.place, self.parameters], sort_keys=True)
+        return f"courant-{self.kind}-{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
+
+
+def run_job(request: JobRequest, on_line: Callable[[str], None], on_poll: Callable[[], None] = lambda: None) -> str:
+    """Have the cluster do it and wait; the id of the job that did. A job of this request that is under way is followed.
+
+    `on_line` is given each line of the job's log, `on_poll` is called every POLL_S seconds. An interruption (Ctrl-C, SIGTERM, Prefect's
+    cancellation) stops the job; where only the following fails, the job goes on and the next call finds it.
+
+    Raises InputError where the cluster cannot take the job, JobError where the job did not succeed or is out of sight.
+    """
+    address = load_settings().jobs_address
+    assert address is not None, "run_job is for RAY_ADDRESS=http://..."
+    _check_reach(address, request.place)
+    with _speaking_plainly(address):
+        client = JobSubmissionClient(address)
+        job = _find(client, request) or _submit(client, request, address)
+    on_line(f"job {job} on {address}")
+    try:
+        details = _follow(client, job, on_line, on_poll)
+    except Exception:
+        raise
+    except BaseException:
+        _stop(client, job)
+        raise
+    if details.status != JobStatus.SUCCEEDED:
+        raise JobError(f"job {job} on {address} {_reason(client, job, details)}")
+    return job
+
+
+def _attempts(client: JobSubmissionClient, request: JobRequest) -> list[JobDetails]:
+    """This request's jobs on the cluster, the oldest first."""
+    known = request.submission_id
+    found = [job for job in client.list_jobs() if (job.submission_id or "").rpartition("-")[0] == known]
+    return sorted(found, key=lambda job: int((job.submission_id or "").rpartition("-")[2]))
+
+
+def _find(client: JobSubmissionClient, request: JobRequest) -> str | None:
+    """The request's job that is under way."""
+    running = [job.submission_id for job in _attempts(client, request) if not job.status.is_terminal()]
+    return running[-1] if running else None
+
+
+def _submit(client: JobSubmissionClient, request: JobRequest, address: str) -> str:
+    folder, file = RunDirectory(request.place) / "jobs", f"{request.submission_id}.json"
+    folder.write_json(file, {"kind": request.kind, **request.parameters})
+    wanted = f"{request.submission_id}-{len(_attempts(client, request)) + 1}"
+    with tempfile.TemporaryDirectory(prefix="courant-job-") as code:
+        pack_code(Path(code))
+        try:
+            return client.submit_job(
+                entrypoint=f"python -m flows.ray_entrypoint {folder.url}/{file}",
+                submission_id=wanted,
+                runtime_env={"working_dir": code, "env_vars": _variables(address)},
+            )
+        except RuntimeError:
+            # Another process with the same request was faster.
+            if not any(job.submission_id == wanted for job in _attempts(client, request)):
+                raise
+            return wanted
+
+
+def _variables(address: str) -> dict[str, str]:
+    """What the job's processes get of this process's environment."""
+    names = [*PLAIN_VARIABLES, *load_settings().job_variables]
+    api = os.environ.get("PREFECT_API_URL", "")
+    if urlsplit(api).hostname not in (None, *LOOPBACK) or urlsplit(address).hostname in LOOPBACK:
+        names.append("PREFECT_API_URL")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _check_reach(address: str, place: str) -> None:
+    if "://" not in place and urlsplit(address).hostname not in LOOPBACK:
+        raise InputError(
+            f"{place} is a folder of this machine, which the Ray cluster at {address} (RAY_ADDRESS) does not see; "
+            "give stores and runs as s3://bucket/prefix"
+        )
+
+
+def _follow(
+    client: JobSubmissionClient, job: str, on_line: Callable[[str], None], on_poll: Callable[[], None]
+) -> JobDetails:
+    """Until the job has ended. Its log is read whole each time: short, and right after any gap."""
+    shown, answered = 0, time.monotonic()
+    while True:
+        try:
+            details = client.get_job_info(job)
+            log = client.get_job_logs(job)
+            answered = time.monotonic()
+        except (RuntimeError, OSError) as error:
+            if time.monotonic() - answered > PATIENCE_S:
+                raise JobError(
+                    f"the Ray cluster has not answered for {PATIENCE_S:g} s ({_first_line(error)}); job {job} may still be "
+                    "at work there: run the same again to follow it"
+                ) from error
+            time.sleep(POLL_S)
+            continue
+        ended = details.status.is_terminal()
+        lines = log[shown:].splitlines(keepends=True)
+        whole = lines if ended else [line for line in lines if line.endswith("\n")]
+        shown += sum(map(len, whole))
+        for line in filter(None, (line.rstrip() for line in whole)):
+            on_line(line)
+        on_poll()
+        if ended:
+            return details
+        time.sleep(POLL_S)
+
+
+def _stop(client: JobSubmissionClient, job: str) -> None:
+    """Ask the cluster to end the job, and see it end: the flow's end is the job's end."""
+    with contextlib.suppress(RuntimeError, OSError):
+        client.stop_job(job)
+        deadline = time.monotonic() + STOP_S
+        while not client.get_job_info(job).status.is_terminal() and time.monotonic() < deadline:
+            time.sleep(0.5)
+
+
+def _reason(client: JobSubmissionClient, job: str, details: JobDetails) -> str:
+    """One line: the job's own error where it printed one."""
+    if details.status == JobStatus.STOPPED:
+        return "was stopped; run the same again to go on from there"
+    printed = [line for line in client.get_job_logs(job).splitlines() if line.startswith("error: ")]
+    return f"failed: {printed[-1].removeprefix('error: ') if printed else _first_line(details.message or 'no reason given')}"
+
+
+@contextlib.contextmanager
+def _speaking_plainly(address: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise InputError(f"the Ray cluster at {address} (RAY_ADDRESS) takes no job: {_first_line(error)}") from error
+
+
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,112 @@
+"""Ray nodes as processes of their own, with their own ports and folders, ended by their process ids."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+START_S = 120.0
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A node of a cluster: the `ray start` process, which takes its children along."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+    """host:port of the cluster's head, for processes that join it"""
+    dashboard: str
+    """http://host:port, for jobs"""
+
+    def kill(self) -> None:
+        """As a power cut would: the whole process group at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(30)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def ray_head(environment: Mapping[str, str], cpus: int = 2) -> Iterator[RayNode]:
+    """A head with its dashboard on loopback, without tokens; ready for jobs."""
+    port, dashboard = free_ports(2)
+    # Not pytest's folder: paths of Unix sockets are short.
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        node = RayNode(
+            _start(
+                environment, folder, "--head", f"--port={port}", f"--num-cpus={cpus}", f"--temp-dir={folder}",
+                "--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}",
+            ),
+            f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}",
+        )  # fmt: skip
+        try:
+            _wait(node, Path(folder) / "start.log")
+            yield node
+        finally:
+            node.stop()
+
+
+@contextlib.contextmanager
+def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> Iterator[RayNode]:
+    """One more node of the head's cluster."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        process = _start(environment, folder, f"--address={head.address}", f"--num-cpus={cpus}")
+        node = RayNode(process, head.address, head.dashboard)
+        try:
+            yield node
+        finally:
+            node.stop()
+
+
+def _start(environment: Mapping[str, str], folder: str, *arguments: str) -> subprocess.Popen[bytes]:
+    fixed = [
+        "--block",
+        "--node-ip-address=127.0.0.1",
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+        "--disable-usage-stats",
+    ]
+    agent = [f"--dashboard-agent-listen-port={free_ports(1)[0]}"]
+    with (Path(folder) / "start.log").open("wb") as log:
+        return subprocess.Popen(
+            [str(BIN / "ray"), "start", *arguments, *fixed, *agent], stdout=log, stderr=log, start_new_session=True,
+            env={**environment, "RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{environment['PATH']}"},
+        )  # fmt: skip
+
+
+def _wait(node: RayNode, log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        assert node.process.poll() is None, log.read_text()[-2000:]
+        with contextlib.suppress(OSError):
+            if urllib.request.urlopen(f"{node.dashboard}/api/jobs/", timeout=5).status == 200:
+                return
+        time.sleep(0.5)
+    raise AssertionError(f"Ray did not come up: {log.read_text()[-2000:]}")
+
+
+def free_ports(num: int) -> list[int]:
+    """Ports that nobody listens on at this moment."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(num)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
