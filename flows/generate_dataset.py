@@ -36,6 +36,7 @@ from simgen.cases import get_family
 from simgen.design_space import DesignPoint, Sampler, unique
 from simgen.errors import CaseError, InputError, StoreError
 from simgen.foam.environment import find_openfoam
+from simgen.solve_case import needed_applications
 from simgen.store.layout import Schema
 from simgen.store.repository import repository_exists
 from simgen.store.writer import CaseFork, DatasetWriter
@@ -88,18 +89,17 @@ def generate(
     """
     points = design_points(family, cases, sampler, seed, preset, settings, designs)
     url = f"{absolute(store or load_settings().store).rstrip('/')}/{family}"
-    needed = (get_family(family).application, "gmshToFoam", "checkMesh")
     cluster = load_settings().jobs_address
     if not (cluster or repository_exists(url)):
         # Before there is anything on disk; a dataset that has all designs needs no solver.
-        find_openfoam(needed)
+        find_openfoam(needed_applications(get_family(family)))
     writer = DatasetWriter.open(url, Schema.of(get_family(family)))
     pending = to_solve(points, writer, retry_failed)
     get_run_logger().info("%s: %d designs, %d to solve", url, len(points), len(pending))
     if pending and cluster:
         solve_on_cluster(points, url, time_limit_s, retry_failed)
     elif pending:
-        find_openfoam(needed)
+        find_openfoam(needed_applications(get_family(family)))
         ensure_ray()
         warm_workers()
         solve_cases(pending, writer, time_limit_s)

@@ -33,6 +33,7 @@ def measure(family: CaseFamily, case: SolvedCase, mesh: Mapping[str, float], log
         "num_snapshots": float(len(times)),
         "not_finite": float(not_finite),
         "mass_imbalance": mass_imbalance(read_field(last / "phi"), family.patches),
+        **family.figures(case, log),
     }
 
 
@@ -45,16 +46,15 @@ def mass_imbalance(flux: FoamField, patches: Mapping[str, str]) -> float:
 
 def judge(family: CaseFamily, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
     """All gates of a solved case, the common ones first. A figure that is NaN passes no gate."""
-    end = case.point.settings["end_time"]
+    end = case.point.settings[family.horizon]
+    reached = figures["last_time"] >= end * (1 - 1e-9)
+    finished = bool(figures["solver_finished"])
     common = [
-        Gate(
-            "solver finished",
-            figures["last_time"],
-            f"End, and >= {end:g}",
-            bool(figures["solver_finished"]) and figures["last_time"] >= end * (1 - 1e-9),
-            "s",
-        ),
-        Gate("values not finite", figures["not_finite"], "0", figures["not_finite"] == 0),
+        Gate("solver finished", figures["last_time"], f"End, and >= {end:g}", finished and reached, "s")
+        # A steady solver may end earlier, where its residuals have reached their target.
+        if family.transient
+        else Gate("solver finished", figures["last_time"], "End", finished, "iterations"),
+        Gate.at_most("values not finite", figures["not_finite"], 0),
     ]
     return common + family.gates(case, figures)
 

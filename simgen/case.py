@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from simgen.design_space import DesignPoint, DesignSpace
 from simgen.errors import InputError
+from simgen.foam.log import SolverLog
 
 Status = Literal["accepted", "rejected", "failed"]
 
@@ -38,6 +39,16 @@ class Gate:
     limit: str
     passed: bool
     unit: str = ""
+
+    @classmethod
+    def at_most(cls, name: str, value: float, limit: float, unit: str = "") -> Gate:
+        """Passed where value <= limit; NaN passes nothing."""
+        return cls(name, value, f"<= {limit:g}", value <= limit, unit)
+
+    @classmethod
+    def above(cls, name: str, value: float, limit: float, unit: str = "") -> Gate:
+        """Passed where value > limit."""
+        return cls(name, value, f"> {limit:g}", value > limit, unit)
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,10 @@ class CaseFamily(ABC):
     fields: tuple[Field, ...]
     application: str
     transient: bool
+    #: The setting that ends the solver: simulated time, or iterations of a steady solver.
+    horizon: str = "end_time"
+    #: Applications beside gmshToFoam, checkMesh and the solver that a case of this family runs.
+    preparation: tuple[str, ...] = ()
 
     @property
     def patch_kinds(self) -> tuple[str, ...]:
@@ -115,6 +130,10 @@ class CaseFamily(ABC):
     def write_case(self, point: DesignPoint, directory: Path) -> None:
         """Write a case directory with dictionaries and a polyMesh; raises MeshError."""
 
+    def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
+        """What this family measures on a solved case beyond `simgen.acceptance.measure`: its monitors, residuals, y+."""
+        return {}
+
     @abstractmethod
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
-        """The family's acceptance checks over the figures measured by `simgen.acceptance`."""
+        """The family's acceptance checks over the figures of `simgen.acceptance.measure` and its own."""

@@ -75,10 +75,15 @@ def box_field(
     return int(tag)
 
 
-def import_mesh(mesh_file: Path, directory: Path, patch_types: Mapping[str, str]) -> None:
-    """Convert a .msh into `directory`'s polyMesh and give its patches their OpenFOAM types."""
+def import_mesh(mesh_file: Path, directory: Path, patch_types: Mapping[str, str], *, baffles: bool = False) -> None:
+    """Convert a .msh into `directory`'s polyMesh and give its patches their OpenFOAM types.
+
+    `baffles`: faces inside the mesh become walls, as system/createBafflesDict says.
+    """
     try:
         run_application("gmshToFoam", directory, arguments=(mesh_file.name,))
+        if baffles:
+            run_application("createBaffles", directory, arguments=("-overwrite",))
     except SolverError as error:
         raise MeshError(str(error), error.log_tail) from error
     # The header says binary, as the rest of the mesh is; this one file is text whatever the header says.

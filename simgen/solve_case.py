@@ -25,7 +25,7 @@ from simgen.design_space import DesignPoint
 from simgen.errors import CaseError, InputError
 from simgen.foam.environment import OpenFoam, find_openfoam
 from simgen.foam.log import SolverLog
-from simgen.foam.run import run_application
+from simgen.foam.parallel import APPLICATIONS, run_solver
 from simgen.meshing import check_mesh
 from simgen.provenance import generator_version, host_class, source_revision
 
@@ -36,9 +36,17 @@ PROGRESS_INTERVAL_S = 1.0
 
 
 def solve_case(
-    point: DesignPoint, scratch: Path, *, on_progress: OnProgress | None = None, time_limit_s: float | None = None
+    point: DesignPoint,
+    scratch: Path,
+    *,
+    on_progress: OnProgress | None = None,
+    time_limit_s: float | None = None,
+    cores: int = 1,
 ) -> CaseResult:
-    """Mesh, solve and judge one design point under `scratch`/<id>; `time_limit_s` bounds the solver's wall time."""
+    """Mesh, solve and judge one design point under `scratch`/<id>; `time_limit_s` bounds the solver's wall time.
+
+    On more than one core the solver runs under MPI.
+    """
     family = get_family(point.family)
     directory = scratch / point.id
     marked = _read_mark(point, directory)
@@ -48,7 +56,7 @@ def solve_case(
         raise InputError(
             f"scratch directory '{scratch}' has a space in its path, which OpenFOAM cannot use; choose another"
         )
-    foam = find_openfoam(("checkMesh", "gmshToFoam", family.application))
+    foam = find_openfoam(needed_applications(family, cores))
     foam.activate()
     if directory.exists():
         shutil.rmtree(directory)
@@ -56,13 +64,24 @@ def solve_case(
         directory.mkdir(parents=True)
     except OSError as error:
         raise InputError(f"scratch directory {scratch} cannot be written: {error.strerror}") from error
-    result = _solve(family, SolvedCase(point, directory), foam, on_progress, time_limit_s)
+    result = _solve(family, SolvedCase(point, directory), foam, on_progress, time_limit_s, cores)
     _write_mark(result, directory)
     return result
 
 
+def needed_applications(family: CaseFamily, cores: int = 1) -> tuple[str, ...]:
+    """The programs that a case of this family runs."""
+    parallel = APPLICATIONS if cores > 1 else ()
+    return ("checkMesh", "gmshToFoam", *family.preparation, family.application, *parallel)
+
+
 def _solve(
-    family: CaseFamily, case: SolvedCase, foam: OpenFoam, on_progress: OnProgress | None, time_limit_s: float | None
+    family: CaseFamily,
+    case: SolvedCase,
+    foam: OpenFoam,
+    on_progress: OnProgress | None,
+    time_limit_s: float | None,
+    cores: int,
 ) -> CaseResult:
     provenance: dict[str, Any] = {
         "solver": family.application,
@@ -70,18 +89,19 @@ def _solve(
         "generator_version": generator_version(),
         "source_revision": source_revision(),
         "host_class": host_class(),
+        "cores": cores,
         "settings": dict(case.point.settings),
         "wall_time_s": {},
     }
-    report = _Reporter(case.point, on_progress)
+    report = _Reporter(family, case.point, on_progress)
     try:
         started = time.perf_counter()
         report.stage("meshing")
         family.write_case(case.point, case.directory)
         mesh = provenance["mesh"] = check_mesh(case.directory)
         provenance["wall_time_s"]["mesh"] = time.perf_counter() - started
-        log, seconds = run_application(
-            family.application, case.directory, on_step=report.step, time_limit_s=time_limit_s
+        log, seconds = run_solver(
+            family.application, case.directory, cores, on_step=report.step, time_limit_s=time_limit_s
         )
         report.solved(log)
         provenance["wall_time_s"]["solve"] = seconds
@@ -99,8 +119,9 @@ def _solve(
 class _Reporter:
     """Turns solver steps into Progress, at most one a second, and the last one in any case."""
 
-    def __init__(self, point: DesignPoint, on_progress: OnProgress | None) -> None:
+    def __init__(self, family: CaseFamily, point: DesignPoint, on_progress: OnProgress | None) -> None:
         self._point, self._on_progress = point, on_progress
+        self._transient, self._end = family.transient, point.settings[family.horizon]
         self._started = self._last = time.perf_counter()
 
     def stage(self, stage: str) -> None:
@@ -119,10 +140,13 @@ class _Reporter:
     def _tell(self, log: SolverLog, elapsed_s: float) -> None:
         if not self._on_progress:
             return
-        end = self._point.settings["end_time"]
-        fraction = min(1.0, log.time / end)
+        fraction = 1.0 if log.finished else min(1.0, log.time / self._end)
         eta = elapsed_s * (1 - fraction) / fraction if fraction > 0 else None
-        message = f"t = {log.time:.0f} of {end:g} s, max Courant number {log.max_courant:.2f}"
+        if self._transient:
+            message = f"t = {log.time:.0f} of {self._end:g} s, max Courant number {log.max_courant:.2f}"
+        else:
+            residual = max(log.last_residuals.values(), default=float("nan"))
+            message = f"iteration {log.time:.0f} of at most {self._end:g}, greatest residual {residual:.1e}"
         self._on_progress(Progress(self._point.id, "solving", fraction, message, eta))
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from simgen.case import CaseFamily
+from simgen.cases.branched_pipe import BranchedPipe
 from simgen.cases.cylinder import CylinderFlow
 from simgen.errors import InputError
 
-FAMILIES: dict[str, CaseFamily] = {family.name: family for family in (CylinderFlow(),)}
+FAMILIES: dict[str, CaseFamily] = {family.name: family for family in (CylinderFlow(), BranchedPipe())}
 
 
 def get_family(name: str) -> CaseFamily:

@@ -29,6 +29,7 @@ class SolverLog:
     last_continuity_error: float = 0.0
     finished: bool = False
     residuals: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    last_residuals: dict[str, float] = field(default_factory=dict)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     _stride: int = 1
     _seen_this_step: set[str] = field(default_factory=set)
@@ -63,6 +64,7 @@ class SolverLog:
         if not found or found[1] in self._seen_this_step:
             return
         self._seen_this_step.add(found[1])
+        self.last_residuals[found[1]] = float(found[2])
         if self.num_steps % self._stride:
             return
         history = self.residuals.setdefault(found[1], [])

@@ -77,11 +77,18 @@ class _BlockReader(LineReader):
 class _Runner(BasicRunner):
     """PyFoam's runner for one application in one case directory."""
 
-    def __init__(self, application: str, arguments: Sequence[str], directory: Path, on_step: OnStep | None) -> None:
+    def __init__(
+        self,
+        application: str,
+        arguments: Sequence[str],
+        launcher: Sequence[str],
+        directory: Path,
+        on_step: OnStep | None,
+    ) -> None:
         super().__init__(argv=[application, "-case", str(directory)], silent=True, noLog=True, writeState=False)
         # PWD has to be the case's directory or the application warns; a shell's cd sets it, and exec leaves one process.
         guard = "setpriv --pdeathsig KILL " if shutil.which("setpriv") else ""
-        command = shlex.join([application, *arguments])
+        command = shlex.join([*launcher, application, *arguments])
         self.run = FoamThread(f"cd {shlex.quote(str(directory))} && exec {guard}{command}", self)
         self.run.reader = _BlockReader()
         self.run.isLinux = False  # no memory sampling: its timer outlives short runs and prints about them
@@ -105,15 +112,16 @@ def run_application(
     directory: Path,
     *,
     arguments: Sequence[str] = (),
+    launcher: Sequence[str] = (),
     on_step: OnStep | None = None,
     time_limit_s: float | None = None,
 ) -> tuple[SolverLog, float]:
-    """Run to the end; its output goes to `<directory>/<application>.logfile`.
+    """Run to the end; its output goes to `<directory>/<application>.logfile`. `launcher` comes before it, such as mpirun.
 
     Returns the log's figures and the wall time in seconds. Raises SolverError (with the log's tail) for a non-zero
     exit, a FOAM FATAL ERROR, a floating point exception or a passed time limit.
     """
-    runner = _Runner(application, arguments, directory, on_step)
+    runner = _Runner(application, arguments, launcher, directory, on_step)
     started = time.perf_counter()
     timed_out = threading.Event()
     watchdog = threading.Timer(time_limit_s or 0.0, _end, args=(runner, timed_out)) if time_limit_s else None

@@ -1,0 +1,57 @@
+"""What OpenFOAM's function objects wrote under postProcessing/, and whether a steady run has settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from simgen.errors import CaseError
+
+#: Iterations at the end of a steady run over which a monitor must stand still.
+SETTLED_OVER = 200
+#: A residual has stalled where its mean over the last tenth of the run is not below this share of that over the tenth before.
+STALLED_SHARE = 0.9
+
+
+def read_series(directory: Path, name: str) -> np.ndarray:
+    """(T, 1 + C): time (or iteration) and values that the function object `name` of the case wrote. CaseError where it wrote none."""
+    files = sorted(directory.glob(f"postProcessing/{name}/*/*.dat"), key=lambda path: float(path.parent.name))
+    rows = [
+        [float(entry) for entry in line.replace("(", " ").replace(")", " ").split()]
+        for path in files
+        for line in path.read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
+    if not rows:
+        raise CaseError(f"monitor {name} wrote nothing below {directory}/postProcessing")
+    return np.array(rows)
+
+
+def read_patch_ranges(directory: Path, name: str = "yPlus") -> dict[str, tuple[float, float, float]]:
+    """patch -> (least, greatest, mean) that a function object such as yPlus wrote last."""
+    ranges: dict[str, tuple[float, float, float]] = {}
+    for path in sorted(directory.glob(f"postProcessing/{name}/*/*.dat"), key=lambda path: float(path.parent.name)):
+        for line in path.read_text().splitlines():
+            if line and not line.startswith("#"):
+                _, patch, least, greatest, mean = line.split()
+                ranges[patch] = (float(least), float(greatest), float(mean))
+    return ranges
+
+
+def drift(values: Sequence[float] | np.ndarray, last: int = SETTLED_OVER) -> float:
+    """(greatest - least) / |mean| over the last values, of a monitor written each iteration; NaN where there are fewer than two."""
+    tail = np.asarray(values, dtype=float)[-last:]
+    if len(tail) < 2:
+        return float("nan")
+    return float(np.ptp(tail) / max(abs(tail.mean()), 1e-300))
+
+
+def stalled(history: Sequence[tuple[float, float]]) -> bool:
+    """Whether a residual's history of (iteration, residual) no longer falls at its end."""
+    residuals = np.log(np.maximum([residual for _, residual in history], 1e-300))
+    tenth = len(residuals) // 10
+    if tenth == 0:
+        return False
+    return bool(np.exp(residuals[-tenth:].mean() - residuals[-2 * tenth : -tenth].mean()) > STALLED_SHARE)
