@@ -16,7 +16,7 @@ from simgen.design_space import Sampler
 
 @flow(name="generate-and-train", flow_run_name="{family}, {cases} cases")
 def generate_and_train(
-    family: Literal["cylinder-flow"] = "cylinder-flow",
+    family: str = "cylinder-flow",
     cases: int = 8,
     sampler: Sampler = "sobol",
     seed: int = 42,

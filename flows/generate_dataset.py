@@ -71,7 +71,7 @@ def design_points(
 
 @flow(name="generate", flow_run_name="generate {family}, {cases} cases")
 def generate(
-    family: Literal["cylinder-flow"] = "cylinder-flow",
+    family: str = "cylinder-flow",
     cases: int = 8,
     sampler: Sampler = "sobol",
     seed: int = 42,
