@@ -70,8 +70,9 @@ class RunDirectory:
         names = [path.rsplit("/", 1)[-1] for path in paths if path.lstrip("/") != here.lstrip("/")]
         return sorted(name for name in names if _TEMPORARY not in name)
 
-    def read_bytes(self, name: str) -> bytes:
-        return bytes(self._guard("read", name, lambda: self._fs.cat_file(self.path(name))))
+    def read_bytes(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
+        """A whole file, or its bytes from `start` to before `end`."""
+        return bytes(self._guard("read", name, lambda: self._fs.cat_file(self.path(name), start=start, end=end)))
 
     def write_bytes(self, name: str, content: bytes) -> None:
         self._guard("write", name, lambda: self._write(name, content))

@@ -18,11 +18,13 @@ from rich.table import Table
 
 from flows.dataset_cli import DatasetUrl, Store, Version, dataset_app
 from flows.prefect_api import prefect_api
+from flows.runs_cli import runs_app
 from flows.settings import absolute, embedded_defaults, load_settings
 from flows.terminal import one_line_errors, screen
 
 if TYPE_CHECKING:
     from flows.evaluate_surrogate import Report
+    from flows.generate_dataset import PublishedVersion
 
 app = typer.Typer(
     name="courant",
@@ -33,6 +35,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(dataset_app, name="dataset")
+app.add_typer(runs_app, name="runs")
 
 
 class SamplerChoice(StrEnum):
@@ -50,6 +53,14 @@ class SplitChoice(StrEnum):
     train = "train"
     validation = "validation"
     test = "test"
+
+
+class StageChoice(StrEnum):
+    """Where the main job may end, as typer wants them."""
+
+    dataset = "dataset"
+    run = "run"
+    report = "report"
 
 
 Family = Annotated[str, typer.Argument(help="Case family, such as cylinder-flow.")]
@@ -83,7 +94,9 @@ RunUrl = Annotated[str, typer.Argument(help="Run directory of a trained model: a
     epilog="Example: courant run cylinder-flow --cases 8 --preset trial --recipe cylinder-flow-demo --out demo-run"
 )
 def run(
-    family: Family,
+    family: Annotated[
+        str | None, typer.Argument(help="Case family, such as cylinder-flow; not needed with --dataset or --run.")
+    ] = None,
     cases: Cases = 8,
     out: Annotated[
         str | None, typer.Option(help="One place for everything: store/, runs/ and report/ below it.")
@@ -101,23 +114,44 @@ def run(
     trials: Trials = None,
     time_limit: TimeLimit = None,
     retry_failed: RetryFailed = False,
+    dataset: Annotated[str | None, typer.Option(help="Generate nothing: train on this dataset.")] = None,
+    version: Version = None,
+    trained: Annotated[
+        str | None, typer.Option("--run", metavar="URL", help="Train nothing: evaluate this run and write its report.")
+    ] = None,
+    until: Annotated[StageChoice, typer.Option(help="The last stage to carry out.")] = StageChoice.report,
     verbose: Verbose = False,
 ) -> None:
-    """All of it: sample, solve, publish, train, evaluate, report. Run again, it goes on where it stopped."""
+    """All of it: sample, solve, publish, train, evaluate, report. Run again, it goes on where it stopped.
+
+    Stages can be skipped: `--dataset` and `--run` take what is there, `--until` ends after a dataset or a run.
+    """
     where = load_settings()
     base = out.rstrip("/") if out else None
-    _check_request(family, cases, sampler, seed, preset, settings, designs)
+    if dataset:
+        _check_dataset(dataset, version)
+    elif not trained:
+        if family is None:
+            raise typer.BadParameter("name a family to generate cases of, or give --dataset or --run")
+        _check_request(family, cases, sampler, seed, preset, settings, designs)
     with _flows(verbose):
         from flows.generate_and_train import generate_and_train
 
         flow: Any = generate_and_train
-        report = flow(
-            family=family, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
+        asked = {"family": family} if family else {}
+        outcome = flow(
+            **asked, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
             designs=str(designs) if designs else None, recipe=recipe, experiment=str(experiment) if experiment else None,
             sweep=sweep, trials=trials, store=f"{base}/store" if base else where.store, runs=f"{base}/runs" if base else where.runs,
             report=f"{base}/report" if base else None, time_limit_s=time_limit, retry_failed=retry_failed,
+            dataset=dataset, version=version, run=trained, until=until.value,
         )  # fmt: skip
-    _show_report(report)
+    if outcome.report:
+        _show_report(outcome.report)
+    elif outcome.run:
+        screen.print(f"run  {outcome.run}", highlight=False, soft_wrap=True)
+    else:
+        _show_dataset(outcome.dataset)
 
 
 @app.command(epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200 --store s3://bucket/store")
@@ -144,7 +178,7 @@ def generate(
             family=family, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
             designs=str(designs) if designs else None, store=store, time_limit_s=time_limit, retry_failed=retry_failed,
         )  # fmt: skip
-    screen.print(f"dataset  {published.dataset}  {published.version}", highlight=False, soft_wrap=True)
+    _show_dataset(published)
 
 
 @app.command(
@@ -306,6 +340,10 @@ def _flows(verbose: bool) -> Iterator[None]:
     embedded_defaults()
     with one_line_errors(), prefect_api():
         yield
+
+
+def _show_dataset(published: PublishedVersion) -> None:
+    screen.print(f"dataset  {published.dataset}  {published.version}", highlight=False, soft_wrap=True)
 
 
 def _show_report(report: Report) -> None:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from prefect import flow
 
+import simgen
 from courant.training.search_space import load_space
 from flows.evaluate_surrogate import Report, evaluate
-from flows.generate_dataset import generate
+from flows.generate_dataset import PublishedVersion, generate
+from flows.settings import absolute
 from flows.sweep_surrogate import sweep as try_space
 from flows.train_surrogate import train
 from simgen.design_space import Sampler
+from simgen.errors import InputError
+
+Stage = Literal["dataset", "run", "report"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What each stage has left: URLs; None for a stage that was skipped or not asked for."""
+
+    dataset: PublishedVersion | None
+    run: str | None
+    report: Report | None
 
 
 @flow(name="generate-and-train", flow_run_name="{family}, {cases} cases")
@@ -32,17 +47,38 @@ def generate_and_train(
     report: str | None = None,
     time_limit_s: float | None = None,
     retry_failed: bool = False,
-) -> Report:
+    dataset: str | None = None,
+    version: str | None = None,
+    run: str | None = None,
+    until: Stage = "report",
+) -> Outcome:
     """Sample and solve designs, publish a dataset version, train on it, evaluate, report.
 
-    With `sweep`, a search space is tried first, and its best setting is what is trained.
+    With `sweep`, a search space is tried first, and its best setting is what is trained. Stages that are done elsewhere are
+    skipped: `dataset` (and `version`, default the newest) takes the place of the generation, `run` of all up to the trained
+    model; `until` ends the job after its dataset or run.
     """
+    if run:
+        if dataset or sweep or until != "report":
+            raise InputError("a run is given: it has its dataset, and only its report is left to make")
+        return Outcome(None, absolute(run), evaluate(run, report))
     if sweep:
         load_space(sweep)  # a wrong name is told now, not when the cases are solved
-    published = generate(family, cases, sampler, seed, preset, settings, designs, store, time_limit_s, retry_failed)
+    if dataset:
+        published = find_version(dataset, version)
+    else:
+        published = generate(family, cases, sampler, seed, preset, settings, designs, store, time_limit_s, retry_failed)
+    if until == "dataset":
+        return Outcome(published, None, None)
     if sweep:
         tried = try_space(published.dataset, published.version, sweep, trials, recipe, experiment, runs)
         # A trial is an ordinary run: the best one is found there if it was trained to its end, and goes on if not.
         experiment, runs = tried.best, tried.trials
     trained = train(published.dataset, published.version, recipe, experiment, runs)
-    return evaluate(trained.url, report)
+    return Outcome(published, trained.url, evaluate(trained.url, report) if until == "report" else None)
+
+
+def find_version(dataset: str, version: str | None) -> PublishedVersion:
+    """A version that exists; the newest one is named here, so that later stages take the same."""
+    opened = simgen.open_dataset(absolute(dataset), version)
+    return PublishedVersion(opened.url, opened.version)

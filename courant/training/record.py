@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -95,6 +96,7 @@ def is_finished(run: RunDirectory) -> bool:
 def environment(device: torch.device, workers: int) -> dict[str, Any]:
     """Where the run took place, for its record."""
     return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: version(name) for name in _PACKAGES},

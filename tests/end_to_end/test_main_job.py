@@ -53,6 +53,22 @@ def test_one_command_makes_a_dataset_a_model_and_a_report_and_again_does_nothing
     changed = [path for path, time in files.items() if path.stat().st_mtime_ns != time]
     assert changed == []
 
+    # Stages that are done elsewhere are skipped.
+    runs, reports = str(tmp_path / "runs"), tmp_path / "reports"
+    elsewhere = {**prefect_server, "COURANT_RUNS": runs, "COURANT_REPORTS": str(reports)}
+    skipped = ["courant", "run", "--experiment", str(tiny_experiment)]
+    trained = run(elsewhere, *skipped, "--dataset", dataset.url, "--version", "v1", "--until", "run")
+    assert trained.returncode == 0, trained.stderr
+    assert trained.stdout.split() == ["run", f"{runs}/{name}"]
+    assert not reports.exists()
+    told = run(elsewhere, "courant", "run", "--run", f"{runs}/{name}")
+    assert told.returncode == 0, told.stderr
+    assert (reports / name / "index.html").is_file()
+    for wrong in (["--dataset", dataset.url], ["--until", "run"]):
+        refused = run(elsewhere, "courant", "run", "--run", f"{runs}/{name}", *wrong)
+        assert refused.returncode == 1
+        assert "only its report is left to make" in refused.stderr
+
     for suffix in ("npz", "vtu"):
         out = tmp_path / f"prediction.{suffix}"
         predicted = run(

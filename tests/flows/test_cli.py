@@ -30,6 +30,7 @@ def test_help_needs_none_of_the_heavy_libraries():
 @pytest.mark.parametrize(
     "command",
     ["run", "generate", "train", "sweep", "evaluate", "report", "predict"]
+    + [f"runs {name}" for name in ("ls", "show", "compare")]
     + [f"dataset {name}" for name in ("ls", "show", "versions", "diff", "verify", "export", "card", "gc")],
 )
 def test_every_command_explains_itself_with_an_example(command):
@@ -50,6 +51,7 @@ def test_every_command_explains_itself_with_an_example(command):
         (["generate", "cylinder-flow", "--set", "colour=1"], "unknown colour; expected end_time"),
         (["generate", "cylinder-flow", "--designs", "nowhere.csv"], "nowhere.csv does not exist"),
         (["run", "teapot"], "family 'teapot' is unknown"),
+        (["run", "--dataset", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["dataset", "show", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["dataset", "ls", "--store", "/nowhere"], "no dataset in /nowhere"),
         (["dataset", "versions", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
@@ -82,6 +84,7 @@ def test_a_bad_request_is_one_line_on_stderr_and_exit_code_one(arguments, messag
         (["generate", "cylinder-flow", "--sampler", "dice"], "--sampler"),
         (["generate", "cylinder-flow", "--set", "end_time"], "NAME=VALUE"),
         (["generate"], "family"),
+        (["run"], "name a family to generate cases of, or give --dataset or --run"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(arguments, message):

@@ -1,0 +1,131 @@
+"""`courant runs`: list trained models, show one, compare several. Heavy imports wait inside the commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from flows.settings import absolute, load_settings
+from flows.terminal import one_line_errors, screen
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from courant.training.run_summary import RunSummary
+
+runs_app = typer.Typer(help="Trained models: list, show, compare.", no_args_is_help=True)
+
+RunUrl = Annotated[str, typer.Argument(help="Run directory: a folder or s3://bucket/prefix.")]
+
+
+@runs_app.command("ls", epilog="Example: courant runs ls s3://bucket/runs")
+def runs_ls(
+    runs: Annotated[
+        str | None,
+        typer.Argument(
+            help="Folder or s3://bucket/prefix of runs; a sweep's are under <sweep>/trials. [env: COURANT_RUNS]"
+        ),
+    ] = None,
+) -> None:
+    """The runs of a place: recipe, dataset version, size, epochs, errors, date, training time, revision."""
+    with one_line_errors():
+        from courant.training.run_summary import list_runs
+
+        where = absolute(runs or load_settings().runs)
+        found = list_runs(where)
+        if not found:
+            raise InputError(f"no run in {where}; train one with: courant train DATASET --runs {where}")
+        right: dict[str, Any] = {"justify": "right", "no_wrap": True}
+        table = Table(
+            Column("run", overflow="fold", min_width=16), Column("dataset", overflow="fold"), Column("parameters", **right),
+            Column("epochs", overflow="fold"), Column("NMAE", **right), Column("test", **right), Column("started", no_wrap=True),
+            Column("trained", **right), Column("revision", no_wrap=True), box=None, header_style="bold",
+        )  # fmt: skip
+        for run in found:
+            table.add_row(escape(run.name), f"{_dataset_name(run)} {run.version}", *_figures(run))
+        screen.print(table)
+
+
+@runs_app.command("show", epilog="Example: courant runs show demo-run/runs/cylinder-flow-demo-0123456789")
+def runs_show(run: RunUrl) -> None:
+    """One run in full: its experiment, dataset version, course and errors."""
+    with one_line_errors():
+        from courant.training.run_summary import flatten, read_run
+
+        found = read_run(absolute(run))
+        table = _plain_table(Column("", style="bold"), Column("", overflow="fold"))
+        for name, value in _facts(found).items():
+            table.add_row(name, escape(value))
+        screen.print(table, "")
+        settings = _plain_table(Column("setting", style="bold"), Column("value", overflow="fold"))
+        for key, setting in flatten(found.experiment).items():
+            settings.add_row(key, escape(_text(setting)))
+        screen.print(settings)
+
+
+@runs_app.command("compare", epilog="Example: courant runs compare RUN OTHER-RUN")
+def runs_compare(
+    runs: Annotated[list[str], typer.Argument(help="Two run directories or more: folders or s3://bucket/prefix.")],
+) -> None:
+    """Runs side by side: the settings in which they differ, and how they came out."""
+    with one_line_errors():
+        from courant.training.run_summary import differing_settings, read_run
+
+        if len(runs) < 2:
+            raise InputError("one run has nothing to be compared with; name two or more")
+        found = [read_run(absolute(run)) for run in runs]
+        table = _plain_table("", *[Column(escape(run.name), overflow="fold") for run in found])
+        for key, values in differing_settings(found).items():
+            table.add_row(key, *[escape(_text(value)) for value in values])
+        table.add_section()
+        facts = [_facts(run) for run in found]
+        for name in facts[0]:
+            table.add_row(name, *[escape(fact[name]) for fact in facts])
+        screen.print(table)
+
+
+def _facts(run: RunSummary) -> dict[str, str]:
+    names = ("parameters", "epochs", "validation NMAE", "test NMAE", "started", "training time", "revision")
+    return {
+        "run": run.url,
+        "dataset": f"{run.dataset} {run.version}",
+        "snapshot": run.snapshot_id,
+        **dict(zip(names, _figures(run), strict=True)),
+        "best epoch": _text(run.best_epoch),
+        "samples/s": f"{run.samples_per_s:.0f}" if run.samples_per_s else "",
+    }
+
+
+def _figures(run: RunSummary) -> tuple[str, ...]:
+    """Parameters, epochs, both errors, date, training time, revision."""
+    epochs = f"{run.num_epochs}/{run.experiment.get('training', {}).get('epochs', '?')}"
+    minutes = run.train_s / 60
+    return (
+        f"{run.num_parameters:,}" if run.num_parameters else "",
+        epochs if run.state == "finished" else f"{epochs} {run.state}",
+        f"{run.validation_nmae:.3f}" if run.validation_nmae is not None else "",
+        f"{run.test_nmae:.3f}" if run.test_nmae is not None else "",
+        run.started[:10] if run.started else "",
+        f"{minutes:.0f} min" if minutes >= 1 else f"{run.train_s:.0f} s",
+        _short(run.revision),
+    )
+
+
+def _short(revision: str | None) -> str:
+    """A star for a tree with changes of its own."""
+    commit, _, changed = (revision or "").partition("-")
+    return f"{commit[:8]}{'*' if changed else ''}"
+
+
+def _dataset_name(run: RunSummary) -> str:
+    return escape(run.dataset.rsplit("/", 1)[-1])
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+
+
+def _plain_table(*columns: Column | str) -> Table:
+    return Table(*columns, box=None, header_style="bold")

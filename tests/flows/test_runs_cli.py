@@ -1,0 +1,92 @@
+"""`courant runs`: what is on the tables is what lies in the run directories, on disk and on S3."""
+
+from pathlib import Path
+
+import pytest
+import s3fs
+from typer.testing import CliRunner
+
+import courant
+from courant.run_directory import RunDirectory
+from courant.training.loop import fit
+from courant.training.run_summary import list_runs, read_run
+from flows.cli import app
+from flows.terminal import screen
+from simgen.errors import InputError
+from tests.training.conftest import dataset as dataset
+from tests.training.waves import tiny_experiment
+
+
+@pytest.fixture(scope="module")
+def runs(dataset, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for anchors, name in ((8, "eight"), (4, "four")):
+        experiment = tiny_experiment(epochs=2).derive(name=name, model={"num_anchors": anchors})
+        fit(experiment, dataset, RunDirectory(folder) / name)
+    (folder / "jobs").mkdir()
+    return folder
+
+
+def shown(*arguments: str) -> str:
+    screen.width = 300
+    done = CliRunner().invoke(app, ["runs", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, dataset):
+    eight, four = list_runs(str(runs))
+    assert (eight.name, four.name, eight.recipe) == ("eight", "four", "eight")
+    assert eight.num_parameters == sum(
+        weight.numel() for weight in courant.load(runs / "eight").model.state_dict().values()
+    )
+    assert (eight.version, eight.snapshot_id, eight.num_epochs) == ("v1", dataset.snapshot_id, 2)
+    assert eight.validation_nmae is not None and eight.test_nmae is None
+    listed = shown("ls", str(runs)).splitlines()
+    assert len(listed) == 3
+    for expected in (
+        "eight",
+        "cylinder-flow v1",
+        f"{eight.num_parameters:,}",
+        "2/2",
+        f"{eight.validation_nmae:.3f}",
+        "finished",
+    ):
+        assert expected in listed[1]
+
+
+def test_a_run_is_shown_with_its_whole_experiment(runs):
+    text = shown("show", str(runs / "four"))
+    assert "model.num_anchors" in text and "training.learning_rate" in text
+    with pytest.raises(InputError, match=r"has no experiment\.json"):
+        read_run(str(runs / "jobs"))
+
+
+def test_a_comparison_shows_what_differs_and_nothing_else(runs):
+    text = shown("compare", str(runs / "eight"), str(runs / "four"))
+    assert "model.num_anchors" in text and "validation NMAE" in text
+    assert "learning_rate" not in text
+
+
+def test_an_unfinished_run_and_an_empty_place(runs, tmp_path):
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "experiment.json").write_bytes((runs / "eight" / "experiment.json").read_bytes())
+    (found,) = list_runs(str(tmp_path))
+    assert (found.state, found.num_epochs, found.num_parameters, found.validation_nmae) == ("waiting", 0, None, None)
+    refused = CliRunner().invoke(app, ["runs", "ls", str(tmp_path / "nowhere")])
+    assert refused.exit_code == 1
+
+
+@pytest.mark.end_to_end
+def test_runs_on_s3_are_read_alike(s3, runs):
+    s3fs.S3FileSystem.clear_instance_cache()
+    there = RunDirectory(f"{s3.url}/listed")
+    for name in ("eight", "four"):
+        for file in (runs / name).iterdir():
+            if file.is_file():
+                (there / name).write_bytes(file.name, file.read_bytes())
+    local, remote = list_runs(str(runs)), list_runs(there.url)
+    assert [(run.name, run.num_parameters, run.validation_nmae) for run in remote] == [
+        (run.name, run.num_parameters, run.validation_nmae) for run in local
+    ]
+    s3fs.S3FileSystem.clear_instance_cache()
