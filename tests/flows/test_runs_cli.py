@@ -50,7 +50,6 @@ def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, datase
         f"{eight.num_parameters:,}",
         "2/2",
         f"{eight.validation_nmae:.3f}",
-        "finished",
     ):
         assert expected in listed[1]
 
