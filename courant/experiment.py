@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -24,35 +24,49 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class DataConfig(_Frozen):
-    """Which samples a dataset version gives (Table tab:dataset-details).
-
-    A sample is a window: the snapshot at t0 and its successors at t0 + step_s, ..., t0 + window_steps * step_s.
-    """
+class SampleConfig(_Frozen):
+    """What steady and transient samples have in common (Table tab:dataset-details)."""
 
     fields: tuple[str, ...] = Field(default=("velocity",), min_length=1)
     """Modelled fields: "velocity" for every component, "velocity.x" for one."""
+    distance_kinds: tuple[str, ...] | None = None
+    """Patch kinds that the distance field is taken to, four channels each; "wall+blade" is the nearer of the two. None = every kind."""
+    points_per_sample: int | None = Field(default=None, ge=1)
+    """Encoder points drawn from each case per sample; None = the whole cloud, padded and masked (the paper's way)."""
+    queries_per_sample: int | None = Field(default=None, ge=1)
+    """Query points in the loss per sample; None = the full mesh."""
+    resident_gb: float = Field(default=8.0, ge=0)
+    """Memory for the training split: one up to this size lies on the training device, a larger one is streamed from the store."""
+
+
+class DataConfig(SampleConfig):
+    """Transient samples: windows, the snapshot at t0 and its successors at t0 + step_s, ..., t0 + window_steps * step_s."""
+
     window_steps: int = Field(default=10, ge=1)
     step_s: float = Field(default=10.0, gt=0)
     start_s: float = Field(default=0.0, ge=0)
     """Windows begin at this time or later: the start-up transient before it is not learned."""
     stride_s: float = Field(default=1.0, gt=0)
     """Time between the starts of neighbouring windows."""
-    points_per_sample: int | None = Field(default=None, ge=1)
-    """Encoder points drawn from each case per sample; None = the full mesh, padded and masked (the paper's way)."""
-    queries_per_sample: int | None = Field(default=None, ge=1)
-    """Query points in the loss per sample; None = the full mesh."""
     mirror_y: bool = False
     """Train on each case's image in the plane y = 0 as well: for families whose physics and domain are symmetric in it."""
     shift: float = Field(default=0.0, ge=0)
     """Move the coordinates of each training sample, as one, by up to this much of the length scale along every axis of the
     domain; the distance field stays, so that the model learns places from it rather than by heart."""
-    resident_gb: float = Field(default=8.0, ge=0)
-    """Memory for the training split: one up to this size lies on the training device, a larger one is streamed from the store."""
     cache_gb: float = Field(default=64.0, ge=0)
     """Disk for what a streamed split has decoded; cases beyond it are decoded anew for every window."""
     cache_folder: str = "~/.cache/courant"
     """On a fast local disk; processes and runs may share it."""
+
+
+class SteadyDataConfig(SampleConfig):
+    """Steady samples: from a case's geometry, boundary data and design parameters to its solved fields."""
+
+    encoder: Literal["boundary", "mesh"] = "boundary"
+    """What the encoder reads: the boundary cloud (the paper's baseline), or every cell with its distance field ("no boundary pc")."""
+    prescribed: dict[str, tuple[str, ...]] = {}
+    """By field, the patch kinds on whose faces its value is a boundary condition, given before anything is solved. Encoder features
+    hold these values and zero on all other faces, whatever the solver found there."""
 
 
 MACHINE = {"data": {"resident_gb", "cache_gb", "cache_folder"}}
@@ -86,14 +100,14 @@ class TrainingConfig(_Frozen):
     keep_checkpoints: int = Field(default=2, ge=1)
 
 
-class Experiment(_Frozen):
-    """A complete training run, the dataset version aside."""
+class AnyExperiment(_Frozen):
+    """A complete training run, the dataset version aside: what steady and transient ones have in common."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     family: str
-    task: Literal["transient"] = "transient"
+    task: str
     model: CourantConfig
-    data: DataConfig = DataConfig()
+    data: SampleConfig
     training: TrainingConfig
 
     @field_validator("model", mode="before")
@@ -109,12 +123,12 @@ class Experiment(_Frozen):
         model: Mapping[str, Any] | None = None,
         data: Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
-    ) -> Experiment:
+    ) -> Self:
         """This experiment with single values of its sections replaced; InputError names a wrong one."""
         content = self.model_dump()
         for section, values in {"model": model, "data": data, "training": training}.items():
             content[section].update(values or {})
-        return parse_experiment({**content, "name": name or self.name})
+        return _checked(type(self), {**content, "name": name or self.name})
 
     def run_id(self, snapshot_id: str) -> str:
         """`<name>-<hash>`, the hash over the whole experiment and the dataset snapshot that it is fitted to."""
@@ -122,12 +136,40 @@ class Experiment(_Frozen):
         return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
 
 
-def parse_experiment(content: str | dict[str, Any]) -> Experiment:
-    """An Experiment from JSON or a mapping; InputError with one line that names each wrong key."""
+class Experiment(AnyExperiment):
+    """A run on a transient family."""
+
+    task: Literal["transient"] = "transient"
+    data: DataConfig = DataConfig()
+
+
+class SteadyExperiment(AnyExperiment):
+    """A run on a steady family."""
+
+    task: Literal["steady"] = "steady"
+    data: SteadyDataConfig = SteadyDataConfig()
+
+
+E = TypeVar("E", bound=AnyExperiment)
+
+
+def parse_experiment(content: str | dict[str, Any]) -> Experiment | SteadyExperiment:
+    """An experiment from JSON or a mapping; InputError with one line that names each wrong key."""
+    if isinstance(content, str):
+        try:
+            content = json.loads(content)
+        except ValueError as error:
+            raise InputError(f"experiment is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError("experiment must be a mapping with name, family, task, model, data and training")
+    if content.get("task") == "steady":
+        return _checked(SteadyExperiment, content)
+    return _checked(Experiment, content)
+
+
+def _checked(kind: type[E], content: dict[str, Any]) -> E:
     try:
-        return (
-            Experiment.model_validate_json(content) if isinstance(content, str) else Experiment.model_validate(content)
-        )
+        return kind.model_validate(content)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         raise InputError(f"experiment: {wrong}") from error

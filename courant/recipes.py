@@ -1,7 +1,7 @@
 """The published training runs, and smaller ones for a laptop: one function each, returning a complete Experiment.
 
-`cylinder_flow` is the paper's (Tables tab:dataset-details, tab:baseline-arch, tab:cf-hparams). What the paper leaves open is
-chosen here and said so. An ablation derives from a recipe:
+`cylinder_flow` is the paper's (Tables tab:dataset-details, tab:baseline-arch, tab:cf-hparams); those of the steady families stand in
+`courant.steady_recipes`. What the paper leaves open is chosen here and said so. An ablation derives from a recipe:
 
     recipes.cylinder_flow_small().derive(name="few-anchors", model={"num_anchors": 16})
 """
@@ -9,9 +9,22 @@ chosen here and said so. An ablation derives from a recipe:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
-from courant.experiment import DataConfig, Experiment, TrainingConfig
+from courant.experiment import AnyExperiment, DataConfig, Experiment, TrainingConfig
 from courant.model import presets
+from courant.steady_recipes import (
+    branched_pipe,
+    branched_pipe_demo,
+    branched_pipe_full_mesh,
+    branched_pipe_gwa,
+    branched_pipe_small,
+    centrifugal_pump,
+    centrifugal_pump_demo,
+    centrifugal_pump_full_mesh,
+    centrifugal_pump_gwa,
+    centrifugal_pump_small,
+)
 from simgen.errors import InputError
 
 
@@ -84,15 +97,33 @@ def cylinder_flow_demo() -> Experiment:
     )
 
 
-RECIPES: dict[str, Callable[[], Experiment]] = {
+RECIPES: dict[str, Callable[[], AnyExperiment]] = {
     "cylinder-flow": cylinder_flow,
     "cylinder-flow-small": cylinder_flow_small,
     "cylinder-flow-demo": cylinder_flow_demo,
+    "branched-pipe": branched_pipe,
+    "branched-pipe-gwa": branched_pipe_gwa,
+    "branched-pipe-full-mesh": branched_pipe_full_mesh,
+    "branched-pipe-small": branched_pipe_small,
+    "branched-pipe-demo": branched_pipe_demo,
+    "centrifugal-pump": centrifugal_pump,
+    "centrifugal-pump-gwa": centrifugal_pump_gwa,
+    "centrifugal-pump-full-mesh": centrifugal_pump_full_mesh,
+    "centrifugal-pump-small": centrifugal_pump_small,
+    "centrifugal-pump-demo": centrifugal_pump_demo,
 }
 
 
-def get_recipe(name: str) -> Experiment:
+def get_recipe(name: str) -> AnyExperiment:
     """The recipe called `name`; InputError lists the known ones."""
     if name not in RECIPES:
         raise InputError(f"recipe '{name}' is unknown; choose one of {', '.join(RECIPES)}")
     return RECIPES[name]()
+
+
+def recipe_of(family: str, size: Literal["demo", "small"]) -> str:
+    """The name of a family's recipe for a laptop; InputError for a family without one."""
+    name = f"{family}-{size}"
+    if name not in RECIPES:
+        raise InputError(f"family {family} has no recipe {name}; give an experiment of your own as a JSON file")
+    return name

@@ -3,6 +3,8 @@
 surrogate = courant.load("demo-run/runs/cylinder-flow-demo-0123456789")
 velocity = surrogate.predict(points, initial=u0, parameters={"radius": 2.0, "center_x": 0.0, "center_y": 1.0}, steps=10)
 velocity = surrogate.predict_case(dataset["00fcb869be4c"], start_s=200.0)      # (10, N, 2) m/s
+
+Steady models are `courant.steady_surrogate`.
 """
 
 from __future__ import annotations
@@ -21,26 +23,15 @@ from courant.data.geometry import DistanceField, distance_field
 from courant.data.inputs import check_array, check_distance, check_parameters, check_points
 from courant.data.normalisation import Normaliser
 from courant.data.trajectories import TIME_TOLERANCE_S, read_states, select_anchors
-from courant.experiment import Experiment, parse_experiment
+from courant.experiment import Experiment, SteadyExperiment, parse_experiment
 from courant.model import Courant
 from courant.run_directory import RunDirectory
+from courant.steady_surrogate import SteadySurrogate
+from courant.trained_model import QUERY_CHUNK, CaseDecomposition, TrainedModel
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from simgen.store.reader import StoredCase
-
-QUERY_CHUNK = 65_536
-
-
-class CaseDecomposition(NamedTuple):
-    """offset + contributions.sum(axis=1) equals the prediction, in physical units (Eq. exact-decomp)."""
-
-    offset: np.ndarray
-    """(C,)"""
-    contributions: np.ndarray
-    """(T, L, M, C)"""
-    anchors: np.ndarray
-    """(L, 3) m"""
 
 
 class _Inputs(NamedTuple):
@@ -53,7 +44,7 @@ class _Inputs(NamedTuple):
     anchors: Tensor | None
 
 
-def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrogate:
+def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrogate | SteadySurrogate:
     """The trained model of a run directory (local path or s3://), on the GPU where there is one unless told otherwise.
 
     Raises InputError where there is no run or no weights yet, StoreError where it cannot be read.
@@ -72,32 +63,23 @@ def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrog
             f"{run.url}/model.safetensors does not fit its experiment.json ({first_line}); train again"
         ) from error
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return Surrogate(
-        run.url,
-        experiment,
-        Normaliser.from_json(run.read_json("normaliser.json")),
-        run.read_json("dataset.json"),
-        model.to(place),
-    )
+    model = model.to(place)
+    normaliser, dataset = Normaliser.from_json(run.read_json("normaliser.json")), run.read_json("dataset.json")
+    if isinstance(experiment, SteadyExperiment):
+        return SteadySurrogate(run.url, experiment, normaliser, dataset, model)
+    return Surrogate(run.url, experiment, normaliser, dataset, model)
 
 
-class Surrogate:
-    """A trained transient model with its normalisation. C channels in `channels`' order, K patch kinds."""
+class Surrogate(TrainedModel):
+    """A trained transient model. C channels in `channels`' order, K patch kinds."""
+
+    experiment: Experiment
 
     def __init__(
         self, url: str, experiment: Experiment, normaliser: Normaliser, dataset: dict[str, Any], model: Courant
     ) -> None:
-        self.url = url
+        super().__init__(url, normaliser, dataset, model)
         self.experiment = experiment
-        self.normaliser = normaliser
-        self.dataset = dataset
-        """url, version, snapshot_id and family of the dataset version that it was trained on"""
-        self.model = model.eval()
-        self.device = next(model.parameters()).device
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        return tuple(channel.name for channel in self.normaliser.channels)
 
     @property
     def step_s(self) -> float:
@@ -221,9 +203,6 @@ class Surrogate:
             chunk=QUERY_CHUNK,
         )
         return self.normaliser.restore(states[0].cpu().numpy())
-
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values)[None].to(self.device)
 
     def _steps(self, steps: int | None) -> int:
         steps = self.experiment.data.window_steps if steps is None else steps

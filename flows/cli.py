@@ -267,10 +267,12 @@ def predict(
     run: RunUrl,
     case: Annotated[str, typer.Argument(help="Id of a case of the dataset that the model was trained on.")],
     out: Annotated[Path, typer.Option(help="File to write: .npz (all steps) or .vtu (the last step, for ParaView).")],
-    start: Annotated[float, typer.Option(min=0.0, help="Time of the initial snapshot, in seconds.")] = 100.0,
-    steps: Annotated[int, typer.Option(min=1, help="Rollout steps.")] = 10,
+    start: Annotated[
+        float | None, typer.Option(min=0.0, help="Transient: time of the initial snapshot, in seconds; 100 by default.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Transient: rollout steps; 10 by default.")] = None,
 ) -> None:
-    """Roll a trained model out from a stored snapshot."""
+    """Predict a stored case: from its snapshot at --start if it is transient, from geometry and boundary conditions if steady."""
     with one_line_errors():
         from flows.prediction import write_prediction
 

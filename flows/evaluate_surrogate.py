@@ -24,7 +24,7 @@ class Report:
 
 @flow(name="evaluate", flow_run_name="evaluate {run}")
 def evaluate(run: str, report: str | None = None, split: Literal["train", "validation", "test"] = "test") -> Report:
-    """Roll the run out over the split beside its references, and write the report's folder."""
+    """Measure the run on the split beside its references, and write the report's folder."""
     run = absolute(run)
     evaluation = measure(run, split)
     out = absolute(report) if report else f"{absolute(load_settings().reports).rstrip('/')}/{run.rsplit('/', 1)[-1]}"
@@ -33,7 +33,7 @@ def evaluate(run: str, report: str | None = None, split: Literal["train", "valid
 
 @task(name="evaluate-model", persist_result=False)
 def measure(run: str, split: str) -> dict[str, Any]:
-    """Errors by component and step, beside persistence and the training mean."""
+    """Errors by component, case and step, beside the references."""
     from courant.evaluation.evaluate import evaluate as evaluate_run
 
     return evaluate_run(run, split=split)
@@ -41,16 +41,16 @@ def measure(run: str, split: str) -> dict[str, Any]:
 
 @task(name="write-report", persist_result=False)
 def draw(run: str, out: str, evaluation: dict[str, Any]) -> Report:
-    """The report's folder; the error growth as an image in Prefect's UI."""
-    from courant.evaluation.report import summary_line, write_report
+    """The report's folder; the figure of its errors as an image in Prefect's UI."""
+    from courant.evaluation.report import main_figure, summary_line, write_report
 
     page, verdict = str(write_report(run, out)), summary_line(evaluation)
     key = run.rsplit("/", 1)[-1].lower().replace("_", "-").replace(".", "-")
     create_markdown_artifact(f"## {key}\n\n{verdict}\n\nReport: `{page}`\n", key=f"report-{key}", description=page)
-    figure = RunDirectory(out).read_bytes("error_growth.png")
+    figure = RunDirectory(out).read_bytes(main_figure(evaluation))
     create_image_artifact(
         f"data:image/png;base64,{base64.b64encode(figure).decode()}",
-        key=f"error-growth-{key}",
-        description="Error over the rollout",
+        key=f"errors-{key}",
+        description="Errors of the model beside the references",
     )
     return Report(page, run, verdict)

@@ -1,4 +1,4 @@
-"""Plots of fields on a point cloud: in 2D filled triangles between cell centres, none across a body; in 3D dots near a plane."""
+"""Plots of fields on a point cloud: filled triangles between cell centres, none across a body; in 3D those of a middle plane, or dots."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from simgen.store.reader import StoredCase
 
 #: Share of a 3D cloud's points that a slab shows.
 SLAB_FRACTION = 0.15
+#: Of a triangle of a middle plane, in cells.
+LONGEST_SIDE = 3.0
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,21 @@ class Triangles:
 
     triangulation: tri.Triangulation
     cell: np.ndarray
+    axes: tuple[int, int] = (0, 1)
+    """Numbers of the coordinates that run across and up"""
+    position: float = 0.0
+    """Of the plane on the third axis, in m"""
+
+    @property
+    def plane(self) -> str:
+        """`y = 0.025 m`"""
+        return f"{'xyz'[3 - sum(self.axes)]} = {self.position:.3g} m"
+
+    @property
+    def aspect(self) -> float:
+        """Height over width."""
+        shape = self.triangulation
+        return float(np.ptp(shape.y) / np.ptp(shape.x))
 
 
 def triangulate(case: StoredCase) -> Triangles:
@@ -38,6 +55,24 @@ def triangulate(case: StoredCase) -> Triangles:
     _, nearest = cKDTree(faces).query(centroids)
     triangulation.set_mask(np.einsum("ij,ij->i", centroids - faces[nearest], normals[nearest]) > 0)
     return Triangles(triangulation, np.concatenate([np.arange(len(cells)), cKDTree(cells).query(faces)[1]]))
+
+
+def middle_plane(case: StoredCase) -> Triangles:
+    """The layer of cells of a 3D case that a plane through its middle cell, across the cloud's thinnest axis, passes through.
+
+    Cells count whose centres are within half a cell of it, a cell being the cube root of its volume. Triangles with a side of
+    more than three cells reach across a body or out of the domain, and are masked.
+    """
+    points, sizes = case.points.astype(float), np.cbrt(case.volumes.astype(float))
+    thin = int(np.argmin(np.ptp(points, axis=0)))
+    across, up = (axis for axis in range(3) if axis != thin)
+    position = float(np.sort(points[:, thin])[len(points) // 2])
+    cell = np.flatnonzero(np.abs(points[:, thin] - position) <= 0.5 * sizes + 1e-9)
+    triangulation = tri.Triangulation(points[cell, across], points[cell, up])
+    corners = points[cell][triangulation.triangles]
+    longest = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=-1).max(axis=1)
+    triangulation.set_mask(longest > LONGEST_SIDE * sizes[cell][triangulation.triangles].max(axis=1))
+    return Triangles(triangulation, cell, (across, up), position)
 
 
 def draw_field(axes: Axes, triangles: Triangles, values: np.ndarray, *, limits: tuple[float, float], cmap: str) -> Any:

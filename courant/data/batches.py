@@ -1,4 +1,4 @@
-"""Where training batches come from: trajectories that lie on the device, or a stream from the store. Both give the same ones."""
+"""Where training batches come from: samples that lie on the device, or a stream from the store. Both give the same ones."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Batches(Protocol):
     """A source of training batches."""
 
     @property
-    def trajectories(self) -> TrajectoryIndex: ...
+    def num_cases(self) -> int: ...
 
     @property
-    def windows(self) -> Tensor:
-        """(W, 2), as `list_windows` gives them"""
+    def num_samples(self) -> int:
+        """Different ones: windows, or steady cases."""
 
     @property
     def num_batches(self) -> int:
@@ -60,7 +60,10 @@ class Batches(Protocol):
         """Held in memory."""
 
     def epoch(self, epoch: int, begin: int = 0) -> Iterator[tuple[Tensor, Batch]]:
-        """From batch `begin` of an epoch on: the windows (B, 2) of the whole batch, and this worker's part of it on its device."""
+        """From batch `begin` of an epoch on: which samples the whole batch is of, and this worker's part of it on its device."""
+
+    def describe(self, samples: Tensor) -> Sequence[dict[str, object]]:
+        """For a record of a batch: case, and start time of a window."""
 
 
 class ResidentBatches:
@@ -75,8 +78,19 @@ class ResidentBatches:
         return self.order.num_batches(len(self.windows))
 
     @property
+    def num_cases(self) -> int:
+        return len(self.trajectories.ids)
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.windows)
+
+    @property
     def num_bytes(self) -> int:
         return self.trajectories.num_bytes
+
+    def describe(self, windows: Tensor) -> list[dict[str, object]]:
+        return describe_windows(self.trajectories, windows)
 
     def epoch(self, epoch: int, begin: int = 0) -> Iterator[tuple[Tensor, Batch]]:
         for index, chosen in enumerate(self.order.epoch(len(self.windows), epoch)):
@@ -86,7 +100,7 @@ class ResidentBatches:
                 yield windows, draw_batch(self.trajectories, windows, self.config, points, self.order.shard)
 
 
-def describe_windows(trajectories: TrajectoryIndex, windows: Tensor) -> Sequence[dict[str, object]]:
+def describe_windows(trajectories: TrajectoryIndex, windows: Tensor) -> list[dict[str, object]]:
     """Case and start time of each window, for a record of a batch."""
     interval = trajectories.snapshot_interval_s
     return [

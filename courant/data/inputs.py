@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from courant.data.geometry import DistanceField
+from courant.data.known import BoundaryConditions, keep_prescribed
 from courant.data.normalisation import Normaliser
+from courant.experiment import SteadyDataConfig
 from simgen.errors import InputError
 
 BOUNDS_TOLERANCE = 0.01
@@ -76,3 +78,53 @@ def check_parameters(values: Mapping[str, float], space: Sequence[Mapping[str, A
                 f"[{low:g}, {high:g}] {unit}; the prediction is extrapolated",
                 stacklevel=_CALLER,
             )
+
+
+def check_boundary(given: Any, normaliser: Normaliser, config: SteadyDataConfig) -> BoundaryConditions:
+    """A boundary cloud: a stored case's `boundary`, or a mapping with points (B, 3) m, patch (B,) and the prescribed fields.
+
+    `patch` holds names of patch kinds or their numbers in the family's order. A field (B, components) counts on the faces where it
+    is prescribed alone; whatever stands on the others is not looked at.
+    """
+    fields = {channel.field: channel for channel in normaliser.channels if channel.field in config.prescribed}
+    needed = ["points", "patch", *fields]
+    if given is None:
+        raise InputError(
+            f"give boundary=case.boundary of a stored case, or a mapping with {', '.join(needed)} of the boundary's faces"
+        )
+    is_mapping = isinstance(given, Mapping)
+    if is_mapping and (missing := [name for name in needed if name not in given]):
+        raise InputError(f"boundary has no {', '.join(missing)}; it needs {', '.join(needed)}")
+    points = check_points(given["points"] if is_mapping else given.points, "boundary points", normaliser)
+    patch = _patch_numbers(given["patch"] if is_mapping else given.patch, len(points), normaliser.patch_kinds)
+    values = {name: np.asarray(given[name][:], dtype=np.float64) for name in fields}
+    for name in fields:
+        kinds = config.prescribed[name]
+        on = np.isin(patch, [normaliser.patch_kinds.index(kind) for kind in kinds])
+        if not on.any():
+            raise InputError(f"boundary has no face of kind {' or '.join(kinds)}, where {name} is prescribed")
+        columns = 1 + max(channel.column for channel in normaliser.channels if channel.field == name)
+        if values[name].ndim != 2 or len(values[name]) != len(points) or values[name].shape[1] < columns:
+            raise InputError(
+                f"boundary {name} has shape {values[name].shape}, expected ({len(points)}, {columns} or more)"
+            )
+        if not np.isfinite(values[name][on]).all():
+            raise InputError(f"boundary {name} holds values that are not finite on faces of kind {' or '.join(kinds)}")
+    return keep_prescribed(points, patch, values, normaliser, config)
+
+
+def _patch_numbers(given: Any, num_faces: int, kinds: Sequence[str]) -> np.ndarray:
+    """(B,) numbers of patch kinds from numbers or names."""
+    patch = np.asarray(given)
+    if patch.shape != (num_faces,):
+        raise InputError(f"boundary patch has shape {patch.shape}, expected ({num_faces},)")
+    if patch.dtype.kind in "US":
+        unknown = sorted(set(patch.tolist()) - set(kinds))
+        if unknown:
+            raise InputError(f"boundary: no patch kind {', '.join(map(str, unknown))}; choose of {', '.join(kinds)}")
+        return np.array([kinds.index(kind) for kind in patch])
+    if patch.dtype.kind not in "iu" or not ((patch >= 0) & (patch < len(kinds))).all():
+        raise InputError(
+            f"boundary patch must hold names ({', '.join(kinds)}) or whole numbers from 0 to {len(kinds) - 1}"
+        )
+    return patch

@@ -4,12 +4,14 @@
 - Points are centred on the training split's bounding box and divided by half its longest edge, so they lie in about
   [-1, 1] and keep their proportions; a 2D case carries z = 0.
 - The distance field has four channels for each patch kind: distance over the same length scale, and the unit vector
-  towards the nearest face of that kind: 16 channels for the cylinder's four kinds.
+  towards the nearest face of that kind: 16 channels for the cylinder's four kinds. An experiment may choose some of the kinds, or
+  the nearest of several ("wall+blade").
+- Design parameters run from -1 to 1 over the design space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +60,15 @@ def select_channels(schema: Schema, names: Sequence[str]) -> tuple[Channel, ...]
 
 
 @dataclass(frozen=True)
+class ParameterRange:
+    """A design parameter and the range that its design space gives it, in its unit."""
+
+    name: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Normaliser:
     """Physical units <-> the model's units; numpy in, float32 numpy out. Travels as JSON with the trained model."""
 
@@ -74,9 +85,12 @@ class Normaliser:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     """One number per channel, in its unit"""
+    distance_kinds: tuple[str, ...] = ()
+    """What the distance field is taken to, as in `SampleConfig`; none named = every patch kind"""
+    parameters: tuple[ParameterRange, ...] = ()
 
     @classmethod
-    def of(cls, dataset: Dataset, fields: Sequence[str]) -> Normaliser:
+    def of(cls, dataset: Dataset, fields: Sequence[str], distance_kinds: Sequence[str] | None = None) -> Normaliser:
         """From the training statistics that are stored with the dataset version."""
         statistics, schema = dataset.statistics, dataset.schema
         lower, upper = (np.asarray(statistics["points"][bound], dtype=float) for bound in ("min", "max"))
@@ -97,11 +111,13 @@ class Normaliser:
             channels=channels,
             mean=tuple(float(statistics[channel.field]["mean"][channel.column]) for channel in channels),
             std=tuple(std),
+            distance_kinds=_check_kinds(distance_kinds or (), schema.patch_kinds),
+            parameters=tuple(ParameterRange(each.name, each.low, each.high) for each in schema.parameters),
         )
 
     @property
     def num_distance_channels(self) -> int:
-        return CHANNELS_PER_PATCH_KIND * len(self.patch_kinds)
+        return CHANNELS_PER_PATCH_KIND * len(self.distance_kinds or self.patch_kinds)
 
     def points(self, points: np.ndarray) -> np.ndarray:
         """(..., 3) m -> (..., 3) dimensionless, z = 0 in 2D."""
@@ -114,9 +130,29 @@ class Normaliser:
         return np.asarray(points, dtype=np.float64) * self.length_scale + self.centre
 
     def distance(self, distance: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        """(N, K) m and (N, K, 3) unit vectors -> (N, 4 K): distance and direction of each patch kind in turn."""
+        """(N, K) m and (N, K, 3) unit vectors -> (N, 4 K): distance and direction of each patch kind in turn.
+
+        K on the left are all the family's patch kinds, on the right those of `distance_kinds`.
+        """
+        if self.distance_kinds:
+            distance, direction = self._nearest_of_kinds(np.asarray(distance), np.asarray(direction))
         field = np.concatenate([np.asarray(distance)[..., None] / self.length_scale, direction], axis=-1)
         return field.reshape(len(field), self.num_distance_channels).astype(np.float32)
+
+    def design(self, parameters: Mapping[str, float]) -> np.ndarray:
+        """Design parameters in their units -> (P,), from -1 to 1 over the design space."""
+        scaled = [2 * (parameters[each.name] - each.low) / (each.high - each.low) - 1 for each in self.parameters]
+        return np.asarray(scaled, dtype=np.float32)
+
+    def _nearest_of_kinds(self, distance: np.ndarray, direction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(N, K), (N, K, 3) of all kinds -> those of `distance_kinds`."""
+        rows = np.arange(len(distance))
+        nearest = []
+        for group in self.distance_kinds:
+            columns = np.array([self.patch_kinds.index(kind) for kind in group.split("+")])
+            nearest.append(columns[distance[:, columns].argmin(axis=1)])
+        chosen = np.stack(nearest, axis=1)
+        return distance[rows[:, None], chosen], direction[rows[:, None], chosen]
 
     def standardise(self, values: np.ndarray) -> np.ndarray:
         """(..., C) physical -> (..., C) standardised."""
@@ -138,4 +174,14 @@ class Normaliser:
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
         }
-        return cls(**{**values, "channels": tuple(Channel(**channel) for channel in content["channels"])})
+        values["channels"] = tuple(Channel(**channel) for channel in content["channels"])
+        values["parameters"] = tuple(ParameterRange(**each) for each in content.get("parameters", ()))
+        return cls(**values)
+
+
+def _check_kinds(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """The distance field's kinds; InputError for one that the family does not have."""
+    unknown = sorted({kind for group in wanted for kind in group.split("+")} - set(known))
+    if unknown:
+        raise InputError(f"data.distance_kinds: no patch kind {', '.join(unknown)}; choose of {', '.join(known)}")
+    return tuple(wanted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,7 +23,8 @@ from simgen.errors import InputError
 
 @dataclass(frozen=True)
 class Batch:
-    """B windows, normalised: what the model sees, and what it should answer.
+    """B samples, normalised: what the model sees, and what it should answer. Features are those of transient windows,
+    `courant.data.known` says what steady ones hold.
 
     N encoder points, M queries, T window steps; C channels, D distance channels, L anchors.
     """
@@ -43,7 +44,18 @@ class Batch:
     query_mask: Tensor | None
     """(B, M)"""
     targets: Tensor
-    """(B, T, M, C)"""
+    """(B, T, M, C); T = 1 in steady problems"""
+    parameters: Tensor | None = None
+    """(B, P) design parameters; steady problems only"""
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(value.numel() * value.element_size() for value in vars(self).values() if isinstance(value, Tensor))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """The same batch with the function applied to each tensor."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **{name: function(value) for name, value in tensors.items()})
 
 
 class TrajectoryIndex(Protocol):

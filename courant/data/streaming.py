@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from courant.data.batches import BatchOrder
+from courant.data.batches import BatchOrder, describe_windows
 from courant.data.samples import Batch, draw_batch, list_windows, snapshots_per_step
 from courant.data.window_reader import WindowReader
 from courant.experiment import DataConfig
@@ -46,8 +45,19 @@ class StreamingBatches:
         return self.order.num_batches(len(self.windows))
 
     @property
+    def num_cases(self) -> int:
+        return len(self.trajectories.ids)
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.windows)
+
+    @property
     def num_bytes(self) -> int:
         return self.trajectories.num_bytes
+
+    def describe(self, windows: Tensor) -> list[dict[str, object]]:
+        return describe_windows(self.trajectories, windows)
 
     def __iter__(self) -> Iterator[Batch]:
         """What is left of the current epoch."""
@@ -71,8 +81,8 @@ class StreamingBatches:
         """From batch `begin` of an epoch on: the windows (B, 2) of the whole batch, and this worker's part of it on its device."""
         chosen = enumerate(self.order.epoch(len(self.windows), epoch))
         jobs = (partial(self._read, epoch, index, self.windows[of]) for index, of in chosen if index >= begin)
-        for windows, batch in _ahead(jobs):
-            yield windows, _map_tensors(batch, lambda value: value.to(self.device, non_blocking=True))
+        for windows, batch in read_ahead(jobs):
+            yield windows, batch.map(lambda value: value.to(self.device, non_blocking=True))
 
     def _read(self, epoch: int, index: int, windows: Tensor) -> tuple[Tensor, Batch]:
         """In a thread: read this worker's windows, draw the batch from them."""
@@ -83,7 +93,7 @@ class StreamingBatches:
         numbered = torch.zeros_like(windows)
         numbered[shard, 0] = torch.arange(len(read.ids))
         batch = draw_batch(read, numbered, self.config, self.order.points(epoch, index), shard)
-        return windows, _map_tensors(batch, Tensor.pin_memory) if self.device.type == "cuda" else batch
+        return windows, batch.map(Tensor.pin_memory) if self.device.type == "cuda" else batch
 
     def _identity(self) -> dict[str, Any]:
         order = self.order
@@ -95,7 +105,7 @@ class StreamingBatches:
         }
 
 
-def _ahead(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
+def read_ahead(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
     """The jobs' results in their order, worked out in threads ahead of whoever takes them."""
     with ThreadPoolExecutor(THREADS, thread_name_prefix="stream") as threads:
         pending: deque[Future[T]] = deque()
@@ -109,8 +119,3 @@ def _ahead(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
         finally:
             for future in pending:
                 future.cancel()
-
-
-def _map_tensors(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
-    tensors = {field.name: getattr(batch, field.name) for field in fields(Batch)}
-    return replace(batch, **{name: function(value) for name, value in tensors.items() if value is not None})

@@ -8,70 +8,90 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from courant.evaluation.evaluate import MODEL
 from courant.evaluation.metrics import ALL
-from courant.evaluation.references import PERSISTENCE, TRAINING_MEAN
-from courant.surrogate import CaseDecomposition
+from courant.evaluation.references import MODEL, NEAREST_DESIGN, PERSISTENCE, TRAINING_MEAN
 from courant.training.record import EpochRecord
 from simgen.dataset_figures import SPLIT_COLORS
-from simgen.field_plots import draw_field, spanning, symmetric, triangulate
+from simgen.field_plots import Triangles, draw_field, middle_plane, spanning, symmetric, triangulate
 from simgen.store.reader import StoredCase
 
-COLORS = {MODEL: "#0b5fa5", PERSISTENCE: "#d9822b", TRAINING_MEAN: "#7a7a7a"}
+COLORS = {MODEL: "#0b5fa5", PERSISTENCE: "#d9822b", NEAREST_DESIGN: "#d9822b", TRAINING_MEAN: "#7a7a7a"}
 TOP_ANCHORS = 8
+WIDTH = 13.5
+"""Inches"""
+
+
+def layer(case: StoredCase) -> Triangles:
+    """What is drawn of a case: all of a 2D one, the middle plane of a 3D one."""
+    return triangulate(case) if case.dataset.schema.dimension == 2 else middle_plane(case)
 
 
 def mesh(case: StoredCase) -> Figure:
     """The case's cell centres as a triangulation, and its boundary by patch kind."""
-    figure = Figure(figsize=(12, 4.4), layout="constrained")
+    triangles, boundary = layer(case), case.boundary
+    across, up = triangles.axes
+    figure = Figure(figsize=(12, float(np.clip(11.5 * triangles.aspect, 3.5, 8)) + 0.6), layout="constrained")
     axis = figure.subplots()
-    axis.triplot(triangulate(case).triangulation, lw=0.35, color="#8a8a8a")
-    boundary = case.boundary
+    axis.triplot(triangles.triangulation, lw=0.35, color="#8a8a8a")
     kinds, points = boundary.patch, boundary.points
+    shown = np.ones(len(points), dtype=bool)
+    if case.dataset.schema.dimension == 3:
+        shown = np.abs(points[:, 3 - across - up] - triangles.position) <= np.median(np.cbrt(case.volumes))
     for number, kind in enumerate(case.patch_kinds):
-        chosen = points[kinds == number]
-        axis.plot(chosen[:, 0], chosen[:, 1], ".", ms=4, label=f"{kind} ({len(chosen)} faces)")
-    axis.set(aspect="equal", xlabel="x (m)", ylabel="y (m)")
+        chosen = points[(kinds == number) & shown]
+        axis.plot(chosen[:, across], chosen[:, up], ".", ms=4, label=f"{kind} ({(kinds == number).sum()} faces)")
+    axis.set(aspect="equal", xlabel=f"{'xyz'[across]} (m)", ylabel=f"{'xyz'[up]} (m)")
     figure.legend(loc="outside upper center", ncols=len(case.patch_kinds), frameon=False, fontsize=9)
     return figure
 
 
 def prediction(case: StoredCase, truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Any]) -> Figure:
     """Truth, prediction and error (N, C) side by side, one row per component; truth and prediction share their scale."""
-    triangles = triangulate(case)
-    figure = Figure(figsize=(13.5, 1.5 * len(channels) + 0.2), layout="constrained")
+    triangles = layer(case)
+    height = float(np.clip(3.9 * triangles.aspect + 0.2, 1.5, 5.0))
+    figure = Figure(figsize=(WIDTH, height * len(channels) + 0.2), layout="constrained")
     axes = figure.subplots(len(channels), 3, squeeze=False)
+    drawn = np.unique(triangles.cell)
     for row, channel in zip(range(len(channels)), channels, strict=True):
         values = truth[:, row]
         signed = values.min() < 0 < values.max() and abs(values.mean()) < 0.3 * np.abs(values).max()
-        limits, cmap = (symmetric(values), "RdBu_r") if signed else (spanning(values), "viridis")
+        limits, cmap = (symmetric(values[drawn]), "RdBu_r") if signed else (spanning(values[drawn]), "viridis")
         error = predicted[:, row] - values
         panels = (
             ("truth", values, limits, cmap),
             ("prediction", predicted[:, row], limits, cmap),
-            ("error", error, symmetric(error), "PuOr_r"),
+            ("error", error, symmetric(error[drawn]), "PuOr_r"),
         )
         for axis, (title, shown, bounds, colors) in zip(axes[row], panels, strict=True):
             artist = draw_field(axis, triangles, shown, limits=bounds, cmap=colors)
-            axis.set_title(f"{title}, {channel.field} {channel.component}", fontsize=9, loc="left")
+            axis.set_title(f"{title}, {channel.field} {channel.component} ({channel.unit})", fontsize=9, loc="left")
             figure.colorbar(artist, ax=axis, shrink=0.85, pad=0.01).ax.tick_params(labelsize=7)
     return figure
 
 
-def decomposition(case: StoredCase, parts: CaseDecomposition, step: int = -1) -> Figure:
-    """The contributions of largest norm at one step, each with its anchor; magnitudes, on one scale."""
-    contributions = np.linalg.norm(parts.contributions[step], axis=-1)  # (L, N)
-    top = np.argsort(-np.linalg.norm(contributions, axis=1))[:TOP_ANCHORS]
-    triangles = triangulate(case)
-    figure = Figure(figsize=(13.5, 3.0), layout="constrained")
-    axes = figure.subplots(2, TOP_ANCHORS // 2).ravel()
-    limits = (0.0, float(np.quantile(contributions[top], 0.998)))
-    for axis, anchor in zip(axes, top, strict=False):
+def decomposition(
+    triangles: Triangles, contributions: np.ndarray, anchors: np.ndarray, chosen: Sequence[int], unit: str
+) -> Figure:
+    """Magnitudes of contributions (L, M) at all M corners' cells, each of the `chosen` with its anchor; on one scale."""
+    columns = TOP_ANCHORS // 2
+    rows = -(-len(chosen) // columns)
+    height = float(np.clip(2.9 * triangles.aspect + 0.3, 1.4, 4.0))
+    figure = Figure(figsize=(WIDTH, height * rows + 0.2), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    limits = (0.0, float(np.quantile(contributions[list(chosen)][:, triangles.cell], 0.998)))
+    for axis in axes[len(chosen) :]:
+        axis.set_visible(False)
+    for axis, anchor in zip(axes, chosen, strict=False):
         artist = draw_field(axis, triangles, contributions[anchor], limits=limits, cmap="magma_r")
-        axis.plot(*parts.anchors[anchor, :2], "o", ms=6, mfc="none", mec="#1a7f37", mew=1.6)
+        axis.plot(*anchors[anchor, list(triangles.axes)], "o", ms=6, mfc="none", mec="#1a7f37", mew=1.6)
         axis.set_title(f"anchor {anchor}", fontsize=9, loc="left")
-    figure.colorbar(artist, ax=axes.tolist(), label="|contribution| (m/s)", shrink=0.7, pad=0.01)
+    figure.colorbar(artist, ax=axes.tolist(), label=f"|contribution| ({unit})", shrink=0.7, pad=0.01)
     return figure
+
+
+def largest(contributions: np.ndarray) -> list[int]:
+    """The anchors of the largest contributions (L, M), by their norm over all points."""
+    return [int(anchor) for anchor in np.argsort(-np.linalg.norm(contributions, axis=1))[:TOP_ANCHORS]]
 
 
 def error_growth(evaluation: dict[str, Any]) -> Figure:
@@ -81,8 +101,8 @@ def error_growth(evaluation: dict[str, Any]) -> Figure:
     axes = figure.subplots(1, len(names), squeeze=False)[0]
     time = evaluation["step_s"] * np.arange(1, len(evaluation["nmae"][MODEL][ALL]) + 1)
     for axis, name in zip(axes, names, strict=True):
-        for predictor, color in COLORS.items():
-            axis.plot(time, evaluation["nmae"][predictor][name], "o-", ms=4, color=color, label=predictor)
+        for predictor, by_name in evaluation["nmae"].items():
+            axis.plot(time, by_name[name], "o-", ms=4, color=COLORS[predictor], label=predictor)
         title = "all components" if name == ALL else name.replace(".", " ")
         axis.set(xlabel="time since the initial snapshot (s)", ylabel="NMAE", title=title, ylim=(0, None))
         axis.grid(alpha=0.25)

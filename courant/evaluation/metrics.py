@@ -1,7 +1,10 @@
 """Error measures of predicted fields, summed up window by window.
 
-    NMAE        sum |u_hat - u| / sum |u|, both sums over all windows, points and (for "all") components
+    NMAE        sum |u_hat - u| / sum |u|, both sums over all windows, points and (for "all") components of a field
     relative L2 |u_hat - u|_2 / |u|_2 of each window and step, averaged over windows
+
+A steady case is a window of one step. Fields of different units cannot be summed: where velocity and pressure are
+modelled, "all" is the mean of the fields' measures.
 
 Points count alike, as in training, not by their cells' volumes: the fine cells around the body, where the flow is hardest, weigh
 more than their share of the area. NMAE is the measure of the paper's Tables tab:bench-unstr and
@@ -23,6 +26,7 @@ class ErrorSums:
     """Errors of one predictor over many windows of T steps and C components."""
 
     components: Sequence[str]
+    """`<field>.<component>`"""
     absolute: list[np.ndarray] = field(default_factory=list)
     """(T, C) sum of |u_hat - u| over the points, one entry per window"""
     magnitude: list[np.ndarray] = field(default_factory=list)
@@ -55,22 +59,34 @@ class ErrorSums:
     def nmae(self) -> dict[str, list[float]]:
         """Per step, for "all" and for each component."""
         absolute, magnitude = np.sum(self.absolute, axis=0), np.sum(self.magnitude, axis=0)
-        return self._named(absolute.sum(axis=1) / magnitude.sum(axis=1), absolute / magnitude)
+        joint = [absolute[:, field].sum(axis=1) / magnitude[:, field].sum(axis=1) for field in self._fields()]
+        return self._named(np.mean(joint, axis=0), absolute / magnitude)
 
     def relative_l2(self) -> dict[str, list[float]]:
         """Per step, for "all" and for each component."""
         squared, power = np.stack(self.squared), np.stack(self.power)
-        joint = np.sqrt(squared.sum(axis=2) / power.sum(axis=2)).mean(axis=0)
-        return self._named(joint, np.sqrt(squared / np.maximum(power, 1e-300)).mean(axis=0))
+        joint = [
+            np.sqrt(squared[..., field].sum(axis=2) / power[..., field].sum(axis=2)).mean(axis=0)
+            for field in self._fields()
+        ]
+        return self._named(np.mean(joint, axis=0), np.sqrt(squared / np.maximum(power, 1e-300)).mean(axis=0))
 
     def total(self, component: str = ALL) -> dict[str, float]:
         """NMAE and relative L2 over all steps together, of one component or of all."""
-        chosen = slice(None) if component == ALL else [self.components.index(component)]
-        absolute, magnitude, squared, power = (
-            np.stack(sums)[..., chosen] for sums in (self.absolute, self.magnitude, self.squared, self.power)
-        )
-        relative = np.sqrt(squared.sum(axis=(1, 2)) / power.sum(axis=(1, 2)))
-        return {"nmae": float(absolute.sum() / magnitude.sum()), "relative_l2": float(relative.mean())}
+        parts = self._fields() if component == ALL else [[self.components.index(component)]]
+        nmae, relative = [], []
+        for chosen in parts:
+            absolute, magnitude, squared, power = (
+                np.stack(sums)[..., chosen] for sums in (self.absolute, self.magnitude, self.squared, self.power)
+            )
+            nmae.append(absolute.sum() / magnitude.sum())
+            relative.append(np.sqrt(squared.sum(axis=(1, 2)) / power.sum(axis=(1, 2))).mean())
+        return {"nmae": float(np.mean(nmae)), "relative_l2": float(np.mean(relative))}
+
+    def _fields(self) -> list[list[int]]:
+        """The columns of each field's components."""
+        fields = [name.rpartition(".")[0] for name in self.components]
+        return [[c for c, field in enumerate(fields) if field == name] for name in dict.fromkeys(fields)]
 
     def _named(self, joint: np.ndarray, separate: np.ndarray) -> dict[str, list[float]]:
         return {ALL: joint.tolist(), **{name: separate[:, c].tolist() for c, name in enumerate(self.components)}}

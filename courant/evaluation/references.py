@@ -17,8 +17,10 @@ from courant.data.trajectories import read_states
 from simgen.errors import InputError
 from simgen.store.reader import Dataset, StoredCase
 
+MODEL = "model"
 PERSISTENCE = "persistence"
 TRAINING_MEAN = "training mean"
+NEAREST_DESIGN = "nearest design"
 
 #: A time mean over snapshots this far apart differs from the full one by less than a percent, at a tenth of the reading.
 MEAN_EVERY_S = 10.0

@@ -26,9 +26,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from courant.data.batches import describe_windows
 from courant.data.samples import Batch, seeded
-from courant.experiment import Experiment
+from courant.experiment import AnyExperiment
 from courant.model import Courant
 from courant.run_directory import RunDirectory
 from courant.training.checkpoint import Checkpoint, read_latest_checkpoint, write_checkpoint
@@ -58,7 +57,7 @@ PARTS = ("load", "train", "validation", "checkpoint")
 
 
 def fit(
-    experiment: Experiment,
+    experiment: AnyExperiment,
     dataset: Dataset,
     run: RunDirectory,
     *,
@@ -107,7 +106,7 @@ class _Fitting:
     records: list[EpochRecord] = field(default_factory=list)
 
     @classmethod
-    def start(cls, experiment: Experiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> _Fitting:
+    def start(cls, experiment: AnyExperiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> _Fitting:
         """Read the data, build the model, and take up the newest checkpoint."""
         training = experiment.training
         rank, world = _worker()
@@ -146,13 +145,13 @@ class _Fitting:
         train = self.task.train
         samples = train.num_batches * self.experiment.training.batch_size
         logger.info(
-            "%s: %d training cases, %d windows, %d samples an epoch, %.0f MB in memory, %d parameters, %s, %d threads",
-            self.experiment.name, len(train.trajectories.ids), len(train.windows), samples, train.num_bytes / 1e6,
+            "%s: %d training cases, %d different samples, %d an epoch, %.0f MB in memory, %d parameters, %s, %d threads",
+            self.experiment.name, train.num_cases, train.num_samples, samples, train.num_bytes / 1e6,
             sum(parameter.numel() for parameter in self.bare.parameters()), self.device, torch.get_num_threads(),
         )  # fmt: skip
 
     @property
-    def experiment(self) -> Experiment:
+    def experiment(self) -> AnyExperiment:
         return self.task.experiment
 
     def epoch(self, epoch: int, validate: bool) -> EpochRecord:
@@ -245,7 +244,7 @@ class _Fitting:
             "epoch": epoch + 1,
             "batch": index + 1,
             "learning_rate": self.learning_rate(step),
-            "windows": describe_windows(self.task.train.trajectories, windows),
+            "windows": self.task.train.describe(windows),
         }
         self.run.write_json(f"failure-worker-{self.rank}.json", failure)
         message = (

@@ -20,8 +20,7 @@ import torch
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 
 import simgen
-from courant.data.normalisation import Normaliser
-from courant.experiment import Experiment, parse_experiment
+from courant.experiment import AnyExperiment, parse_experiment
 from courant.run_directory import RunDirectory, absolute_url
 from courant.training.errors import TrainingError
 from courant.training.following import check_finished, following
@@ -38,7 +37,7 @@ WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
 
 def train(
-    experiment: Experiment, dataset_url: str, version: str | None, runs_url: str, *, on_epoch: OnEpoch | None = None
+    experiment: AnyExperiment, dataset_url: str, version: str | None, runs_url: str, *, on_epoch: OnEpoch | None = None
 ) -> str:
     """Train on a dataset version (None: the newest) and return the run's URL, `<runs_url>/<name>-<hash>`.
 
@@ -53,8 +52,7 @@ def train(
     run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
     if is_finished(run):
         return run.url
-    normaliser = Normaliser.of(dataset, experiment.data.fields)
-    check_experiment(experiment, dataset, normaliser)
+    normaliser = check_experiment(experiment, dataset)
     describe_run(run, experiment, dataset, normaliser)
     with ray_session(quiet=on_epoch is not None), following(run, on_epoch):
         _run_workers(experiment, dataset.url, dataset.version, run)
@@ -62,7 +60,7 @@ def train(
     return run.url
 
 
-def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: RunDirectory) -> None:
+def _run_workers(experiment: AnyExperiment, dataset_url: str, version: str, run: RunDirectory) -> None:
     training = experiment.training
     storage, filesystem = ray_storage(run)
     trainer = ray.train.torch.TorchTrainer(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from courant.data.normalisation import Normaliser
-from courant.experiment import Experiment
+from courant.experiment import AnyExperiment
 from courant.run_directory import RunDirectory
 from simgen.provenance import source_revision
 
@@ -69,7 +69,7 @@ def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
     run.write_bytes(METRICS, "".join(json.dumps(asdict(record)) + "\n" for record in records).encode())
 
 
-def describe_run(run: RunDirectory, experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> None:
+def describe_run(run: RunDirectory, experiment: AnyExperiment, dataset: Dataset, normaliser: Normaliser) -> None:
     """experiment.json, dataset.json, normaliser.json: all that a predictor needs beside the weights."""
     run.write_json("experiment.json", experiment.model_dump(mode="json"))
     schema = dataset.schema

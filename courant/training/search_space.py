@@ -25,7 +25,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
-from courant.experiment import Experiment
+from courant.experiment import AnyExperiment
 from simgen.errors import InputError
 
 Value = bool | int | float | str | None
@@ -43,6 +43,8 @@ FIXED = {
     "data.step_s": "it would change what trials are measured by",
     "data.start_s": "it would change what trials are measured by",
 }
+TRANSIENT = ("model.processor", "model.solver", "model.step_size", "model.solver_tolerance")
+"""Keys that decide nothing in a steady model; they stay as in the baseline there."""
 _CONFIG = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -124,7 +126,7 @@ class SearchSpace(BaseModel):
                 raise ValueError(f"{key}: its `when` names {', '.join(unknown)}, which the space does not vary")
         return self
 
-    def baseline(self, experiment: Experiment) -> Setting:
+    def baseline(self, experiment: AnyExperiment) -> Setting:
         """The values that the experiment itself has; InputError for a key that experiments do not have."""
         content = experiment.model_dump()
         known = [f"{section}.{name}" for section in SECTIONS for name in content[section]]
@@ -136,25 +138,33 @@ class SearchSpace(BaseModel):
                 raise InputError(f"space {self.name}: an experiment has no key {key}; did you mean {', '.join(near)}?")
         return {key: content[key.partition(".")[0]][key.partition(".")[2]] for key in self.parameters}
 
-    def count(self, experiment: Experiment) -> int | None:
+    def count(self, experiment: AnyExperiment) -> int | None:
         """Different settings; None where values are drawn."""
-        return None if self.design == "random" else len(self._all(self.baseline(experiment)))
+        return None if self.design == "random" else len(self._fitting(experiment)._all(self.baseline(experiment)))
 
-    def settings(self, experiment: Experiment, seed: int) -> Iterator[Setting]:
+    def settings(self, experiment: AnyExperiment, seed: int) -> Iterator[Setting]:
         """Settings without end, the first n of them the same whatever n is: in random order, which early stopping relies
         on, and all of them before any comes again. `isolated` begins with the baseline, so that it is trained first.
         """
         generator = np.random.default_rng(seed)
-        baseline = self.baseline(experiment)
+        space, baseline = self._fitting(experiment), self.baseline(experiment)
         if self.design == "random":
             while True:
-                drawn = {key: item.draw(generator) for key, item in self.parameters.items()}
-                yield self._in_force(drawn, baseline)
-        found = self._all(baseline)
+                drawn = {key: item.draw(generator) for key, item in space.parameters.items()}
+                yield space._in_force(drawn, baseline)
+        found = space._all(baseline)
         first = 1 if self.design == "isolated" else 0
         while True:
             order = [*range(first), *(first + generator.permutation(len(found) - first))]
             yield from (found[index] for index in order)
+
+    def _fitting(self, experiment: AnyExperiment) -> SearchSpace:
+        """This space without values that would change nothing."""
+        if experiment.task == "transient":
+            return self
+        baseline = self.baseline(experiment)
+        fixed = {key: Values(values=(baseline[key],)) for key in self.parameters if key in TRANSIENT}
+        return self.model_copy(update={"parameters": {**self.parameters, **fixed}})
 
     def _all(self, baseline: Setting) -> list[Setting]:
         lists = {key: item.values for key, item in self.parameters.items() if isinstance(item, Values)}
@@ -171,7 +181,7 @@ class SearchSpace(BaseModel):
         return {key: value if holds(self.parameters[key].when) else baseline[key] for key, value in setting.items()}
 
 
-def apply_setting(experiment: Experiment, setting: Setting) -> Experiment:
+def apply_setting(experiment: AnyExperiment, setting: Setting) -> AnyExperiment:
     """The experiment with a setting's values; InputError for one that it cannot have."""
     sections: dict[str, dict[str, Value]] = {section: {} for section in SECTIONS}
     for key, value in setting.items():

@@ -22,8 +22,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from courant.data.normalisation import Normaliser
-from courant.experiment import MACHINE, Experiment
+from courant.experiment import MACHINE, AnyExperiment
 from courant.run_directory import RunDirectory
 from courant.training.errors import TrainingError
 from courant.training.record import STATUS, EpochRecord, read_records
@@ -49,7 +48,7 @@ class Trial:
     number: int
     """from 1"""
     setting: Setting
-    experiment: Experiment
+    experiment: AnyExperiment
     run: RunDirectory
 
 
@@ -86,7 +85,7 @@ class Sweep:
 
     folder: RunDirectory
     space: SearchSpace
-    experiment: Experiment
+    experiment: AnyExperiment
     """the baseline"""
     dataset_url: str
     version: str
@@ -104,7 +103,12 @@ class Sweep:
 
 
 def plan_sweep(
-    experiment: Experiment, dataset: Dataset, space: SearchSpace, num_trials: int | None, runs_url: str, seed: int = 42
+    experiment: AnyExperiment,
+    dataset: Dataset,
+    space: SearchSpace,
+    num_trials: int | None,
+    runs_url: str,
+    seed: int = 42,
 ) -> Sweep:
     """The first `num_trials` settings of a space (None: each once) around an experiment, every one of them checked.
 
@@ -120,27 +124,26 @@ def plan_sweep(
         raise InputError(
             f"dataset {dataset.url} {dataset.version} has no validation case to judge trials by; generate more cases"
         )
-    normaliser = Normaliser.of(dataset, experiment.data.fields)
     folder = RunDirectory(runs_url) / _sweep_id(experiment, space, dataset.snapshot_id, seed)
     trials: list[Trial] = []
     seen: list[Setting] = []
     for setting in itertools.islice(space.settings(experiment, seed), wanted):
         made = _trial_experiment(experiment, setting, number=len(trials) + 1, repeat=seen.count(setting))
-        check_experiment(made, dataset, normaliser)
+        check_experiment(made, dataset)
         run = folder / "trials" / made.run_id(dataset.snapshot_id)
         trials.append(Trial(len(trials) + 1, setting, made, run))
         seen.append(setting)
     return Sweep(folder, space, experiment, dataset.url, dataset.version, seed, tuple(trials))
 
 
-def _trial_experiment(experiment: Experiment, setting: Setting, number: int, repeat: int) -> Experiment:
+def _trial_experiment(experiment: AnyExperiment, setting: Setting, number: int, repeat: int) -> AnyExperiment:
     """The setting applied; with a checkpoint at every validation, where a trial may be stopped, so that weights are kept."""
     training = experiment.training
     kept = {"checkpoint_every": training.validate_every, "seed": training.seed + repeat}
     return apply_setting(experiment, setting).derive(name=f"{experiment.name}-trial-{number:02d}", training=kept)
 
 
-def _sweep_id(experiment: Experiment, space: SearchSpace, snapshot_id: str, seed: int) -> str:
+def _sweep_id(experiment: AnyExperiment, space: SearchSpace, snapshot_id: str, seed: int) -> str:
     around = experiment.model_dump(mode="json", exclude=MACHINE)
     content = json.dumps([around, space.model_dump(mode="json", exclude={"about"}), snapshot_id, seed], sort_keys=True)
     return f"{experiment.name}-{space.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"

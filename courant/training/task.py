@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from courant.data.batches import Batches, BatchOrder
+from courant.data.known import check_prescribed
 from courant.data.loading import load_batches, load_windows
 from courant.data.normalisation import Normaliser
 from courant.data.samples import Batch
-from courant.experiment import Experiment
-from courant.training.validation import Validation
+from courant.data.steady import load_steady_batches, load_steady_samples
+from courant.experiment import AnyExperiment, Experiment, SteadyExperiment
+from courant.training.validation import Validation, validate_samples, validate_windows
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 class Task:
     """An experiment with its data on the training device."""
 
-    experiment: Experiment
+    experiment: AnyExperiment
     normaliser: Normaliser
     train: Batches
     validation: Validation | None
@@ -32,71 +34,108 @@ class Task:
 
     @classmethod
     def load(
-        cls, experiment: Experiment, dataset: Dataset, device: torch.device, rank: int = 0, world: int = 1
+        cls, experiment: AnyExperiment, dataset: Dataset, device: torch.device, rank: int = 0, world: int = 1
     ) -> Task:
         """Read the training and validation splits; InputError where experiment and dataset do not fit together.
 
         Training batches are those of worker `rank` of `world`.
         """
-        normaliser = Normaliser.of(dataset, experiment.data.fields)
-        check_experiment(experiment, dataset, normaliser)
+        normaliser = check_experiment(experiment, dataset)
         if not dataset.cases("train"):
             raise InputError(
                 f"dataset {dataset.url} {dataset.version} has no accepted case to train on; generate more cases"
             )
         training = experiment.training
         order = BatchOrder(training.batch_size, training.samples_per_epoch, training.seed, rank, world)
-        train = load_batches(dataset, normaliser, experiment.data, order, experiment.model.num_anchors, device)
-        return cls(experiment, normaliser, train, _load_validation(experiment, dataset, normaliser, device))
+        train = _load_training(experiment, dataset, normaliser, order, device)
+        validation = None
+        if dataset.cases("validation"):
+            validation = _load_validation(experiment, dataset, normaliser, device)
+        return cls(experiment, normaliser, train, validation)
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        """(B, T, M, C) standardised, in the experiment's precision."""
-        precision, model_config = self.experiment.training.precision, self.experiment.model
+        """(B, T, M, C) standardised, in the experiment's precision; T = 1 in steady problems."""
+        experiment = self.experiment
+        steps = experiment.data.window_steps if isinstance(experiment, Experiment) else None
+        precision, model_config = experiment.training.precision, experiment.model
         with torch.autocast(batch.points.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-            return model(
-                batch.points, batch.features, batch.query_points, batch.query_features,
+            prediction: Tensor = model(
+                batch.points, batch.features, batch.query_points,
+                batch.query_features if model_config.num_query_features else None,
                 mask=batch.mask,
+                parameters=batch.parameters if model_config.num_parameters else None,
                 anchors=batch.anchors if model_config.anchor_kind == "sampled" else None,
-                num_steps=self.experiment.data.window_steps,
+                num_steps=steps,
             )  # fmt: skip
+        return prediction[:, None] if steps is None else prediction
 
 
-def check_experiment(experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> None:
-    """InputError where the experiment is for another family, or its model's sizes are not those that the data has."""
-    if experiment.family != dataset.schema.family:
+def check_experiment(experiment: AnyExperiment, dataset: Dataset) -> Normaliser:
+    """The normalisation of the experiment's data.
+
+    InputError where the experiment is for another family, or its model's sizes are not those that the data has.
+    """
+    schema = dataset.schema
+    if experiment.family != schema.family:
         raise InputError(
-            f"experiment {experiment.name} is for {experiment.family}, dataset {dataset.url} holds {dataset.schema.family}; "
+            f"experiment {experiment.name} is for {experiment.family}, dataset {dataset.url} holds {schema.family}; "
             "choose a recipe of that family"
         )
-    num_channels, num_distance = len(normaliser.channels), normaliser.num_distance_channels
-    expected = {
-        "num_features": num_channels + num_distance,
-        "num_outputs": num_channels,
-        "num_query_features": num_distance,
-        "num_parameters": 0,
-        "dimension": 3,
-        "transient": True,
-    }
+    if (experiment.task == "transient") != schema.transient:
+        raise InputError(
+            f"experiment {experiment.name} is {experiment.task}, {schema.family} is {'transient' if schema.transient else 'steady'}; "
+            "choose a recipe of that family"
+        )
+    normaliser = Normaliser.of(dataset, experiment.data.fields, experiment.data.distance_kinds)
     wrong = [
-        f"model.{name} = {getattr(experiment.model, name)}, expected {value}"
-        for name, value in expected.items()
-        if getattr(experiment.model, name) != value
+        f"model.{name} = {getattr(experiment.model, name)}, expected {' or '.join(map(str, values))}"
+        for name, values in _fitting_sizes(experiment, normaliser).items()
+        if getattr(experiment.model, name) not in values
     ]
     if wrong:
         channels = ", ".join(channel.name for channel in normaliser.channels)
         raise InputError(
             f"experiment {experiment.name}: {'; '.join(wrong)} for channels {channels} and patch kinds {', '.join(normaliser.patch_kinds)}"
         )
+    return normaliser
+
+
+def _fitting_sizes(experiment: AnyExperiment, normaliser: Normaliser) -> dict[str, tuple[int | bool, ...]]:
+    """What the model's sizes may be; 0 leaves out the distance field of queries, or the global data."""
+    num_channels, num_distance = len(normaliser.channels), normaliser.num_distance_channels
+    num_features, query_features, parameters = num_channels + num_distance, (num_distance,), (0,)
+    if isinstance(experiment, SteadyExperiment):
+        check_prescribed(experiment.data.prescribed, normaliser.channels, normaliser.patch_kinds)
+        num_features = num_channels if experiment.data.encoder == "boundary" else num_features
+        query_features, parameters = (num_distance, 0), (len(normaliser.parameters), 0)  # type: ignore[assignment]
+    return {
+        "num_features": (num_features,),
+        "num_outputs": (num_channels,),
+        "num_query_features": query_features,
+        "num_parameters": parameters,
+        "dimension": (3,),
+        "transient": (isinstance(experiment, Experiment),),
+    }
+
+
+def _load_training(
+    experiment: AnyExperiment, dataset: Dataset, normaliser: Normaliser, order: BatchOrder, device: torch.device
+) -> Batches:
+    num_anchors = experiment.model.num_anchors
+    if isinstance(experiment, SteadyExperiment):
+        return load_steady_batches(dataset, normaliser, experiment.data, order, num_anchors, device)
+    assert isinstance(experiment, Experiment)
+    return load_batches(dataset, normaliser, experiment.data, order, num_anchors, device)
 
 
 def _load_validation(
-    experiment: Experiment, dataset: Dataset, normaliser: Normaliser, device: torch.device
-) -> Validation | None:
-    """The validation windows on the device; None where the split is empty."""
-    if not dataset.cases("validation"):
-        return None
-    num = experiment.training.validation_windows
-    trajectories, windows = load_windows(
-        dataset, "validation", normaliser, experiment.data, num, experiment.model.num_anchors, device
-    )
-    return Validation(trajectories, windows, experiment.data, normaliser)
+    experiment: AnyExperiment, dataset: Dataset, normaliser: Normaliser, device: torch.device
+) -> Validation:
+    """The validation samples on the device."""
+    num, num_anchors = experiment.training.validation_windows, experiment.model.num_anchors
+    if isinstance(experiment, SteadyExperiment):
+        samples = load_steady_samples(dataset, "validation", normaliser, experiment.data, num, num_anchors, device)
+        return validate_samples(samples, normaliser)
+    assert isinstance(experiment, Experiment)
+    trajectories, windows = load_windows(dataset, "validation", normaliser, experiment.data, num, num_anchors, device)
+    return validate_windows(trajectories, windows, experiment.data, normaliser)

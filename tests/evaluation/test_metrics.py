@@ -51,3 +51,13 @@ def test_a_perfect_prediction_has_no_error_and_steps_stay_apart():
 def test_shapes_that_differ_are_refused():
     with pytest.raises(ValueError, match=r"prediction has shape \(1, 2, 2\), truth \(1, 3, 2\)"):
         ErrorSums(("x", "y")).add(np.zeros((1, 2, 2)), np.zeros((1, 3, 2)))
+
+
+def test_fields_of_different_units_are_not_summed_but_averaged():
+    """A pressure of thousands does not drown a velocity of ones."""
+    measured = ErrorSums(("velocity.x", "velocity.y", "kinematic_pressure.p"))
+    truth = np.array([[[1.0, 1.0, 1000.0], [1.0, 1.0, 1000.0]]])
+    measured.add(truth * (1.5, 1.5, 1.1), truth)
+    assert measured.nmae()[ALL] == pytest.approx([(0.5 + 0.1) / 2])
+    assert measured.relative_l2()[ALL] == pytest.approx([(0.5 + 0.1) / 2])
+    assert measured.total() == pytest.approx({"nmae": 0.3, "relative_l2": 0.3})

@@ -1,0 +1,222 @@
+"""Stored steady cases -> samples -> Batch. A sample is a whole case; a batch pads and masks its clouds.
+
+The order of cases depends on (seed, epoch), the points drawn from each on (seed, epoch, batch) alone, as for windows
+(`courant.data.samples`), so a run goes on exactly and workers share a batch as one worker would see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from courant.data.batches import BatchOrder
+from courant.data.known import SteadyInputs, prepare_inputs, read_known
+from courant.data.normalisation import Normaliser
+from courant.data.samples import Batch
+from courant.data.streaming import read_ahead
+from courant.data.trajectories import READERS, select_anchors
+from courant.experiment import SteadyDataConfig
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.reader import Dataset, StoredCase
+
+
+@dataclass(frozen=True)
+class SteadySample:
+    """One case as a batch of one, unpadded, with every point of its clouds."""
+
+    case: str
+    batch: Batch
+
+    def to(self, device: torch.device | str) -> SteadySample:
+        return replace(self, batch=self.batch.map(lambda value: value.to(device)))
+
+
+class SteadySource:
+    """The cases of a split as samples; safe to share between threads."""
+
+    def __init__(
+        self, dataset: Dataset, ids: Sequence[str], normaliser: Normaliser, config: SteadyDataConfig, num_anchors: int
+    ) -> None:
+        if not ids:
+            raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
+        self.ids = tuple(ids)
+        self._dataset, self._normaliser, self._config, self._num_anchors = dataset, normaliser, config, num_anchors
+        self._anchors: dict[int, Tensor] = {}
+
+    def read(self, number: int) -> SteadySample:
+        """Case `number` of `ids`; its anchors are sampled once."""
+        case = self._dataset[self.ids[number]]
+        inputs = prepare_inputs(read_known(case, self._normaliser, self._config), self._normaliser, self._config)
+        points = torch.from_numpy(inputs.points)[None]
+        if number not in self._anchors:
+            self._anchors[number] = select_anchors(points, self._num_anchors)
+        targets = self._normaliser.standardise(read_solution(case, self._normaliser))
+        return SteadySample(case.id, as_batch(inputs, self._anchors[number], targets))
+
+    def read_all(self, device: torch.device | str) -> list[SteadySample]:
+        with ThreadPoolExecutor(READERS) as readers:
+            return [sample.to(device) for sample in readers.map(self.read, range(len(self.ids)))]
+
+
+def read_solution(case: StoredCase, normaliser: Normaliser) -> np.ndarray:
+    """(N, C): the modelled channels of a solved case, in their units."""
+    stored = {name: np.asarray(case[name][:]) for name in {channel.field for channel in normaliser.channels}}
+    return np.stack([stored[channel.field][..., channel.column] for channel in normaliser.channels], axis=-1)
+
+
+def as_batch(inputs: SteadyInputs, anchors: Tensor, targets: np.ndarray) -> Batch:
+    """A batch of one; targets (M, C) standardised."""
+    tensor = {name: torch.from_numpy(value)[None] for name, value in vars(inputs).items()}
+    return Batch(**tensor, mask=None, anchors=anchors, query_mask=None, targets=torch.from_numpy(targets)[None, None])
+
+
+class SteadyBatches:
+    """Training batches of steady cases: from samples on the device, or read ahead from the store by threads."""
+
+    def __init__(
+        self,
+        source: SteadySource,
+        config: SteadyDataConfig,
+        order: BatchOrder,
+        device: torch.device | str = "cpu",
+        *,
+        resident: bool = True,
+    ) -> None:
+        self.source, self.config, self.order, self.device = source, config, order, torch.device(device)
+        self._resident = source.read_all(device) if resident else None
+
+    @property
+    def num_cases(self) -> int:
+        return len(self.source.ids)
+
+    num_samples = num_cases
+
+    @property
+    def num_batches(self) -> int:
+        return self.order.num_batches(self.num_cases)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(sample.batch.num_bytes for sample in self._resident or ())
+
+    def describe(self, samples: Tensor) -> list[dict[str, object]]:
+        return [{"case": self.source.ids[number]} for number in samples.tolist()]
+
+    def epoch(self, epoch: int, begin: int = 0) -> Iterator[tuple[Tensor, Batch]]:
+        """From batch `begin` of an epoch on: the numbers (B,) of the whole batch's cases, and this worker's part of it."""
+        jobs = (
+            partial(self._make, epoch, index, chosen)
+            for index, chosen in enumerate(self.order.epoch(self.num_cases, epoch))
+            if index >= begin
+        )
+        batches = (job() for job in jobs) if self._resident else read_ahead(jobs)
+        for samples, batch in batches:
+            yield samples, batch.map(lambda value: value.to(self.device, non_blocking=True))
+
+    def _make(self, epoch: int, index: int, chosen: Tensor) -> tuple[Tensor, Batch]:
+        # A seed for every sample of the whole batch: its points are the same however many workers share it.
+        seeds = torch.randint(2**62, (len(chosen),), generator=self.order.points(epoch, index))
+        shard = self.order.shard
+        read = self._resident.__getitem__ if self._resident else self.source.read
+        drawn = [
+            draw(read(number).batch, self.config, torch.Generator().manual_seed(seed))
+            for number, seed in zip(chosen[shard].tolist(), seeds[shard].tolist(), strict=True)
+        ]
+        batch = collate(drawn)
+        on_gpu = self.device.type == "cuda" and not self._resident
+        return chosen, batch.map(Tensor.pin_memory) if on_gpu else batch
+
+
+def draw(sample: Batch, config: SteadyDataConfig, generator: torch.Generator) -> Batch:
+    """Random points of a batch of one, without repeats: of the encoder's cloud and of the queries; all where None."""
+    cloud = _choose(sample.points, config.points_per_sample, generator)
+    queries = _choose(sample.query_points, config.queries_per_sample, generator)
+    return replace(
+        sample,
+        points=cloud(sample.points),
+        features=cloud(sample.features),
+        query_points=queries(sample.query_points),
+        query_features=queries(sample.query_features),
+        targets=queries(sample.targets[:, 0])[:, None],
+    )
+
+
+def _choose(points: Tensor, num: int | None, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+    """A function that takes the same `num` rows of every (1, N, c)."""
+    if num is None or num >= points.shape[1]:
+        return lambda values: values
+    chosen = torch.randperm(points.shape[1], generator=generator)[:num].to(points.device)
+    return lambda values: values[:, chosen]
+
+
+def collate(samples: Sequence[Batch]) -> Batch:
+    """Batches of one -> one batch, clouds padded with zeros to the longest and masked where they differ in length."""
+    if len(samples) == 1:
+        return samples[0]
+    assert all(sample.parameters is not None for sample in samples)
+    return Batch(
+        points=_stack([sample.points for sample in samples]),
+        features=_stack([sample.features for sample in samples]),
+        mask=_mask([sample.points for sample in samples]),
+        anchors=torch.cat([sample.anchors for sample in samples]),
+        query_points=_stack([sample.query_points for sample in samples]),
+        query_features=_stack([sample.query_features for sample in samples]),
+        query_mask=_mask([sample.query_points for sample in samples]),
+        targets=_stack([sample.targets for sample in samples]),
+        parameters=torch.cat([sample.parameters for sample in samples if sample.parameters is not None]),
+    )
+
+
+def _stack(values: Sequence[Tensor]) -> Tensor:
+    """(1, ..., n_i, c) each -> (B, ..., max n, c)."""
+    most = max(value.shape[-2] for value in values)
+    return torch.cat([pad(value, (0, 0, 0, most - value.shape[-2])) for value in values])
+
+
+def _mask(clouds: Sequence[Tensor]) -> Tensor | None:
+    """(B, max n), True at real points; None where all have the same number."""
+    lengths = torch.tensor([cloud.shape[1] for cloud in clouds], device=clouds[0].device)
+    most = int(lengths.max())
+    if bool((lengths == most).all()):
+        return None
+    return torch.arange(most, device=lengths.device) < lengths[:, None]
+
+
+def load_steady_batches(
+    dataset: Dataset,
+    normaliser: Normaliser,
+    config: SteadyDataConfig,
+    order: BatchOrder,
+    num_anchors: int,
+    device: torch.device | str = "cpu",
+) -> SteadyBatches:
+    """Training batches on the device, from memory where the training split fits into `config.resident_gb`, else streamed."""
+    ids = dataset.cases("train")
+    source = SteadySource(dataset, ids, normaliser, config, num_anchors)
+    num_points = dataset.design.loc[ids, "num_points"]
+    # Clouds of all kinds grow with the mesh: the first case's bytes per cell stand for all.
+    size = source.read(0).batch.num_bytes / num_points.iloc[0] * num_points.sum()
+    return SteadyBatches(source, config, order, device, resident=bool(size <= config.resident_gb * 1e9))
+
+
+def load_steady_samples(
+    dataset: Dataset,
+    split: str,
+    normaliser: Normaliser,
+    config: SteadyDataConfig,
+    num: int,
+    num_anchors: int,
+    device: torch.device | str = "cpu",
+) -> list[SteadySample]:
+    """At most `num` cases of a split on the device, with every point: how the predictor sees them."""
+    return SteadySource(dataset, dataset.cases(split)[:num], normaliser, config, num_anchors).read_all(device)

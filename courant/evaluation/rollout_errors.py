@@ -1,0 +1,106 @@
+"""A transient model on a split: errors by component, rollout step and case, beside persistence and the training mean."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from courant.data.trajectories import read_states
+from courant.evaluation.metrics import ALL, ErrorSums
+from courant.evaluation.references import MODEL, PERSISTENCE, TRAINING_MEAN, TrainingMean, persistence
+from courant.surrogate import Surrogate
+from simgen.errors import InputError
+from simgen.store.reader import Dataset, StoredCase
+
+PREDICTORS = (MODEL, PERSISTENCE, TRAINING_MEAN)
+#: Windows begin this far apart in each case.
+STRIDE_S = 10.0
+
+
+def measure_rollouts(surrogate: Surrogate, dataset: Dataset, cases: Sequence[str]) -> dict[str, Any]:
+    """Errors over all windows, by component, step and case; InputError where no window fits into a case."""
+    data = surrogate.experiment.data
+    mean = TrainingMean(dataset, surrogate.normaliser.channels, data.start_s)
+    total = {name: ErrorSums(surrogate.channels) for name in PREDICTORS}
+    by_case: dict[str, Any] = {}
+    seconds: list[float] = []
+    for case in cases:
+        sums, took = _measure_case(surrogate, dataset[case], mean)
+        seconds += took
+        by_case[case] = {
+            "windows": sums[MODEL].num_windows,
+            **{name: {**sums[name].total(), "nmae_by_step": sums[name].nmae()} for name in PREDICTORS},
+        }
+        for name in PREDICTORS:
+            total[name].merge(sums[name])
+    nmae = {name: total[name].nmae() for name in PREDICTORS}
+    return {
+        "step_s": data.step_s,
+        "stride_s": STRIDE_S,
+        "num_windows": total[MODEL].num_windows,
+        "cases": by_case,
+        "nmae": nmae,
+        "relative_l2": {name: total[name].relative_l2() for name in PREDICTORS},
+        "overall": {name: total[name].total() for name in PREDICTORS},
+        "by_component": {
+            name: {channel: total[name].total(channel) for channel in surrogate.channels} for name in PREDICTORS
+        },
+        "beats": {
+            name: [bool(ours < theirs) for ours, theirs in zip(nmae[MODEL][ALL], nmae[name][ALL], strict=True)]
+            for name in (PERSISTENCE, TRAINING_MEAN)
+        },
+        "timing": _timing(surrogate, [dataset[case] for case in cases], seconds),
+    }
+
+
+def _measure_case(
+    surrogate: Surrogate, case: StoredCase, mean: TrainingMean
+) -> tuple[Mapping[str, ErrorSums], list[float]]:
+    """Error sums of one case, and the seconds that each of the model's rollouts took."""
+    data = surrogate.experiment.data
+    times = np.asarray(case.time)
+    states = read_states(case, surrogate.normaliser.channels, slice(None))
+    background = np.broadcast_to(mean.at(case.points), (data.window_steps, *states.shape[1:]))
+    sums = {name: ErrorSums(surrogate.channels) for name in PREDICTORS}
+    seconds = []
+    for start in np.arange(data.start_s, times[-1] - data.window_steps * data.step_s + 1e-6, STRIDE_S):
+        frame = surrogate.snapshot(case, float(start))
+        truth = states[[surrogate.snapshot(case, float(moment)) for moment in surrogate.times(float(start))]]
+        began = time.perf_counter()
+        prediction = surrogate.predict_case(case, start_s=float(start))
+        seconds.append(time.perf_counter() - began)
+        sums[MODEL].add(prediction, truth)
+        sums[PERSISTENCE].add(persistence(states, frame, data.window_steps), truth)
+        sums[TRAINING_MEAN].add(background, truth)
+    if not seconds:
+        raise InputError(
+            f"case {case.id} ends at {times[-1]:g} s: no window of {data.window_steps * data.step_s:g} s fits after {data.start_s:g} s"
+        )
+    return sums, seconds
+
+
+def _timing(surrogate: Surrogate, cases: list[StoredCase], seconds: list[float]) -> dict[str, Any]:
+    """One window's prediction (median; from the stored snapshot to numpy) beside the solver's time for as much flow.
+
+    Each on the machine that it ran on; solver_s and speed_up are None for cases that record no solver time.
+    """
+    window_s = surrogate.experiment.data.window_steps * surrogate.step_s
+    walls = [(case.provenance.get("wall_time_s", {}).get("solve"), case.settings.get("end_time")) for case in cases]
+    rates = [wall / end for wall, end in walls if wall and end]
+    prediction = float(np.median(seconds))
+    solver = float(np.mean(rates)) * window_s if rates else None
+    device = torch.cuda.get_device_name(surrogate.device) if surrogate.device.type == "cuda" else "CPU"
+    return {
+        "window_s": window_s,
+        "prediction_s": prediction,
+        "prediction_device": device,
+        "prediction_threads": torch.get_num_threads(),
+        "prediction_total_s": sum(seconds),
+        "solver_s": solver,
+        "solver_host": str(cases[0].provenance.get("host_class", "unknown")),
+        "speed_up": solver / prediction if solver else None,
+    }

@@ -1,0 +1,111 @@
+"""A steady model sees geometry, boundary conditions and parameters, and nothing that was solved."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import simgen
+from courant.data.known import check_prescribed, prepare_inputs, read_known
+from courant.data.normalisation import Normaliser
+from courant.data.samples import Batch
+from courant.data.steady import SteadySource
+from courant.experiment import SteadyDataConfig
+from simgen.errors import InputError
+from simgen.store.reader import Dataset
+from tests.training.ducts import SPACE, publish_ducts
+
+CONFIG = SteadyDataConfig(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})
+MESH = CONFIG.model_copy(update={"encoder": "mesh"})
+
+
+@pytest.fixture(scope="module")
+def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return simgen.open_dataset(publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe")))
+
+
+@pytest.fixture
+def normaliser(ducts: Dataset) -> Normaliser:
+    return Normaliser.of(ducts, CONFIG.fields)
+
+
+@pytest.mark.parametrize("config", [CONFIG, MESH])
+@pytest.mark.parametrize("fields_", [CONFIG.fields, ("velocity", "kinematic_pressure")])
+def test_no_solved_value_reaches_the_models_inputs(
+    ducts: Dataset, tmp_path: Path, config: SteadyDataConfig, fields_: tuple[str, ...]
+) -> None:
+    """Every solved value changed, in cells and on faces: the inputs stay the same to the bit, and the targets do not."""
+    other = simgen.open_dataset(publish_ducts(str(tmp_path / "branched-pipe"), solved_scale=-3.0))
+    normaliser = Normaliser.of(ducts, fields_)
+    read = [SteadySource(version, ducts.cases(), normaliser, config, 6) for version in (ducts, other)]
+    for number in range(len(ducts)):
+        ours, theirs = (source.read(number).batch for source in read)
+        assert not torch.equal(ours.targets, theirs.targets)
+        for field in fields(Batch):
+            one, two = getattr(ours, field.name), getattr(theirs, field.name)
+            assert field.name == "targets" or (one is None and two is None) or torch.equal(one, two), field.name
+
+
+def test_boundary_features_are_the_prescribed_values_and_zero_elsewhere(ducts: Dataset, normaliser: Normaliser) -> None:
+    case = ducts[0]
+    inputs = prepare_inputs(read_known(case, normaliser, CONFIG), normaliser, CONFIG)
+    values = normaliser.restore(inputs.features)
+    inlet = case.boundary.patch == 0
+    np.testing.assert_allclose(values[inlet], case.boundary["velocity"][:][inlet][:, [0, 2]], atol=1e-5)
+    np.testing.assert_allclose(values[~inlet], 0, atol=1e-5)
+    assert np.abs(values[inlet]).max() > 0
+    np.testing.assert_array_equal(inputs.points, normaliser.points(case.boundary.points))
+    np.testing.assert_array_equal(inputs.query_points, normaliser.points(case.points))
+
+
+def test_a_mesh_carries_the_condition_of_its_nearest_face_and_its_distance_field(
+    ducts: Dataset, normaliser: Normaliser
+) -> None:
+    case = ducts[0]
+    inputs = prepare_inputs(read_known(case, normaliser, MESH), normaliser, MESH)
+    assert inputs.features.shape == (case.num_points, 2 + 12)
+    gaps = np.linalg.norm(case.points[:, None] - case.boundary.points[None], axis=-1)
+    on_inlet = case.boundary.patch[gaps.argmin(1)] == 0
+    values = normaliser.restore(inputs.features[:, :2])
+    assert on_inlet.any()
+    np.testing.assert_allclose(values[~on_inlet], 0, atol=1e-5)
+    np.testing.assert_array_equal(inputs.features[:, 2:], normaliser.distance(case.distance, case.direction))
+
+
+def test_design_parameters_run_from_minus_one_to_one(normaliser: Normaliser) -> None:
+    low = {parameter.name: parameter.low for parameter in SPACE.parameters}
+    high = {parameter.name: parameter.high for parameter in SPACE.parameters}
+    np.testing.assert_allclose(normaliser.design(low), -1)
+    np.testing.assert_allclose(normaliser.design(high), 1)
+    np.testing.assert_allclose(normaliser.design({**low, "speed": 6.5})[0], 0)
+
+
+def test_the_distance_field_may_be_taken_to_some_kinds_or_to_the_nearest_of_several(ducts: Dataset) -> None:
+    case = ducts[0]
+    every = Normaliser.of(ducts, CONFIG.fields).distance(case.distance, case.direction)
+    wall = Normaliser.of(ducts, CONFIG.fields, ("wall",)).distance(case.distance, case.direction)
+    np.testing.assert_array_equal(wall, every[:, 8:])
+    ends = Normaliser.of(ducts, CONFIG.fields, ("inlet+outlet", "wall"))
+    joined = ends.distance(case.distance, case.direction)
+    assert joined.shape[1] == ends.num_distance_channels == 8
+    nearer = np.where((every[:, 0] < every[:, 4])[:, None], every[:, :4], every[:, 4:8])
+    np.testing.assert_array_equal(joined[:, :4], nearer)
+    assert Normaliser.from_json(ends.to_json()) == ends
+
+
+def test_wrong_names_are_answered_with_the_known_ones(ducts: Dataset, normaliser: Normaliser) -> None:
+    with pytest.raises(InputError, match=r"distance_kinds: no patch kind blade; choose of inlet, outlet, wall"):
+        Normaliser.of(ducts, CONFIG.fields, ("wall+blade",))
+    with pytest.raises(InputError, match=r"prescribed: kinematic_pressure is not modelled; choose of velocity"):
+        check_prescribed({"kinematic_pressure": ("outlet",)}, normaliser.channels, normaliser.patch_kinds)
+    with pytest.raises(InputError, match=r"prescribed: no patch kind blade; choose of inlet, outlet, wall"):
+        check_prescribed({"velocity": ("inlet", "blade")}, normaliser.channels, normaliser.patch_kinds)
+
+
+def test_a_normaliser_of_an_older_run_is_read(normaliser: Normaliser) -> None:
+    content = {
+        name: value for name, value in normaliser.to_json().items() if name not in ("distance_kinds", "parameters")
+    }
+    assert Normaliser.from_json(content) == replace(normaliser, parameters=())

@@ -1,0 +1,135 @@
+"""Steady batches: what is stored, padded exactly, the same from memory and from the store, whoever shares them."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import simgen
+from courant.data.batches import BatchOrder
+from courant.data.normalisation import Normaliser
+from courant.data.samples import Batch
+from courant.data.steady import SteadyBatches, SteadySource, load_steady_batches
+from courant.experiment import SteadyDataConfig
+from courant.model import Courant, CourantConfig
+from simgen.store.reader import Dataset
+from tests.training.ducts import publish_ducts
+
+CONFIG = SteadyDataConfig(
+    fields=("velocity.x", "velocity.z"),
+    prescribed={"velocity": ("inlet",)},
+    points_per_sample=30,
+    queries_per_sample=20,
+)
+WHOLE = CONFIG.model_copy(update={"points_per_sample": None, "queries_per_sample": None})
+ORDER = BatchOrder(batch_size=4, samples_per_epoch=None, seed=7)
+
+
+@pytest.fixture(scope="module")
+def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return simgen.open_dataset(publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe")))
+
+
+def batches(
+    ducts: Dataset, config: SteadyDataConfig, order: BatchOrder = ORDER, resident: bool = True
+) -> SteadyBatches:
+    source = SteadySource(ducts, ducts.cases("train"), Normaliser.of(ducts, config.fields), config, 6)
+    return SteadyBatches(source, config, order, resident=resident)
+
+
+def same(first: Batch, second: Batch) -> None:
+    for field in fields(Batch):
+        one, other = getattr(first, field.name), getattr(second, field.name)
+        assert (one is None) == (other is None), field.name
+        assert one is None or torch.equal(one, other), field.name
+
+
+def test_a_whole_batch_holds_the_stored_fields_padded_and_masked(ducts: Dataset) -> None:
+    normaliser = Normaliser.of(ducts, CONFIG.fields)
+    numbers, batch = next(batches(ducts, WHOLE).epoch(1))
+    assert batch.query_mask is not None, "ducts differ in their number of cells"
+    assert batch.mask is None, "and have as many boundary faces"
+    for row, number in enumerate(numbers.tolist()):
+        case = ducts[ducts.cases("train")[number]]
+        n = case.num_points
+        assert batch.query_mask[row].tolist() == [True] * n + [False] * (batch.query_points.shape[1] - n)
+        truth = normaliser.standardise(np.asarray(case["velocity"][:])[:, [0, 2]])
+        np.testing.assert_array_equal(batch.targets[row, 0, :n], truth)
+        np.testing.assert_array_equal(batch.query_points[row, :n], normaliser.points(case.points))
+        np.testing.assert_array_equal(batch.query_features[row, :n], normaliser.distance(case.distance, case.direction))
+        assert batch.parameters is not None
+        np.testing.assert_array_equal(batch.parameters[row], normaliser.design(case.parameters))
+
+
+def test_a_batch_predicts_what_its_cases_predict_alone(ducts: Dataset) -> None:
+    torch.manual_seed(0)
+    model = Courant(
+        CourantConfig(num_features=14, num_outputs=2, num_query_features=12, num_parameters=5, width=24, num_anchors=6, num_levels=1)
+    ).eval()  # fmt: skip
+    source = batches(ducts, WHOLE.model_copy(update={"encoder": "mesh"}))
+    numbers, batch = next(source.epoch(1))
+    assert batch.mask is not None
+
+    def predict(of: Batch) -> torch.Tensor:
+        with torch.no_grad():
+            return model(
+                of.points, of.features, of.query_points, of.query_features,
+                mask=of.mask, parameters=of.parameters, anchors=of.anchors,
+            )  # fmt: skip
+
+    together = predict(batch)
+    for row, number in enumerate(numbers.tolist()):
+        alone = source.source.read(number).batch
+        torch.testing.assert_close(
+            together[row, : alone.query_points.shape[1]], predict(alone)[0], atol=1e-5, rtol=1e-5
+        )
+
+
+def test_drawn_points_are_points_of_the_case_with_its_values(ducts: Dataset) -> None:
+    (numbers, whole), (same_numbers, drawn) = (next(batches(ducts, config).epoch(1)) for config in (WHOLE, CONFIG))
+    assert torch.equal(numbers, same_numbers)
+    assert drawn.points.shape == (4, 30, 3)
+    assert drawn.targets.shape == (4, 1, 20, 2)
+    for row in range(4):
+        places = torch.cdist(drawn.query_points[row], whole.query_points[row]).argmin(1)
+        assert len(places.unique()) == 20, "drawn without repeats"
+        assert torch.equal(drawn.targets[row], whole.targets[row][:, places])
+        assert torch.equal(drawn.query_features[row], whole.query_features[row, places])
+        places = torch.cdist(drawn.points[row], whole.points[row]).argmin(1)
+        assert torch.equal(drawn.features[row], whole.features[row, places])
+
+
+def test_an_epoch_is_the_same_again_and_another_one_differs(ducts: Dataset) -> None:
+    made = batches(ducts, CONFIG)
+    (_, first), (_, again), (_, other) = (next(made.epoch(epoch)) for epoch in (1, 1, 2))
+    same(first, again)
+    assert not torch.equal(first.points, other.points)
+    _, second = list(batches(ducts, CONFIG, BatchOrder(2, None, 7)).epoch(1))[1]
+    _, resumed = next(batches(ducts, CONFIG, BatchOrder(2, None, 7)).epoch(1, begin=1))
+    same(second, resumed)
+
+
+def test_workers_share_a_batch_as_one_worker_would_see_it(ducts: Dataset) -> None:
+    _, whole = next(batches(ducts, CONFIG).epoch(1))
+    for rank in range(2):
+        _, part = next(batches(ducts, CONFIG, BatchOrder(4, None, 7, rank, 2)).epoch(1))
+        assert torch.equal(part.points, whole.points[rank::2])
+        assert torch.equal(part.targets, whole.targets[rank::2])
+
+
+def test_batches_from_the_store_are_those_from_memory(ducts: Dataset) -> None:
+    for config in (CONFIG, WHOLE):
+        for (numbers, one), (others, other) in zip(
+            batches(ducts, config).epoch(3), batches(ducts, config, resident=False).epoch(3), strict=True
+        ):
+            assert torch.equal(numbers, others)
+            same(one, other)
+
+
+def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(ducts: Dataset) -> None:
+    normaliser: Any = Normaliser.of(ducts, CONFIG.fields)
+    for budget, held in ((1.0, True), (1e-6, False)):
+        config = CONFIG.model_copy(update={"resident_gb": budget})
+        assert bool(load_steady_batches(ducts, normaliser, config, ORDER, 6).num_bytes) is held

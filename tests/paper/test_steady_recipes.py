@@ -1,0 +1,66 @@
+"""The steady recipes against the paper's tables, label by label."""
+
+from collections.abc import Callable
+
+import pytest
+
+from courant.experiment import SteadyExperiment
+from courant.model import Courant
+from courant.recipes import (
+    branched_pipe,
+    branched_pipe_full_mesh,
+    branched_pipe_gwa,
+    centrifugal_pump,
+    centrifugal_pump_full_mesh,
+    centrifugal_pump_gwa,
+)
+
+PIPE = (branched_pipe, branched_pipe_gwa, branched_pipe_full_mesh)
+PUMP = (centrifugal_pump, centrifugal_pump_gwa, centrifugal_pump_full_mesh)
+
+
+def count(experiment: SteadyExperiment) -> int:
+    return sum(parameter.numel() for parameter in Courant(experiment.model).parameters())
+
+
+@pytest.mark.parametrize("recipe", PIPE + PUMP)
+def test_steady_recipes_follow_tab_dataset_details(recipe: Callable[[], SteadyExperiment]) -> None:
+    experiment = recipe()
+    assert experiment.task == "steady"
+    assert experiment.training.seed == 42
+    assert experiment.data.points_per_sample is None
+    assert experiment.data.queries_per_sample is None
+    fields = ("velocity.x", "velocity.z") if recipe in PIPE else ("velocity", "kinematic_pressure")
+    assert experiment.data.fields == fields
+
+
+@pytest.mark.parametrize("recipe", PIPE + PUMP)
+def test_steady_recipes_follow_tab_baseline_arch(recipe: Callable[[], SteadyExperiment]) -> None:
+    model = recipe().model
+    assert (model.width, model.num_heads, model.ffn_multiple) == (128, 3, 2)
+    assert (model.num_levels, model.num_loops, model.num_anchors) == (3, 1, 256)
+    assert model.anchor_kind == "sampled"
+    assert not model.transient
+    assert recipe().data.encoder == ("mesh" if "full_mesh" in recipe.__name__ else "boundary")
+    assert model.gaussian_window == ("both" if "gwa" in recipe.__name__ else "none")
+
+
+@pytest.mark.parametrize(
+    ("recipes", "epochs", "counts"),
+    [(PIPE, 1500, (1_151_410, 1_220_286, 1_163_602)), (PUMP, 300, (1_152_548, 1_221_424, 1_156_612))],
+    ids=["tab:hvac-hparams", "tab:pump-hparams"],
+)
+def test_steady_recipes_follow_their_tables(
+    recipes: tuple[Callable[[], SteadyExperiment], ...], epochs: int, counts: tuple[int, ...]
+) -> None:
+    for recipe, expected in zip(recipes, counts, strict=True):
+        training = recipe().training
+        assert count(recipe()) == expected
+        assert (training.epochs, training.batch_size, training.learning_rate) == (epochs, 1, 3e-4)
+        assert (training.clip_norm, training.schedule, training.warmup_steps) == (2.0, "two-phase", 0)
+
+
+def test_the_pumps_distance_field_has_the_four_channels_of_its_published_count() -> None:
+    experiment = centrifugal_pump()
+    assert experiment.data.distance_kinds is not None
+    assert 4 * len(experiment.data.distance_kinds) == experiment.model.num_query_features == 4
