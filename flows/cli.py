@@ -81,7 +81,12 @@ TimeLimit = Annotated[
     float | None, typer.Option(min=1.0, help="Wall time that one case's solver may take, in seconds.")
 ]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Solve cases again that failed before.")]
-Recipe = Annotated[str, typer.Option(help="Training recipe; `courant recipes` lists them.")]
+Recipe = Annotated[
+    str | None,
+    typer.Option(
+        help="Training recipe; `courant recipes` lists them. Default: FAMILY-demo for `run`, else FAMILY-small."
+    ),
+]
 Trials = Annotated[
     int | None, typer.Option(min=1, help="Trials of the sweep; default: each setting of the space once.")
 ]
@@ -106,7 +111,7 @@ def run(
     preset: Preset = "trial",
     settings: Set = None,
     designs: Designs = None,
-    recipe: Recipe = "cylinder-flow-demo",
+    recipe: Recipe = None,
     experiment: ExperimentFile = None,
     sweep: Annotated[
         str | None, typer.Option(help="Try this search space first, and train its best setting; as in `courant sweep`.")
@@ -187,7 +192,7 @@ def generate(
 def train(
     dataset: DatasetUrl,
     version: Version = None,
-    recipe: Recipe = "cylinder-flow-small",
+    recipe: Recipe = None,
     experiment: ExperimentFile = None,
     runs: Runs = None,
     verbose: Verbose = False,
@@ -211,7 +216,7 @@ def sweep(
         str, typer.Option(help="ablations, anchors, features, gwa, heads, levels, loops, or a YAML file of your own.")
     ] = "anchors",
     trials: Trials = None,
-    recipe: Recipe = "cylinder-flow-small",
+    recipe: Recipe = None,
     experiment: ExperimentFile = None,
     runs: Runs = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order of settings and of drawn values.")] = 42,
@@ -245,7 +250,7 @@ def evaluate(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Errors of a trained model beside persistence and the training mean, and the report."""
+    """Errors of a trained model beside its references, and the report."""
     with _flows(verbose):
         from flows.evaluate_surrogate import evaluate as flow
 

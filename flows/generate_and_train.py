@@ -8,6 +8,7 @@ from typing import Literal
 from prefect import flow
 
 import simgen
+from courant.recipes import get_recipe, recipe_of
 from courant.training.search_space import load_space
 from flows.evaluate_surrogate import Report, evaluate
 from flows.generate_dataset import PublishedVersion, generate
@@ -38,7 +39,7 @@ def generate_and_train(
     preset: Literal["trial", "paper"] = "trial",
     settings: dict[str, float] | None = None,
     designs: str | None = None,
-    recipe: str = "cylinder-flow-demo",
+    recipe: str | None = None,
     experiment: str | None = None,
     sweep: str | None = None,
     trials: int | None = None,
@@ -54,20 +55,24 @@ def generate_and_train(
 ) -> Outcome:
     """Sample and solve designs, publish a dataset version, train on it, evaluate, report.
 
-    With `sweep`, a search space is tried first, and its best setting is what is trained. Stages that are done elsewhere are
-    skipped: `dataset` (and `version`, default the newest) takes the place of the generation, `run` of all up to the trained
-    model; `until` ends the job after its dataset or run.
+    The recipe is `<family>-demo` where none is named. With `sweep`, a search space is tried first, and its best setting is
+    what is trained. Stages that are done elsewhere are skipped: `dataset` (and `version`, default the newest) takes the place
+    of the generation, `run` of all up to the trained model; `until` ends the job after its dataset or run.
     """
     if run:
         if dataset or sweep or until != "report":
             raise InputError("a run is given: it has its dataset, and only its report is left to make")
         return Outcome(None, absolute(run), evaluate(run, report))
+    found = find_version(dataset, version) if dataset else None
+    # Wrong names are told now, not when the cases are solved.
     if sweep:
-        load_space(sweep)  # a wrong name is told now, not when the cases are solved
-    if dataset:
-        published = find_version(dataset, version)
-    else:
-        published = generate(family, cases, sampler, seed, preset, settings, designs, store, time_limit_s, retry_failed)
+        load_space(sweep)
+    if until != "dataset" and not experiment:
+        of = simgen.open_dataset(found.dataset, found.version).schema.family if found else family
+        recipe = get_recipe(recipe or recipe_of(of, "demo")).name
+    published = found or generate(
+        family, cases, sampler, seed, preset, settings, designs, store, time_limit_s, retry_failed
+    )
     if until == "dataset":
         return Outcome(published, None, None)
     if sweep:

@@ -9,7 +9,6 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 
 import simgen
-from courant.recipes import get_recipe
 from courant.training.search_space import load_space
 from courant.training.sweep import (
     BEST,
@@ -25,7 +24,7 @@ from courant.training.sweep import (
 )
 from flows.display import Bars
 from flows.settings import absolute, load_settings
-from flows.train_surrogate import read_experiment
+from flows.train_surrogate import choose_experiment
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def sweep(
     version: str | None = None,
     space: str = "anchors",
     trials: int | None = None,
-    recipe: str = "cylinder-flow-small",
+    recipe: str | None = None,
     experiment: str | None = None,
     runs: str | None = None,
     seed: int = 42,
@@ -52,8 +51,11 @@ def sweep(
     cpus_per_trial: float = 1.0,
     gpus_per_trial: float | None = None,
 ) -> FinishedSweep:
-    """Try a space's settings around a recipe (or the experiment in a JSON file); finished trials are found again."""
-    baseline = read_experiment(experiment) if experiment else get_recipe(recipe)
+    """Try a space's settings around a recipe (or the experiment in a JSON file); finished trials are found again.
+
+    The recipe is `<family>-small` where none is named.
+    """
+    baseline = choose_experiment(absolute(dataset), version, recipe, experiment)
     opened = simgen.open_dataset(absolute(dataset), version)
     where = absolute(runs or load_settings().runs)
     plan = plan_sweep(baseline, opened, load_space(space), trials, where, seed)

@@ -83,7 +83,9 @@ def _fit_here(experiment: AnyExperiment, dataset: Dataset, runs: str, on_epoch: 
     train_on_ray(experiment, dataset.url, dataset.version, runs, on_epoch=on_epoch)
 
 
-def _fit_on_cluster(experiment: AnyExperiment, dataset: Dataset, run: RunDirectory, on_epoch: OnEpoch, bars: Bars) -> None:
+def _fit_on_cluster(
+    experiment: AnyExperiment, dataset: Dataset, run: RunDirectory, on_epoch: OnEpoch, bars: Bars
+) -> None:
     """The job's log is the log; how far it is, the run directory tells."""
     from courant.training.following import check_finished, following
     from flows.ray_jobs import JobRequest, run_job
