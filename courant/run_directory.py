@@ -4,6 +4,7 @@
     metrics.jsonl timings.json status.json                           how it went
     checkpoints/epoch-000010.pt                                      where to go on
     model.safetensors                                                the best weights so far
+    events.out.tfevents.*                                            the same for TensorBoard
 
 Locally a file is written under a temporary name, synced and renamed; on S3 an object appears whole or not at all.
 S3 keys, region and AWS_ENDPOINT_URL come from the environment, which botocore reads itself.
@@ -88,6 +89,10 @@ class RunDirectory:
     def write_json(self, name: str, content: Any) -> None:
         self.write_bytes(name, (json.dumps(content, indent=2) + "\n").encode())
 
+    def grow_file(self, name: str, content: bytes) -> None:
+        """Write a file that only ever grows, for readers that follow it: locally by appending, which they see."""
+        self._guard("write", name, lambda: self._grow(name, content))
+
     def remove(self, name: str) -> None:
         self._guard("remove", name, lambda: self._fs.rm_file(self.path(name)))
 
@@ -107,6 +112,14 @@ class RunDirectory:
             temporary.replace(final)
         finally:
             temporary.unlink(missing_ok=True)
+
+    def _grow(self, name: str, content: bytes) -> None:
+        target = self.path(name)
+        if not isinstance(self._fs, LocalFileSystem):
+            self._fs.pipe_file(target, content)
+            return
+        with Path(target).open("ab") as file:
+            file.write(content[file.tell() :])
 
     def _guard(self, verb: str, name: str, action: Any) -> Any:
         """Storage speaks in many exceptions; the project in one line."""

@@ -35,7 +35,13 @@ POLL_S = 2.0
 PATIENCE_S = 120.0
 STOP_S = 30.0
 #: Read here for the sake of their names; where the cluster's nodes have their own, nothing is handed over.
-PLAIN_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
+PLAIN_VARIABLES = (
+    "AWS_ENDPOINT_URL",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_EXPERIMENT_NAME",
+)
 
 
 class JobError(SimgenError):

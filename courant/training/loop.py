@@ -44,6 +44,7 @@ from courant.training.record import (
 )
 from courant.training.schedule import learning_rate
 from courant.training.task import Task
+from courant.training.trackers import Tracker, open_trackers
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class _Fitting:
     optimiser: torch.optim.Optimizer
     state: Checkpoint
     records: list[EpochRecord] = field(default_factory=list)
+    trackers: list[Tracker] = field(default_factory=list)
 
     @classmethod
     def start(cls, experiment: AnyExperiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> _Fitting:
@@ -142,6 +144,7 @@ class _Fitting:
         write_status(self.run, "running")
         self.records = [record for record in read_records(self.run) if record.epoch <= self.state.epoch]
         write_records(self.run, self.records)
+        self.trackers = open_trackers(self.run, self.experiment, self.state.epoch + 1)
         train = self.task.train
         samples = train.num_batches * self.experiment.training.batch_size
         logger.info(
@@ -221,6 +224,8 @@ class _Fitting:
         self.records.append(record)
         with self.timed("checkpoint"):
             write_records(self.run, self.records)
+            for tracker in self.trackers:
+                tracker.epoch(record)
             if keep:
                 self.state.model, self.state.optimiser = self.bare.state_dict(), self.optimiser.state_dict()
                 write_checkpoint(self.run, self.state, self.experiment.training.keep_checkpoints)
@@ -234,6 +239,7 @@ class _Fitting:
         write_status(
             self.run, "finished", epochs=self.state.epoch, best_epoch=self.state.best_epoch, best_loss=best_loss
         )
+        self.end_trackers("finished")
 
     def refuse(self, step: int, loss: float, norm: float, windows: Tensor) -> None:
         """Put the batch on record and stop."""
@@ -253,7 +259,12 @@ class _Fitting:
         )
         if self.rank == 0:
             write_status(self.run, "failed", reason=message)
+            self.end_trackers("failed")
         raise TrainingError(message)
+
+    def end_trackers(self, state: str) -> None:
+        for tracker in self.trackers:
+            tracker.end(state)
 
     def learning_rate(self, step: int) -> float:
         training = self.experiment.training
