@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from courant.experiment import Experiment
+from courant.experiment import AnyExperiment
 from courant.run_directory import RunDirectory
 from courant.training.record import EpochRecord
 from courant.training.run_summary import flatten
@@ -41,7 +41,7 @@ class MlflowTracker:
     Raises InputError where the server cannot be reached at the start.
     """
 
-    def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
+    def __init__(self, run: RunDirectory, experiment: AnyExperiment) -> None:
         self._uri = os.environ["MLFLOW_TRACKING_URI"]
         self._lost = False
         try:
@@ -70,7 +70,7 @@ class MlflowTracker:
             logger.warning("MLflow takes no more of this run: %s", str(error).strip().splitlines()[0])
 
 
-def _find_or_create(client: MlflowClient, run: RunDirectory, experiment: Experiment) -> str:
+def _find_or_create(client: MlflowClient, run: RunDirectory, experiment: AnyExperiment) -> str:
     """The id of the MLflow run that stands for this run directory."""
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "courant")
     group = client.get_experiment_by_name(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
-from courant.experiment import Experiment
+from courant.experiment import AnyExperiment
 from courant.run_directory import RunDirectory
 from courant.training.event_file import EventFile
 from courant.training.record import EpochRecord
@@ -19,7 +19,7 @@ class Tracker(Protocol):
     def end(self, state: str) -> None: ...
 
 
-def open_trackers(run: RunDirectory, experiment: Experiment, first_epoch: int) -> list[Tracker]:
+def open_trackers(run: RunDirectory, experiment: AnyExperiment, first_epoch: int) -> list[Tracker]:
     """For a run that begins, or goes on, with `first_epoch`; InputError where MLflow is asked for and cannot be used."""
     trackers: list[Tracker] = [EventFile(run, first_epoch)]
     if os.environ.get("MLFLOW_TRACKING_URI"):
