@@ -81,6 +81,12 @@ TimeLimit = Annotated[
     float | None, typer.Option(min=1.0, help="Wall time that one case's solver may take, in seconds.")
 ]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Solve cases again that failed before.")]
+Cores = Annotated[
+    int, typer.Option(min=1, help="Cores of each case, on one machine; above 1 its solver runs under MPI.")
+]
+ArchiveRaw = Annotated[
+    bool, typer.Option("--archive-raw", help="Keep the OpenFOAM directories of accepted cases too, in STORE/raw/.")
+]
 Recipe = Annotated[
     str | None,
     typer.Option(
@@ -119,6 +125,8 @@ def run(
     trials: Trials = None,
     time_limit: TimeLimit = None,
     retry_failed: RetryFailed = False,
+    cores: Cores = 1,
+    archive_raw: ArchiveRaw = False,
     dataset: Annotated[str | None, typer.Option(help="Generate nothing: train on this dataset.")] = None,
     version: Version = None,
     trained: Annotated[
@@ -148,7 +156,8 @@ def run(
             **asked, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
             designs=str(designs) if designs else None, recipe=recipe, experiment=str(experiment) if experiment else None,
             sweep=sweep, trials=trials, store=f"{base}/store" if base else where.store, runs=f"{base}/runs" if base else where.runs,
-            report=f"{base}/report" if base else None, time_limit_s=time_limit, retry_failed=retry_failed,
+            report=f"{base}/report" if base else None, time_limit_s=time_limit, retry_failed=retry_failed, cores=cores,
+            archive_raw=archive_raw,
             dataset=dataset, version=version, run=trained, until=until.value,
         )  # fmt: skip
     if outcome.report:
@@ -171,6 +180,8 @@ def generate(
     store: Store = None,
     time_limit: TimeLimit = None,
     retry_failed: RetryFailed = False,
+    cores: Cores = 1,
+    archive_raw: ArchiveRaw = False,
     verbose: Verbose = False,
 ) -> None:
     """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
@@ -181,7 +192,8 @@ def generate(
         flow: Any = generate_dataset.generate
         published = flow(
             family=family, cases=cases, sampler=sampler.value, seed=seed, preset=preset, settings=_settings(settings),
-            designs=str(designs) if designs else None, store=store, time_limit_s=time_limit, retry_failed=retry_failed,
+            designs=str(designs) if designs else None, store=store, time_limit_s=time_limit, retry_failed=retry_failed, cores=cores,
+            archive_raw=archive_raw,
         )  # fmt: skip
     _show_dataset(published)
 

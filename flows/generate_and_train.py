@@ -48,6 +48,8 @@ def generate_and_train(
     report: str | None = None,
     time_limit_s: float | None = None,
     retry_failed: bool = False,
+    cores: int = 1,
+    archive_raw: bool = False,
     dataset: str | None = None,
     version: str | None = None,
     run: str | None = None,
@@ -71,7 +73,7 @@ def generate_and_train(
         of = simgen.open_dataset(found.dataset, found.version).schema.family if found else family
         recipe = get_recipe(recipe or recipe_of(of, "demo")).name
     published = found or generate(
-        family, cases, sampler, seed, preset, settings, designs, store, time_limit_s, retry_failed
+        family, cases, sampler, seed, preset, settings, designs, store, time_limit_s, retry_failed, cores, archive_raw
     )
     if until == "dataset":
         return Outcome(published, None, None)

@@ -64,7 +64,7 @@ def warm_workers() -> None:
 
 @ray.remote
 def _import_case_modules() -> None:
-    importlib.import_module("flows.generate_dataset")
+    importlib.import_module("flows.solve_cases")
     importlib.import_module("simgen.convert")
     importlib.import_module("simgen.solve_case")
     # Long enough that the next of these calls goes to another worker.

@@ -46,9 +46,10 @@ def sweep(request: Parameters) -> None:
 
 
 def solve(request: Parameters) -> None:
-    from flows.generate_dataset import solve_cases, to_solve
+    from flows.generate_dataset import to_solve
     from flows.prefect_api import prefect_api
     from flows.ray_cluster import check_prefect_reach, warm_workers
+    from flows.solve_cases import Execution, solve_cases
     from simgen.cases import get_family
     from simgen.design_space import DesignPoint
     from simgen.store.layout import Schema
@@ -60,7 +61,7 @@ def solve(request: Parameters) -> None:
         warm_workers()
         points = [DesignPoint(**point) for point in request["points"]]
         writer = DatasetWriter.open(request["dataset"], Schema.of(get_family(points[0].family)))
-        solve_cases(to_solve(points, writer, request["retry_failed"]), writer, request["time_limit_s"])
+        solve_cases(to_solve(points, writer, request["retry_failed"]), writer, Execution(**request["execution"]))
 
 
 KINDS: dict[str, Callable[[Parameters], None]] = {"train": train, "sweep": sweep, "solve": solve}

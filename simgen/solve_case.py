@@ -10,6 +10,7 @@ A directory without the mark was cut off and is started afresh: a half-written t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -33,6 +34,8 @@ OnProgress = Callable[[Progress], None]
 
 MARK = "result.json"
 PROGRESS_INTERVAL_S = 1.0
+#: Bytes left on a scratch disk below which a failure is put down to it.
+FULL = 5_000_000
 
 
 def solve_case(
@@ -65,14 +68,15 @@ def solve_case(
     except OSError as error:
         raise InputError(f"scratch directory {scratch} cannot be written: {error.strerror}") from error
     result = _solve(family, SolvedCase(point, directory), foam, on_progress, time_limit_s, cores)
-    _write_mark(result, directory)
+    with contextlib.suppress(OSError):  # a full disk: without its mark the case is only solved again
+        _write_mark(result, directory)
     return result
 
 
 def needed_applications(family: CaseFamily, cores: int = 1) -> tuple[str, ...]:
     """The programs that a case of this family runs."""
     parallel = APPLICATIONS if cores > 1 else ()
-    return ("checkMesh", "gmshToFoam", *family.preparation, family.application, *parallel)
+    return (family.application, "checkMesh", "gmshToFoam", *family.preparation, *parallel)
 
 
 def _solve(
@@ -110,10 +114,20 @@ def _solve(
         provenance["figures"] = figures
         gates = judge(family, case, figures)
     except CaseError as error:
-        return CaseResult(case.point, "failed", str(error), log_tail=error.log_tail, provenance=provenance)
+        reason = f"{error}{_if_full(case.directory)}"
+        return CaseResult(case.point, "failed", reason, log_tail=error.log_tail, provenance=provenance)
+    except OSError as error:
+        reason = f"{case.directory} could not be written: {error.strerror}{_if_full(case.directory)}"
+        return CaseResult(case.point, "failed", reason, provenance=provenance)
     reason = rejection(gates)
     tail = "\n".join(log.tail) if reason else ""
     return CaseResult(case.point, "rejected" if reason else "accepted", reason, tuple(gates), tail, provenance)
+
+
+def _if_full(directory: Path) -> str:
+    """OpenFOAM says little when its disk is full, so the reason does."""
+    free = shutil.disk_usage(directory).free
+    return f"; the scratch disk is full ({free / 1e6:.1f} MB free): choose another with COURANT_SCRATCH" * (free < FULL)
 
 
 class _Reporter:

@@ -56,9 +56,20 @@ def run_solver(
     parts["xyz"[_longest_axis(directory)]] = cores
     (directory / "system/decomposeParDict").write_text(DECOMPOSITION.format(cores=cores, **parts))
     run_application("decomposePar", directory)
-    # Open MPI refuses root without both; its own binding would put all cases on the same cores.
+    # Open MPI refuses root without both; its own binding would put all cases on the same cores; and ranks that wait for each
+    # other spin, unless told to yield, which stops everything where other work shares the cores.
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    launcher = ["mpirun", "--bind-to", "none", "--oversubscribe", "-np", str(cores)]
+    launcher = [
+        "mpirun",
+        "--bind-to",
+        "none",
+        "--oversubscribe",
+        "--mca",
+        "mpi_yield_when_idle",
+        "1",
+        "-np",
+        str(cores),
+    ]
     if shutil.which("setpriv"):
         launcher += ["setpriv", "--pdeathsig", "KILL"]  # a killed mpirun takes its ranks along
     log, seconds = run_application(

@@ -159,7 +159,7 @@ def test_a_damaged_snapshot_fails_the_conversion_by_name(tmp_path):
 
 def test_a_missing_openfoam_is_one_clear_line(monkeypatch, tmp_path, cylinder_point):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match=r"checkMesh is not on PATH: install it \(Debian: apt-get install openfoam\)"):
+    with pytest.raises(InputError, match=r"icoFoam is not on PATH: install it \(Debian: apt-get install openfoam\)"):
         solve_case(cylinder_point, tmp_path)
 
 

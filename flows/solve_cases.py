@@ -1,0 +1,152 @@
+"""Flow `solve-cases`: one Ray task a case, from mesh to arrays in the store, committed as it ends."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import ray
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.client.schemas.objects import TaskRun
+from prefect.futures import as_completed
+from prefect.states import State
+from prefect_ray import RayTaskRunner
+from prefect_ray.context import remote_options
+
+from flows.committer import Committer, SolvedFork
+from flows.display import CaseBars, duration, write_progress
+from flows.settings import load_settings
+from simgen.case import Progress, SolvedCase
+from simgen.design_space import DesignPoint
+from simgen.errors import CaseError, InputError, StoreError
+from simgen.store.writer import CaseFork, DatasetWriter
+
+#: A case's log gets a line when it has come this much further, and no sooner than so many seconds after the last.
+LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How cases are run, which changes nothing of what they are."""
+
+    time_limit_s: float | None = None
+    """of a case's solver, in wall time"""
+    cores: int = 1
+    """of each case; above 1 its solver runs under MPI"""
+    archive_raw: bool = False
+    """Keep accepted cases' directories as well, under <store>/raw/"""
+
+
+@flow(name="solve-cases", task_runner=RayTaskRunner(), validate_parameters=False)
+def solve_cases(points: Sequence[DesignPoint], writer: DatasetWriter, execution: Execution) -> None:
+    """Every point as a task on Ray, which writes through its own copy of one fork; cases are committed as they end.
+
+    Each task reserves its case's cores on one node, and no more cases lie on a node's scratch disk than it runs.
+    """
+    _check_cores(execution.cores)
+    scratch, fork = Path(load_settings().scratch), writer.fork()
+    with remote_options(num_cpus=execution.cores):
+        futures = [
+            solve.with_options(task_run_name=f"case {point.id}").submit(
+                point, fork, str(scratch), writer.url, execution
+            )
+            for point in points
+        ]
+    lost: list[str] = []
+    with CaseBars([point.id for point in points], scratch, get_run_logger()) as bars:
+        committer = Committer(writer, lambda case: bars.finished(case.case, case.status, case.reason, case.seconds))
+        for future in as_completed(futures):
+            solved = future.result(raise_on_failure=False)
+            if isinstance(solved, SolvedFork):
+                committer.take(solved)
+            else:
+                lost.append(str(solved))
+        committer.flush()
+    if lost:
+        first = lost[0].strip().splitlines()[-1]
+        raise StoreError(
+            f"{len(lost)} of {len(points)} cases were lost to their machine or the store, the first with: {first}; run again"
+        )
+
+
+def _check_cores(cores: int) -> None:
+    """InputError where no node has as many: its tasks would wait for ever."""
+    most = max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0)
+    if cores > most:
+        raise InputError(f"a case was given {cores} cores, the largest machine has {most:.0f}; lower --cores")
+
+
+def _worth_retrying(task: object, run: TaskRun, state: State[Any]) -> bool:
+    """Trouble of the machine or the store may pass; a bad request will not, and a bad case raises nothing."""
+    try:
+        state.result()
+    except InputError:
+        return False
+    except Exception:
+        return True
+    return False
+
+
+@task(name="solve", retries=2, retry_delay_seconds=5, retry_condition_fn=_worth_retrying, persist_result=False)
+def solve(point: DesignPoint, fork: CaseFork, scratch: str, dataset: str, execution: Execution) -> SolvedFork:
+    """One case, from mesh to arrays in the store; the raw case is deleted once it is written.
+
+    Of a rejected or failed case its directory is archived first, and the archive's URL put on record.
+    """
+    from simgen.archive import archive_case
+    from simgen.convert import convert
+    from simgen.solve_case import solve_case
+
+    directory = Path(scratch) / point.id
+    report = _CaseReport(point, directory)
+    result = solve_case(
+        point, Path(scratch), on_progress=report, time_limit_s=execution.time_limit_s, cores=execution.cores
+    )
+    accepted = result.status == "accepted"
+    cloud = None
+    if accepted:
+        try:
+            cloud = convert(SolvedCase(point, directory))
+        except (CaseError, InputError) as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise StoreError(f"case {point.id}: its files were damaged on {scratch}: {error}") from error
+    if execution.archive_raw or not accepted:
+        archive = archive_case(directory, dataset, "raw" if accepted else "failed")
+        result = replace(result, provenance={**result.provenance, "archive": archive})
+    fork.write(result, cloud)
+    shutil.rmtree(directory, ignore_errors=True)
+    seconds = sum(result.provenance["wall_time_s"].values())
+    report.ended(f"{result.status} after {duration(seconds)}{': ' + result.reason if result.reason else ''}")
+    return SolvedFork(fork, point.id, result.status, result.reason, seconds)
+
+
+class _CaseReport:
+    """A case's progress: for the terminal as a file, for Prefect as log lines and a progress artifact."""
+
+    def __init__(self, point: DesignPoint, directory: Path) -> None:
+        self._logger, self._directory = get_run_logger(), directory
+        self._logged, self._logged_at = 0.0, time.monotonic()
+        parameters = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
+        self._logger.info("case %s: %s", point.id, parameters)
+        self._artifact = cast(
+            UUID, create_progress_artifact(0.0, key=f"case-{point.id}", description=f"{point.family}: {parameters}")
+        )
+
+    def __call__(self, progress: Progress) -> None:
+        write_progress(progress, self._directory)
+        further = progress.fraction - self._logged >= LOG_FRACTION
+        if progress.fraction == 1 or (further and time.monotonic() - self._logged_at >= LOG_INTERVAL_S):
+            self._logged, self._logged_at = progress.fraction, time.monotonic()
+            left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
+            self._logger.info("%s%s", progress.message, left)
+            update_progress_artifact(self._artifact, 100 * progress.fraction)
+
+    def ended(self, line: str) -> None:
+        self._logger.info(line)
+        update_progress_artifact(self._artifact, 100.0)

@@ -1,0 +1,47 @@
+"""Archives of raw cases: whole, without the early snapshots of those that went wrong, locally and on S3."""
+
+import tarfile
+
+import fsspec
+import pytest
+
+from simgen.archive import archive_case, archive_url
+from simgen.errors import StoreError
+
+
+@pytest.fixture
+def case(tmp_path):
+    directory = tmp_path / "scratch" / "0123456789ab"
+    for name in ("system/controlDict", "constant/polyMesh/points", "icoFoam.logfile", "0/U", "1/U", "2/U"):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(name)
+    return directory
+
+
+def names(url, **options):
+    with fsspec.open(url, "rb", **options) as file, tarfile.open(fileobj=file, mode="r:gz") as archive:
+        return {member.name.partition("/")[2] for member in archive if member.isfile()}
+
+
+def test_a_failed_case_keeps_logs_mesh_and_its_last_time(case, tmp_path):
+    url = archive_case(case, f"{tmp_path}/store/cylinder-flow", "failed")
+    assert url == f"{tmp_path}/store/failed/cylinder-flow/0123456789ab.tar.gz"
+    assert names(url) == {"system/controlDict", "constant/polyMesh/points", "icoFoam.logfile", "0/U", "2/U"}
+
+
+def test_a_raw_case_is_kept_whole(case, tmp_path):
+    assert "1/U" in names(archive_case(case, f"{tmp_path}/store/cylinder-flow", "raw"))
+
+
+def test_on_s3(case, s3_server, monkeypatch):
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    url = archive_case(case, "s3://courant-tests/archive/cylinder-flow", "failed")
+    assert url == archive_url("s3://courant-tests/archive/cylinder-flow", "failed", case.name)
+    assert "icoFoam.logfile" in names(url)
+
+
+def test_a_store_that_cannot_be_written_is_named(case, tmp_path):
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(StoreError, match=r"cannot be archived at .*/store/failed/cylinder-flow/0123456789ab\.tar\.gz"):
+        archive_case(case, f"{tmp_path}/store/cylinder-flow", "failed")
