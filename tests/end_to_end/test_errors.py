@@ -1,6 +1,10 @@
 """Trouble of the store, the machine and the designs, each answered in one line with a non-zero exit and nothing half-written."""
 
+import os
 import shutil
+import subprocess
+import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +62,38 @@ def test_designs_that_are_all_rejected_make_no_version(prefect_server, tmp_path)
     shown = run(prefect_server, "courant", "dataset", "show", f"{store}/cylinder-flow")
     assert shown.returncode == 1
     assert "has no published version yet" in shown.stderr
+    assert len(list(Path(store).glob("failed/cylinder-flow/*.tar.gz"))) == 2
+
+
+@pytest.mark.openfoam
+def test_a_failed_case_is_archived_and_solved_again_on_request(prefect_server, tmp_path):
+    store, pipe = tmp_path / "store", ("courant", "generate", "branched-pipe", "--cases", "1", "--set", "mesh_size=9")
+    limited = run(prefect_server, *pipe, "--time-limit", "1", "--store", str(store))
+    assert limited.returncode == 1
+    assert "passed its time limit of 1 s" in limited.stderr
+    (archive,) = store.glob("failed/branched-pipe/*.tar.gz")
+    with tarfile.open(archive) as packed:
+        log = packed.extractfile(f"{archive.name.partition('.')[0]}/simpleFoam.logfile")
+        assert b"Solving for Ux" in log.read()
+    retried = run(prefect_server, *pipe, "--retry-failed", "--archive-raw", "--store", str(store))
+    assert retried.returncode == 0, retried.stderr
+    assert (store / "raw/branched-pipe" / archive.name).is_file()
+
+
+@pytest.mark.openfoam
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_scratch_disk_is_named_on_the_cases_record(prefect_server, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        environment = {**prefect_server, "COURANT_SCRATCH": str(disk / "scratch")}
+        line = refused(environment, "--set", SHORT, "--store", str(tmp_path / "store"))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert "the scratch disk is full" in line
+    assert "COURANT_SCRATCH" in line
 
 
 def test_a_run_on_a_version_that_does_not_exist_is_refused(prefect_server, tmp_path):
