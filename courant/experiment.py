@@ -85,8 +85,23 @@ class TrainingConfig(_Frozen):
     weight_decay: float = Field(default=0.01, ge=0)
     warmup_steps: int = Field(default=0, ge=0)
     """Optimiser steps of linear warm-up, in front of the schedule's own factor."""
-    schedule: Literal["two-phase", "cosine"] = "two-phase"
+    schedule: Literal["two-phase", "cosine", "step"] = "two-phase"
+    """The paper's for the industrial cases; cosine and step for the community benchmarks (Table tab:courant-training)."""
+    step_epochs: int = Field(default=100, ge=1)
+    """With schedule "step": epochs from one drop of the learning rate to the next."""
+    step_factor: float = Field(default=0.5, gt=0, le=1)
+    """With schedule "step": what the rate is multiplied by at each drop."""
+    loss: Literal["l2", "relative-l2"] = "l2"
+    """Mean square over all points (Table tab:baseline-arch), or each sample's relative error (the community benchmarks)."""
     clip_norm: float = Field(default=2.0, gt=0)
+    accumulate: int = Field(default=1, ge=1)
+    """Parts that a worker goes through its batch in, one after another: less memory, the same step."""
+    ema_decay: float | None = Field(default=None, gt=0, lt=1)
+    """Validate and keep an exponential moving average of the weights, such as 0.999; None = the weights themselves."""
+    nonfinite: Literal["stop", "skip"] = "stop"
+    """A loss or gradient that is not finite stops the run with its batch on record, or that step is left out and counted."""
+    compile: bool = False
+    """torch.compile for the training steps; needs a C++ compiler on a CPU. Not bitwise the same as without."""
     seed: int = 42
     workers: int = Field(default=1, ge=1)
     use_gpu: bool | Literal["auto"] = "auto"

@@ -1,6 +1,6 @@
 """Checkpoints: one file holds all that the next epoch depends on, so it is whole or absent, on disk and on S3 alike.
 
-    checkpoints/epoch-000010.pt     model, optimiser, best weights so far, their loss, epochs done, seconds spent
+    checkpoints/epoch-000010.pt     model, its average, optimiser, best weights so far, their loss, epochs done, seconds spent
 
 Sampler, learning rate and random draws are functions of the seed and the step and need no state.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -36,12 +36,14 @@ class Checkpoint:
     best_epoch: int
     best_loss: float
     seconds: dict[str, float]
+    average: dict[str, Tensor] = field(default_factory=dict)
+    """Moving average of the weights, where there is one"""
 
 
 def write_checkpoint(run: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
     """Store it with the best weights beside it, then drop all but the last `keep`."""
     buffer = io.BytesIO()
-    torch.save({field.name: getattr(checkpoint, field.name) for field in fields(Checkpoint)}, buffer)
+    torch.save({each.name: getattr(checkpoint, each.name) for each in fields(Checkpoint)}, buffer)
     run.write_bytes(f"{FOLDER}/epoch-{checkpoint.epoch:06d}.pt", buffer.getvalue())
     write_weights(run, checkpoint.best)
     for epoch in checkpoint_epochs(run)[:-keep]:

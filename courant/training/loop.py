@@ -4,7 +4,7 @@ Notable features:
 - Exact resume: samples, learning rate and random draws depend on (seed, epoch, step) alone and everything else is in the
   checkpoint, so a run killed anywhere goes on as if nothing had happened, bitwise on one CPU worker.
 - Trajectories that fit lie in memory on the training device, a batch is one gather; others are streamed, with the same batches.
-- A loss or gradient that is not finite stops the run before it reaches the weights, with the batch on record.
+- A loss or gradient that is not finite never reaches the weights: it stops the run with the batch on record, or is skipped and counted.
 
     fit(recipes.cylinder_flow_demo(), simgen.open_dataset("demo-run/store/cylinder-flow"), RunDirectory("runs/try"))
 """
@@ -15,10 +15,10 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import torch
 import torch.distributed as distributed
@@ -30,9 +30,10 @@ from courant.data.samples import Batch, seeded
 from courant.experiment import AnyExperiment
 from courant.model import Courant
 from courant.run_directory import RunDirectory
+from courant.training.averaging import WeightAverage
 from courant.training.checkpoint import Checkpoint, read_latest_checkpoint, write_checkpoint
 from courant.training.errors import TrainingError
-from courant.training.loss import prediction_loss
+from courant.training.gradients import backward, flops_per_sample
 from courant.training.record import (
     EpochRecord,
     describe_run,
@@ -44,7 +45,9 @@ from courant.training.record import (
 )
 from courant.training.schedule import learning_rate
 from courant.training.task import Task
+from courant.training.throughput import DataClock, peak_memory_gb
 from courant.training.trackers import Tracker, open_trackers
+from courant.training.validation import Validation
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,8 +107,10 @@ class _Fitting:
     bare: nn.Module
     optimiser: torch.optim.Optimizer
     state: Checkpoint
+    average: WeightAverage | None
     records: list[EpochRecord] = field(default_factory=list)
     trackers: list[Tracker] = field(default_factory=list)
+    flops_per_sample: float | None = None
 
     @classmethod
     def start(cls, experiment: AnyExperiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> _Fitting:
@@ -114,6 +119,10 @@ class _Fitting:
         rank, world = _worker()
         if training.batch_size % world:
             raise InputError(f"training.batch_size = {training.batch_size} does not divide over {world} workers")
+        if training.batch_size // world < training.accumulate:
+            raise InputError(
+                f"training.accumulate = {training.accumulate}: a worker's batch has {training.batch_size // world} samples, no more parts than that"
+            )
         began = time.perf_counter()
         task = Task.load(experiment, dataset, device, rank, world)
         loaded = time.perf_counter() - began
@@ -122,17 +131,22 @@ class _Fitting:
         model: nn.Module = bare
         if world > 1:
             model = DistributedDataParallel(bare, device_ids=[device] if device.type == "cuda" else None)
+        if training.compile:
+            model = cast(nn.Module, torch.compile(model))
         fused = device.type == "cuda"
         optimiser = AdamW(bare.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=fused)
+        average = WeightAverage(bare, training.ema_decay) if training.ema_decay else None
         state = read_latest_checkpoint(run, device)
         if state is None:
-            state = Checkpoint(0, {}, {}, _copy(bare), 0, math.inf, dict.fromkeys(PARTS, 0.0))
+            state = Checkpoint(0, {}, {}, _copy(bare.state_dict()), 0, math.inf, dict.fromkeys(PARTS, 0.0))
         else:
             bare.load_state_dict(state.model)
             optimiser.load_state_dict(state.optimiser)
+            if average is not None:
+                average.load(state.average)
             logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)
         state.seconds["load"] += loaded
-        fitting = cls(task, run, device, rank, world, model, bare, optimiser, state)
+        fitting = cls(task, run, device, rank, world, model, bare, optimiser, state, average)
         if rank == 0:
             fitting.open_record(dataset)
         return fitting
@@ -159,20 +173,23 @@ class _Fitting:
 
     def epoch(self, epoch: int, validate: bool) -> EpochRecord:
         """Train one epoch, then validate."""
-        began = time.perf_counter()
+        if self.flops_per_sample is None and self.rank == 0:
+            _, batch = next(iter(self.task.train.epoch(epoch)))
+            self.flops_per_sample = flops_per_sample(self.task, batch)
+        began, clock = time.perf_counter(), DataClock()
         with self.timed("train"):
-            train_loss = self.train_epoch(epoch)
+            train_loss, skipped = self.train_epoch(epoch, clock)
         seconds = time.perf_counter() - began
         validation_loss = validation_nmae = None
         if self.rank == 0 and validate and self.task.validation is not None:
-            self.bare.eval()
             with self.timed("validation"):
-                validation_loss, validation_nmae = self.task.validation.measure(partial(self.task.predict, self.bare))
+                validation_loss, validation_nmae = self.validate(self.task.validation)
         self.state.epoch = epoch
         if self.rank == 0:
             self.keep_best(validation_loss)
         training = self.experiment.training
         spent = sum(value for part, value in self.state.seconds.items() if part != "load")
+        samples_per_s = self.task.train.num_batches * training.batch_size / seconds
         return EpochRecord(
             epoch=epoch,
             epochs=training.epochs,
@@ -181,42 +198,67 @@ class _Fitting:
             validation_nmae=validation_nmae,
             learning_rate=self.learning_rate(epoch * self.task.train.num_batches - 1),
             seconds=seconds,
-            samples_per_s=self.task.train.num_batches * training.batch_size / seconds,
+            samples_per_s=samples_per_s,
             eta_s=spent / epoch * (training.epochs - epoch),
+            data_wait_share=clock.seconds / seconds,
+            flops_per_s=self.flops_per_sample * samples_per_s if self.flops_per_sample else None,
+            peak_memory_gb=peak_memory_gb(self.device),
+            skipped_batches=skipped,
         )
 
-    def train_epoch(self, epoch: int) -> float:
-        """One pass over the epoch's batches; the mean loss over them and all workers."""
+    def train_epoch(self, epoch: int, clock: DataClock) -> tuple[float, int]:
+        """One pass over the epoch's batches; the mean loss over them and all workers, and how many were skipped."""
         training = self.experiment.training
         # Any draw inside the model depends on the epoch alone, as the samples do.
         torch.manual_seed(int(torch.randint(2**62, (1,), generator=seeded(training.seed, "model", epoch, self.rank))))
         self.model.train()
-        total = torch.zeros((), device=self.device)
-        for index, (windows, batch) in enumerate(self.task.train.epoch(epoch)):
-            total += self.step((epoch - 1) * self.task.train.num_batches + index, batch, windows)
+        total, skipped, begin = torch.zeros((), device=self.device), 0, (epoch - 1) * self.task.train.num_batches
+        for index, (samples, batch) in enumerate(clock.watch(self.task.train.epoch(epoch))):
+            loss = self.step(begin + index, batch, samples)
+            total, skipped = (total, skipped + 1) if loss is None else (total + loss, skipped)
+        taken = self.task.train.num_batches - skipped
+        if not taken:
+            self.refuse(begin + index, math.nan, math.nan, samples)
         if self.world > 1:
             distributed.all_reduce(total)
-        return float(total) / self.world / self.task.train.num_batches
+        return float(total) / self.world / taken, skipped
 
-    def step(self, step: int, batch: Batch, windows: Tensor) -> Tensor:
-        """One optimiser step; the detached loss."""
+    def step(self, step: int, batch: Batch, samples: Tensor) -> Tensor | None:
+        """One optimiser step; the detached loss, None where it was skipped."""
+        training = self.experiment.training
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate(step)
-        loss = prediction_loss(self.task.predict(self.model, batch), batch.targets, batch.query_mask)
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.bare.parameters(), self.experiment.training.clip_norm)
-        if not bool(torch.isfinite(loss) & torch.isfinite(norm)):
-            self.refuse(step, float(loss.detach()), float(norm), windows)
+        loss = backward(self.task, self.model, batch, training.accumulate)
+        norm = nn.utils.clip_grad_norm_(self.bare.parameters(), training.clip_norm)
+        finite = torch.isfinite(loss) & torch.isfinite(norm)
+        if self.world > 1 and training.nonfinite == "skip":
+            # Workers leave a step out together, whoever's loss it was.
+            agreed = finite.float()
+            distributed.all_reduce(agreed, op=distributed.ReduceOp.MIN)
+            finite = agreed > 0
+        if not bool(finite):
+            if training.nonfinite == "skip":
+                return None
+            self.refuse(step, float(loss), float(norm), samples)
         self.optimiser.step()
-        return loss.detach()
+        if self.average is not None:
+            self.average.update(self.bare, step)
+        return loss
+
+    def validate(self, validation: Validation) -> tuple[float, float]:
+        """Loss and NMAE of the weights that would be kept."""
+        self.bare.eval()
+        with self.average.applied_to(self.bare) if self.average is not None else nullcontext():
+            return validation.measure(partial(self.task.predict, self.bare), self.task.loss)
 
     def keep_best(self, validation_loss: float | None) -> None:
         """The best weights are those of the lowest validation loss; the latest where there is nothing to validate on."""
+        kept = self.bare.state_dict() if self.average is None else self.average.weights
         if self.task.validation is None:
-            self.state.best, self.state.best_epoch = _copy(self.bare), self.state.epoch
+            self.state.best, self.state.best_epoch = _copy(kept), self.state.epoch
         elif validation_loss is not None and validation_loss < self.state.best_loss:
-            self.state.best, self.state.best_epoch = _copy(self.bare), self.state.epoch
+            self.state.best, self.state.best_epoch = _copy(kept), self.state.epoch
             self.state.best_loss = validation_loss
 
     def write(self, record: EpochRecord, keep: bool) -> None:
@@ -228,6 +270,7 @@ class _Fitting:
                 tracker.epoch(record)
             if keep:
                 self.state.model, self.state.optimiser = self.bare.state_dict(), self.optimiser.state_dict()
+                self.state.average = self.average.weights if self.average is not None else {}
                 write_checkpoint(self.run, self.state, self.experiment.training.keep_checkpoints)
 
     def finish(self) -> None:
@@ -241,7 +284,7 @@ class _Fitting:
         )
         self.end_trackers("finished")
 
-    def refuse(self, step: int, loss: float, norm: float, windows: Tensor) -> None:
+    def refuse(self, step: int, loss: float, norm: float, samples: Tensor) -> NoReturn:
         """Put the batch on record and stop."""
         epoch, index = divmod(step, self.task.train.num_batches)
         reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch + 1}, batch {index + 1}"
@@ -250,7 +293,7 @@ class _Fitting:
             "epoch": epoch + 1,
             "batch": index + 1,
             "learning_rate": self.learning_rate(step),
-            "windows": self.task.train.describe(windows),
+            "windows": self.task.train.describe(samples),
         }
         self.run.write_json(f"failure-worker-{self.rank}.json", failure)
         message = (
@@ -274,6 +317,8 @@ class _Fitting:
             step,
             training.epochs * self.task.train.num_batches,
             training.warmup_steps,
+            drop_every=training.step_epochs * self.task.train.num_batches,
+            drop_factor=training.step_factor,
         )
 
     @contextmanager
@@ -290,5 +335,5 @@ def _worker() -> tuple[int, int]:
     return 0, 1
 
 
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in weights.items()}

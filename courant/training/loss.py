@@ -1,8 +1,45 @@
-"""The L2 prediction loss (Table tab:baseline-arch, «auxiliary regularization: none»)."""
+"""The prediction losses, both in standardised space: L2 (Table tab:baseline-arch) and relative L2 (the community benchmarks).
+
+Table tab:baseline-arch has «auxiliary regularization: none».
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
 from torch import Tensor
+
+from courant.data.normalisation import Normaliser
+from courant.data.samples import Batch
+
+LossKind = Literal["l2", "relative-l2"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of an experiment as a function of prediction and batch."""
+
+    kind: LossKind
+    offset: tuple[float, ...]
+    """mean / std of each channel: what a standardised zero stands for, in standard deviations"""
+
+    @classmethod
+    def of(cls, kind: LossKind, normaliser: Normaliser) -> Loss:
+        return cls(kind, tuple(m / s for m, s in zip(normaliser.mean, normaliser.std, strict=True)))
+
+    def __call__(self, prediction: Tensor, batch: Batch) -> Tensor:
+        if self.kind == "l2":
+            return prediction_loss(prediction, batch.targets, batch.query_mask)
+        return relative_l2_loss(prediction, batch.targets, batch.query_mask, self.offset)
+
+    def weight(self, batch: Batch) -> float:
+        """What the loss of a part counts in the loss of the whole batch: it is a mean over points, or over samples."""
+        if self.kind == "l2":
+            return float(batch.targets[..., 0, :, 0].numel() if batch.query_mask is None else batch.query_mask.sum())
+        return float(len(batch.targets))
 
 
 def prediction_loss(prediction: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -11,6 +48,21 @@ def prediction_loss(prediction: Tensor, target: Tensor, mask: Tensor | None) -> 
     prediction, target (B, T, M, C); mask (B, M), True at real points. Scalar, float32.
     """
     return masked_mean((prediction.float() - target).square(), mask)
+
+
+def relative_l2_loss(prediction: Tensor, target: Tensor, mask: Tensor | None, offset: Sequence[float]) -> Tensor:
+    """|u_hat - u|_2 / |u|_2 of each sample, averaged over the batch; u in standard deviations of its channel, about zero.
+
+    For one channel that is the relative error in physical units; several channels weigh alike whatever their units. The
+    paper sums over the batch: the same up to a factor, to which AdamW does not respond, and independent of the workers that share
+    the batch.
+    """
+    real = torch.ones_like(target[..., :1]) if mask is None else mask[:, None, :, None].to(target.dtype)
+    truth = target + torch.tensor(offset, device=target.device)
+    error = ((prediction.float() - target).square() * real).sum((1, 2, 3))
+    size = (truth.square() * real).sum((1, 2, 3))
+    # The square root has no derivative at zero, where a prediction would be perfect.
+    return ((error + 1e-12).sqrt() / size.clamp(min=1e-12).sqrt()).mean()
 
 
 def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:

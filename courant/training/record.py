@@ -44,6 +44,14 @@ class EpochRecord:
     samples_per_s: float
     eta_s: float
     """the time that the remaining epochs should take, validation and checkpoints included"""
+    data_wait_share: float | None = None
+    """of the training time, waiting for the next batch (first worker); None in runs of an older release, as below"""
+    flops_per_s: float | None = None
+    """achieved by all workers together: operations of the run's first batch, forward and backward, for each sample"""
+    peak_memory_gb: float | None = None
+    """of the first worker so far: on the GPU, or of the whole process on a CPU"""
+    skipped_batches: int = 0
+    """left out because loss or gradient was not finite"""
 
     def line(self) -> str:
         """For a log: `epoch 12/60  loss 0.2310  validation 0.3021  NMAE 0.183  lr 3.0e-04  812 samples/s  1 min 40 s left`."""
@@ -53,7 +61,8 @@ class EpochRecord:
         minutes, seconds = divmod(round(self.eta_s), 60)
         return (
             f"epoch {self.epoch}/{self.epochs}  loss {self.train_loss:.4f}{validation}  lr {self.learning_rate:.1e}  "
-            f"{self.samples_per_s:.0f} samples/s  {minutes} min {seconds:02d} s left"
+            f"{self.samples_per_s:.{0 if self.samples_per_s >= 10 else 2}f} samples/s  {minutes} min {seconds:02d} s left"
+            f"{f'  {self.skipped_batches} batches skipped' if self.skipped_batches else ''}"
         )
 
 

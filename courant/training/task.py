@@ -15,6 +15,7 @@ from courant.data.normalisation import Normaliser
 from courant.data.samples import Batch
 from courant.data.steady import load_steady_batches, load_steady_samples
 from courant.experiment import AnyExperiment, Experiment, SteadyExperiment
+from courant.training.loss import Loss
 from courant.training.validation import Validation, validate_samples, validate_windows
 from simgen.errors import InputError
 
@@ -31,6 +32,10 @@ class Task:
     train: Batches
     validation: Validation | None
     """None where the version has no validation case"""
+
+    @property
+    def loss(self) -> Loss:
+        return Loss.of(self.experiment.training.loss, self.normaliser)
 
     @classmethod
     def load(

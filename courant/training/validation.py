@@ -13,7 +13,7 @@ from courant.data.samples import Batch, full_batch
 from courant.data.steady import SteadySample
 from courant.data.trajectories import TrajectorySet
 from courant.experiment import DataConfig
-from courant.training.loss import masked_mean, prediction_loss
+from courant.training.loss import Loss, masked_mean
 
 BATCH = 16
 
@@ -26,7 +26,7 @@ class Validation:
     normaliser: Normaliser
 
     @torch.no_grad()
-    def measure(self, predict: Callable[[Batch], Tensor]) -> tuple[float, float]:
+    def measure(self, predict: Callable[[Batch], Tensor], loss: Loss) -> tuple[float, float]:
         """Loss in standardised space, and NMAE in physical units: mean absolute error over mean absolute value.
 
         Fields of different units have an NMAE each, and their mean is returned, as in `courant.evaluation.metrics`.
@@ -39,7 +39,7 @@ class Validation:
             std, mean = (torch.tensor(values, device=device) for values in (self.normaliser.std, self.normaliser.mean))
             prediction, count = predict(batch).float(), len(batch.targets)
             num_samples += count
-            loss_sum += count * float(prediction_loss(prediction, batch.targets, batch.query_mask))
+            loss_sum += count * float(loss(prediction, batch))
             error, size = (prediction - batch.targets).abs() * std, (batch.targets * std + mean).abs()
             for field in errors:
                 columns = [number for number, name in enumerate(fields) if name == field]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from courant.training.loss import prediction_loss
+from courant.training.loss import prediction_loss, relative_l2_loss
 from courant.training.schedule import learning_rate
 
 
@@ -33,3 +33,27 @@ def test_warm_up_rises_linearly_in_front_of_the_schedule() -> None:
 
 def test_cosine_falls_from_the_initial_rate_to_zero() -> None:
     assert [learning_rate("cosine", 2.0, step, 100) for step in (0, 50, 100)] == pytest.approx([2.0, 1.0, 0.0])
+
+
+def test_step_halves_the_rate_every_so_many_steps() -> None:
+    """StepLR of Table tab:courant-training."""
+    rates = [learning_rate("step", 8.0, step, 300, drop_every=100, drop_factor=0.5) for step in (0, 99, 100, 250)]
+    assert rates == pytest.approx([8.0, 8.0, 4.0, 2.0])
+
+
+def test_relative_l2_is_each_samples_error_over_its_norm_in_physical_units() -> None:
+    """Values 10 + 2 z: standardised with mean 10 and std 2."""
+    truth, prediction = torch.tensor([3.0, 4.0, 0.0, 12.0]), torch.tensor([3.0, 5.0, 1.0, 12.0])
+    shaped = [((values.reshape(2, 1, 2, 1) - 10) / 2) for values in (prediction, truth)]
+    expected = (1 / 5 + 1 / 12) / 2
+    assert relative_l2_loss(shaped[0], shaped[1], None, (5.0,)) == pytest.approx(expected)
+
+
+def test_relative_l2_does_not_see_padding_and_has_a_gradient_at_a_perfect_prediction() -> None:
+    target = torch.randn(1, 1, 3, 2)
+    prediction = torch.cat([target[:, :, :2], torch.full((1, 1, 1, 2), 1e6)], dim=2).requires_grad_()
+    loss = relative_l2_loss(prediction, target, torch.tensor([[True, True, False]]), (0.0, 0.0))
+    assert loss < 1e-5
+    loss.backward()
+    assert prediction.grad is not None
+    assert torch.isfinite(prediction.grad).all()
