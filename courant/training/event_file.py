@@ -38,6 +38,9 @@ class EventFile:
             "nmae/validation": record.validation_nmae,
             "speed/learning_rate": record.learning_rate,
             "speed/samples_per_s": record.samples_per_s,
+            "speed/data_wait_share": record.data_wait_share,
+            "speed/flops_per_s": record.flops_per_s,
+            "speed/peak_memory_gb": record.peak_memory_gb,
         }
         scalars = [
             Summary.Value(tag=tag, simple_value=value)
