@@ -22,7 +22,7 @@ from courant.data.steady import as_batch
 from courant.data.trajectories import select_anchors
 from courant.experiment import SteadyExperiment
 from courant.model import Courant
-from courant.trained_model import QUERY_CHUNK, CaseDecomposition, TrainedModel
+from courant.trained_model import QUERY_CHUNK, CaseDecomposition, Prepared, TrainedModel
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,6 +58,18 @@ class SteadySurrogate(TrainedModel):
         Raises InputError for what is missing, wrong names, wrong shapes and values that are not finite; warns of parameters
         outside the design space and of points outside the domain of the training cases.
         """
+        prepared = self.prepare(points, parameters=parameters, boundary=boundary, distance=distance)
+        return self._run(prepared)[0]
+
+    def prepare(  # type: ignore[override]
+        self,
+        points: np.ndarray,
+        *,
+        parameters: Mapping[str, float] | None = None,
+        boundary: Any = None,
+        distance: DistanceField | None = None,
+    ) -> Prepared:
+        """The checks of `predict`, for `predict_prepared`."""
         if parameters is None:
             names = ", ".join(each["name"] for each in self.dataset["parameters"])
             raise InputError(f"give parameters={{...}}, the design parameters {names}")
@@ -69,11 +81,11 @@ class SteadySurrogate(TrainedModel):
             )
         field = check_distance(distance, len(wanted), self.normaliser.patch_kinds, "distance")
         conditions = check_boundary(boundary, self.normaliser, self.experiment.data)
-        return self._predict(self._inputs(KnownCase(wanted, field, conditions, parameters)))
+        return _prepared(self._inputs(KnownCase(wanted, field, conditions, parameters)))
 
     def predict_case(self, case: StoredCase) -> np.ndarray:
         """(N, C) at the case's cells, from its geometry, boundary conditions and parameters; its solved fields are not read."""
-        return self._predict(self._case_inputs(case))
+        return self._run(_prepared(self._case_inputs(case)))[0]
 
     def decompose_case(self, case: StoredCase, cells: np.ndarray | None = None) -> CaseDecomposition:
         """The prediction of `predict_case` as an offset and one contribution per anchor, at some cells (None: at all of them).
@@ -114,20 +126,26 @@ class SteadySurrogate(TrainedModel):
         )
 
     @torch.inference_mode()
-    def _predict(self, inputs: Batch) -> np.ndarray:
-        model = self.experiment.model
-        anchors = inputs.anchors if model.anchor_kind == "sampled" else self.model.place_anchors(inputs.points)
+    def _run(self, prepared: Prepared) -> np.ndarray:
+        """(B, M, C)"""
+        model, inputs = self.experiment.model, prepared.tensors
+        anchors = inputs["anchors"] if model.anchor_kind == "sampled" else self.model.place_anchors(inputs["points"])
         latent = self.model.encode(
-            inputs.points,
-            inputs.features,
-            parameters=inputs.parameters if model.num_parameters else None,
+            inputs["points"],
+            inputs["features"],
+            parameters=inputs["parameters"] if model.num_parameters else None,
             anchors=anchors,
         )
         field = self.model.decode(
             latent,
-            inputs.query_points,
-            inputs.query_features if model.num_query_features else None,
+            inputs["query_points"],
+            inputs["query_features"] if model.num_query_features else None,
             anchors=anchors,
             chunk=QUERY_CHUNK,
         )
-        return self.normaliser.restore(field[0].cpu().numpy())
+        return self.normaliser.restore(field.cpu().numpy())
+
+
+def _prepared(inputs: Batch) -> Prepared:
+    """The mesh's masks are None: one case has nothing to pad."""
+    return Prepared({name: value for name, value in vars(inputs).items() if value is not None})

@@ -27,7 +27,7 @@ from courant.experiment import Experiment, SteadyExperiment, parse_experiment
 from courant.model import Courant
 from courant.run_directory import RunDirectory
 from courant.steady_surrogate import SteadySurrogate
-from courant.trained_model import QUERY_CHUNK, CaseDecomposition, TrainedModel
+from courant.trained_model import QUERY_CHUNK, CaseDecomposition, Prepared, TrainedModel
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -110,6 +110,24 @@ class Surrogate(TrainedModel):
         Raises InputError for unknown or missing parameters, wrong shapes and values that are not finite; warns of
         parameters outside the design space and of points outside the domain of the training cases.
         """
+        prepared = self.prepare(
+            points, initial=initial, parameters=parameters, distance=distance, queries=queries,
+            query_distance=query_distance, steps=steps,
+        )  # fmt: skip
+        return self._run(prepared)[0]
+
+    def prepare(  # type: ignore[override]
+        self,
+        points: np.ndarray,
+        *,
+        initial: np.ndarray,
+        parameters: Mapping[str, float] | None = None,
+        distance: DistanceField | None = None,
+        queries: np.ndarray | None = None,
+        query_distance: DistanceField | None = None,
+        steps: int | None = None,
+    ) -> Prepared:
+        """The checks of `predict`, for `predict_prepared`."""
         if parameters is not None:
             check_parameters(parameters, self.dataset["parameters"], self.dataset["family"])
         given = check_points(points, "points", self.normaliser)
@@ -122,11 +140,11 @@ class Surrogate(TrainedModel):
             wanted = check_points(queries, "queries", self.normaliser)
             query_field = self._distance(wanted, parameters, query_distance, "query_distance")
         inputs = self._inputs(given, field, self.normaliser.standardise(state), wanted, query_field)
-        return self._rollout(inputs, self._steps(steps))
+        return _prepared(inputs, self._steps(steps))
 
     def predict_case(self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None) -> np.ndarray:
         """(T, N, C): the rollout from the stored snapshot at `start_s` (None: where training windows begin)."""
-        return self._rollout(self._case_inputs(case, start_s), self._steps(steps))
+        return self._run(_prepared(self._case_inputs(case, start_s), self._steps(steps)))[0]
 
     def decompose_case(
         self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None
@@ -192,17 +210,21 @@ class Surrogate(TrainedModel):
         )
 
     @torch.inference_mode()
-    def _rollout(self, inputs: _Inputs, steps: int) -> np.ndarray:
-        anchors = inputs.anchors if inputs.anchors is not None else self.model.place_anchors(inputs.points)
-        latent = self.model.encode(inputs.points, inputs.features, anchors=anchors)
+    def _run(self, prepared: Prepared) -> np.ndarray:
+        """(B, T, M, C)"""
+        assert prepared.steps is not None
+        inputs, anchors = prepared.tensors, prepared.tensors.get("anchors")
+        if anchors is None:
+            anchors = self.model.place_anchors(inputs["points"])
+        latent = self.model.encode(inputs["points"], inputs["features"], anchors=anchors)
         states = self.model.decode(
-            self.model.rollout(latent, steps),
-            inputs.query_points,
-            inputs.query_features,
+            self.model.rollout(latent, prepared.steps),
+            inputs["query_points"],
+            inputs["query_features"],
             anchors=anchors,
             chunk=QUERY_CHUNK,
         )
-        return self.normaliser.restore(states[0].cpu().numpy())
+        return self.normaliser.restore(states.cpu().numpy())
 
     def _steps(self, steps: int | None) -> int:
         steps = self.experiment.data.window_steps if steps is None else steps
@@ -218,3 +240,7 @@ class Surrogate(TrainedModel):
         if parameters is None:
             raise InputError(f"give the geometry: parameters={{...}} or {name}=(distance, direction)")
         return distance_field(self.dataset["family"], points, parameters)
+
+
+def _prepared(inputs: _Inputs, steps: int) -> Prepared:
+    return Prepared({name: value for name, value in inputs._asdict().items() if value is not None}, steps)

@@ -296,6 +296,25 @@ def predict(
         screen.print(write_prediction(absolute(run), case, start, steps, out), highlight=False, soft_wrap=True)
 
 
+@app.command(epilog="Example: courant serve demo-run/runs/cylinder-flow-demo-0123456789 --port 8000")
+def serve(
+    run: RunUrl,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for other machines.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    max_points: Annotated[int, typer.Option(min=1, help="Points of one request, queries included.")] = 200_000,
+    max_steps: Annotated[int, typer.Option(min=1, help="Rollout steps of one request.")] = 200,
+    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Size of one request.")] = 64.0,
+) -> None:
+    """Answer predictions over HTTP through Ray Serve, until Ctrl-C."""
+    with one_line_errors():
+        embedded_defaults()
+        from courant.serving import Limits
+        from flows.serve_model import serve_model
+
+        limits = Limits(max_points=max_points, max_steps=max_steps, max_megabytes=max_megabytes)
+        serve_model(absolute(run), host, port, limits)
+
+
 @app.command()
 def recipes() -> None:
     """The training recipes, with what they are for."""

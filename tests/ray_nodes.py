@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -30,18 +31,34 @@ class RayNode:
     """http://host:port, for jobs"""
 
     def kill(self) -> None:
-        """As a power cut would: the whole process group at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        """As a power cut would: every process of the node at once."""
+        for process in [*_descendants(self.process.pid), self.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(30)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        """Gently first."""
+        if self.process.poll() is not None:
+            return
+        started = _descendants(self.process.pid)
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(30)
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.kill()
+
+
+def _descendants(parent: int) -> list[int]:
+    """Process ids of what a process has started, and what that has started."""
+    found: list[int] = []
+    for listed in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, listed.read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
 
 
 @contextlib.contextmanager
@@ -66,11 +83,13 @@ def ray_head(environment: Mapping[str, str], cpus: int = 2) -> Iterator[RayNode]
 
 @contextlib.contextmanager
 def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> Iterator[RayNode]:
-    """One more node of the head's cluster."""
+    """One more node of the head's cluster, which has joined."""
+    num_alive = _num_alive(head)
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         process = _start(environment, folder, f"--address={head.address}", f"--num-cpus={cpus}")
         node = RayNode(process, head.address, head.dashboard)
         try:
+            _wait_for_nodes(head, 1 + num_alive)
             yield node
         finally:
             node.stop()
@@ -101,6 +120,18 @@ def _wait(node: RayNode, log: Path) -> None:
                 return
         time.sleep(0.5)
     raise AssertionError(f"Ray did not come up: {log.read_text()[-2000:]}")
+
+
+def _num_alive(head: RayNode) -> int:
+    answer = json.load(urllib.request.urlopen(f"{head.dashboard}/nodes?view=summary", timeout=10))
+    return sum(node["raylet"].get("state") == "ALIVE" for node in answer["data"]["summary"])
+
+
+def _wait_for_nodes(head: RayNode, num: int) -> None:
+    deadline = time.monotonic() + START_S
+    while _num_alive(head) < num:
+        assert time.monotonic() < deadline, f"{_num_alive(head)} nodes of {num} after {START_S} s"
+        time.sleep(0.5)
 
 
 def free_ports(num: int) -> list[int]:

@@ -16,8 +16,8 @@ from simgen.errors import InputError
 
 BOUNDS_TOLERANCE = 0.01
 """Points may lie this share of the training domain's longest edge outside it before a warning."""
-# From a check through `Surrogate.predict` to the line that called it.
-_CALLER = 3
+# From a check through `prepare` and `predict` to the line that called it.
+_CALLER = 4
 
 
 def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:

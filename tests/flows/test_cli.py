@@ -29,7 +29,7 @@ def test_help_needs_none_of_the_heavy_libraries():
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "generate", "train", "sweep", "evaluate", "report", "predict"]
+    ["run", "generate", "train", "sweep", "evaluate", "report", "predict", "serve"]
     + [f"runs {name}" for name in ("ls", "show", "compare")]
     + [f"dataset {name}" for name in ("ls", "show", "versions", "diff", "verify", "export", "card", "gc")],
 )
@@ -64,6 +64,7 @@ def test_every_command_explains_itself_with_an_example(command):
         (["train", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["predict", "/nowhere/run", "abc", "--out", "x.npz"], "/nowhere/run has no experiment.json"),
         (["report", "/nowhere/run"], "/nowhere/run"),
+        (["serve", "/nowhere/run"], "/nowhere/run has no model.safetensors"),
     ],
 )
 def test_a_bad_request_is_one_line_on_stderr_and_exit_code_one(arguments, message):

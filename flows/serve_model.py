@@ -1,0 +1,50 @@
+"""`courant serve`: a trained model behind HTTP until the command is interrupted."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from contextlib import closing
+
+from courant import ray_serve
+from courant.run_directory import RunDirectory
+from courant.serving import Limits
+from flows.ray_cluster import ensure_ray
+from flows.settings import load_settings
+from flows.terminal import errors, screen
+from simgen.errors import InputError
+
+
+def serve_model(run: str, host: str, port: int, limits: Limits) -> None:
+    """Serve a run until Ctrl-C or SIGTERM. InputError where the run, the port or Ray is not there."""
+    if not RunDirectory(run).exists("model.safetensors"):
+        raise InputError(f"{run} has no model.safetensors; give the folder of a trained run, <runs>/<name>-<hash>")
+    if load_settings().jobs_address:
+        raise InputError(
+            "courant serve runs on the Ray of this machine: unset RAY_ADDRESS, or give it as host:6379 to join a cluster"
+        )
+    _check_port(host, port)
+    asked_to_end = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked_to_end.set())
+    with errors.status("starting Ray Serve, loading the model"):
+        ensure_ray()
+        ray_serve.start(run, host, port, limits)
+    try:
+        screen.print(
+            f"serving  http://{host}:{port}/predict   what it takes: /model and /docs   end with Ctrl-C",
+            highlight=False,
+        )
+        asked_to_end.wait()
+    finally:
+        ray_serve.stop()
+
+
+def _check_port(host: str, port: int) -> None:
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise InputError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from error

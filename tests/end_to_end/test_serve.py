@@ -1,0 +1,125 @@
+"""`courant serve` as a client meets it: the predictor's own numbers, limits told in words, health, a clean end."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+import courant
+import simgen
+from courant.run_directory import RunDirectory
+from courant.training.loop import fit
+from tests.end_to_end.conftest import BIN, ROOT, wait_for
+from tests.ray_nodes import free_ports
+from tests.training.waves import publish_waves, tiny_experiment
+
+pytestmark = pytest.mark.end_to_end
+
+PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
+
+
+@pytest.fixture(scope="module")
+def run_url(tmp_path_factory) -> str:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("served")
+    run = RunDirectory(folder) / "tiny"
+    fit(tiny_experiment(epochs=1), simgen.open_dataset(publish_waves(str(folder / "store" / "cylinder-flow"))), run)
+    return run.url
+
+
+@pytest.fixture(scope="module")
+def server(run_url):
+    """The command as a person starts it; ended as a person ends it."""
+    (port,) = free_ports(1)
+    process = subprocess.Popen(
+        [str(BIN / "courant"), "serve", run_url, "--port", str(port), "--max-points", "500", "--max-steps", "20", "--max-megabytes", "0.05"],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    told: list[str] = []
+    reader = threading.Thread(target=lambda: told.extend(process.stdout), daemon=True)
+    reader.start()
+    try:
+        wait_for(
+            lambda: any(line.startswith("serving") for line in told) or process.poll() is not None,
+            120,
+            lambda: "".join(told),
+        )
+        assert process.poll() is None, "".join(told)
+        yield f"http://127.0.0.1:{port}"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, "".join(told)
+        assert "Traceback" not in "".join(told)
+    finally:
+        process.kill()
+
+
+def ask(url: str, body=None) -> tuple[int, dict]:
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answered:
+            return answered.status, json.load(answered)
+    except urllib.error.HTTPError as refused:
+        return refused.code, json.load(refused)
+
+
+def case(num: int = 30, steps: int = 3, seed: int = 0) -> dict:
+    points = np.random.default_rng(seed).uniform((-19, 2), (39, 9), (num, 2))
+    return {"points": points.tolist(), "initial": np.ones((num, 2)).tolist(), "parameters": PARAMETERS, "steps": steps}
+
+
+def expected(run_url: str, request: dict) -> np.ndarray:
+    given = {name: np.array(request[name]) for name in ("points", "initial")}
+    return courant.load(run_url).predict(**given, parameters=PARAMETERS, steps=request["steps"])
+
+
+def test_the_server_says_what_it_is_and_that_it_is_well(server):
+    assert ask(f"{server}/health") == (200, {"status": "ready"})
+    status, card = ask(f"{server}/model")
+    assert status == 200
+    assert card["channels"] == ["velocity.x", "velocity.y"]
+    assert [parameter["name"] for parameter in card["parameters"]] == list(PARAMETERS)
+    assert card["limits"]["max_points"] == 500
+
+
+def test_concurrent_requests_get_the_predictors_own_numbers(server, run_url):
+    requests = [case(num, seed=number) for number, num in enumerate([30, 30, 20, 30, 20, 30])]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        answers = list(pool.map(lambda request: ask(f"{server}/predict", request), requests))
+    for (status, answer), request in zip(answers, requests, strict=True):
+        assert status == 200, answer
+        np.testing.assert_allclose(answer["values"], expected(run_url, request), atol=1e-5)
+        assert answer["times_s"] == [3.0, 6.0, 9.0]
+        assert answer["warnings"] == []
+    outside = {**case(), "parameters": {"radius": 4.5, "center_x": -8.0, "center_y": -5.0}}
+    status, answer = ask(f"{server}/predict", outside)
+    assert status == 200
+    assert "radius = 4.5 m is outside the design space" in answer["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "message"),
+    [
+        ({"points": [[float(x), 5.0] for x in range(501)]}, 422, "the request has 501 points, this server takes 500"),
+        ({"steps": 21}, 422, "steps = 21: this server takes 20 at most"),
+        ({"initial": None}, 422, "give initial, the state (velocity.x, velocity.y) at each point"),
+        ({"points": [[1.0, 2.0], [3.0]]}, 422, "points has rows of different lengths"),
+        ({"parameters": {"radius": 2.0}}, 422, "missing center_x, center_y"),
+        ({"boundary": {}}, 422, "a transient model takes no boundary"),
+        ({"colour": "red"}, 422, "Extra inputs are not permitted"),
+        ({"points": []}, 422, "at least 1 item"),
+        ({"initial": [[0.123456789, 1.0]] * 5000}, 413, "more than 0.05 MB"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_answered_is_refused_with_the_reason(server, change, status, message):
+    found, answer = ask(f"{server}/predict", {**case(), **change})
+    assert found == status
+    assert message in json.dumps(answer)

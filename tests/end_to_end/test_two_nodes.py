@@ -1,0 +1,139 @@
+"""The rehearsal for a cluster: two Ray nodes with scratch folders of their own, S3 the only storage that they share.
+
+Cases, training on two workers and a sweep are handed over as jobs; a node is cut off in the middle of the latter two.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import s3fs
+
+import simgen
+from courant.experiment import parse_experiment
+from courant.run_directory import RunDirectory
+from courant.training.checkpoint import checkpoint_epochs
+from courant.training.record import is_finished, read_records
+from tests.end_to_end.conftest import SHORT, wait_for
+from tests.end_to_end.test_ray_jobs import submit
+from tests.ray_nodes import RayNode, ray_head, ray_worker
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+
+
+@dataclass
+class Cluster:
+    """A head and one more node, of one core each; the second can be lost and replaced."""
+
+    head: RayNode
+    second: RayNode
+    stack: ExitStack
+    environment: dict[str, str]
+    scratch: list[Path]
+
+    def lose_the_second_node(self) -> None:
+        self.second.kill()
+
+    def replace_it(self) -> None:
+        self.second = self.stack.enter_context(ray_worker(self.head, self.environment))
+
+
+@pytest.fixture(scope="module")
+def cluster(s3_server, prefect_server, tmp_path_factory) -> Iterator[Cluster]:
+    scratch = [tmp_path_factory.mktemp(f"node-{number}") for number in (1, 2)]
+    keys = {**os.environ, **s3_server.environment}
+    with ExitStack() as stack:
+        head = stack.enter_context(ray_head({**keys, "COURANT_SCRATCH": str(scratch[0])}, cpus=1))
+        own = {**keys, "COURANT_SCRATCH": str(scratch[1])}
+        yield Cluster(head, stack.enter_context(ray_worker(head, own)), stack, own, scratch)
+
+
+@pytest.fixture
+def submitter(prefect_server, s3, cluster):
+    """The process that submits has a scratch folder of a third machine, and no say in the nodes' keys."""
+    s3fs.S3FileSystem.clear_instance_cache()
+    yield {**prefect_server, **s3.environment, "RAY_ADDRESS": cluster.head.dashboard, "RAY_AUTH_MODE": "disabled"}
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture(scope="module")
+def base(s3_server) -> str:
+    return f"{s3_server.url}/rehearsal"
+
+
+def derive(tiny_experiment: Path, folder: Path, name: str, **training):
+    experiment = parse_experiment(tiny_experiment.read_text()).derive(name=name, training=training)
+    (folder / "experiment.json").write_text(experiment.model_dump_json())
+    return experiment, str(folder / "experiment.json")
+
+
+def test_cases_are_solved_on_both_nodes(cluster, submitter, base):
+    command = ["generate", "cylinder-flow", "--cases", "4", "--set", SHORT, "--store", f"{base}/store"]
+    seen: set[tuple[Path, str]] = set()
+    flow = submit(submitter, *command)
+    try:
+        while flow.poll() is None:
+            seen |= {(node, case.name) for node in cluster.scratch for case in node.iterdir()}
+            time.sleep(0.2)
+    finally:
+        flow.kill()
+    output = flow.communicate()[0]
+    assert flow.returncode == 0, output
+    assert output.count("  accepted  ") == 4, "the job's log is the flow's"
+    dataset = simgen.open_dataset(f"{base}/store/cylinder-flow")
+    assert (dataset.version, len(dataset)) == ("v1", 4)
+    assert {node for node, _ in seen} == set(cluster.scratch), "both nodes had cases on their own disks"
+    assert not [case for node in cluster.scratch for case in node.iterdir()], "and kept none"
+
+
+def test_training_on_two_workers_outlives_a_node(cluster, submitter, base, tiny_experiment, tmp_path):
+    dataset = simgen.open_dataset(f"{base}/store/cylinder-flow")
+    experiment, file = derive(tiny_experiment, tmp_path, "two-workers", workers=2, epochs=120, checkpoint_every=10)
+    run_ = RunDirectory(f"{base}/runs") / experiment.run_id(dataset.snapshot_id)
+    flow = submit(submitter, "train", dataset.url, "--experiment", file, "--runs", f"{base}/runs")
+    try:
+        wait_for(lambda: checkpoint_epochs(run_), 180)
+        cluster.lose_the_second_node()
+        assert not is_finished(run_)
+        before = max(checkpoint_epochs(run_))
+        cluster.replace_it()
+        output, _ = flow.communicate(timeout=240)
+    finally:
+        flow.kill()
+    assert flow.returncode == 0, output
+    records = read_records(run_)
+    assert [record.epoch for record in records] == list(range(1, 121))
+    assert before < 120
+    assert run_.read_json("environment.json")["workers"] == 2
+
+
+def test_a_sweep_of_six_trials_outlives_a_node(cluster, submitter, base, tiny_experiment, tmp_path):
+    dataset = simgen.open_dataset(f"{base}/store/cylinder-flow")
+    _, file = derive(tiny_experiment, tmp_path, "six", epochs=12)
+    (tmp_path / "space.yaml").write_text(
+        "design: grid\nparameters: {training.learning_rate: [1e-4, 2e-4, 4e-4, 1e-3, 2e-3, 4e-3]}"
+    )
+    command = ["--experiment", file, "--space", str(tmp_path / "space.yaml"), "--runs", f"{base}/runs", "--to-the-end"]
+    flow = submit(submitter, "sweep", dataset.url, *command)
+    try:
+        wait_for(lambda: num_begun(base) >= 3, 180)
+        cluster.lose_the_second_node()
+        output, _ = flow.communicate(timeout=240)
+    finally:
+        flow.kill()
+    assert flow.returncode == 0, output
+    (name,) = [name for name in RunDirectory(f"{base}/runs").names() if name.startswith("six-space-")]
+    table = RunDirectory(f"{base}/runs/{name}").read_json("trials.json")
+    assert [(row["state"], row["epochs"]) for row in table] == [("finished", 12)] * 6
+    assert RunDirectory(f"{base}/runs/{name}").exists("index.html")
+
+
+def num_begun(base: str) -> int:
+    """Trials that have trained an epoch."""
+    runs = RunDirectory(f"{base}/runs")
+    sweeps = [runs / name / "trials" for name in runs.names() if name.startswith("six-space-")]
+    return sum(bool(read_records(sweep / trial)) for sweep in sweeps for trial in sweep.names())
