@@ -14,7 +14,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +33,8 @@ from flows.settings import LOOPBACK, load_settings
 from simgen.errors import InputError, SimgenError
 
 POLL_S = 2.0
+#: What Ray's job manager writes into a job's log; the flow has said it already.
+RAY_LINE = re.compile(r"INFO job_manager\.py|^Running entrypoint for job ")
 #: How long a dashboard may fail to answer before the flow gives up on following its job.
 PATIENCE_S = 120.0
 STOP_S = 30.0
@@ -76,6 +80,8 @@ def run_job(request: JobRequest, on_line: Callable[[str], None], on_poll: Callab
     address = load_settings().jobs_address
     assert address is not None, "run_job is for RAY_ADDRESS=http://..."
     _check_reach(address, request.place)
+    for name in ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     with _speaking_plainly(address):
         client = JobSubmissionClient(address)
         job = _find(client, request) or _submit(client, request, address)
@@ -163,8 +169,9 @@ def _follow(
         lines = log[shown:].splitlines(keepends=True)
         whole = lines if ended else [line for line in lines if line.endswith("\n")]
         shown += sum(map(len, whole))
-        for line in filter(None, (line.rstrip() for line in whole)):
-            on_line(line)
+        for line in map(str.rstrip, whole):
+            if line and not RAY_LINE.search(line):
+                on_line(line)
         on_poll()
         if ended:
             return details

@@ -53,9 +53,7 @@ def solve_cases(points: Sequence[DesignPoint], writer: DatasetWriter, execution:
     scratch, fork = Path(load_settings().scratch), writer.fork()
     with remote_options(num_cpus=execution.cores):
         futures = [
-            solve.with_options(task_run_name=f"case {point.id}").submit(
-                point, fork, str(scratch), writer.url, execution
-            )
+            solve.with_options(task_run_name=f"case {point.id}").submit(point, fork, writer.url, execution)
             for point in points
         ]
     lost: list[str] = []
@@ -94,7 +92,7 @@ def _worth_retrying(task: object, run: TaskRun, state: State[Any]) -> bool:
 
 
 @task(name="solve", retries=2, retry_delay_seconds=5, retry_condition_fn=_worth_retrying, persist_result=False)
-def solve(point: DesignPoint, fork: CaseFork, scratch: str, dataset: str, execution: Execution) -> SolvedFork:
+def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:
     """One case, from mesh to arrays in the store; the raw case is deleted once it is written.
 
     Of a rejected or failed case its directory is archived first, and the archive's URL put on record.
@@ -103,6 +101,8 @@ def solve(point: DesignPoint, fork: CaseFork, scratch: str, dataset: str, execut
     from simgen.convert import convert
     from simgen.solve_case import solve_case
 
+    # On the own disk of the node that this runs on, where its environment says.
+    scratch = load_settings().scratch
     directory = Path(scratch) / point.id
     report = _CaseReport(point, directory)
     result = solve_case(

@@ -86,7 +86,7 @@ def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> 
     """One more node of the head's cluster, which has joined."""
     num_alive = _num_alive(head)
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        process = _start(environment, folder, f"--address={head.address}", f"--num-cpus={cpus}")
+        process = _start(environment, folder, f"--address={head.address}", f"--num-cpus={cpus}", f"--temp-dir={folder}")
         node = RayNode(process, head.address, head.dashboard)
         try:
             _wait_for_nodes(head, 1 + num_alive)
