@@ -21,6 +21,7 @@ from flows.prefect_api import prefect_api
 from flows.runs_cli import runs_app
 from flows.settings import absolute, embedded_defaults, load_settings
 from flows.terminal import one_line_errors, screen
+from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from flows.evaluate_surrogate import Report
@@ -279,21 +280,47 @@ def report(run: RunUrl, out: Annotated[str, typer.Option(help="Folder or s3://bu
         screen.print(f"report  {write_report(absolute(run), absolute(out))}", highlight=False, soft_wrap=True)
 
 
-@app.command(epilog="Example: courant predict RUN 00fcb869be4c --start 100 --steps 10 --out prediction.npz")
+@app.command(
+    epilog="Example: courant predict RUN 00fcb869be4c --start 100 --out prediction.npz, or "
+    "courant predict RUN case.vtu --parameters radius=2,center_x=0,center_y=1 --out prediction.vtu"
+)
 def predict(
     run: RunUrl,
-    case: Annotated[str, typer.Argument(help="Id of a case of the dataset that the model was trained on.")],
+    case: Annotated[
+        str,
+        typer.Argument(
+            help="Id of a case of the dataset that the model was trained on, or a mesh file such as case.vtu, whose arrays "
+            "named like the model's fields are the initial state."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="File to write: .npz (all steps) or .vtu (the last step, for ParaView).")],
     start: Annotated[
         float | None, typer.Option(min=0.0, help="Transient: time of the initial snapshot, in seconds; 100 by default.")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Transient: rollout steps; 10 by default.")] = None,
+    parameters: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=VALUE,...", help="With a mesh file: the design parameters of its geometry."),
+    ] = None,
 ) -> None:
-    """Predict a stored case: from its snapshot at --start if it is transient, from geometry and boundary conditions if steady."""
-    with one_line_errors():
-        from flows.prediction import write_prediction
+    """Predict a stored case, or from the state on a mesh of your own.
 
-        screen.print(write_prediction(absolute(run), case, start, steps, out), highlight=False, soft_wrap=True)
+    A transient model starts from a case's snapshot at --start or a file's arrays, a steady one from a case's geometry and
+    boundary conditions.
+    """
+    with one_line_errors():
+        if "." in Path(case).name:
+            from flows.foreign_prediction import predict_file
+
+            if start is not None:
+                raise InputError("--start belongs to a stored case; a mesh file holds one state")
+            given = _settings(parameters.split(",") if parameters else None, "--parameters")
+            line = predict_file(absolute(run), Path(case), given, steps, out)
+        else:
+            from flows.prediction import write_prediction
+
+            line = write_prediction(absolute(run), case, start, steps, out)
+        screen.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command(epilog="Example: courant serve demo-run/runs/cylinder-flow-demo-0123456789 --port 8000")
@@ -355,7 +382,7 @@ def _check_dataset(dataset: str, version: str | None) -> None:
         simgen.open_dataset(absolute(dataset), version)
 
 
-def _settings(changes: list[str] | None) -> dict[str, float] | None:
+def _settings(changes: list[str] | None, option: str = "--set") -> dict[str, float] | None:
     """`name=value` options as a mapping."""
     settings = {}
     for change in changes or []:
@@ -363,7 +390,7 @@ def _settings(changes: list[str] | None) -> dict[str, float] | None:
         try:
             settings[name.strip()] = float(value)
         except ValueError:
-            raise typer.BadParameter(f"'{change}' is not NAME=VALUE with a number", param_hint="--set") from None
+            raise typer.BadParameter(f"'{change}' is not NAME=VALUE with a number", param_hint=option) from None
     return settings or None
 
 

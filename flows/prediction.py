@@ -73,10 +73,10 @@ def _write_vtu(
 ) -> None:
     import meshio
 
-    data = _by_field(predicted, channels)
+    data = by_field(predicted, channels)
     if truth is not None:
-        data |= {f"{field}_solver": values for field, values in _by_field(truth, channels).items()}
-        data |= {f"{field}_error": values for field, values in _by_field(predicted - truth, channels).items()}
+        data |= {f"{field}_solver": values for field, values in by_field(truth, channels).items()}
+        data |= {f"{field}_error": values for field, values in by_field(predicted - truth, channels).items()}
     meshio.write_points_cells(str(out), points, [("vertex", np.arange(len(points))[:, None])], point_data=data)
 
 
@@ -84,7 +84,7 @@ def _by_component(values: np.ndarray, channels: Sequence[str]) -> dict[str, Any]
     return {name: values[..., c] for c, name in enumerate(channels)}
 
 
-def _by_field(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.ndarray]:
+def by_field(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.ndarray]:
     """(N, C) -> (N,) for each field of one component, (N, 3) for each vector, as ParaView knows them.
 
     A component that is not modelled is zero in a vector.

@@ -64,6 +64,8 @@ def test_every_command_explains_itself_with_an_example(command):
         (["train", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["predict", "/nowhere/run", "abc", "--out", "x.npz"], "/nowhere/run has no experiment.json"),
         (["report", "/nowhere/run"], "/nowhere/run"),
+        (["predict", "/nowhere/run", "case.vtu", "--out", "x.vtu"], "/nowhere/run has no experiment.json"),
+        (["predict", "RUN", "case.vtu", "--start", "1", "--out", "x.vtu"], "--start belongs to a stored case"),
         (["serve", "/nowhere/run"], "/nowhere/run has no model.safetensors"),
     ],
 )
