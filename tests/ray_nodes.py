@@ -32,23 +32,12 @@ class RayNode:
 
     def kill(self) -> None:
         """As a power cut would: every process of the node at once."""
+        if self.process.poll() is not None:
+            return
         for process in [*_descendants(self.process.pid), self.process.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self.process.wait()
-
-    def stop(self) -> None:
-        """Gently first."""
-        if self.process.poll() is not None:
-            return
-        started = _descendants(self.process.pid)
-        self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(30)
-        for process in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        self.kill()
 
 
 def _descendants(parent: int) -> list[int]:
@@ -78,7 +67,7 @@ def ray_head(environment: Mapping[str, str], cpus: int = 2) -> Iterator[RayNode]
             _wait(node, Path(folder) / "start.log")
             yield node
         finally:
-            node.stop()
+            node.kill()
 
 
 @contextlib.contextmanager
@@ -92,7 +81,7 @@ def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> 
             _wait_for_nodes(head, 1 + num_alive)
             yield node
         finally:
-            node.stop()
+            node.kill()
 
 
 def _start(environment: Mapping[str, str], folder: str, *arguments: str) -> subprocess.Popen[bytes]:
