@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH_ARGS ?=
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint bench small clean
+.PHONY: help setup demo test lint bench validate small clean
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -38,8 +38,11 @@ lint: setup ## ruff, mypy and the import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
+validate: setup ## studies of the CFD itself: meshes, benchmarks, mesh convergence; tables and validation-out/
+	@$(BIN)/python -m tests.validation
+
 bench: setup ## benchmarks: tables on the screen, JSON under bench-out/
 	@$(BIN)/python -m tests.benchmarks
 
 clean: ## remove the Python environment and what runs left behind in the tree
-	rm -rf $(VENV) demo-run small-run bench-out build *.egg-info
+	rm -rf $(VENV) demo-run small-run bench-out validation-out build *.egg-info
