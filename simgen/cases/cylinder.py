@@ -39,6 +39,9 @@ class CylinderFlow(CaseFamily):
     dimension = 2
     transient = True
     application = "icoFoam"
+    #: Of the channel and its fluid; another channel with the same dictionaries and numerics overrides them.
+    outlet_x = OUTLET_X
+    viscosity = VISCOSITY
     design_space = DesignSpace(
         (
             Parameter("radius", "m", 0.75, 4.0, "radius of the cylinder"),
@@ -88,10 +91,10 @@ class CylinderFlow(CaseFamily):
             "inlet_ramp_s": INLET_RAMP_S,
             "peak_velocity": PEAK_VELOCITY,
             "half_height": HALF_HEIGHT,
-            "viscosity": VISCOSITY,
+            "viscosity": self.viscosity,
         }
         write_dictionaries(Path(__file__).parent / "cylinder", directory, values)
-        _mesh(directory / "mesh.msh", point.parameters, point.settings["mesh_size"])
+        _mesh(directory / "mesh.msh", point.parameters, point.settings["mesh_size"], self.outlet_x)
         import_mesh(directory / "mesh.msh", directory, PATCH_TYPES)
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
@@ -103,28 +106,30 @@ class CylinderFlow(CaseFamily):
         ]
 
 
-def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float) -> None:
+def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_x: float) -> None:
     """About 2,300 quadrilaterals at mesh_size 1: 40 around the circumference, a finer wake, six across the narrower gap."""
     radius, x, y = (parameters[name] for name in ("radius", "center_x", "center_y"))
     with gmsh_model("cylinder-flow") as gmsh:
         model, occ = gmsh.model, gmsh.model.occ
         z = -THICKNESS / 2
-        channel = occ.addRectangle(INLET_X, -HALF_HEIGHT, z, OUTLET_X - INLET_X, 2 * HALF_HEIGHT)
+        channel = occ.addRectangle(INLET_X, -HALF_HEIGHT, z, outlet_x - INLET_X, 2 * HALF_HEIGHT)
         plan, _ = occ.cut([(2, channel)], [(2, occ.addDisk(x, y, z, radius, radius))])
         occ.synchronize()
-        _size_fields(model, plan[0][1], radius, x, y, mesh_size)
+        _size_fields(model, plan[0][1], radius, x, y, mesh_size, outlet_x)
         gmsh.option.setNumber("Mesh.Algorithm", 8)  # frontal for quadrilaterals: no triangle was left in any trial
         gmsh.option.setNumber("Mesh.RecombinationAlgorithm", 1)
         model.mesh.setRecombine(2, plan[0][1])
         extruded = occ.extrude(plan, 0, 0, THICKNESS, numElements=[1], recombine=True)
         occ.synchronize()
         (volume,) = (tag for dim, tag in extruded if dim == 3)
-        _name_surfaces(model, volume)
+        _name_surfaces(model, volume, outlet_x)
         model.mesh.generate(3)
         gmsh.write(str(file))
 
 
-def _size_fields(model: Any, surface: int, radius: float, x: float, y: float, mesh_size: float) -> None:
+def _size_fields(
+    model: Any, surface: int, radius: float, x: float, y: float, mesh_size: float, outlet_x: float
+) -> None:
     field = model.mesh.field
     boundary = model.getBoundary([(2, surface)], oriented=False)
     circle = [tag for _, tag in boundary if model.getType(1, tag) != "Line"]
@@ -137,7 +142,7 @@ def _size_fields(model: Any, surface: int, radius: float, x: float, y: float, me
         field.setNumber(near, option, value)
     half_wake = 2 * radius + 1
     wake = box_field(
-        model, 0.62 * mesh_size, mesh_size, (x, OUTLET_X),
+        model, 0.62 * mesh_size, mesh_size, (x, outlet_x),
         (max(-HALF_HEIGHT, y - half_wake), min(HALF_HEIGHT, y + half_wake)), blend=4.0,
     )  # fmt: skip
     # The narrower gap between cylinder and wall carries a jet: six cells across at least.
@@ -151,7 +156,7 @@ def _size_fields(model: Any, surface: int, radius: float, x: float, y: float, me
     field.setAsBackgroundMesh(finest)
 
 
-def _name_surfaces(model: Any, volume: int) -> None:
+def _name_surfaces(model: Any, volume: int, outlet_x: float) -> None:
     """Physical groups by where a surface lies; OpenFOAM's patches take their names."""
     surfaces: dict[str, list[int]] = {}
     tolerance = 1e-3
@@ -161,7 +166,7 @@ def _name_surfaces(model: Any, volume: int) -> None:
             name = "frontAndBack"
         elif x_max < INLET_X + tolerance:
             name = "inlet"
-        elif x_min > OUTLET_X - tolerance:
+        elif x_min > outlet_x - tolerance:
             name = "outlet"
         elif y_max - y_min < tolerance:
             name = "walls"
