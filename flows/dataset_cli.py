@@ -151,6 +151,31 @@ def dataset_export(
 
 
 @dataset_app.command(
+    "export-vtu", epilog="Example: courant dataset export-vtu demo-run/store/cylinder-flow vtu --split test --every 10"
+)
+def dataset_export_vtu(
+    dataset: DatasetUrl,
+    folder: Annotated[Path, typer.Argument(help="Folder for the files.")],
+    version: Version = None,
+    case: Annotated[list[str] | None, typer.Option(help="Only this case; may be given several times.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only the cases of train, validation or test.")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Of a transient case every n-th snapshot.")] = 1,
+) -> None:
+    """Write cases for ParaView: .vtu files, and a .pvd for each transient case that knows their times."""
+    with one_line_errors():
+        import simgen
+        from simgen.store.export_vtu import export_vtu
+
+        opened = simgen.open_dataset(dataset, version)
+        with progress_bar("writing cases") as on_progress:
+            chosen = case or (opened.cases(split) if split else None)
+            written = export_vtu(opened, folder, chosen, every, on_progress)
+        screen.print(
+            f"{len(written)} files to open in {folder}, such as {written[0]}" if written else "no case", soft_wrap=True
+        )
+
+
+@dataset_app.command(
     "card", epilog="Example: courant dataset card demo-run/store/cylinder-flow --out card --license CC-BY-4.0"
 )
 def dataset_card(

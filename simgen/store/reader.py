@@ -329,7 +329,7 @@ class StoredCase:
         data.update({f"distance_{kind}": self.distance[:, k] for k, kind in enumerate(self.patch_kinds)})
         for field in self.dataset.schema.fields:
             values = np.asarray(self[field.name][step] if self.dataset.schema.transient else self[field.name])
-            data[field.name] = _for_vtk(values)
+            data[field.name] = as_vtk(values)
         points = self.points
         try:
             meshio.write_points_cells(str(path), points, [("vertex", np.arange(len(points))[:, None])], point_data=data)
@@ -337,8 +337,10 @@ class StoredCase:
             raise InputError(f"{path} cannot be written: {error}") from error
 
 
-def _for_vtk(values: np.ndarray) -> np.ndarray:
+def as_vtk(values: np.ndarray) -> np.ndarray:
     """(N, C) -> scalars as (N,), vectors with their third component."""
+    if values.ndim == 1:
+        return values
     if values.shape[-1] == 1:
         return values[:, 0]
     return np.pad(values, ((0, 0), (0, 3 - values.shape[-1]))) if values.shape[-1] == 2 else values

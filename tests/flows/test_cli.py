@@ -31,7 +31,9 @@ def test_help_needs_none_of_the_heavy_libraries():
     "command",
     ["run", "generate", "train", "sweep", "evaluate", "report", "predict", "serve"]
     + [f"runs {name}" for name in ("ls", "show", "compare")]
-    + [f"dataset {name}" for name in ("ls", "show", "versions", "diff", "verify", "export", "card", "gc")],
+    + [
+        f"dataset {name}" for name in ("ls", "show", "versions", "diff", "verify", "export", "export-vtu", "card", "gc")
+    ],
 )
 def test_every_command_explains_itself_with_an_example(command):
     shown = courant(*command.split(), "--help")
