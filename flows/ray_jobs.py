@@ -121,7 +121,7 @@ def _submit(client: JobSubmissionClient, request: JobRequest, address: str) -> s
             return client.submit_job(
                 entrypoint=f"python -m flows.ray_entrypoint {folder.url}/{file}",
                 submission_id=wanted,
-                runtime_env={"working_dir": code, "env_vars": _variables(address)},
+                runtime_env={"working_dir": code, "env_vars": job_variables(address)},
             )
         except RuntimeError:
             # Another process with the same request was faster.
@@ -130,7 +130,7 @@ def _submit(client: JobSubmissionClient, request: JobRequest, address: str) -> s
             return wanted
 
 
-def _variables(address: str) -> dict[str, str]:
+def job_variables(address: str) -> dict[str, str]:
     """What the job's processes get of this process's environment."""
     names = [*PLAIN_VARIABLES, *load_settings().job_variables]
     api = os.environ.get("PREFECT_API_URL", "")
