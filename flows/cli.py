@@ -302,6 +302,12 @@ def predict(
         str | None,
         typer.Option(metavar="NAME=VALUE,...", help="With a mesh file: the design parameters of its geometry."),
     ] = None,
+    boundary: Annotated[
+        Path | None,
+        typer.Option(
+            help="With a mesh file and a steady model: the faces of its boundary, with `patch` and what is prescribed."
+        ),
+    ] = None,
 ) -> None:
     """Predict a stored case, or from the state on a mesh of your own.
 
@@ -315,7 +321,7 @@ def predict(
             if start is not None:
                 raise InputError("--start belongs to a stored case; a mesh file holds one state")
             given = _settings(parameters.split(",") if parameters else None, "--parameters")
-            line = predict_file(absolute(run), Path(case), given, steps, out)
+            line = predict_file(absolute(run), Path(case), boundary, given, steps, out)
         else:
             from flows.prediction import write_prediction
 

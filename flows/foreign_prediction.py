@@ -1,7 +1,8 @@
 """A prediction on somebody else's mesh: what `courant predict RUN case.vtu` reads and writes.
 
-The file's arrays that are named like the model's fields are the initial state: at its cells if they are cell arrays, at its points
-otherwise. The prediction is written on the same mesh, in the same place.
+Transient: the file's arrays that are named like the model's fields are the initial state, at its cells if they are cell arrays, at its
+points otherwise; the prediction is written on the same mesh, in the same place. Steady: at the cells, with geometry and boundary
+conditions from a surface mesh.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy as np
 import courant
 from courant.data.normalisation import Channel
 from courant.steady_surrogate import SteadySurrogate
+from courant.surrogate import Surrogate
+from flows.foreign_boundary import read_boundary
 from flows.prediction import by_field
 from simgen.errors import InputError
 
@@ -34,60 +37,115 @@ class ForeignState:
     """(N, C), the model's channels"""
 
 
-def predict_file(run: str, file: Path, parameters: Mapping[str, float] | None, steps: int | None, out: Path) -> str:
-    """Roll a transient run out from the state in a mesh file into `out` (.vtu, the last step); a line that says what was written."""
+def predict_file(
+    run: str, file: Path, boundary: Path | None, parameters: Mapping[str, float] | None, steps: int | None, out: Path
+) -> str:
+    """Predict on the mesh in a file into `out` (.vtu); lines that say what was written and what was extrapolated.
+
+    A transient model rolls out from the file's arrays and writes its last step, a steady one takes the geometry and the
+    conditions from the surface mesh in the file `boundary`.
+    """
     if out.suffix != ".vtu":
         raise InputError(f"{out}: a prediction on a mesh is written as .vtu; name the file prediction.vtu")
     surrogate = courant.load(run)
-    if isinstance(surrogate, SteadySurrogate):
-        raise InputError(
-            f"{run} is a steady model: it starts from boundary conditions and wall distances, which {file} does not hold; "
-            "name a case of its dataset, or call predict in Python"
-        )
     names = ", ".join(f"{parameter['name']}={parameter['low']:g}" for parameter in surrogate.dataset["parameters"])
     if not parameters:
         raise InputError(f"say which geometry the mesh is of, such as --parameters {names}")
-    given = read_state(file, surrogate.normaliser.channels)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        predicted = surrogate.predict(given.places, initial=given.state, parameters=parameters, steps=steps)
-    write_state(given, by_field(predicted[-1], surrogate.normaliser.channels), out)
+        if isinstance(surrogate, SteadySurrogate):
+            line = _predict_steady(surrogate, file, boundary, parameters, steps, out)
+        else:
+            line = _roll_out(surrogate, file, boundary, parameters, steps, out)
     told = "".join(f"\nwarning: {warning.message}" for warning in caught if warning.category is UserWarning)
+    return f"{out}: {line}{told}"
+
+
+def _roll_out(
+    surrogate: Surrogate,
+    file: Path,
+    boundary: Path | None,
+    parameters: Mapping[str, float],
+    steps: int | None,
+    out: Path,
+) -> str:
+    if boundary is not None:
+        raise InputError(f"{surrogate.url} is a transient model: leave out --boundary")
+    channels = surrogate.normaliser.channels
+    given = read_state(file, channels)
+    predicted = surrogate.predict(given.places, initial=given.state, parameters=parameters, steps=steps)
+    write_fields(given.mesh, given.on, by_field(predicted[-1], channels), out)
     ahead = surrogate.times(0.0, steps)[-1]
-    return f"{out}: {ahead:g} s after the state in {file.name}, on {len(given.places)} {given.on}{told}"
+    return f"{ahead:g} s after the state in {file.name}, on {len(given.places)} {given.on}"
+
+
+def _predict_steady(
+    surrogate: SteadySurrogate,
+    file: Path,
+    boundary: Path | None,
+    parameters: Mapping[str, float],
+    steps: int | None,
+    out: Path,
+) -> str:
+    if steps is not None:
+        raise InputError(f"{surrogate.url} is a steady model: leave out --steps")
+    kinds = surrogate.normaliser.patch_kinds
+    if boundary is None:
+        raise InputError(
+            f"a steady model starts from boundary conditions: give --boundary surface.vtu, faces with the cell array patch "
+            f"({', '.join(f'{number} {kind}' for number, kind in enumerate(kinds))}) and the prescribed fields"
+        )
+    mesh, surface = read_mesh(file), read_boundary(boundary, read_mesh(boundary), kinds)
+    places = cell_centres(mesh)
+    predicted = surrogate.predict(
+        places, parameters=parameters, boundary=surface.conditions(), distance=surface.distance(places, kinds)
+    )
+    write_fields(mesh, "cells", by_field(predicted, surrogate.normaliser.channels), out)
+    return f"{len(places)} cells, from {len(surface.patch)} boundary faces"
+
+
+def read_mesh(file: Path) -> meshio.Mesh:
+    """InputError where meshio cannot read it."""
+    if not file.is_file():
+        raise InputError(f"{file} does not exist")
+    try:
+        return meshio.read(file)
+    # meshio raises what its parsers raise, and ends the process on a suffix that it does not know.
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{file} cannot be read as a mesh: {error or type(error).__name__}") from error
+
+
+def cell_centres(mesh: meshio.Mesh) -> np.ndarray:
+    """(N, 3) m: the means of the cells' corners."""
+    return np.concatenate([mesh.points[block.data].mean(axis=1) for block in mesh.cells])
 
 
 def read_state(file: Path, channels: Sequence[Channel]) -> ForeignState:
     """The state in a file that meshio reads; InputError where it cannot, or lacks a field."""
-    if not file.is_file():
-        raise InputError(f"{file} does not exist")
-    try:
-        mesh = meshio.read(file)
-    # meshio raises what its parsers raise, and ends the process on a suffix that it does not know.
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{file} cannot be read as a mesh: {error or type(error).__name__}") from error
+    mesh = read_mesh(file)
     fields = tuple(dict.fromkeys(channel.field for channel in channels))
     arrays = {name: np.concatenate(blocks) for name, blocks in mesh.cell_data.items()}
     if all(name in arrays for name in fields):
-        centres = np.concatenate([mesh.points[block.data].mean(axis=1) for block in mesh.cells])
-        return ForeignState(mesh, "cells", centres, _state(arrays, channels, file))
+        return ForeignState(mesh, "cells", cell_centres(mesh), _state(arrays, channels, file))
     if all(name in mesh.point_data for name in fields):
         return ForeignState(mesh, "points", np.asarray(mesh.points), _state(mesh.point_data, channels, file))
     there = ", ".join([*mesh.point_data, *arrays]) or "none"
     raise InputError(f"{file} needs the arrays {', '.join(fields)}, on its cells or its points; it has {there}")
 
 
-def write_state(given: ForeignState, fields: Mapping[str, np.ndarray], out: Path) -> None:
-    """The mesh with the fields where the state was."""
-    mesh = meshio.Mesh(given.mesh.points, given.mesh.cells)
-    if given.on == "points":
-        mesh.point_data = dict(fields)
+def write_fields(
+    mesh: meshio.Mesh, on: Literal["cells", "points"], fields: Mapping[str, np.ndarray], out: Path
+) -> None:
+    """The mesh with the fields on its cells or points, as a .vtu file that is whole or not there."""
+    written = meshio.Mesh(mesh.points, mesh.cells)
+    if on == "points":
+        written.point_data = dict(fields)
     else:
         ends = np.cumsum([len(block.data) for block in mesh.cells])[:-1]
-        mesh.cell_data = {name: np.split(values, ends) for name, values in fields.items()}
+        written.cell_data = {name: np.split(values, ends) for name, values in fields.items()}
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.name}")
-    mesh.write(temporary, file_format="vtu")
+    written.write(temporary, file_format="vtu")
     temporary.replace(out)
 
 

@@ -7,6 +7,8 @@ alone are up to 150 % off beside large faces.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -15,37 +17,54 @@ from simgen.foam.geometry import MeshGeometry, PatchRange
 CANDIDATES = 12
 
 
+@dataclass(frozen=True)
+class Faces:
+    """F plane faces: their centres (F, 3), and their corners as labels into points (P, 3), those of face f being
+    labels[offsets[f] : offsets[f + 1]]."""
+
+    centres: np.ndarray
+    points: np.ndarray
+    offsets: np.ndarray
+    labels: np.ndarray
+
+
 def distance_field(geometry: MeshGeometry, patches: list[PatchRange]) -> tuple[np.ndarray, np.ndarray]:
     """Distance (C,) in metres and unit direction (C, 3) from each cell centre to the nearest of the patches' faces."""
-    faces = np.concatenate([np.arange(patch.start, patch.start + patch.size) for patch in patches])
-    tree = cKDTree(geometry.face_centres[faces])
-    _, nearest = tree.query(geometry.centres, k=min(CANDIDATES, len(faces)))
-    nearest = nearest.reshape(len(geometry.centres), -1)
-    corners, first, count = _triangles(geometry, faces)
-    best = np.full(len(geometry.centres), np.inf)
-    target = np.zeros_like(geometry.centres)
+    chosen = np.concatenate([np.arange(patch.start, patch.start + patch.size) for patch in patches])
+    faces = Faces(geometry.face_centres, geometry.points, geometry.face_offsets, geometry.face_points)
+    return distance_to_faces(geometry.centres, faces, chosen)
+
+
+def distance_to_faces(places: np.ndarray, faces: Faces, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distance (C,) in metres and unit direction (C, 3) from each of the places (C, 3) to the nearest of the chosen faces."""
+    tree = cKDTree(faces.centres[chosen])
+    _, nearest = tree.query(places, k=min(CANDIDATES, len(chosen)))
+    nearest = nearest.reshape(len(places), -1)
+    corners, first, count = _triangles(faces, chosen)
+    best = np.full(len(places), np.inf)
+    target = np.zeros_like(places)
     for column in range(nearest.shape[1]):
         face = nearest[:, column]
         for triangle in range(int(count.max())):
             # Faces with fewer triangles repeat their last one.
             index = first[face] + np.minimum(triangle, count[face] - 1)
-            point = _nearest_on_triangle(geometry.centres, *(corners[index, k] for k in range(3)))
-            distance = np.linalg.norm(point - geometry.centres, axis=1)
+            point = _nearest_on_triangle(places, *(corners[index, k] for k in range(3)))
+            distance = np.linalg.norm(point - places, axis=1)
             closer = distance < best
             best = np.where(closer, distance, best)
             target[closer] = point[closer]
-    direction = (target - geometry.centres) / np.maximum(best, 1e-12)[:, None]
+    direction = (target - places) / np.maximum(best, 1e-12)[:, None]
     return best, direction
 
 
-def _triangles(geometry: MeshGeometry, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The faces' fans as corners (K, 3, 3), with each face's first triangle and their number."""
-    offsets, labels, points = geometry.face_offsets, geometry.face_points, geometry.points
-    count = offsets[faces + 1] - offsets[faces] - 2
+def _triangles(faces: Faces, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The chosen faces' fans as corners (K, 3, 3), with each face's first triangle and their number."""
+    offsets, labels, points = faces.offsets, faces.labels, faces.points
+    count = offsets[chosen + 1] - offsets[chosen] - 2
     first = np.concatenate([[0], np.cumsum(count)[:-1]])
-    owner = np.repeat(np.arange(len(faces)), count)
+    owner = np.repeat(np.arange(len(chosen)), count)
     step = np.arange(len(owner)) - first[owner]
-    base = offsets[faces][owner]
+    base = offsets[chosen][owner]
     corners = np.stack([points[labels[base]], points[labels[base + step + 1]], points[labels[base + step + 2]]], axis=1)
     return corners, first, count
 
