@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from matplotlib.figure import Figure
 
-from simgen.field_plots import draw_field, draw_slab, spanning, triangulate
+from simgen.field_plots import draw_field, layer, spanning
 from simgen.store.reader import Dataset, StoredCase
 
 SPLIT_COLORS = {"train": "#0b5fa5", "validation": "#d9822b", "test": "#b3261e"}
@@ -53,7 +53,7 @@ def _around(low: float, high: float) -> tuple[float, float]:
 
 
 def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
-    """Magnitude of a field at the last snapshot of each case, on one scale; of a 3D case near its middle plane."""
+    """Magnitude of a field at the last snapshot of each case, on one scale; of a 3D case in its middle plane."""
     columns = 3
     rows = -(-len(cases) // columns)
     schema = cases[0].dataset.schema
@@ -63,10 +63,7 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
     magnitudes = [np.linalg.norm(last_values(case, field), axis=-1) for case in cases]
     limits = (0.0, max(spanning(values)[1] for values in magnitudes))
     for axis, case, values in zip(axes, cases, magnitudes, strict=False):
-        if schema.dimension == 2:
-            artist = draw_field(axis, triangulate(case), values, limits=limits, cmap="viridis")
-        else:
-            artist = draw_slab(axis, case.points, values, limits=limits, cmap="viridis")
+        artist = draw_field(axis, layer(case), values, limits=limits, cmap="viridis")
         value = case.parameters[schema.parameters[0].name]
         axis.set_title(
             f"{case.id}  {case.split}  {schema.parameters[0].name} {value:.3g} {schema.parameters[0].unit}",

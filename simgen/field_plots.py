@@ -1,4 +1,4 @@
-"""Plots of fields on a point cloud: filled triangles between cell centres, none across a body; in 3D those of a middle plane, or dots."""
+"""Plots of fields on a point cloud: filled triangles between cell centres, none across a body; in 3D those of a middle plane."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from scipy.spatial import cKDTree
 
 from simgen.store.reader import StoredCase
 
-#: Share of a 3D cloud's points that a slab shows.
-SLAB_FRACTION = 0.15
 #: Of a triangle of a middle plane, in cells.
 LONGEST_SIDE = 3.0
 
@@ -39,6 +37,11 @@ class Triangles:
         """Height over width."""
         shape = self.triangulation
         return float(np.ptp(shape.y) / np.ptp(shape.x))
+
+
+def layer(case: StoredCase) -> Triangles:
+    """What is drawn of a case: all of a 2D one, the middle plane of a 3D one."""
+    return triangulate(case) if case.dataset.schema.dimension == 2 else middle_plane(case)
 
 
 def triangulate(case: StoredCase) -> Triangles:
@@ -84,28 +87,6 @@ def draw_field(axes: Axes, triangles: Triangles, values: np.ndarray, *, limits: 
     axes.set_aspect("equal")
     axes.set_xlim(shape.x.min(), shape.x.max())
     axes.set_ylim(shape.y.min(), shape.y.max())
-    axes.set(xticks=[], yticks=[])
-    return artist
-
-
-def draw_slab(axes: Axes, points: np.ndarray, values: np.ndarray, *, limits: tuple[float, float], cmap: str) -> Any:
-    """Dots at the points (N, 3) nearest to the middle plane across the cloud's thinnest axis, by their values (N,)."""
-    thin = int(np.argmin(np.ptp(points, axis=0)))
-    across, up = (axis for axis in range(3) if axis != thin)
-    offset = np.abs(points[:, thin] - np.median(points[:, thin]))
-    near = offset <= np.quantile(offset, SLAB_FRACTION)
-    artist = axes.scatter(
-        points[near, across],
-        points[near, up],
-        c=values[near],
-        s=3,
-        lw=0,
-        cmap=cmap,
-        vmin=limits[0],
-        vmax=limits[1],
-        rasterized=True,
-    )
-    axes.set_aspect("equal")
     axes.set(xticks=[], yticks=[])
     return artist
 

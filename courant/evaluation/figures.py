@@ -12,18 +12,13 @@ from courant.evaluation.metrics import ALL
 from courant.evaluation.references import MODEL, NEAREST_DESIGN, PERSISTENCE, TRAINING_MEAN
 from courant.training.record import EpochRecord
 from simgen.dataset_figures import SPLIT_COLORS
-from simgen.field_plots import Triangles, draw_field, middle_plane, spanning, symmetric, triangulate
+from simgen.field_plots import Triangles, draw_field, layer, spanning, symmetric
 from simgen.store.reader import StoredCase
 
 COLORS = {MODEL: "#0b5fa5", PERSISTENCE: "#d9822b", NEAREST_DESIGN: "#d9822b", TRAINING_MEAN: "#7a7a7a"}
 TOP_ANCHORS = 8
 WIDTH = 13.5
 """Inches"""
-
-
-def layer(case: StoredCase) -> Triangles:
-    """What is drawn of a case: all of a 2D one, the middle plane of a 3D one."""
-    return triangulate(case) if case.dataset.schema.dimension == 2 else middle_plane(case)
 
 
 def mesh(case: StoredCase) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
@@ -17,7 +18,7 @@ from courant.evaluation.steady_report import draw_cases, steady_summary
 from courant.run_directory import RunDirectory
 from courant.steady_surrogate import SteadySurrogate
 from courant.surrogate import Surrogate, load
-from courant.training.record import read_records
+from courant.training.record import EpochRecord, read_records
 from simgen import dataset_figures
 from simgen.store.reader import Dataset
 
@@ -30,7 +31,7 @@ def write_report(run_url: str, out: str) -> str:
     """Write the report's folder (a path or s3:// URL); returns the page's URL. Unchanged inputs are not drawn again."""
     run, folder = RunDirectory(run_url), RunDirectory(out)
     evaluation = read_evaluation(run) or evaluate(run_url)
-    inputs = {"run": run.url, "fingerprint": evaluation["fingerprint"], "generator": 2}
+    inputs = {"run": run.url, "fingerprint": evaluation["fingerprint"], "generator": 3}
     page = f"{folder.url.rstrip('/')}/{PAGE}"
     if folder.exists(INPUTS) and folder.exists(PAGE) and folder.read_json(INPUTS) == inputs:
         return page
@@ -48,8 +49,9 @@ def write_report(run_url: str, out: str) -> str:
         dataset_figures.sample_cases(accepted[:NUM_THUMBNAILS], surrogate.normaliser.channels[0].field),
     )
     save_figure(folder, "mesh.png", figures.mesh(dataset[drawn["shown"][0].case]))
-    save_figure(folder, "loss_curves.png", figures.loss_curves(read_records(run)))
-    folder.write_bytes(PAGE, _page(template, run, surrogate, dataset, evaluation, drawn).encode())
+    records = read_records(run)
+    save_figure(folder, "loss_curves.png", figures.loss_curves(records))
+    folder.write_bytes(PAGE, _page(template, run, surrogate, dataset, evaluation, drawn, records).encode())
     folder.write_json(INPUTS, inputs)
     return page
 
@@ -72,6 +74,7 @@ def _page(
     dataset: Dataset,
     evaluation: dict[str, Any],
     drawn: dict[str, Any],
+    records: Sequence[EpochRecord],
 ) -> str:
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("courant.evaluation", "."), autoescape=True, undefined=jinja2.StrictUndefined
@@ -97,6 +100,7 @@ def _page(
         num_thumbnails=min(NUM_THUMBNAILS, len(dataset)),
         status=status,
         stages=_stages(dataset, timings, evaluation),
+        throughput=_throughput(records),
         experiment=surrogate.experiment,
         num_parameters=sum(parameter.numel() for parameter in surrogate.model.parameters()),
         environment=run.read_json("environment.json"),
@@ -124,6 +128,25 @@ def _case_row(dataset: Dataset, name: str) -> dict[str, Any]:
 
 def _number(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float | int) else "" if value is None else str(value)
+
+
+def _throughput(records: Sequence[EpochRecord]) -> list[tuple[str, str]]:
+    """What the training made of its machine, over all epochs that say so."""
+    seconds = sum(record.seconds for record in records)
+    samples = sum(record.samples_per_s * record.seconds for record in records)
+    rows = [("samples per second", f"{samples / seconds:.3g}")]
+    told = [record for record in records if record.data_wait_share is not None]
+    if told:
+        spent = sum(record.seconds for record in told)
+        waited = sum((record.data_wait_share or 0.0) * record.seconds for record in told)
+        operations = sum((record.flops_per_s or 0.0) * record.seconds for record in told)
+        rows += [
+            ("share of the time spent waiting for data", f"{waited / spent:.1%}"),
+            ("achieved floating-point operations", f"{operations / spent / 1e9:.3g} GFLOP/s"),
+            ("peak memory", f"{max(record.peak_memory_gb or 0.0 for record in told):.2f} GB"),
+        ]
+    skipped = sum(record.skipped_batches for record in records)
+    return [*rows, ("batches skipped, not finite", str(skipped))] if skipped else rows
 
 
 def _stages(dataset: Dataset, timings: dict[str, float], evaluation: dict[str, Any]) -> list[tuple[str, float]]:

@@ -12,6 +12,7 @@ from courant.evaluation.references import MODEL, PERSISTENCE, TRAINING_MEAN
 from courant.evaluation.report_folder import ShownCase, choose_cases, save_figure
 from courant.run_directory import RunDirectory
 from courant.surrogate import Surrogate
+from simgen.field_plots import layer
 from simgen.store.reader import Dataset
 
 TEMPLATE = "rollout_report.html.j2"
@@ -82,9 +83,7 @@ def _draw_decomposition(folder: RunDirectory, surrogate: Surrogate, dataset: Dat
     parts = surrogate.decompose_case(case, start_s=shown.start_s)
     whole = surrogate.predict_case(case, start_s=shown.start_s)
     contributions = np.linalg.norm(parts.contributions[-1], axis=-1)
-    figure = figures.decomposition(
-        figures.layer(case), contributions, parts.anchors, figures.largest(contributions), "m/s"
-    )
+    figure = figures.decomposition(layer(case), contributions, parts.anchors, figures.largest(contributions), "m/s")
     save_figure(folder, "decomposition.png", figure)
     summed = parts.offset + parts.contributions.sum(axis=1)
     return float(np.abs(summed - whole).max() / np.abs(whole).max())

@@ -14,6 +14,7 @@ from courant.evaluation.report_folder import ShownCase, choose_cases, save_figur
 from courant.evaluation.steady_errors import PREDICTORS
 from courant.run_directory import RunDirectory
 from courant.steady_surrogate import SteadySurrogate
+from simgen.field_plots import layer
 from simgen.store.reader import Dataset
 
 TEMPLATE = "steady_report.html.j2"
@@ -40,7 +41,7 @@ def draw_cases(
     save_figure(folder, "parity.png", steady_figures.parity(truth, predicted, channels))
     return {
         "shown": shown,
-        "plane": figures.layer(dataset[shown[0].case]).plane,
+        "plane": layer(dataset[shown[0].case]).plane,
         "residual": _draw_decomposition(folder, surrogate, dataset, shown[0].case),
     }
 
@@ -72,7 +73,7 @@ def _pairs(surrogate: SteadySurrogate, dataset: Dataset, cases: list[str]) -> tu
 def _draw_decomposition(folder: RunDirectory, surrogate: SteadySurrogate, dataset: Dataset, name: str) -> float:
     """The figure of the largest contributions in the plane; returns how far u_0 and all contributions are from the prediction, relatively."""
     case, channels = dataset[name], surrogate.normaliser.channels
-    triangles = figures.layer(case)
+    triangles = layer(case)
     cells, corners = np.unique(triangles.cell, return_inverse=True)
     parts = surrogate.decompose_case(case, cells)
     columns = [number for number, channel in enumerate(channels) if channel.field == channels[0].field]

@@ -28,7 +28,7 @@ def sweep_with_results(name: str, folder: Path) -> tuple[Sweep, list[TrialResult
         )
         for trial, state in zip(trials, states, strict=False)
     ]  # fmt: skip
-    return Sweep(RunDirectory(folder), space, baseline, "store/cylinder-flow", "v1", trials), results
+    return Sweep(RunDirectory(folder), space, baseline, "store/cylinder-flow", "v1", 42, trials), results
 
 
 @pytest.mark.parametrize("name", shipped_spaces())

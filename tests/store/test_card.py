@@ -3,13 +3,10 @@
 import csv
 import shlex
 
-import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 import simgen
 from simgen.errors import InputError
-from simgen.field_plots import draw_slab
 from simgen.store.card import write_card
 from simgen.store.remake import how_to_make
 from tests.store.conftest import FAMILY, add, make_result
@@ -103,10 +100,3 @@ def test_the_command_is_one_that_the_command_line_takes(dataset):
         assert program == "courant"
         subcommand = root.commands[name]
         assert subcommand.make_context(name, words).params["family"] == "cylinder-flow"
-
-
-def test_a_3d_cloud_is_drawn_near_its_middle_plane():
-    points = np.random.default_rng(0).uniform(size=(500, 3)) * (4.0, 2.0, 0.5)
-    artist = draw_slab(Figure().subplots(), points, points[:, 0], limits=(0, 4), cmap="viridis")
-    assert 50 <= len(artist.get_offsets()) <= 100
-    assert float(artist.get_offsets()[:, 0].max()) > 3.5
