@@ -99,10 +99,10 @@ def test_a_killed_flow_finds_its_job_again_and_no_secret_is_on_show(submitter, h
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_an_interrupted_flow_stops_its_job_and_the_next_one_goes_on(submitter, head, place, tmp_path, how):
+def test_an_interrupted_flow_stops_its_job(submitter, head, place, tmp_path, how):
     dataset = simgen.open_dataset(publish_waves(f"{place}/store/cylinder-flow"))
     name = f"stopped-{how.name.lower()}"
-    file, experiment = experiment_file(tmp_path, name, epochs=400, checkpoint_every=5)
+    file, experiment = experiment_file(tmp_path, name, epochs=300, checkpoint_every=5)
     run_ = RunDirectory(f"{place}/runs") / experiment.run_id(dataset.snapshot_id)
     flow = submit(submitter, "train", dataset.url, "--experiment", str(file), "--runs", f"{place}/runs")
     try:
@@ -114,6 +114,12 @@ def test_an_interrupted_flow_stops_its_job_and_the_next_one_goes_on(submitter, h
     assert flow.returncode != 0, output
     assert list(jobs(head, name).values()) == ["STOPPED"], output
     assert not is_finished(run_)
+    if how == signal.SIGINT:
+        kept = read_records(run_)[: max(checkpoint_epochs(run_))]
+        again = run(submitter, "courant", "train", dataset.url, "--experiment", str(file), "--runs", f"{place}/runs")
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert sorted(jobs(head, name).values()) == ["STOPPED", "SUCCEEDED"], "a second attempt"
+        assert read_records(run_)[: len(kept)] == kept, "which went on from the checkpoint"
 
 
 def test_a_cluster_that_is_not_there_or_cannot_see_the_place_is_one_line(prefect_server, tmp_path):
