@@ -30,7 +30,7 @@ class SampleConfig(_Frozen):
     fields: tuple[str, ...] = Field(default=("velocity",), min_length=1)
     """Modelled fields: "velocity" for every component, "velocity.x" for one."""
     distance_kinds: tuple[str, ...] | None = None
-    """Patch kinds that the distance field is taken to, four channels each; "wall+blade" is the nearer of the two. None = every kind."""
+    """Patch kinds that the distance field is taken to, four channels each; "wall+impeller" is the nearer of the two. None = every kind."""
     points_per_sample: int | None = Field(default=None, ge=1)
     """Encoder points drawn from each case per sample; None = the whole cloud, padded and masked (the paper's way)."""
     queries_per_sample: int | None = Field(default=None, ge=1)

@@ -69,7 +69,7 @@ def centrifugal_pump() -> SteadyExperiment:
     """Courant (baseline) of Table tab:pump-hparams on 300 designs, for an A100-class GPU.
 
     The published count leaves four distance channels, those of one kind of boundary: the nearest solid wall, standing or turning,
-    which is what a turbulence model calls the wall distance. Blades turn, so their speed omega x r is a boundary condition as
+    which is what a turbulence model calls the wall distance. The impeller turns, so its speed omega x r is a boundary condition as
     the inlet's velocity is.
     """
     return SteadyExperiment(
@@ -78,8 +78,8 @@ def centrifugal_pump() -> SteadyExperiment:
         model=presets.centrifugal_pump(),
         data=SteadyDataConfig(
             fields=("velocity", "kinematic_pressure"),
-            distance_kinds=("wall+blade",),
-            prescribed={"velocity": ("inlet", "blade")},
+            distance_kinds=("wall+impeller",),
+            prescribed={"velocity": ("inlet", "impeller")},
         ),
         training=TrainingConfig(epochs=300, batch_size=1, learning_rate=3e-4, validate_every=5, checkpoint_every=5),
     )

@@ -5,7 +5,7 @@
   [-1, 1] and keep their proportions; a 2D case carries z = 0.
 - The distance field has four channels for each patch kind: distance over the same length scale, and the unit vector
   towards the nearest face of that kind: 16 channels for the cylinder's four kinds. An experiment may choose some of the kinds, or
-  the nearest of several ("wall+blade").
+  the nearest of several ("wall+impeller").
 - Design parameters run from -1 to 1 over the design space.
 """
 

@@ -1,19 +1,26 @@
 """The steady recipes against the paper's tables, label by label."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 
+from courant.data.normalisation import select_channels
 from courant.experiment import SteadyExperiment
 from courant.model import Courant
 from courant.recipes import (
+    RECIPES,
     branched_pipe,
     branched_pipe_full_mesh,
     branched_pipe_gwa,
     centrifugal_pump,
     centrifugal_pump_full_mesh,
     centrifugal_pump_gwa,
+    get_recipe,
 )
+from courant.training.search_space import load_space
+from simgen.cases import FAMILIES
+from simgen.store.layout import Schema
 
 PIPE = (branched_pipe, branched_pipe_gwa, branched_pipe_full_mesh)
 PUMP = (centrifugal_pump, centrifugal_pump_gwa, centrifugal_pump_full_mesh)
@@ -64,3 +71,28 @@ def test_the_pumps_distance_field_has_the_four_channels_of_its_published_count()
     experiment = centrifugal_pump()
     assert experiment.data.distance_kinds is not None
     assert 4 * len(experiment.data.distance_kinds) == experiment.model.num_query_features == 4
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_names_fields_parameters_and_patch_kinds_of_its_family(name: str) -> None:
+    experiment = get_recipe(name)
+    if experiment.family not in FAMILIES:
+        pytest.skip(f"no family {experiment.family}")
+    family = FAMILIES[experiment.family]
+    assert family.transient == experiment.model.transient
+    channels = select_channels(Schema.of(family), experiment.data.fields)
+    assert len(channels) == experiment.model.num_outputs
+    if isinstance(experiment, SteadyExperiment):
+        assert experiment.model.num_parameters == len(family.design_space.parameters)
+        assert {kind for kinds in experiment.data.prescribed.values() for kind in kinds} <= set(family.patch_kinds)
+    kinds = experiment.data.distance_kinds or family.patch_kinds
+    assert {kind for group in kinds for kind in group.split("+")} <= set(family.patch_kinds)
+    assert experiment.model.num_query_features == 4 * len(kinds)
+
+
+def test_a_sweep_of_a_steady_recipe_leaves_out_what_it_does_not_have() -> None:
+    experiment = get_recipe("branched-pipe-small")
+    space = load_space("features")
+    settings = list(itertools.islice(space.settings(experiment, 1), space.count(experiment)))
+    assert {setting["model.processor"] for setting in settings} == {"attention"}
+    assert {setting["model.anchor_kind"] for setting in settings} == {"sampled", "learned", "abstract"}

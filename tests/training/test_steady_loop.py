@@ -27,7 +27,15 @@ def full_mesh() -> SteadyExperiment:
     return tiny_steady().derive(model={"num_features": 14}, data={"encoder": "mesh"})
 
 
-@pytest.mark.parametrize("make", [tiny_steady, full_mesh])
+def every_field() -> SteadyExperiment:
+    """As the pump's recipe: velocity and pressure, and one kind of boundary in the distance field."""
+    return tiny_steady().derive(
+        model={"num_features": 4, "num_outputs": 4, "num_query_features": 4},
+        data={"fields": ("velocity", "kinematic_pressure"), "distance_kinds": ("wall",)},
+    )
+
+
+@pytest.mark.parametrize("make", [tiny_steady, full_mesh, every_field])
 def test_training_lowers_the_loss_and_the_validation_error(ducts: Dataset, tmp_path: Path, make: Any) -> None:
     run = RunDirectory(tmp_path)
     fit(make().derive(training={"epochs": 8}), ducts, run)
