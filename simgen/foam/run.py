@@ -37,6 +37,8 @@ PIPE_BYTES = 1 << 18
 
 # PyFoam tells of each start, end and error of an application, which the log of a case need not repeat.
 pyfoam_configuration().set("Logging", "default", "CRITICAL")
+# Its own expression for a line with the time takes the rest of a block of lines for part of the number, and warns.
+pyfoam_configuration().set("SolverOutput", "timeregexp", r"^(Time =) ([-+.\deE]+)s?(?:\n|$)")
 
 
 class _PatientPipe:

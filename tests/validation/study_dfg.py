@@ -24,10 +24,10 @@ SCALE = 2 * HALF_HEIGHT / 0.41
 DIAMETER = 0.1 * SCALE
 DESIGN = {"radius": DIAMETER / 2, "center_x": INLET_X + 0.2 * SCALE, "center_y": (0.2 - 0.205) * SCALE}
 PUBLISHED = {"max C_D": (3.22, 3.24), "max C_L": (0.98, 1.02), "St": (0.295, 0.305)}
-#: Coefficients are taken from the last so many seconds: some ten periods.
-WINDOW_S = 600.0
+#: Coefficients are taken from the last so many seconds: six to seven periods.
+WINDOW_S = 400.0
 #: mesh_size (m), time step (s), end (s): the production mesh first.
-RUNS = ((1.0, 0.1, 1500.0), (0.5, 0.05, 1500.0), (0.3, 0.025, 1500.0))
+RUNS = ((1.0, 0.1, 900.0), (0.5, 0.05, 900.0), (0.35, 0.035, 900.0))
 
 FORCES = """
 functions
