@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from simgen.case import CaseFamily
 from simgen.cases.branched_pipe import BranchedPipe
+from simgen.cases.centrifugal_pump import CentrifugalPump
 from simgen.cases.cylinder import CylinderFlow
 from simgen.errors import InputError
 
-FAMILIES: dict[str, CaseFamily] = {family.name: family for family in (CylinderFlow(), BranchedPipe())}
+FAMILIES: dict[str, CaseFamily] = {
+    family.name: family for family in (CylinderFlow(), BranchedPipe(), CentrifugalPump())
+}
 
 
 def get_family(name: str) -> CaseFamily:
