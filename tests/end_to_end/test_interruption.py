@@ -1,5 +1,6 @@
 """Killed in the middle: no solver lives on, what was done stays done, the same command goes on from there."""
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -49,6 +50,36 @@ def test_a_generation_that_is_cut_off_goes_on_where_it_stopped(prefect_server, t
     told = (again.stdout + again.stderr).splitlines()
     solved = [case for case in dataset.cases() for line in told if line.startswith(f"case {case}")]
     assert sorted(solved) == sorted(set(dataset.cases()) - set(before)), "no case is solved twice"
+
+
+def test_a_killed_solver_fails_its_case_and_a_killed_worker_loses_none(prefect_server, tmp_path):
+    scratch, store = tmp_path / "scratch", str(tmp_path / "store")
+    environment = {**prefect_server, "COURANT_SCRATCH": str(scratch)}
+    driver = subprocess.Popen(
+        [str(BIN / "courant"), *COMMAND, store],
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        wait_for(lambda: solvers(scratch), 240)
+        victim = solvers(scratch)[0]
+        os.kill(victim, signal.SIGKILL)
+        wait_for(lambda: [solver for solver in solvers(scratch) if solver != victim], 60)
+        running = next(solver for solver in solvers(scratch) if solver != victim)
+        worker = int(Path(f"/proc/{running}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(worker, signal.SIGKILL)
+        output, _ = driver.communicate(timeout=240)
+    finally:
+        driver.kill()
+    assert driver.returncode == 0, output.decode()
+    design = simgen.open_dataset(f"{store}/cylinder-flow").design
+    assert sorted(design["status"]) == ["accepted"] * (CASES - 1) + ["failed"]
+    assert "icoFoam ended with exit code -9" in design[design["status"] == "failed"]["reason"].item()
+    retried = run(environment, "courant", *COMMAND, store, "--retry-failed")
+    assert retried.returncode == 0, retried.stderr
+    assert len(simgen.open_dataset(f"{store}/cylinder-flow")) == CASES
 
 
 def test_a_command_that_is_killed_takes_its_prefect_server_along(environment, tmp_path):
