@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -32,21 +32,12 @@ from courant.model import Courant
 from courant.run_directory import RunDirectory
 from courant.training.averaging import WeightAverage
 from courant.training.checkpoint import Checkpoint, read_latest_checkpoint, write_checkpoint
-from courant.training.errors import TrainingError
 from courant.training.gradients import backward, flops_per_sample
-from courant.training.record import (
-    EpochRecord,
-    describe_run,
-    environment,
-    is_finished,
-    read_records,
-    write_records,
-    write_status,
-)
+from courant.training.record import EpochRecord, is_finished
+from courant.training.run_log import RunLog
 from courant.training.schedule import learning_rate
 from courant.training.task import Task
 from courant.training.throughput import DataClock, peak_memory_gb
-from courant.training.trackers import Tracker, open_trackers
 from courant.training.validation import Validation
 from simgen.errors import InputError
 
@@ -90,7 +81,7 @@ def fit(
         if keep and on_checkpoint is not None:
             on_checkpoint(record)
     if fitting.rank == 0:
-        fitting.finish()
+        fitting.log.finish(fitting.task, fitting.state)
 
 
 @dataclass
@@ -108,8 +99,7 @@ class _Fitting:
     optimiser: torch.optim.Optimizer
     state: Checkpoint
     average: WeightAverage | None
-    records: list[EpochRecord] = field(default_factory=list)
-    trackers: list[Tracker] = field(default_factory=list)
+    log: RunLog
     flops_per_sample: float | None = None
 
     @classmethod
@@ -146,26 +136,10 @@ class _Fitting:
                 average.load(state.average)
             logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)
         state.seconds["load"] += loaded
-        fitting = cls(task, run, device, rank, world, model, bare, optimiser, state, average)
+        log = RunLog(run, rank)
         if rank == 0:
-            fitting.open_record(dataset)
-        return fitting
-
-    def open_record(self, dataset: Dataset) -> None:
-        """Write what the run is; epochs after the checkpoint are struck from the record, they will be trained again."""
-        describe_run(self.run, self.experiment, dataset, self.task.normaliser)
-        self.run.write_json("environment.json", environment(self.device, self.world))
-        write_status(self.run, "running")
-        self.records = [record for record in read_records(self.run) if record.epoch <= self.state.epoch]
-        write_records(self.run, self.records)
-        self.trackers = open_trackers(self.run, self.experiment, self.state.epoch + 1)
-        train = self.task.train
-        samples = train.num_batches * self.experiment.training.batch_size
-        logger.info(
-            "%s: %d training cases, %d different samples, %d an epoch, %.0f MB in memory, %d parameters, %s, %d threads",
-            self.experiment.name, train.num_cases, train.num_samples, samples, train.num_bytes / 1e6,
-            sum(parameter.numel() for parameter in self.bare.parameters()), self.device, torch.get_num_threads(),
-        )  # fmt: skip
+            log.open(task, dataset, device, world, state.epoch + 1)
+        return cls(task, run, device, rank, world, model, bare, optimiser, state, average, log)
 
     @property
     def experiment(self) -> AnyExperiment:
@@ -263,51 +237,17 @@ class _Fitting:
 
     def write(self, record: EpochRecord, keep: bool) -> None:
         """The epoch's line first, then the checkpoint: a checkpoint's epochs are all on record."""
-        self.records.append(record)
         with self.timed("checkpoint"):
-            write_records(self.run, self.records)
-            for tracker in self.trackers:
-                tracker.epoch(record)
+            self.log.write(record)
             if keep:
                 self.state.model, self.state.optimiser = self.bare.state_dict(), self.optimiser.state_dict()
                 self.state.average = self.average.weights if self.average is not None else {}
                 write_checkpoint(self.run, self.state, self.experiment.training.keep_checkpoints)
 
-    def finish(self) -> None:
-        samples = self.task.train.num_batches * self.experiment.training.batch_size * self.experiment.training.epochs
-        self.run.write_json(
-            "timings.json", {**self.state.seconds, "samples_per_s": samples / max(self.state.seconds["train"], 1e-9)}
-        )
-        best_loss = self.state.best_loss if math.isfinite(self.state.best_loss) else None
-        write_status(
-            self.run, "finished", epochs=self.state.epoch, best_epoch=self.state.best_epoch, best_loss=best_loss
-        )
-        self.end_trackers("finished")
-
     def refuse(self, step: int, loss: float, norm: float, samples: Tensor) -> NoReturn:
-        """Put the batch on record and stop."""
+        """Stop the run at a loss or gradient that is not finite."""
         epoch, index = divmod(step, self.task.train.num_batches)
-        reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch + 1}, batch {index + 1}"
-        failure = {
-            "reason": reason,
-            "epoch": epoch + 1,
-            "batch": index + 1,
-            "learning_rate": self.learning_rate(step),
-            "windows": self.task.train.describe(samples),
-        }
-        self.run.write_json(f"failure-worker-{self.rank}.json", failure)
-        message = (
-            f"training diverged: {reason}; the batch is on record in {self.run.url}/failure-worker-{self.rank}.json; "
-            f"lower training.learning_rate (now {self.learning_rate(step):g}) or add training.warmup_steps"
-        )
-        if self.rank == 0:
-            write_status(self.run, "failed", reason=message)
-            self.end_trackers("failed")
-        raise TrainingError(message)
-
-    def end_trackers(self, state: str) -> None:
-        for tracker in self.trackers:
-            tracker.end(state)
+        raise self.log.diverged(self.task, epoch + 1, index + 1, loss, norm, self.learning_rate(step), samples)
 
     def learning_rate(self, step: int) -> float:
         training = self.experiment.training

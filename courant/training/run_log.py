@@ -1,0 +1,98 @@
+"""What a run tells the world while it goes on: metrics, status, trackers, and the batch at which it diverged."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from courant.run_directory import RunDirectory
+from courant.training.checkpoint import Checkpoint
+from courant.training.errors import TrainingError
+from courant.training.record import (
+    EpochRecord,
+    describe_run,
+    environment,
+    read_records,
+    write_records,
+    write_status,
+)
+from courant.training.task import Task
+from courant.training.trackers import Tracker, open_trackers
+
+if TYPE_CHECKING:
+    from simgen.store.reader import Dataset
+
+logger = logging.getLogger("courant.training")
+
+
+class RunLog:
+    """The record of one start of a run. The first worker writes it; any worker puts its own failure on record."""
+
+    def __init__(self, run: RunDirectory, rank: int) -> None:
+        self._run, self._rank = run, rank
+        self._records: list[EpochRecord] = []
+        self._trackers: list[Tracker] = []
+
+    def open(self, task: Task, dataset: Dataset, device: torch.device, world: int, first_epoch: int) -> None:
+        """Write what the run is; epochs from `first_epoch` on are struck from the record, they will be trained again."""
+        describe_run(self._run, task.experiment, dataset, task.normaliser)
+        self._run.write_json("environment.json", environment(device, world))
+        write_status(self._run, "running")
+        self._records = [record for record in read_records(self._run) if record.epoch < first_epoch]
+        write_records(self._run, self._records)
+        self._trackers = open_trackers(self._run, task.experiment, first_epoch)
+        train = task.train
+        samples = train.num_batches * task.experiment.training.batch_size
+        logger.info(
+            "%s: %d training cases, %d different samples, %d an epoch, %.0f MB in memory, %s, %d threads",
+            task.experiment.name, train.num_cases, train.num_samples, samples, train.num_bytes / 1e6,
+            device, torch.get_num_threads(),
+        )  # fmt: skip
+
+    def write(self, record: EpochRecord) -> None:
+        """An epoch is done."""
+        self._records.append(record)
+        write_records(self._run, self._records)
+        for tracker in self._trackers:
+            tracker.epoch(record)
+
+    def finish(self, task: Task, state: Checkpoint) -> None:
+        """The last epoch is done."""
+        training = task.experiment.training
+        samples = task.train.num_batches * training.batch_size * training.epochs
+        samples_per_s = samples / max(state.seconds["train"], 1e-9)
+        self._run.write_json("timings.json", {**state.seconds, "samples_per_s": samples_per_s})
+        best_loss = state.best_loss if math.isfinite(state.best_loss) else None
+        write_status(self._run, "finished", epochs=state.epoch, best_epoch=state.best_epoch, best_loss=best_loss)
+        self._end_trackers("finished")
+
+    def diverged(
+        self, task: Task, epoch: int, batch: int, loss: float, norm: float, learning_rate: float, samples: Tensor
+    ) -> TrainingError:
+        """Put the batch on record; the error to raise."""
+        reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch}, batch {batch}"
+        failure = {
+            "reason": reason,
+            "epoch": epoch,
+            "batch": batch,
+            "learning_rate": learning_rate,
+            "windows": task.train.describe(samples),
+        }
+        name = f"failure-worker-{self._rank}.json"
+        self._run.write_json(name, failure)
+        message = (
+            f"training diverged: {reason}; the batch is on record in {self._run.url}/{name}; "
+            f"lower training.learning_rate (now {learning_rate:g}) or add training.warmup_steps"
+        )
+        if self._rank == 0:
+            write_status(self._run, "failed", reason=message)
+            self._end_trackers("failed")
+        return TrainingError(message)
+
+    def _end_trackers(self, state: str) -> None:
+        for tracker in self._trackers:
+            tracker.end(state)
