@@ -66,7 +66,7 @@ def experiment_file(folder: Path, name: str, **training) -> tuple[Path, object]:
 
 def test_a_killed_flow_finds_its_job_again_and_no_secret_is_on_show(submitter, head, place, tmp_path):
     dataset = simgen.open_dataset(publish_waves(f"{place}/store/cylinder-flow"))
-    file, experiment = experiment_file(tmp_path, "found-again", epochs=200, checkpoint_every=20)
+    file, experiment = experiment_file(tmp_path, "found-again", epochs=200, checkpoint_every=10)
     run_ = RunDirectory(f"{place}/runs") / experiment.run_id(dataset.snapshot_id)
     command = ["train", dataset.url, "--experiment", str(file), "--runs", f"{place}/runs"]
     first = submit(submitter, *command)
@@ -102,7 +102,7 @@ def test_a_killed_flow_finds_its_job_again_and_no_secret_is_on_show(submitter, h
 def test_an_interrupted_flow_stops_its_job(submitter, head, place, tmp_path, how):
     dataset = simgen.open_dataset(publish_waves(f"{place}/store/cylinder-flow"))
     name = f"stopped-{how.name.lower()}"
-    file, experiment = experiment_file(tmp_path, name, epochs=300, checkpoint_every=5)
+    file, experiment = experiment_file(tmp_path, name, epochs=100, checkpoint_every=20)
     run_ = RunDirectory(f"{place}/runs") / experiment.run_id(dataset.snapshot_id)
     flow = submit(submitter, "train", dataset.url, "--experiment", str(file), "--runs", f"{place}/runs")
     try:
