@@ -30,7 +30,7 @@ class Triangles:
     @property
     def plane(self) -> str:
         """`y = 0.025 m`"""
-        return f"{'xyz'[3 - sum(self.axes)]} = {self.position:.3g} m"
+        return f"{'xyz'[3 - sum(self.axes)]} = {round(self.position, 9) + 0.0:.3g} m"  # + 0.0: a zero without a sign
 
     @property
     def aspect(self) -> float:

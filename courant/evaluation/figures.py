@@ -121,7 +121,7 @@ def loss_curves(records: Sequence[EpochRecord]) -> Figure:
             [record.epoch for record in validated], [record.validation_loss for record in validated], "o-", ms=3,
             color=SPLIT_COLORS["validation"], label="validation",
         )  # fmt: skip
-    loss.set(ylabel="loss (standardised L2)", yscale="log")
+    loss.set(ylabel="loss (standardised)", yscale="log")
     loss.grid(alpha=0.25, which="both")
     loss.legend(frameon=False)
     rate.plot([record.epoch for record in records], [record.learning_rate for record in records], color="#555555")

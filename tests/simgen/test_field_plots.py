@@ -25,3 +25,9 @@ def test_the_middle_plane_of_a_block_with_a_hole_is_one_layer_that_leaves_the_ho
     first, second = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     area = 0.5 * np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]).sum()
     assert area == pytest.approx(19 * 11 - np.pi * 3.5**2, rel=0.1)
+
+
+def test_a_plane_at_zero_says_so():
+    x, y, z = (values.ravel() for values in np.meshgrid(np.arange(9.0), np.arange(-2.0, 3.0), np.arange(9.0)))
+    points = np.stack([x, y - 2e-18, z], axis=1)
+    assert middle_plane(SimpleNamespace(points=points, volumes=np.ones(len(points)))).plane == "y = 0 m"
