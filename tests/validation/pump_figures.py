@@ -31,7 +31,7 @@ def draw_curve(file: Path, rows: Sequence[Mapping[str, Any]], slower: Sequence[M
     axes.set(xlabel="flow (m³/h)", ylabel="head (m)")
     axes.set_ylim(bottom=0)
     axes.legend()
-    figure.savefig(file, dpi=90)
+    figure.savefig(file, dpi=70)
 
 
 def draw_fields(file: Path, case: SolvedCase) -> None:
@@ -52,7 +52,7 @@ def draw_fields(file: Path, case: SolvedCase) -> None:
         axes.set_aspect("equal")
         axes.set_axis_off()
         figure.colorbar(filled, ax=axes, label=name, orientation="horizontal", shrink=0.8)
-    figure.savefig(file, dpi=90)
+    figure.savefig(file, dpi=70)
 
 
 def _layer(geometry: MeshGeometry, height: float) -> tuple[list[np.ndarray], np.ndarray]:

@@ -49,10 +49,10 @@ def _row(velocity: float, speed: float, settings: dict[str, float], out: Path) -
         "inlet (m/s)": velocity,
         "flow (m3/h)": 3600 * figures["flow_rate"],
         "head (m)": figures["head"],
-        "drift of the head": figures["head_drift"],
-        "shaft power (kW)": figures["shaft_power"] / 1000,
+        "drift": figures["head_drift"],
+        "power (kW)": figures["shaft_power"] / 1000,
         "efficiency": figures["efficiency"],
-        "greatest residual": figures["max_residual"],
+        "residual": figures["max_residual"],
         "solve (s)": result.provenance["wall_time_s"]["solve"],
     }
 
