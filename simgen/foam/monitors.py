@@ -15,9 +15,12 @@ SETTLED_OVER = 200
 STALLED_SHARE = 0.9
 
 
-def read_series(directory: Path, name: str) -> np.ndarray:
-    """(T, 1 + C): time (or iteration) and values that the function object `name` of the case wrote. CaseError where it wrote none."""
-    files = sorted(directory.glob(f"postProcessing/{name}/*/*.dat"), key=lambda path: float(path.parent.name))
+def read_series(directory: Path, name: str, file: str = "*.dat") -> np.ndarray:
+    """(T, 1 + C): time (or iteration) and values that the function object `name` of the case wrote. CaseError where it wrote none.
+
+    `file` names one of its files where it writes several, such as force.dat and moment.dat.
+    """
+    files = sorted(directory.glob(f"postProcessing/{name}/*/{file}"), key=lambda path: float(path.parent.name))
     rows = [
         [float(entry) for entry in line.replace("(", " ").replace(")", " ").split()]
         for path in files

@@ -1,4 +1,4 @@
-"""branched-pipe on four meshes: pressure loss and flow split, the observed order on the finest three, and the extrapolated value.
+"""branched-pipe on three meshes: pressure loss and flow split, the observed order, and the extrapolated value.
 
 Refinement ratio and Richardson extrapolation as in Celik et al., J. Fluids Eng. 130 (2008) 078001.
 """
@@ -15,12 +15,12 @@ from tests.validation.solved import solved
 
 DESIGN = {"baffle_angle": 30.0, "aperture": 30.0, "duct_angle": 95.0, "curvature_angle": 135.0, "inlet_velocity": 6.0}
 #: mm, finest first
-SIZES, RATIO = (2.5, 3.5, 5.0, 7.0), 2**0.5
+SIZES, RATIO = (3.5, 5.0, 7.0), 2**0.5
 ITERATIONS = 2000.0
 
 
 def main(out: Path, short: bool) -> None:
-    sizes = [2.4 * size for size in SIZES[:3]] if short else SIZES
+    sizes = [1.7 * size for size in SIZES] if short else SIZES
     rows: list[dict[str, Any]] = []
     for size in sizes:
         settings = {"mesh_size": size, "max_iterations": ITERATIONS}
@@ -38,7 +38,7 @@ def main(out: Path, short: bool) -> None:
             }
         )
     losses = [row["pressure loss (m2/s2)"] for row in rows]
-    fine, medium, coarse = losses[:3]
+    fine, medium, coarse = losses
     ratio = (coarse - medium) / (medium - fine)
     order = math.log(abs(ratio)) / math.log(RATIO)
     limit = fine + (fine - medium) / (RATIO**order - 1) if ratio > 1 else math.nan
@@ -49,5 +49,5 @@ def main(out: Path, short: bool) -> None:
         convergence="monotonic" if ratio > 1 else "not monotonic: the order says nothing",
         observed_order=order,
         extrapolated_pressure_loss=limit,
-        error_of_the_trial_mesh=abs(losses[-1] / limit - 1),
+        error_of_the_trial_mesh=abs(coarse / limit - 1),
     )
