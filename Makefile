@@ -30,7 +30,12 @@ small: setup ## the longer run: 96 designs and under an hour of training on 2 co
 	@$(BIN)/courant run cylinder-flow --cases 96 --preset trial --recipe cylinder-flow-small --out small-run
 
 test: setup lint ## ruff, mypy, import rules and the whole test suite
-	@$(BIN)/python -m pytest
+	@# The end-to-end tests mostly wait for servers and solvers: they run beside the others, and print what they found after them.
+	@$(BIN)/python -m pytest tests/end_to_end > test-end-to-end.log 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest --ignore=tests/end_to_end; own=$$?; \
+	echo "waiting for the end-to-end tests (test-end-to-end.log)"; \
+	wait $$beside; other=$$?; cat test-end-to-end.log; \
+	test $$own -eq 0 -a $$other -eq 0
 
 lint: setup ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .
@@ -45,4 +50,4 @@ bench: setup ## benchmarks: tables on the screen, JSON under bench-out/
 	@$(BIN)/python -m tests.benchmarks
 
 clean: ## remove the Python environment and what runs left behind in the tree
-	rm -rf $(VENV) demo-run small-run bench-out validation-out build *.egg-info
+	rm -rf $(VENV) test-end-to-end.log demo-run small-run bench-out validation-out build *.egg-info
