@@ -1,7 +1,6 @@
 """`courant dataset` on a real dataset: what a person sees, and exit codes."""
 
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,7 @@ DATASET = f"{STORE}/cylinder-flow"
 @pytest.fixture
 def courant(tmp_path, monkeypatch):
     """Run a command in a folder that holds a dataset of two versions: five cases, one rejected, one failed."""
-    with tarfile.open(OLD) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(OLD, tmp_path)
     (tmp_path / STORE).mkdir()
     (tmp_path / "schema-1").rename(tmp_path / DATASET)
     monkeypatch.chdir(tmp_path)

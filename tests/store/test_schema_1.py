@@ -1,7 +1,6 @@
 """A dataset of schema version 1 is read as it was written, and upgraded by the first writer that opens it."""
 
 import shutil
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +19,7 @@ ARCHIVE = Path(__file__).parent / "data" / "schema-1.tar.gz"
 
 @pytest.fixture
 def old_url(tmp_path) -> str:
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(ARCHIVE, tmp_path)
     shutil.move(tmp_path / "schema-1", tmp_path / "cylinder-flow")
     return str(tmp_path / "cylinder-flow")
 
