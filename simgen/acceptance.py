@@ -23,6 +23,7 @@ def measure(family: CaseFamily, case: SolvedCase, mesh: Mapping[str, float], log
     times = time_directories(case.directory)
     last_time, last = times[-1] if times else (0.0, case.directory / "0")
     fields = {field.name: read_field(last / field.openfoam) for field in family.fields}
+    flux = read_field(last / "phi")
     not_finite = sum(int(np.count_nonzero(~np.isfinite(field.internal))) for field in fields.values())
     return {
         **mesh,
@@ -32,7 +33,8 @@ def measure(family: CaseFamily, case: SolvedCase, mesh: Mapping[str, float], log
         "last_time": last_time,
         "num_snapshots": float(len(times)),
         "not_finite": float(not_finite),
-        "mass_imbalance": mass_imbalance(read_field(last / "phi"), family.patches),
+        "mass_imbalance": mass_imbalance(flux, family.patches),
+        "back_flow": back_flow(flux, family.patches),
         **family.figures(case, log),
     }
 
@@ -42,6 +44,16 @@ def mass_imbalance(flux: FoamField, patches: Mapping[str, str]) -> float:
     openings = [flux.boundary[patch].sum() for patch, kind in patches.items() if kind in ("inlet", "outlet")]
     inflow = -sum(total for total in openings if total < 0)
     return float(abs(sum(openings)) / inflow) if inflow > 0 else float("nan")
+
+
+def back_flow(flux: FoamField, patches: Mapping[str, str]) -> float:
+    """What enters through faces of the outlets, over the inlets' flow; NaN where nothing flows in."""
+    of_kind = {
+        kind: [flux.boundary[patch] for patch in patches if patches[patch] == kind] for kind in ("inlet", "outlet")
+    }
+    inflow = -sum(float(values.sum()) for values in of_kind["inlet"])
+    entering = -sum(float(np.minimum(values, 0).sum()) for values in of_kind["outlet"])
+    return max(0.0, entering) / inflow if inflow > 0 else float("nan")
 
 
 def judge(family: CaseFamily, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:

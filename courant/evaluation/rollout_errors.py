@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from courant.data.trajectories import read_states
 from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.references import MODEL, PERSISTENCE, TRAINING_MEAN, TrainingMean, persistence
+from courant.evaluation.timing import timing
 from courant.surrogate import Surrogate
 from simgen.errors import InputError
 from simgen.store.reader import Dataset, StoredCase
@@ -84,23 +84,9 @@ def _measure_case(
 
 
 def _timing(surrogate: Surrogate, cases: list[StoredCase], seconds: list[float]) -> dict[str, Any]:
-    """One window's prediction (median; from the stored snapshot to numpy) beside the solver's time for as much flow.
-
-    Each on the machine that it ran on; solver_s and speed_up are None for cases that record no solver time.
-    """
+    """One window's prediction beside the solver's time for as much flow."""
     window_s = surrogate.experiment.data.window_steps * surrogate.step_s
     walls = [(case.provenance.get("wall_time_s", {}).get("solve"), case.settings.get("end_time")) for case in cases]
     rates = [wall / end for wall, end in walls if wall and end]
-    prediction = float(np.median(seconds))
     solver = float(np.mean(rates)) * window_s if rates else None
-    device = torch.cuda.get_device_name(surrogate.device) if surrogate.device.type == "cuda" else "CPU"
-    return {
-        "window_s": window_s,
-        "prediction_s": prediction,
-        "prediction_device": device,
-        "prediction_threads": torch.get_num_threads(),
-        "prediction_total_s": sum(seconds),
-        "solver_s": solver,
-        "solver_host": str(cases[0].provenance.get("host_class", "unknown")),
-        "speed_up": solver / prediction if solver else None,
-    }
+    return {"window_s": window_s, **timing(surrogate, cases, seconds, solver)}

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from courant.data.steady import read_solution
 from courant.evaluation.metrics import ErrorSums
 from courant.evaluation.references import MODEL, NEAREST_DESIGN, TRAINING_MEAN
 from courant.evaluation.steady_references import NearestDesign, training_mean
+from courant.evaluation.timing import timing
 from courant.steady_surrogate import SteadySurrogate
 from simgen.store.reader import Dataset, StoredCase
 
@@ -55,20 +55,7 @@ def measure_cases(surrogate: SteadySurrogate, dataset: Dataset, cases: Sequence[
 
 
 def _timing(surrogate: SteadySurrogate, cases: Sequence[StoredCase], seconds: Sequence[float]) -> dict[str, Any]:
-    """One case's prediction (median; from the stored geometry to numpy) beside the solver's time for a case.
-
-    Each on the machine that it ran on; solver_s and speed_up are None for cases that record no solver time.
-    """
+    """One case's prediction beside the solver's time for a case."""
     walls = [case.provenance.get("wall_time_s", {}).get("solve") for case in cases]
     known = [wall for wall in walls if wall]
-    prediction, solver = float(np.median(seconds)), float(np.mean(known)) if known else None
-    device = torch.cuda.get_device_name(surrogate.device) if surrogate.device.type == "cuda" else "CPU"
-    return {
-        "prediction_s": prediction,
-        "prediction_device": device,
-        "prediction_threads": torch.get_num_threads(),
-        "prediction_total_s": sum(seconds),
-        "solver_s": solver,
-        "solver_host": str(cases[0].provenance.get("host_class", "unknown")),
-        "speed_up": solver / prediction if solver else None,
-    }
+    return timing(surrogate, cases, seconds, float(np.mean(known)) if known else None)

@@ -15,10 +15,9 @@ import numpy as np
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.cases.branched_pipe_geometry import WIDTH, mesh_plan, plan_of
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
-from simgen.foam.field import read_field, time_directories
 from simgen.foam.geometry import read_geometry
 from simgen.foam.log import SolverLog
-from simgen.foam.monitors import SETTLED_OVER, drift, read_patch_ranges, read_series, stalled
+from simgen.foam.monitors import SETTLED_OVER, drift, read_series, residual_figures, y_plus_figures
 from simgen.meshing import import_mesh
 from simgen.templates import write_dictionaries
 
@@ -109,10 +108,8 @@ class BranchedPipe(CaseFamily):
             "branch1_share": float(share[-1]),
             # Of the whole flow, not of the branch's: it may carry next to nothing.
             "flow_split_drift": float(np.ptp(share[-SETTLED_OVER:])),
-            "back_flow": _back_flow(case.directory),
-            "max_residual": max(log.last_residuals.values()),
-            "residuals_stalled": float(sum(stalled(history) for history in log.residuals.values())),
-            **_y_plus(case.directory),
+            **residual_figures(log),
+            **y_plus_figures(case.directory),
         }
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
@@ -134,17 +131,3 @@ def _mean_of_profile(directory: Path) -> float:
     centres, areas = geometry.face_centres[faces], np.linalg.norm(geometry.face_areas[faces], axis=1)
     profile = np.prod(np.maximum(1 - np.abs(centres[:, 1:]) / (WIDTH / 2), 0), axis=1) ** (1 / 7)
     return float(profile @ areas / areas.sum())
-
-
-def _back_flow(directory: Path) -> float:
-    """What enters through the outlets' faces, over the inlet's flow."""
-    flux = read_field(time_directories(directory)[-1][1] / "phi").boundary
-    entering = -sum(float(np.minimum(flux[patch], 0).sum()) for patch in ("outlet1", "outlet2"))
-    return max(0.0, entering) / -float(flux["inlet"].sum())
-
-
-def _y_plus(directory: Path) -> dict[str, float]:
-    """Least, greatest and mean y+ over walls and plates."""
-    ranges = list(read_patch_ranges(directory).values())
-    least, greatest, mean = zip(*ranges, strict=True)
-    return {"y_plus_min": min(least), "y_plus_max": max(greatest), "y_plus_mean": float(np.mean(mean))}

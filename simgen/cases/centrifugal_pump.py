@@ -19,7 +19,7 @@ from simgen.cases.centrifugal_pump_mesh import mesh_pump
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.field import read_field, time_directories
 from simgen.foam.log import SolverLog
-from simgen.foam.monitors import drift, read_patch_ranges, read_series, stalled
+from simgen.foam.monitors import drift, read_series, residual_figures, y_plus_figures
 from simgen.meshing import import_mesh
 from simgen.templates import write_dictionaries
 
@@ -94,7 +94,8 @@ class CentrifugalPump(CaseFamily):
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
         head = head_history(case.directory)
-        flow_rate, back_flow = _flow_rate(case.directory)
+        flux = read_field(time_directories(case.directory)[-1][1] / "phi").boundary
+        flow_rate = -float(flux["inlet"].sum())
         # The moment that the water exerts on the impeller about the shaft is the motor's with the other sign.
         torque = -float(read_series(case.directory, "impellerTorque")[-1, 3])
         power = torque * angular_velocity(case.point)
@@ -102,13 +103,11 @@ class CentrifugalPump(CaseFamily):
             "head": float(head[-1]),
             "head_drift": drift(head),
             "flow_rate": flow_rate,
-            "back_flow": back_flow,
             "shaft_torque": torque,
             "shaft_power": power,
             "efficiency": DENSITY * GRAVITY * flow_rate * float(head[-1]) / power,
-            "max_residual": max(log.last_residuals.values()),
-            "residuals_stalled": float(sum(stalled(history) for history in log.residuals.values())),
-            **_y_plus(case.directory),
+            **residual_figures(log),
+            **y_plus_figures(case.directory),
         }
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
@@ -144,16 +143,3 @@ def _turbulence(speed: float, width: float) -> tuple[float, float]:
     """k (m2/s2) and omega (1/s) of a flow with `speed` (m/s) in a passage of `width` (m)."""
     energy = 1.5 * (INTENSITY * speed) ** 2
     return energy, math.sqrt(energy) / (C_MU**0.25 * MIXING_SHARE * width)
-
-
-def _flow_rate(directory: Path) -> tuple[float, float]:
-    """m3/s through the inlet, and the share of it that enters through faces of the outlet."""
-    flux = read_field(time_directories(directory)[-1][1] / "phi").boundary
-    flow_rate = -float(flux["inlet"].sum())
-    return flow_rate, max(0.0, -float(np.minimum(flux["outlet"], 0).sum())) / flow_rate
-
-
-def _y_plus(directory: Path) -> dict[str, float]:
-    """Least, greatest and mean y+ over casing and impeller."""
-    least, greatest, mean = zip(*read_patch_ranges(directory).values(), strict=True)
-    return {"y_plus_min": min(least), "y_plus_max": max(greatest), "y_plus_mean": float(np.mean(mean))}

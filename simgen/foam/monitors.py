@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from simgen.errors import CaseError
+from simgen.foam.log import SolverLog
 
 #: Iterations at the end of a steady run over which a monitor must stand still.
 SETTLED_OVER = 200
@@ -41,6 +42,26 @@ def read_patch_ranges(directory: Path, name: str = "yPlus") -> dict[str, tuple[f
                 _, patch, least, greatest, mean = line.split()
                 ranges[patch] = (float(least), float(greatest), float(mean))
     return ranges
+
+
+def y_plus_figures(directory: Path) -> dict[str, float]:
+    """y_plus_min and y_plus_max over all walls, and y_plus_mean over their means, as the function object yPlus wrote them last.
+
+    CaseError where it wrote none.
+    """
+    ranges = read_patch_ranges(directory)
+    if not ranges:
+        raise CaseError(f"monitor yPlus wrote nothing below {directory}/postProcessing")
+    least, greatest, mean = zip(*ranges.values(), strict=True)
+    return {"y_plus_min": min(least), "y_plus_max": max(greatest), "y_plus_mean": float(np.mean(mean))}
+
+
+def residual_figures(log: SolverLog) -> dict[str, float]:
+    """max_residual, the greatest initial residual of the last iteration, and residuals_stalled, how many no longer fall."""
+    return {
+        "max_residual": max(log.last_residuals.values(), default=float("nan")),
+        "residuals_stalled": float(sum(stalled(history) for history in log.residuals.values())),
+    }
 
 
 def drift(values: Sequence[float] | np.ndarray, last: int = SETTLED_OVER) -> float:

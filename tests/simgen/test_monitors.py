@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from simgen.acceptance import back_flow
 from simgen.errors import CaseError
-from simgen.foam.monitors import drift, read_patch_ranges, read_series, stalled
+from simgen.foam.field import FoamField
+from simgen.foam.monitors import drift, read_patch_ranges, read_series, stalled, y_plus_figures
 
 
 def test_a_series_is_read_over_restarts_in_order(tmp_path):
@@ -26,6 +28,23 @@ def test_ranges_by_patch(tmp_path):
     folder.mkdir(parents=True)
     (folder / "yPlus.dat").write_text("# Time patch min max average\n10\twalls\t1.5\t20\t9\n10\tplates\t2\t30\t8\n")
     assert read_patch_ranges(tmp_path) == {"walls": (1.5, 20.0, 9.0), "plates": (2.0, 30.0, 8.0)}
+    assert y_plus_figures(tmp_path) == {"y_plus_min": 1.5, "y_plus_max": 30.0, "y_plus_mean": 8.5}
+
+
+def test_y_plus_that_was_not_written_fails_the_case_by_name(tmp_path):
+    with pytest.raises(CaseError, match="monitor yPlus wrote nothing"):
+        y_plus_figures(tmp_path)
+
+
+def test_back_flow_is_what_enters_through_the_outlets():
+    flux = FoamField(
+        np.zeros((1, 1)),
+        {"inlet": np.array([[-3.0], [-1.0]]), "one": np.array([[4.0], [-0.5]]), "two": np.array([[0.7], [-0.2]])},
+    )
+    patches = {"inlet": "inlet", "one": "outlet", "two": "outlet"}
+    assert back_flow(flux, patches) == pytest.approx(0.7 / 4)
+    flux.boundary["inlet"][:] = 0
+    assert np.isnan(back_flow(flux, patches))
 
 
 def test_drift_looks_at_the_end_alone():
