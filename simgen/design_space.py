@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -88,6 +89,11 @@ class DesignSpace:
         return [
             self.check(dict(zip(self.names, row, strict=True))) for row in np.clip(low + unit * (high - low), low, high)
         ]
+
+    def corners(self) -> list[dict[str, float]]:
+        """The 2^n points with every parameter at one end of its range, the last parameter going fastest."""
+        ends = itertools.product(*((parameter.low, parameter.high) for parameter in self.parameters))
+        return [dict(zip(self.names, values, strict=True)) for values in ends]
 
     def read_csv(self, path: str | Path) -> list[dict[str, float]]:
         """Designs from a CSV file with one column per parameter; further columns are refused."""

@@ -113,6 +113,10 @@ def test_an_id_never_changes_between_releases():
     assert point.id == "1ecb90e2a24e"
 
 
+def test_corners_are_every_combination_of_ends():
+    assert [tuple(corner.values()) for corner in SPACE.corners()] == [(0.75, -8), (0.75, 8), (4, -8), (4, 8)]
+
+
 def test_repeated_points_are_kept_once():
     family = get_family("cylinder-flow")
     designs = family.design_space.sample(3)

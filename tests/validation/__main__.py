@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -23,10 +24,13 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(known)}; default all")
     parser.add_argument("--out", type=Path, default=Path("validation-out"), help="folder for JSON files and figures")
     parser.add_argument("--short", action="store_true", help="small sizes")
+    parser.add_argument("--cores", type=int, help="run on so many of this machine's cores; default all")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(known))
     if unknown:
         parser.error(f"no study called {', '.join(unknown)}; there are {', '.join(known)}")
+    if arguments.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-arguments.cores :])
     arguments.out.mkdir(parents=True, exist_ok=True)
     try:
         find_openfoam().activate()

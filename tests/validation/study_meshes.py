@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import time
 from collections.abc import Mapping
@@ -22,11 +21,7 @@ def main(out: Path, short: bool) -> None:
     rows = []
     for family in FAMILIES.values():
         sampled = family.design_space.sample(4 if short else DESIGNS, "sobol", 42)
-        parameters = family.design_space.parameters
-        corners = [
-            dict(zip((parameter.name for parameter in parameters), corner, strict=True))
-            for corner in itertools.product(*((parameter.low, parameter.high) for parameter in parameters))
-        ]
+        corners = family.design_space.corners()
         designs = [*sampled, *(corners[:4] if short else corners)]
         rows.append(_row(family, [_mesh(family, design, out / "mesh") for design in designs]))
     publish(out, "meshes", rows, lost=sum(row["lost"] for row in rows))
