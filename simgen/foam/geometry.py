@@ -14,6 +14,9 @@ import numpy as np
 
 from simgen.foam.field import read_boundary, read_faces, read_list
 
+#: Faces taken at once: few enough that their arrays stay in the processor's cache.
+BLOCK = 2000
+
 
 @dataclass(frozen=True)
 class PatchRange:
@@ -57,46 +60,64 @@ def read_geometry(directory: Path) -> MeshGeometry:
     patches = {name: PatchRange(*entry) for name, entry in read_boundary(mesh / "boundary").items()}
     face_centres, face_areas = _faces(points, offsets, labels)
     centres, volumes = _cells(face_centres, face_areas, owner, neighbour)
-    return MeshGeometry(centres, volumes, face_centres, face_areas, owner, patches, points, offsets, labels)
+    return MeshGeometry(
+        centres=np.ascontiguousarray(centres.T),
+        volumes=volumes,
+        face_centres=np.ascontiguousarray(face_centres.T),
+        face_areas=np.ascontiguousarray(face_areas.T),
+        owner=owner,
+        patches=patches,
+        points=points,
+        face_offsets=offsets,
+        face_points=labels,
+    )
 
 
 def _faces(points: np.ndarray, offsets: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centres and area vectors (3, F), in blocks of faces with equally many corners."""
     sizes = np.diff(offsets)
-    face_of_corner = np.repeat(np.arange(len(sizes)), sizes)
-    corner = points[labels]
-    # Each corner's successor around its face; the last one's is the first.
-    following = np.arange(1, len(labels) + 1)
-    following[offsets[1:] - 1] = offsets[:-1]
-    next_corner = corner[following]
-    middle = np.add.reduceat(corner, offsets[:-1]) / sizes[:, None]
-    apex = middle[face_of_corner]
-    triangle_area = 0.5 * np.cross(next_corner - corner, apex - corner)
-    area = np.add.reduceat(triangle_area, offsets[:-1])
-    # OpenFOAM weighs each triangle by its area along the face's normal.
-    normal = area / np.maximum(np.linalg.norm(area, axis=1), 1e-300)[:, None]
-    weight = np.einsum("ij,ij->i", triangle_area, normal[face_of_corner])
-    weighted = np.add.reduceat(weight[:, None] * (corner + next_corner + apex) / 3, offsets[:-1])
-    total = np.add.reduceat(weight, offsets[:-1])
-    centre = np.where(total[:, None] > 1e-300, weighted / np.maximum(total, 1e-300)[:, None], middle)
-    return centre, area
+    centres, areas = np.empty((3, len(sizes))), np.empty((3, len(sizes)))
+    components = np.ascontiguousarray(points.T)
+    for size in np.flatnonzero(np.bincount(sizes)):
+        of_size = np.flatnonzero(sizes == size)
+        for begin in range(0, len(of_size), BLOCK):
+            block = of_size[begin : begin + BLOCK]
+            corners = labels[offsets[block] + np.arange(size)[:, None]]
+            centres[:, block], areas[:, block] = _fans(components.take(corners, axis=1))
+    return centres, areas
+
+
+def _fans(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(3, k, n) corners of n faces -> centres and area vectors, (3, n)."""
+    middle = corners.mean(axis=1)
+    spoke = corners - middle[:, None]
+    following = np.roll(spoke, -1, axis=1)
+    (x, y, z), (next_x, next_y, next_z) = spoke, following
+    triangle = np.stack([y * next_z - z * next_y, z * next_x - x * next_z, x * next_y - y * next_x])  # twice its area
+    area = triangle.sum(axis=1)
+    # OpenFOAM weighs each triangle by its area along the face's normal; the normal's length cancels out.
+    weight = np.einsum("cin,cn->in", triangle, area)
+    shift = ((spoke + following) * weight).sum(axis=1)
+    return middle + shift / np.maximum(3 * weight.sum(axis=0), 1e-300), 0.5 * area
 
 
 def _cells(
     face_centres: np.ndarray, face_areas: np.ndarray, owner: np.ndarray, neighbour: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    num_cells = int(owner.max()) + 1
-    internal = len(neighbour)
-    cell = np.concatenate([owner, neighbour])
-    centre = np.concatenate([face_centres, face_centres[:internal]])
-    area = np.concatenate([face_areas, -face_areas[:internal]])
+    """Centres (3, C) and volumes (C,) from centres and area vectors (3, F) of the faces."""
+    num_cells, internal = int(owner.max()) + 1, slice(len(neighbour))
 
-    def total(values: np.ndarray) -> np.ndarray:
-        return np.bincount(cell, values, minlength=num_cells)
+    def total(of_owner: np.ndarray, of_neighbour: np.ndarray) -> np.ndarray:
+        return np.bincount(owner, of_owner, num_cells) + np.bincount(neighbour, of_neighbour, num_cells)
 
-    count = total(np.ones(len(cell)))
-    estimate = np.stack([total(centre[:, axis]) for axis in range(3)], axis=1) / count[:, None]
-    pyramid = np.einsum("ij,ij->i", area, centre - estimate[cell]) / 3
-    pyramid_centre = 0.75 * centre + 0.25 * estimate[cell]
-    volume = total(pyramid)
-    weighted = np.stack([total(pyramid * pyramid_centre[:, axis]) for axis in range(3)], axis=1)
-    return weighted / volume[:, None], volume
+    count = np.bincount(owner, minlength=num_cells) + np.bincount(neighbour, minlength=num_cells)
+    estimate = np.stack([total(x, x[internal]) / count for x in face_centres])
+    # From the estimate to the faces' centres, and the volumes of the pyramids that the faces are the bases of
+    arm = face_centres - estimate.take(owner, axis=1)
+    back = face_centres[:, internal] - estimate.take(neighbour, axis=1)
+    pyramid = np.einsum("cf,cf->f", face_areas, arm) / 3
+    behind = np.einsum("cf,cf->f", face_areas[:, internal], back) / -3
+    volume = total(pyramid, behind)
+    # A pyramid's centre lies three quarters of the way to its base.
+    shift = np.stack([total(pyramid * x, behind * y) for x, y in zip(arm, back, strict=True)])
+    return estimate + 0.75 * shift / volume, volume

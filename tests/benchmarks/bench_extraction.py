@@ -1,7 +1,9 @@
 """From a solved case to arrays: our reader beside foamToVTK with meshio, and beside foamlib, on one branched-pipe case.
 
-`mesh and fields` gives cell centres, volumes, boundary faces and U, p; foamToVTK writes points, connectivity and the same fields, which
-meshio then reads. `fields` is U and p of the last time alone. Every contender reads a case whose files lie in the page cache. Last,
+`mesh and fields` gives points, faces, owners and U, p, and computes what a point cloud takes: cell centres, volumes, face centres and area
+vectors. foamToVTK writes points, connectivity and the same fields, which meshio then reads: geometry is not in its time, since VTK's
+own centres and volumes of polyhedra are wrong. `files alone` is ours without geometry, which is what that route gives. `fields` is U and p of
+the last time alone. Every contender reads a case whose files lie in the page cache. Last,
 what conversion costs of a trial case of each family, beside its solve.
 """
 
@@ -25,7 +27,7 @@ from simgen.case import SolvedCase
 from simgen.cases import FAMILIES, get_family
 from simgen.convert import convert
 from simgen.foam.environment import find_openfoam
-from simgen.foam.field import read_field, time_directories
+from simgen.foam.field import read_faces, read_field, read_list, time_directories
 from simgen.foam.geometry import read_geometry
 from simgen.solve_case import solve_case
 
@@ -43,6 +45,7 @@ def main(out: Path, short: bool) -> None:
         least = _race(
             {
                 "mesh and fields": lambda: (read_geometry(case), read_field(last / "U"), read_field(last / "p")),
+                "mesh and fields, files alone": lambda: _files(case),
                 "mesh and fields, foamToVTK + meshio": lambda: _through_vtk(case),
                 "fields": lambda: (read_field(last / "U"), read_field(last / "p")),
                 "fields, foamlib": lambda: _through_foamlib(case),
@@ -80,6 +83,18 @@ def _solved_pipe(folder: Path, mesh_size: float) -> Path:
     point = family.point(middle, family.settings("trial", {"mesh_size": mesh_size, "max_iterations": 20}))
     solve_case(point, folder)  # stopped long before it has settled: its files are as large as any
     return folder / point.id
+
+
+def _files(case: Path) -> tuple[object, ...]:
+    mesh, last = case / "constant/polyMesh", time_directories(case)[-1][1]
+    labels = (read_list(mesh / name, 1, "label") for name in ("owner", "neighbour"))
+    return (
+        read_list(mesh / "points", 3),
+        read_faces(mesh / "faces"),
+        *labels,
+        read_field(last / "U"),
+        read_field(last / "p"),
+    )
 
 
 def _through_vtk(case: Path) -> dict[str, np.ndarray]:
