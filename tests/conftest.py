@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 
 import pytest
 import s3fs
+
+# A shell starts what runs beside it with SIGINT ignored, and children inherit that: tests interrupt theirs, and expect them to end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BUCKET = "courant-tests"
 KEYS = {"AWS_ACCESS_KEY_ID": "test-key-id", "AWS_SECRET_ACCESS_KEY": "test-secret-key"}

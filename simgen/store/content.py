@@ -6,6 +6,7 @@ from typing import Any
 
 import zarr
 
+from simgen.store import schema_1
 from simgen.store.checked_array import CheckedArray, Place
 from simgen.store.reader import Dataset, StoredCase
 from simgen.store.tables import read_details
@@ -19,7 +20,13 @@ def arrays(case: StoredCase) -> dict[str, zarr.Array]:
 
     Reads of these end in zarr's and Icechunk's own errors.
     """
-    members = case._group.members(max_depth=None)
+    try:
+        members = case._group.members(max_depth=None)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        # Icechunk's listing panics at a node of no known kind, with an exception that is meant to end the process.
+        raise ValueError(f"decoding the groups of case {case.id} failed: {error}") from error
     return {name: node for name, node in sorted(members) if isinstance(node, zarr.Array)}
 
 
@@ -50,6 +57,11 @@ def table_arrays(dataset: Dataset) -> dict[str, zarr.Array]:
 def attributes(case: StoredCase) -> dict[str, Any]:
     """Parameters, settings, status, reason, gates, log_tail, provenance: what the case's digest covers beside its arrays."""
     return {**dict(case._group.attrs), **read_details(case.dataset._root, case.id, case._record)}
+
+
+def is_schema_1(dataset: Dataset) -> bool:
+    """Whether a version was written by a release that kept no digests."""
+    return schema_1.is_schema_1(dataset._root)
 
 
 def digest(case: StoredCase) -> str:

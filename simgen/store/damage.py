@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 import icechunk
+import zarr.errors
 
 # Icechunk names the object in the context of its errors, the object store by its location.
 _OBJECTS = (
@@ -50,6 +51,16 @@ def describe_damage(error: BaseException) -> str | None:
     if isinstance(error, ValueError | RuntimeError | TypeError) and any(sign in text for sign in _DECODING):
         return "a chunk cannot be decoded"
     return None
+
+
+def describe_metadata_damage(error: BaseException) -> str | None:
+    """The same for a failed read of groups, attributes and records: what a version holds of these was valid when it was written."""
+    what = describe_damage(error)
+    if what is not None:
+        return what
+    if isinstance(error, KeyError | zarr.errors.NodeNotFoundError):
+        return "a part of it cannot be found"
+    return None if isinstance(error, icechunk.IcechunkError | OSError) else "its metadata cannot be decoded"
 
 
 def damaged_object(error: BaseException) -> str | None:

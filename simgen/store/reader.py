@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import icechunk
 import numpy as np
 import zarr
 
-from simgen.errors import InputError, StoreError
+from simgen.errors import InputError, SimgenError, StoreError
 from simgen.store import schema_1
 from simgen.store.checked_array import CheckedArray, Place, reading
-from simgen.store.damage import damage_message, describe_damage
+from simgen.store.damage import damage_message, describe_metadata_damage
 from simgen.store.layout import Schema, array_names
 from simgen.store.read_arrays import read_arrays
 from simgen.store.repository import explain, open_repository
@@ -58,13 +57,15 @@ class Dataset:
             self.schema = Schema.from_attrs(self._root.attrs, url)
             self._records = read_design(self._root)
             self._members = read_splits(self._root)
-        except (icechunk.IcechunkError, OSError, KeyError, ValueError) as error:
+        except SimgenError:
+            raise
+        except (
+            Exception
+        ) as error:  # whatever Icechunk, Zarr and the schema make of bytes that are no longer those written
             raise StoreError(self._unreadable(error)) from error
 
     def _unreadable(self, error: Exception) -> str:
-        # Zarr takes a snapshot that cannot be read for an empty store.
-        absent = isinstance(error, KeyError | zarr.errors.NodeNotFoundError)
-        what = "its groups cannot be found" if absent else describe_damage(error)
+        what = describe_metadata_damage(error)
         if what is None:
             return explain(self.url, str(error))
         return damage_message(what, self.url, self.version, f"snapshot {self.snapshot_id}")

@@ -15,23 +15,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
-import icechunk
 import numpy as np
 import zarr
 
-from simgen.errors import StoreError
 from simgen.store import content
-from simgen.store.damage import describe_damage
 from simgen.store.digest import ArrayDigest, digest_case
 from simgen.store.expected_arrays import expected_arrays
 from simgen.store.reader import Dataset, StoredCase
-from simgen.store.repository import explain
 from simgen.store.statistics import Moments
-from simgen.store.verify_tables import Finding, verify_tables
+from simgen.store.verify_tables import Finding, name_damage, verify_tables
 
 THREADS = 8
-#: Errors that a read may end in; `describe_damage` tells which of them are damage.
-READ_ERRORS = (icechunk.IcechunkError, OSError, ValueError, RuntimeError, TypeError, KeyError)
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,12 @@ class CaseCheck:
 def _check_tables(dataset: Dataset) -> CaseCheck:
     """Read the tables over cases, chunk by chunk, as an array of no case."""
     check = CaseCheck("")
-    for name, array in content.table_arrays(dataset).items():
+    try:
+        arrays = content.table_arrays(dataset)
+    except Exception as error:
+        check.findings.append(Finding("", "tables", name_damage(dataset, error)))
+        return check
+    for name, array in arrays.items():
         for _ in _blocks(dataset, name, array, check):
             pass
     return check
@@ -106,8 +105,8 @@ def _check_case(case: StoredCase) -> CaseCheck:
     wanted = {"points", *(field.name for field in case.dataset.schema.fields)} if case.split == "train" else set()
     try:
         attrs, arrays = content.attributes(case), content.arrays(case)
-    except READ_ERRORS as error:
-        check.findings.append(Finding(case.id, "attributes", _damage(case.dataset, error)))
+    except Exception as error:
+        check.findings.append(Finding(case.id, "attributes", name_damage(case.dataset, error)))
         return check
     check.findings += [Finding(case.id, name, problem) for name, problem in _departures(case, arrays)]
     for name, array in arrays.items():
@@ -156,8 +155,8 @@ def _blocks(dataset: Dataset, name: str, array: zarr.Array, check: CaseCheck) ->
         rows = slice(begin, begin + chunks[0])
         try:
             yield np.asarray(array[rows])
-        except READ_ERRORS as error:
-            problem = _damage(dataset, error)
+        except Exception as error:
+            problem = name_damage(dataset, error)
             check.findings += list(_damaged_chunks(dataset, check.case, name, array, row)) or [
                 Finding(check.case, name, problem)
             ]
@@ -169,15 +168,5 @@ def _damaged_chunks(dataset: Dataset, case: str, name: str, array: zarr.Array, r
     for place in itertools.product((row,), *across):
         try:
             array[tuple(slice(at * step, (at + 1) * step) for at, step in zip(place, chunks, strict=True))]
-        except READ_ERRORS as error:
-            yield Finding(case, f"{name} chunk {'/'.join(map(str, place))}", _damage(dataset, error))
-
-
-def _damage(dataset: Dataset, error: Exception) -> str:
-    """What to call it; StoreError where it is no damage but a store out of reach."""
-    what = describe_damage(error)
-    if what is None and isinstance(error, KeyError):
-        return "cannot be found"
-    if what is None:
-        raise StoreError(explain(dataset.url, str(error))) from error
-    return what
+        except Exception as error:
+            yield Finding(case, f"{name} chunk {'/'.join(map(str, place))}", name_damage(dataset, error))

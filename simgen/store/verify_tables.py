@@ -8,10 +8,12 @@ from functools import reduce
 
 import numpy as np
 
-from simgen.errors import StoreError
-from simgen.store.content import design_records, split_members, statistics_record
+from simgen.errors import SimgenError, StoreError
+from simgen.store.content import design_records, is_schema_1, split_members, statistics_record
+from simgen.store.damage import describe_metadata_damage
 from simgen.store.digest import digest_version
 from simgen.store.reader import Dataset
+from simgen.store.repository import explain
 from simgen.store.split import assign_splits
 from simgen.store.statistics import Moments
 
@@ -37,12 +39,31 @@ def verify_tables(dataset: Dataset, moments: Mapping[str, Mapping[str, Moments]]
         ("splits", lambda: _splits(dataset)),
         ("statistics", lambda: _statistics(dataset, moments)),
     )
-    return [Finding("", place, problem) for place, check in checks for problem in check()]
+    return [Finding("", place, problem) for place, check in checks for problem in _problems(dataset, check)]
+
+
+def name_damage(dataset: Dataset, error: Exception) -> str:
+    """What to call a failed read; StoreError where it is no damage but a store out of reach."""
+    what = describe_metadata_damage(error)
+    if what is None:
+        raise StoreError(explain(dataset.url, str(error))) from error
+    return what
+
+
+def _problems(dataset: Dataset, check: Callable[[], Iterator[str]]) -> Iterator[str]:
+    try:
+        yield from check()
+    except SimgenError:
+        raise
+    except Exception as error:  # a table that lacks a key, a number that is none, a group that is no longer there
+        yield name_damage(dataset, error)
 
 
 def _digest(dataset: Dataset) -> Iterator[str]:
     expected = dataset.info.metadata.get("digest")
     if not expected:
+        if not is_schema_1(dataset):
+            yield "its record has no digest"
         return
     commit = {name: value for name, value in dataset.info.metadata.items() if name != "digest"}
     found = digest_version(

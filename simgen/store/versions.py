@@ -10,7 +10,7 @@ from typing import Any
 import icechunk
 
 from simgen.errors import StoreError
-from simgen.store.damage import damage_message, describe_damage
+from simgen.store.damage import damage_message, describe_metadata_damage
 from simgen.store.repository import explain
 
 
@@ -39,21 +39,21 @@ def read_version(repository: icechunk.Repository, url: str, name: str) -> Versio
     """What the commit of a version says; StoreError where its tag or snapshot is damaged or out of reach."""
     try:
         snapshot = next(iter(repository.ancestry(tag=name)))
-    except icechunk.IcechunkError as error:
-        what = describe_damage(error)
+        metadata = dict(snapshot.metadata)
+        return VersionInfo(
+            name,
+            snapshot.id,
+            snapshot.written_at,
+            snapshot.message,
+            str(metadata.get("author", "")),
+            int(metadata.get("num_cases", 0)),
+            metadata,
+        )
+    except Exception as error:  # whatever Icechunk makes of bytes that are no longer those written
+        what = describe_metadata_damage(error)
         raise StoreError(
             damage_message(what, url, name, "its tag or snapshot") if what else explain(url, str(error))
         ) from error
-    metadata = dict(snapshot.metadata)
-    return VersionInfo(
-        name,
-        snapshot.id,
-        snapshot.written_at,
-        snapshot.message,
-        str(metadata.get("author", "")),
-        int(metadata.get("num_cases", 0)),
-        metadata,
-    )
 
 
 def list_versions(repository: icechunk.Repository, url: str) -> list[VersionInfo]:
