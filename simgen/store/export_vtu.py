@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-import meshio
 import numpy as np
 
 from simgen.errors import InputError
-from simgen.store.reader import Dataset, StoredCase, as_vtk
+from simgen.store.reader import Dataset, StoredCase
+from simgen.store.vtk_points import constant_arrays, point_mesh
 
 
 def export_vtu(
@@ -50,7 +50,7 @@ def _write_case(case: StoredCase, folder: Path, every: int) -> list[Path]:
     names = [field.name for field in case.dataset.schema.fields]
     boundary = case.boundary
     clouds = {
-        case.id: (case.points, _fixed(case), {name: case[name] for name in names}),
+        case.id: (case.points, constant_arrays(case), {name: case[name] for name in names}),
         f"{case.id}_boundary": (
             boundary.points,
             {"normal": boundary.normals, "area": boundary.areas, "patch": boundary.patch},
@@ -72,17 +72,9 @@ def _write_case(case: StoredCase, folder: Path, every: int) -> list[Path]:
     return [folder / f"{name}.pvd" for name in clouds]
 
 
-def _fixed(case: StoredCase) -> dict[str, np.ndarray]:
-    """What does not change with time."""
-    distances = {f"distance_{kind}": case.distance[:, k] for k, kind in enumerate(case.patch_kinds)}
-    return {"volume": case.volumes, **distances}
-
-
 def _write(path: Path, points: np.ndarray, data: Mapping[str, np.ndarray]) -> None:
     part = path.with_name(f".{path.name}.part")
-    vertices = [("vertex", np.arange(len(points))[:, None])]
-    shown = {name: as_vtk(values) for name, values in data.items()}
-    meshio.write_points_cells(str(part), points, vertices, point_data=shown, file_format="vtu")
+    point_mesh(points, data).write(str(part), file_format="vtu")
     part.replace(path)
 
 

@@ -326,22 +326,14 @@ class StoredCase:
         """Write points, volumes, distances and one snapshot to a file that meshio knows by its suffix (.vtu for ParaView)."""
         import meshio
 
-        data = {"volume": self.volumes}
-        data.update({f"distance_{kind}": self.distance[:, k] for k, kind in enumerate(self.patch_kinds)})
-        for field in self.dataset.schema.fields:
-            values = np.asarray(self[field.name][step] if self.dataset.schema.transient else self[field.name])
-            data[field.name] = as_vtk(values)
-        points = self.points
+        from simgen.store.vtk_points import constant_arrays, point_mesh
+
+        transient = self.dataset.schema.transient
+        fields = {
+            field.name: np.asarray(self[field.name][step] if transient else self[field.name])
+            for field in self.dataset.schema.fields
+        }
         try:
-            meshio.write_points_cells(str(path), points, [("vertex", np.arange(len(points))[:, None])], point_data=data)
+            point_mesh(self.points, {**constant_arrays(self), **fields}).write(str(path))
         except (meshio.WriteError, meshio.ReadError, OSError) as error:
             raise InputError(f"{path} cannot be written: {error}") from error
-
-
-def as_vtk(values: np.ndarray) -> np.ndarray:
-    """(N, C) -> scalars as (N,), vectors with their third component."""
-    if values.ndim == 1:
-        return values
-    if values.shape[-1] == 1:
-        return values[:, 0]
-    return np.pad(values, ((0, 0), (0, 3 - values.shape[-1]))) if values.shape[-1] == 2 else values
