@@ -2,8 +2,8 @@
 
 A file is walked token by token, and a list's payload is skipped by its length, so that no byte inside a binary list is ever
 mistaken for syntax. Only what solved cases hold is understood: dictionaries, uniform and nonuniform values, plain and compact
-lists. A case's mesh and fields come 2.6 times as fast as through foamToVTK and meshio, its fields alone 7 times as fast as with
-foamlib (`python -m tests.benchmarks extraction`).
+lists. A case's mesh and fields with its geometry come 8 times as fast as foamToVTK and meshio give them without, its fields alone
+7 times as fast as with foamlib (`python -m tests.benchmarks extraction`).
 """
 
 from __future__ import annotations

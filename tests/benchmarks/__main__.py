@@ -7,29 +7,19 @@ the small sizes that show that it works.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
+from tests.chosen_modules import choose_modules
 
 
 def main() -> int:
-    known = sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(known)}; default all")
-    parser.add_argument("--out", type=Path, default=Path("bench-out"), help="folder for the JSON files")
-    parser.add_argument("--short", action="store_true", help="small sizes")
-    arguments = parser.parse_args()
-    unknown = sorted(set(arguments.names) - set(known))
-    if unknown:
-        parser.error(f"no benchmark called {', '.join(unknown)}; there are {', '.join(known)}")
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    chosen = choose_modules(Path(__file__).parent, "bench", "bench-out", __doc__)
     failed = []
-    for name in arguments.names or known:
+    for name in chosen.names:
         print(f"== {name} ==", flush=True)
-        call = f"from pathlib import Path; from tests.benchmarks.bench_{name} import main; main(Path({str(arguments.out)!r}), {arguments.short})"
+        call = f"from pathlib import Path; from tests.benchmarks.bench_{name} import main; main(Path({str(chosen.out)!r}), {chosen.short})"
         if subprocess.run([sys.executable, "-c", call]).returncode:
             failed.append(name)
     if failed:
