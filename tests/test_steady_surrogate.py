@@ -113,6 +113,20 @@ def test_extrapolation_is_warned_of_and_nothing_else(surrogate: SteadySurrogate,
         surrogate.predict(**given)
     with pytest.warns(UserWarning, match="speed = 20 m/s is outside the design space"):
         surrogate.predict(**{**given, "parameters": {**case.parameters, "speed": 20.0}})
+    faces = {"points": case.boundary.points + 100, "patch": case.boundary.patch, "velocity": case.boundary["velocity"]}
+    with pytest.warns(UserWarning, match="80 of 80 boundary points lie outside the training domain"):
+        surrogate.predict(**{**given, "boundary": faces})
+    with pytest.warns() as told:
+        surrogate.predict(
+            **{
+                **given,
+                "points": case.points + 100,
+                "boundary": faces,
+                "parameters": {**case.parameters, "speed": 20.0},
+            }
+        )
+    assert {warning.filename for warning in told} == {__file__}, "each points at the line that asked"
+    assert len(told) == 3
 
 
 def test_the_nearest_design_is_another_training_case(ducts: Dataset, surrogate: SteadySurrogate) -> None:

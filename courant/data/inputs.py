@@ -30,8 +30,8 @@ def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     return array
 
 
-def check_points(points: Any, name: str, normaliser: Normaliser) -> np.ndarray:
-    """(N, 3) m; a 2D family takes (N, 2) as well. Warns of points outside the training domain."""
+def check_points(points: Any, name: str, normaliser: Normaliser, caller: int = _CALLER) -> np.ndarray:
+    """(N, 3) m; a 2D family takes (N, 2) as well. Warns of points outside the training domain, `caller` frames up."""
     values = np.asarray(points, dtype=np.float64)
     if values.ndim == 2 and values.shape[1] == 2 == normaliser.dimension:
         values = np.pad(values, ((0, 0), (0, 1)))
@@ -46,7 +46,7 @@ def check_points(points: Any, name: str, normaliser: Normaliser) -> np.ndarray:
         warnings.warn(
             f"{outside.sum()} of {len(values)} {name} lie outside the training domain, {lower.round(3).tolist()} to "
             f"{upper.round(3).tolist()} m; predictions there are extrapolated",
-            stacklevel=_CALLER,
+            stacklevel=caller,
         )
     return values
 
@@ -95,7 +95,7 @@ def check_boundary(given: Any, normaliser: Normaliser, config: SteadyDataConfig)
     is_mapping = isinstance(given, Mapping)
     if is_mapping and (missing := [name for name in needed if name not in given]):
         raise InputError(f"boundary has no {', '.join(missing)}; it needs {', '.join(needed)}")
-    points = check_points(given["points"] if is_mapping else given.points, "boundary points", normaliser)
+    points = check_points(given["points"] if is_mapping else given.points, "boundary points", normaliser, _CALLER + 1)
     patch = _patch_numbers(given["patch"] if is_mapping else given.patch, len(points), normaliser.patch_kinds)
     values = {name: np.asarray(given[name][:], dtype=np.float64) for name in fields}
     for name in fields:
