@@ -39,30 +39,12 @@ def branched_pipe_full_mesh() -> SteadyExperiment:
 
 def branched_pipe_small() -> SteadyExperiment:
     """The paper's model on some 64 trial designs: under an hour on two CPU cores."""
-    return branched_pipe().derive(
-        name="branched-pipe-small",
-        model={"num_anchors": 64},
-        data={"points_per_sample": 1024, "queries_per_sample": 1024},
-        training={
-            "epochs": 60,
-            "batch_size": 4,
-            "samples_per_epoch": 480,
-            "learning_rate": 1e-3,
-            "warmup_steps": 100,
-            "validate_every": 5,
-            "checkpoint_every": 5,
-        },
-    )
+    return _small(branched_pipe())
 
 
 def branched_pipe_demo() -> SteadyExperiment:
     """A first model from a handful of trial designs: a few minutes on two CPU cores."""
-    return branched_pipe_small().derive(
-        name="branched-pipe-demo",
-        model={"num_anchors": 32},
-        data={"points_per_sample": 512, "queries_per_sample": 512},
-        training={"epochs": 30, "samples_per_epoch": 160, "warmup_steps": 40, "validate_every": 3},
-    )
+    return _demo(branched_pipe())
 
 
 def centrifugal_pump() -> SteadyExperiment:
@@ -101,27 +83,35 @@ def centrifugal_pump_full_mesh() -> SteadyExperiment:
 
 def centrifugal_pump_small() -> SteadyExperiment:
     """The paper's model on some 64 trial designs: under an hour on two CPU cores."""
-    small = branched_pipe_small()
-    return centrifugal_pump().derive(
-        name="centrifugal-pump-small",
-        model={"num_anchors": small.model.num_anchors},
-        data={
-            "points_per_sample": small.data.points_per_sample,
-            "queries_per_sample": small.data.queries_per_sample,
-        },
-        training=small.training.model_dump(),
-    )
+    return _small(centrifugal_pump())
 
 
 def centrifugal_pump_demo() -> SteadyExperiment:
     """A first model from a handful of trial designs: a few minutes on two CPU cores."""
-    demo = branched_pipe_demo()
-    return centrifugal_pump().derive(
-        name="centrifugal-pump-demo",
-        model={"num_anchors": demo.model.num_anchors},
-        data={
-            "points_per_sample": demo.data.points_per_sample,
-            "queries_per_sample": demo.data.queries_per_sample,
+    return _demo(centrifugal_pump())
+
+
+def _small(published: SteadyExperiment) -> SteadyExperiment:
+    return published.derive(
+        name=f"{published.name}-small",
+        model={"num_anchors": 64},
+        data={"points_per_sample": 1024, "queries_per_sample": 1024},
+        training={
+            "epochs": 60,
+            "batch_size": 4,
+            "samples_per_epoch": 480,
+            "learning_rate": 1e-3,
+            "warmup_steps": 100,
+            "validate_every": 5,
+            "checkpoint_every": 5,
         },
-        training=demo.training.model_dump(),
+    )
+
+
+def _demo(published: SteadyExperiment) -> SteadyExperiment:
+    return _small(published).derive(
+        name=f"{published.name}-demo",
+        model={"num_anchors": 32},
+        data={"points_per_sample": 512, "queries_per_sample": 512},
+        training={"epochs": 30, "samples_per_epoch": 160, "warmup_steps": 40, "validate_every": 3},
     )
