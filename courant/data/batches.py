@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from torch import Tensor
 from courant.data.samples import Batch, TrajectoryIndex, draw_batch, epoch_batches, list_windows, seeded
 from courant.data.trajectories import TrajectorySet
 from courant.experiment import DataConfig
+
+Source = TypeVar("Source", bound=TrajectoryIndex)
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,10 @@ class Batches(Protocol):
         """For a record of a batch: case, and start time of a window."""
 
 
-class ResidentBatches:
-    """Batches gathered from trajectories on the training device."""
+class WindowBatches(Generic[Source]):
+    """What batches of windows say of themselves, wherever their snapshots lie."""
 
-    def __init__(self, trajectories: TrajectorySet, config: DataConfig, order: BatchOrder) -> None:
+    def __init__(self, trajectories: Source, config: DataConfig, order: BatchOrder) -> None:
         self.trajectories, self.config, self.order = trajectories, config, order
         self.windows = list_windows(trajectories, config)
 
@@ -90,7 +92,19 @@ class ResidentBatches:
         return self.trajectories.num_bytes
 
     def describe(self, windows: Tensor) -> list[dict[str, object]]:
-        return describe_windows(self.trajectories, windows)
+        """Case and start time of each window, for a record of a batch."""
+        interval = self.trajectories.snapshot_interval_s
+        return [
+            {
+                "case": self.trajectories.ids[case],
+                "start_s": float(self.trajectories.start_s[case]) + first * interval,
+            }
+            for case, first in windows.tolist()
+        ]
+
+
+class ResidentBatches(WindowBatches[TrajectorySet]):
+    """Batches gathered from trajectories on the training device."""
 
     def epoch(self, epoch: int, begin: int = 0) -> Iterator[tuple[Tensor, Batch]]:
         for index, chosen in enumerate(self.order.epoch(len(self.windows), epoch)):
@@ -98,12 +112,3 @@ class ResidentBatches:
                 windows = self.windows[chosen]
                 points = self.order.points(epoch, index)
                 yield windows, draw_batch(self.trajectories, windows, self.config, points, self.order.shard)
-
-
-def describe_windows(trajectories: TrajectoryIndex, windows: Tensor) -> list[dict[str, object]]:
-    """Case and start time of each window, for a record of a batch."""
-    interval = trajectories.snapshot_interval_s
-    return [
-        {"case": trajectories.ids[case], "start_s": float(trajectories.start_s[case]) + first * interval}
-        for case, first in windows.tolist()
-    ]

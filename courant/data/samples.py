@@ -73,6 +73,10 @@ class TrajectoryIndex(Protocol):
     @property
     def num_frames(self) -> Tensor: ...
 
+    @property
+    def num_bytes(self) -> int:
+        """Held in memory."""
+
 
 def list_windows(trajectories: TrajectoryIndex, config: DataConfig) -> Tensor:
     """(W, 2) int64 rows (case, first frame within the case), all cases' windows in order."""

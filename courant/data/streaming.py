@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from courant.data.batches import BatchOrder, describe_windows
-from courant.data.samples import Batch, draw_batch, list_windows, snapshots_per_step
+from courant.data.batches import BatchOrder, WindowBatches
+from courant.data.samples import Batch, draw_batch, snapshots_per_step
 from courant.data.window_reader import WindowReader
 from courant.experiment import DataConfig
 from simgen.errors import InputError
@@ -30,34 +30,15 @@ AHEAD = 8
 T = TypeVar("T")
 
 
-class StreamingBatches:
+class StreamingBatches(WindowBatches[WindowReader]):
     """An iterable over the batches of an epoch, and of the next one when it is iterated again; picklable with its state."""
 
     def __init__(
         self, reader: WindowReader, config: DataConfig, order: BatchOrder, device: torch.device | str = "cpu"
     ) -> None:
-        self.trajectories, self.config, self.order, self.device = reader, config, order, torch.device(device)
-        self.windows = list_windows(reader, config)
+        super().__init__(reader, config, order)
+        self.device = torch.device(device)
         self._epoch, self._batch = 1, 0
-
-    @property
-    def num_batches(self) -> int:
-        return self.order.num_batches(len(self.windows))
-
-    @property
-    def num_cases(self) -> int:
-        return len(self.trajectories.ids)
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.windows)
-
-    @property
-    def num_bytes(self) -> int:
-        return self.trajectories.num_bytes
-
-    def describe(self, windows: Tensor) -> list[dict[str, object]]:
-        return describe_windows(self.trajectories, windows)
 
     def __iter__(self) -> Iterator[Batch]:
         """What is left of the current epoch."""
