@@ -54,7 +54,7 @@ def errors_by_parameter(
 
 def parity(truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Channel]) -> Figure:
     """Predicted against true values (n, C), one panel per component, darker where there are more points."""
-    figure = Figure(figsize=(3.6 * len(channels), 3.4), layout="constrained")
+    figure = Figure(figsize=(3.6 * len(channels), 3.6), layout="constrained")
     axes = figure.subplots(1, len(channels), squeeze=False)[0]
     for number, (axis, channel) in enumerate(zip(axes, channels, strict=True)):
         both = np.concatenate([truth[:, number], predicted[:, number]])
@@ -69,7 +69,7 @@ def parity(truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Channel]
             norm=LogNorm(vmin=1),
         )[3]
         axis.plot(bounds, bounds, color="#b3261e", lw=0.8)
-        axis.set(aspect="equal", title=f"{channel.field} {channel.component} ({channel.unit})", xlabel="truth")
+        axis.set(box_aspect=1, title=f"{channel.field} {channel.component} ({channel.unit})", xlabel="truth")
         axis.title.set_fontsize(9)
     axes[0].set_ylabel("prediction")
     figure.colorbar(artist, ax=axes.tolist(), label="points", shrink=0.8, pad=0.01)
