@@ -8,6 +8,7 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from courant.run_directory import RunDirectory
 from courant.training.loop import fit
 from tests.end_to_end.conftest import BIN, ROOT, wait_for
 from tests.ray_nodes import free_ports
+from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import publish_waves, tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
@@ -28,32 +30,53 @@ PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
 
 @pytest.fixture(scope="module")
 def run_url(tmp_path_factory) -> str:
+    return train(tmp_path_factory, tiny_experiment(epochs=1), publish_waves, "cylinder-flow")
+
+
+@pytest.fixture(scope="module")
+def steady_url(tmp_path_factory) -> str:
+    return train(tmp_path_factory, tiny_steady(epochs=1), publish_ducts, "branched-pipe")
+
+
+def train(tmp_path_factory, experiment, publish, family) -> str:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("served")
     run = RunDirectory(folder) / "tiny"
-    fit(tiny_experiment(epochs=1), simgen.open_dataset(publish_waves(str(folder / "store" / "cylinder-flow"))), run)
+    fit(experiment, simgen.open_dataset(publish(str(folder / "store" / family))), run)
     return run.url
 
 
 @pytest.fixture(scope="module")
-def server(run_url):
-    """The command as a person starts it; ended as a person ends it."""
+def servers(run_url, steady_url):
+    """The command as a person starts it, once for each run and both at once; ended as a person ends it."""
+    with ExitStack() as stack:
+        yield [url() for url in [stack.enter_context(serving(url)) for url in (run_url, steady_url)]]
+
+
+@pytest.fixture(scope="module")
+def server(servers) -> str:
+    return servers[0]
+
+
+@contextmanager
+def serving(run_url):
+    """Starts the command; what is yielded waits for it and returns its address."""
     (port,) = free_ports(1)
     process = subprocess.Popen(
         [str(BIN / "courant"), "serve", run_url, "--port", str(port), "--max-points", "500", "--max-steps", "20", "--max-megabytes", "0.05"],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
     told: list[str] = []
-    reader = threading.Thread(target=lambda: told.extend(process.stdout), daemon=True)
-    reader.start()
-    try:
-        wait_for(
-            lambda: any(line.startswith("serving") for line in told) or process.poll() is not None,
-            120,
-            lambda: "".join(told),
-        )
+    threading.Thread(target=lambda: told.extend(process.stdout), daemon=True).start()
+
+    def address() -> str:
+        begun = lambda: any(line.startswith("serving") for line in told)  # noqa: E731
+        wait_for(lambda: begun() or process.poll() is not None, 120, lambda: "".join(told))
         assert process.poll() is None, "".join(told)
-        yield f"http://127.0.0.1:{port}"
+        return f"http://127.0.0.1:{port}"
+
+    try:
+        yield address
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, "".join(told)
         assert "Traceback" not in "".join(told)
@@ -123,3 +146,29 @@ def test_what_cannot_be_answered_is_refused_with_the_reason(server, change, stat
     found, answer = ask(f"{server}/predict", {**case(), **change})
     assert found == status
     assert message in json.dumps(answer)
+
+
+def test_a_steady_model_answers_as_its_predictor_does(servers, steady_url):
+    surrogate = courant.load(steady_url)
+    case = simgen.open_dataset(surrogate.dataset["url"])[0]
+    status, card = ask(f"{servers[1]}/model")
+    assert (status, card["needs"]) == (200, ["points", "parameters", "distance", "boundary"])
+    assert card["step_s"] is None
+    boundary = {"points": case.boundary.points, "patch": case.boundary.patch, "velocity": case.boundary["velocity"][:]}
+    request = {
+        "points": case.points.tolist(), "parameters": dict(case.parameters),
+        "distance": {"distance": case.distance.tolist(), "direction": case.direction.tolist()},
+        "boundary": {name: np.asarray(values).tolist() for name, values in boundary.items()},
+    }  # fmt: skip
+    status, answer = ask(f"{servers[1]}/predict", request)
+    assert status == 200, answer
+    assert answer["channels"] == ["velocity.x", "velocity.z"]
+    assert answer["times_s"] is None
+    np.testing.assert_allclose(answer["values"], surrogate.predict_case(case), atol=1e-5)
+    for change, message in (
+        ({"steps": 2}, "a steady model takes no steps"),
+        ({"boundary": None}, "give boundary=case.boundary of a stored case"),
+    ):
+        status, refused = ask(f"{servers[1]}/predict", {**request, **change})
+        assert status == 422
+        assert message in json.dumps(refused)

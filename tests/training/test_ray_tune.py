@@ -24,6 +24,7 @@ from courant.training.search_space import parse_space
 from courant.training.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
 from simgen.errors import InputError
 from simgen.store.reader import Dataset
+from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
@@ -86,6 +87,20 @@ def test_a_setting_that_diverges_is_on_the_table_and_the_others_go_on(dataset: D
     (failed,) = [result for result in results if result.state == "failed"]
     assert "training diverged" in failed.reason
     assert best_trial(results).setting == {"training.learning_rate": 3e-3}
+
+
+def test_a_steady_family_is_swept_like_a_transient_one(tmp_path: Path) -> None:
+    ducts = simgen.open_dataset(publish_ducts(str(tmp_path / "branched-pipe")))
+    space = parse_space(
+        "width", "design: grid\nparameters: {training.learning_rate: [1e-6, 3e-3], data.encoder: [boundary]}"
+    )
+    sweep = plan_sweep(tiny_steady(epochs=3), ducts, space, None, str(tmp_path / "runs"))
+    results = run_sweep(sweep, early_stopping=False)
+    assert [(result.state, result.epochs) for result in results] == [("finished", 3)] * 2
+    best = best_trial(results)
+    assert best.setting["training.learning_rate"] == 3e-3
+    case = ducts[ducts.cases("test")[0]]
+    assert courant.load(best.run).predict_case(case).shape == (case.num_points, 2)
 
 
 DRIVER = """
