@@ -17,7 +17,7 @@ from simgen.cases.branched_pipe_geometry import WIDTH, mesh_plan, plan_of
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.geometry import read_geometry
 from simgen.foam.log import SolverLog
-from simgen.foam.monitors import SETTLED_OVER, drift, read_series, residual_figures, y_plus_figures
+from simgen.foam.monitors import drift, read_series, residual_figures, settling_window, y_plus_figures
 from simgen.meshing import import_mesh
 from simgen.templates import write_dictionaries
 
@@ -101,13 +101,14 @@ class BranchedPipe(CaseFamily):
         pressure = read_series(case.directory, "inletPressure")[:, 1]
         flows = np.stack([read_series(case.directory, f"branch{branch}Flow")[:, 1] for branch in (1, 2)], axis=1)
         share = flows[:, 0] / flows.sum(axis=1)
+        window = settling_window(log.num_steps, case.point.settings["max_iterations"])
         return {
             "pressure_loss": float(pressure[-1]),
             "loss_coefficient": float(pressure[-1] / (0.5 * speed**2)),
-            "pressure_loss_drift": drift(pressure),
+            "pressure_loss_drift": drift(pressure, window),
             "branch1_share": float(share[-1]),
             # Of the whole flow, not of the branch's: it may carry next to nothing.
-            "flow_split_drift": float(np.ptp(share[-SETTLED_OVER:])),
+            "flow_split_drift": float(np.ptp(share[-window:])),
             **residual_figures(log),
             **y_plus_figures(case.directory),
         }

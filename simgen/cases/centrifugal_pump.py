@@ -19,7 +19,7 @@ from simgen.cases.centrifugal_pump_mesh import mesh_pump
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.field import read_field, time_directories
 from simgen.foam.log import SolverLog
-from simgen.foam.monitors import drift, read_series, residual_figures, y_plus_figures
+from simgen.foam.monitors import drift, read_series, residual_figures, settling_window, y_plus_figures
 from simgen.meshing import import_mesh
 from simgen.templates import write_dictionaries
 
@@ -101,7 +101,7 @@ class CentrifugalPump(CaseFamily):
         power = torque * angular_velocity(case.point)
         return {
             "head": float(head[-1]),
-            "head_drift": drift(head),
+            "head_drift": drift(head, settling_window(log.num_steps, case.point.settings["max_iterations"])),
             "flow_rate": flow_rate,
             "shaft_torque": torque,
             "shaft_power": power,

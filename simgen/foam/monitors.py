@@ -10,8 +10,8 @@ import numpy as np
 from simgen.errors import CaseError
 from simgen.foam.log import SolverLog
 
-#: Iterations at the end of a steady run over which a monitor must stand still.
-SETTLED_OVER = 200
+#: Iterations at the end of a steady run over which a monitor must stand still; of a run that its residuals ended at most this share.
+SETTLED_OVER, SETTLED_SHARE = 200, 0.2
 #: A residual has stalled where its mean over the last tenth of the run is not below this share of that over the tenth before.
 STALLED_SHARE = 0.9
 
@@ -62,6 +62,15 @@ def residual_figures(log: SolverLog) -> dict[str, float]:
         "max_residual": max(log.last_residuals.values(), default=float("nan")),
         "residuals_stalled": float(sum(stalled(history) for history in log.residuals.values())),
     }
+
+
+def settling_window(num_iterations: int, max_iterations: float) -> int:
+    """Iterations at the end of a run over which its monitors must stand still.
+
+    A run that has reached its residual targets early has 200 iterations before its end been on the way there: that is no drift.
+    """
+    ended_early = num_iterations < max_iterations
+    return min(SETTLED_OVER, int(SETTLED_SHARE * num_iterations)) if ended_early else SETTLED_OVER
 
 
 def drift(values: Sequence[float] | np.ndarray, last: int = SETTLED_OVER) -> float:

@@ -6,7 +6,7 @@ import pytest
 from simgen.acceptance import back_flow
 from simgen.errors import CaseError
 from simgen.foam.field import FoamField
-from simgen.foam.monitors import drift, read_patch_ranges, read_series, stalled, y_plus_figures
+from simgen.foam.monitors import drift, read_patch_ranges, read_series, settling_window, stalled, y_plus_figures
 
 
 def test_a_series_is_read_over_restarts_in_order(tmp_path):
@@ -52,6 +52,13 @@ def test_drift_looks_at_the_end_alone():
     assert drift(values) == pytest.approx(0.01 / 10.005)
     assert drift(values, last=100) == 0
     assert np.isnan(drift([1.0]))
+
+
+def test_the_way_to_an_early_end_is_no_drift():
+    assert settling_window(2000, 2000.0) == 200
+    assert settling_window(100, 100.0) == 200
+    assert settling_window(1400, 1500.0) == 200
+    assert settling_window(670, 1500.0) == 134
 
 
 def test_a_plateau_is_a_stalled_residual_and_a_falling_one_is_not():
