@@ -2,16 +2,13 @@
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import simgen
-from simgen.cases import get_family
-from simgen.store.layout import Schema
-from simgen.store.writer import DatasetWriter
-from tests.end_to_end.conftest import BIN, ROOT, run, solvers, wait_for
+from tests.end_to_end.conftest import run, solvers, wait_for
+from tests.end_to_end.interrupting import done_cases, parent, start_courant
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
 
@@ -24,12 +21,9 @@ def test_a_generation_that_is_cut_off_goes_on_where_it_stopped(prefect_server, t
     scratch = tmp_path / "scratch"
     environment = {**prefect_server, "COURANT_SCRATCH": str(scratch)}
     url = f"{tmp_path}/store/cylinder-flow"
-    driver = subprocess.Popen(
-        [str(BIN / "courant"), *COMMAND, str(tmp_path / "store")], env=environment, cwd=ROOT, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    driver = start_courant(environment, *COMMAND, str(tmp_path / "store"))
     try:
-        wait_for(lambda: num_done(url) >= 1 and solvers(scratch), 240)
+        wait_for(lambda: len(done_cases(url)) >= 1 and solvers(scratch), 240)
         driver.send_signal(how)
         output, _ = driver.communicate(timeout=60)
     finally:
@@ -55,21 +49,14 @@ def test_a_generation_that_is_cut_off_goes_on_where_it_stopped(prefect_server, t
 def test_a_killed_solver_fails_its_case_and_a_killed_worker_loses_none(prefect_server, tmp_path):
     scratch, store = tmp_path / "scratch", str(tmp_path / "store")
     environment = {**prefect_server, "COURANT_SCRATCH": str(scratch)}
-    driver = subprocess.Popen(
-        [str(BIN / "courant"), *COMMAND, store],
-        env=environment,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    driver = start_courant(environment, *COMMAND, store)
     try:
         wait_for(lambda: solvers(scratch), 240)
         victim = solvers(scratch)[0]
         os.kill(victim, signal.SIGKILL)
         wait_for(lambda: [solver for solver in solvers(scratch) if solver != victim], 60)
         running = next(solver for solver in solvers(scratch) if solver != victim)
-        worker = int(Path(f"/proc/{running}/stat").read_text().rpartition(")")[2].split()[1])
-        os.kill(worker, signal.SIGKILL)
+        os.kill(parent(running), signal.SIGKILL)
         output, _ = driver.communicate(timeout=240)
     finally:
         driver.kill()
@@ -84,10 +71,8 @@ def test_a_killed_solver_fails_its_case_and_a_killed_worker_loses_none(prefect_s
 
 def test_a_command_that_is_killed_takes_its_prefect_server_along(environment, tmp_path):
     alone = {name: value for name, value in environment.items() if name != "PREFECT_API_URL"}
-    driver = subprocess.Popen(
-        [str(BIN / "courant"), *COMMAND, str(tmp_path / "store")], cwd=ROOT, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, env={**alone, "COURANT_SCRATCH": str(tmp_path / "scratch")},
-    )  # fmt: skip
+    alone["COURANT_SCRATCH"] = str(tmp_path / "scratch")
+    driver = start_courant(alone, *COMMAND, str(tmp_path / "store"))
     try:
         wait_for(lambda: solvers(tmp_path / "scratch"), 240)
         servers = prefect_servers(driver.pid)
@@ -103,14 +88,3 @@ def prefect_servers(parent: int) -> list[int]:
     children = Path(f"/proc/{parent}/task").glob("*/children")
     processes = [int(child) for listed in children for child in listed.read_text().split()]
     return [child for child in processes if b"uvicorn" in Path(f"/proc/{child}/cmdline").read_bytes()]
-
-
-def num_done(url: str) -> int:
-    return len(done_cases(url)) if (Path(url) / "refs").exists() else 0
-
-
-def done_cases(url: str) -> list[str]:
-    try:
-        return list(DatasetWriter.open(url, Schema.of(get_family("cylinder-flow"))).known())
-    except Exception:  # the repository is being created at this moment
-        return []
