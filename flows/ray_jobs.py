@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from courant.run_directory import RunDirectory
@@ -84,15 +85,14 @@ def run_job(request: JobRequest, on_line: Callable[[str], None], on_poll: Callab
         logging.getLogger(name).setLevel(logging.WARNING)
     with _speaking_plainly(address):
         client = JobSubmissionClient(address)
-        job = _find(client, request) or _submit(client, request, address)
-    on_line(f"job {job} on {address}")
-    try:
+        found = _find(client, request)
+        job = found or f"{request.submission_id}-{len(_attempts(client, request)) + 1}"
+    with _ended_with_its_flow(client, job):
+        if found is None:
+            with _speaking_plainly(address):
+                _submit(client, request, job, address)
+        on_line(f"job {job} on {address}")
         details = _follow(client, job, on_line, on_poll)
-    except Exception:
-        raise
-    except BaseException:
-        _stop(client, job)
-        raise
     if details.status != JobStatus.SUCCEEDED:
         raise JobError(f"job {job} on {address} {_reason(client, job, details)}")
     return job
@@ -111,23 +111,21 @@ def _find(client: JobSubmissionClient, request: JobRequest) -> str | None:
     return running[-1] if running else None
 
 
-def _submit(client: JobSubmissionClient, request: JobRequest, address: str) -> str:
+def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address: str) -> None:
     folder, file = RunDirectory(request.place) / "jobs", f"{request.submission_id}.json"
     folder.write_json(file, {"kind": request.kind, **request.parameters})
-    wanted = f"{request.submission_id}-{len(_attempts(client, request)) + 1}"
     with tempfile.TemporaryDirectory(prefix="courant-job-") as code:
         pack_code(Path(code))
         try:
-            return client.submit_job(
+            client.submit_job(
                 entrypoint=f"python -m flows.ray_entrypoint {folder.url}/{file}",
-                submission_id=wanted,
+                submission_id=job,
                 runtime_env={"working_dir": code, "env_vars": job_variables(address)},
             )
         except RuntimeError:
-            # Another process with the same request was faster.
-            if not any(job.submission_id == wanted for job in _attempts(client, request)):
+            # Another process with the same request may have been faster.
+            if not any(attempt.submission_id == job for attempt in _attempts(client, request)):
                 raise
-            return wanted
 
 
 def job_variables(address: str) -> dict[str, str]:
@@ -178,6 +176,18 @@ def _follow(
         time.sleep(POLL_S)
 
 
+@contextlib.contextmanager
+def _ended_with_its_flow(client: JobSubmissionClient, job: str) -> Iterator[None]:
+    """Stops the job where the flow is interrupted, be it while the cluster takes the job in; errors let it go on."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        _stop(client, job)
+        raise
+
+
 def _stop(client: JobSubmissionClient, job: str) -> None:
     """Ask the cluster to end the job, and see it end: the flow's end is the job's end."""
     with contextlib.suppress(RuntimeError, OSError):
@@ -199,6 +209,11 @@ def _reason(client: JobSubmissionClient, job: str, details: JobDetails) -> str:
 def _speaking_plainly(address: str) -> Iterator[None]:
     try:
         yield
+    except AuthenticationError as error:
+        raise InputError(
+            f"the Ray cluster at {address} (RAY_ADDRESS) asks for its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token (or put "
+            "it in ~/.ray/auth_token)"
+        ) from error
     except (RuntimeError, OSError) as error:
         raise InputError(f"the Ray cluster at {address} (RAY_ADDRESS) takes no job: {_first_line(error)}") from error
 

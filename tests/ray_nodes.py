@@ -29,6 +29,20 @@ class RayNode:
     """host:port of the cluster's head, for processes that join it"""
     dashboard: str
     """http://host:port, for jobs"""
+    authentication: dict[str, str]
+    """variables of a process that talks to this cluster"""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of a request to the dashboard."""
+        token = self.authentication.get("RAY_AUTH_TOKEN")
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def get(self, path: str) -> bytes:
+        """The dashboard's answer."""
+        request = urllib.request.Request(f"{self.dashboard}{path}", headers=self.headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.read()
 
     def kill(self) -> None:
         """As a power cut would: every process of the node at once."""
@@ -51,17 +65,18 @@ def _descendants(parent: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def ray_head(environment: Mapping[str, str], cpus: int = 2) -> Iterator[RayNode]:
-    """A head with its dashboard on loopback, without tokens; ready for jobs."""
+def ray_head(environment: Mapping[str, str], cpus: int = 2, token: str | None = None) -> Iterator[RayNode]:
+    """A head with its dashboard on loopback, ready for jobs; it asks for the token where there is one."""
     port, dashboard = free_ports(2)
+    authentication = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
     # Not pytest's folder: paths of Unix sockets are short.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         node = RayNode(
             _start(
-                environment, folder, "--head", f"--port={port}", f"--num-cpus={cpus}", f"--temp-dir={folder}",
+                {**environment, **authentication}, folder, "--head", f"--port={port}", f"--num-cpus={cpus}", f"--temp-dir={folder}",
                 "--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}",
             ),
-            f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}",
+            f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}", authentication,
         )  # fmt: skip
         try:
             _wait(node, Path(folder) / "start.log")
@@ -75,8 +90,11 @@ def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> 
     """One more node of the head's cluster, which has joined."""
     num_alive = _num_alive(head)
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        process = _start(environment, folder, f"--address={head.address}", f"--num-cpus={cpus}", f"--temp-dir={folder}")
-        node = RayNode(process, head.address, head.dashboard)
+        process = _start(
+            {**environment, **head.authentication}, folder, f"--address={head.address}", f"--num-cpus={cpus}",
+            f"--temp-dir={folder}",
+        )  # fmt: skip
+        node = RayNode(process, head.address, head.dashboard, head.authentication)
         try:
             _wait_for_nodes(head, 1 + num_alive)
             yield node
@@ -96,7 +114,7 @@ def _start(environment: Mapping[str, str], folder: str, *arguments: str) -> subp
     with (Path(folder) / "start.log").open("wb") as log:
         return subprocess.Popen(
             [str(BIN / "ray"), "start", *arguments, *fixed, *agent], stdout=log, stderr=log, start_new_session=True,
-            env={**environment, "RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{environment['PATH']}"},
+            env={**environment, "PATH": f"{BIN}:{environment['PATH']}"},
         )  # fmt: skip
 
 
@@ -105,14 +123,14 @@ def _wait(node: RayNode, log: Path) -> None:
     while time.monotonic() < deadline:
         assert node.process.poll() is None, log.read_text()[-2000:]
         with contextlib.suppress(OSError):
-            if urllib.request.urlopen(f"{node.dashboard}/api/jobs/", timeout=5).status == 200:
-                return
+            node.get("/api/jobs/")
+            return
         time.sleep(0.5)
     raise AssertionError(f"Ray did not come up: {log.read_text()[-2000:]}")
 
 
 def _num_alive(head: RayNode) -> int:
-    answer = json.load(urllib.request.urlopen(f"{head.dashboard}/nodes?view=summary", timeout=10))
+    answer = json.loads(head.get("/nodes?view=summary"))
     return sum(node["raylet"].get("state") == "ALIVE" for node in answer["data"]["summary"])
 
 

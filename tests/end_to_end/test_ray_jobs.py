@@ -1,9 +1,10 @@
 """Hand-over to a Ray cluster by its Jobs API: one job a request, found again, stopped with its flow, no secret in sight."""
 
+import contextlib
 import os
+import secrets
 import signal
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,17 +25,18 @@ pytestmark = pytest.mark.end_to_end
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[RayNode]:
-
-    with ray_head({name: value for name, value in os.environ.items() if not name.startswith("AWS_")}) as node:
+    """A cluster that asks for a token, and has no keys of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    with ray_head(environment, token=secrets.token_hex(32)) as node:
         yield node
 
 
 @pytest.fixture
 def submitter(prefect_server, s3, head):
-    """Of the process that submits: the cluster has no keys of its own, they are handed over by name."""
+    """Of the process that submits: the token and, by name, the keys that it hands over."""
     s3fs.S3FileSystem.clear_instance_cache()
     yield {
-        **prefect_server, **s3.environment, "RAY_ADDRESS": head.dashboard, "RAY_AUTH_MODE": "disabled",
+        **prefect_server, **s3.environment, **head.authentication, "RAY_ADDRESS": head.dashboard,
         "COURANT_JOB_ENV": "AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY",
     }  # fmt: skip
     s3fs.S3FileSystem.clear_instance_cache()
@@ -45,6 +47,17 @@ def place(s3, request) -> str:
     return f"{s3.url}/{request.node.name[:24]}"
 
 
+@contextlib.contextmanager
+def submitted(environment, *arguments) -> Iterator[subprocess.Popen[str]]:
+    """The command at work; it does not outlive the block."""
+    flow = submit(environment, *arguments)
+    try:
+        yield flow
+    finally:
+        flow.kill()
+        flow.wait()
+
+
 def submit(environment, *arguments) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [str(BIN / "courant"), *arguments], env=environment, cwd=ROOT, stdout=subprocess.PIPE,
@@ -53,9 +66,13 @@ def submit(environment, *arguments) -> subprocess.Popen[str]:
 
 
 def jobs(head: RayNode, word: str) -> dict[str, str]:
-    """Submission id -> status of the jobs that have the word in their id."""
-    found = JobSubmissionClient(head.dashboard).list_jobs()
-    return {str(job.submission_id): job.status.value for job in found if word in str(job.submission_id)}
+    """Submission id -> status of the jobs that have the word in their id, the first attempt first."""
+    found = client(head).list_jobs()
+    return dict(sorted((str(job.submission_id), job.status.value) for job in found if word in str(job.submission_id)))
+
+
+def client(head: RayNode) -> JobSubmissionClient:
+    return JobSubmissionClient(head.dashboard, headers=head.headers)
 
 
 def experiment_file(folder: Path, name: str, **training) -> tuple[Path, object]:
@@ -64,71 +81,69 @@ def experiment_file(folder: Path, name: str, **training) -> tuple[Path, object]:
     return folder / "experiment.json", experiment
 
 
-def test_a_killed_flow_finds_its_job_again_and_no_secret_is_on_show(submitter, head, place, tmp_path):
+def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(submitter, head, place, tmp_path):
     dataset = simgen.open_dataset(publish_waves(f"{place}/store/cylinder-flow"))
-    file, experiment = experiment_file(tmp_path, "found-again", epochs=200, checkpoint_every=10)
+    file, experiment = experiment_file(tmp_path, "story", epochs=200, checkpoint_every=10)
     run_ = RunDirectory(f"{place}/runs") / experiment.run_id(dataset.snapshot_id)
     command = ["train", dataset.url, "--experiment", str(file), "--runs", f"{place}/runs"]
-    first = submit(submitter, *command)
-    try:
-        wait_for(lambda: len(read_records(run_)) > 3, 150)
+
+    def attempts() -> list[str]:
+        return list(jobs(head, "story").values())
+
+    # Killed, the flow leaves its job at work. Started again it finds it, and Ctrl-C ends both.
+    with submitted(submitter, *command) as first:
+        wait_for(lambda: checkpoint_epochs(run_), 150)
         first.send_signal(signal.SIGKILL)
         first.wait()
-    finally:
-        first.kill()
-    assert set(jobs(head, "found-again").values()) == {"RUNNING"}
-    again = run(submitter, "courant", *command)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert jobs(head, "found-again") == dict.fromkeys(jobs(head, "found-again"), "SUCCEEDED")
-    assert len(jobs(head, "found-again")) == 1
-    assert f"run  {run_.url}" in again.stdout
-    assert "epoch 200/200" in again.stderr, "the job's log is the flow's"
+    assert attempts() == ["RUNNING"]
+    with submitted(submitter, *command) as again:
+        assert next(line for line in again.stdout if "epoch " in line), "the job's log is the flow's"
+        again.send_signal(signal.SIGINT)
+        output, _ = again.communicate(timeout=90)
+    assert again.returncode != 0, output
+    assert attempts() == ["STOPPED"], output
+    assert not is_finished(run_), "the job has to be stopped in the middle"
+    kept = read_records(run_)[: max(checkpoint_epochs(run_))]
+
+    # So does SIGTERM, in whatever state the job is.
+    with submitted(submitter, *command) as second:
+        wait_for(lambda: len(attempts()) == 2, 60)
+        second.send_signal(signal.SIGTERM)
+        output, _ = second.communicate(timeout=90)
+    assert second.returncode != 0, output
+    assert attempts() == ["STOPPED", "STOPPED"], output
+
+    last = run(submitter, "courant", *command)
+    assert last.returncode == 0, last.stdout + last.stderr
+    assert attempts() == ["STOPPED", "STOPPED", "SUCCEEDED"]
+    assert f"run  {run_.url}" in last.stdout
+    assert "epoch 200/200" in last.stderr
     assert is_finished(run_)
+    assert read_records(run_)[: len(kept)] == kept, "it went on from the checkpoint"
     assert run_.read_json("environment.json")["source_revision"] not in (None, "unknown")
 
-    (job,) = jobs(head, "found-again")
+    job = list(jobs(head, "story"))[-1]
     (request,) = (RunDirectory(f"{place}/runs") / "jobs").names()
     told = [
-        JobSubmissionClient(head.dashboard).get_job_info(job).entrypoint,
-        JobSubmissionClient(head.dashboard).get_job_logs(job),
+        client(head).get_job_info(job).entrypoint,
+        client(head).get_job_logs(job),
         (RunDirectory(f"{place}/runs") / "jobs").read_bytes(request).decode(),
-        urllib.request.urlopen(f"{submitter['PREFECT_API_URL']}/health").read().decode(),
-        again.stdout + again.stderr,
+        last.stdout + last.stderr,
     ]
-    assert not [text for text in told if submitter["AWS_SECRET_ACCESS_KEY"] in text]
+    for secret in (submitter["AWS_SECRET_ACCESS_KEY"], submitter["RAY_AUTH_TOKEN"]):
+        assert not [text for text in told if secret in text]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_an_interrupted_flow_stops_its_job(submitter, head, place, tmp_path, how):
-    dataset = simgen.open_dataset(publish_waves(f"{place}/store/cylinder-flow"))
-    name = f"stopped-{how.name.lower()}"
-    file, experiment = experiment_file(tmp_path, name, epochs=100, checkpoint_every=20)
-    run_ = RunDirectory(f"{place}/runs") / experiment.run_id(dataset.snapshot_id)
-    flow = submit(submitter, "train", dataset.url, "--experiment", str(file), "--runs", f"{place}/runs")
-    try:
-        wait_for(lambda: checkpoint_epochs(run_), 150)
-        flow.send_signal(how)
-        output, _ = flow.communicate(timeout=90)
-    finally:
-        flow.kill()
-    assert flow.returncode != 0, output
-    assert list(jobs(head, name).values()) == ["STOPPED"], output
-    assert not is_finished(run_)
-    if how == signal.SIGINT:
-        kept = read_records(run_)[: max(checkpoint_epochs(run_))]
-        again = run(submitter, "courant", "train", dataset.url, "--experiment", str(file), "--runs", f"{place}/runs")
-        assert again.returncode == 0, again.stdout + again.stderr
-        assert sorted(jobs(head, name).values()) == ["STOPPED", "SUCCEEDED"], "a second attempt"
-        assert read_records(run_)[: len(kept)] == kept, "which went on from the checkpoint"
-
-
-def test_a_cluster_that_is_not_there_or_cannot_see_the_place_is_one_line(prefect_server, tmp_path):
+def test_a_cluster_that_is_not_there_or_cannot_see_the_place_or_asks_for_a_token_is_one_line(
+    prefect_server, head, tmp_path
+):
     dataset = publish_waves(str(tmp_path / "store" / "cylinder-flow"))
     file, _ = experiment_file(tmp_path, "nowhere")
     command = ["courant", "train", dataset, "--experiment", str(file), "--runs", str(tmp_path / "runs")]
     for address, message in (
         ("http://127.0.0.1:9", "the Ray cluster at http://127.0.0.1:9 (RAY_ADDRESS) takes no job"),
         ("http://ray.example:8265", "is a folder of this machine, which the Ray cluster at http://ray.example:8265"),
+        (head.dashboard, "(RAY_ADDRESS) asks for its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token"),
     ):
         refused = run({**prefect_server, "RAY_ADDRESS": address}, *command)
         assert refused.returncode == 1

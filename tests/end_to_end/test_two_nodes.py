@@ -56,7 +56,7 @@ def cluster(s3_server, prefect_server, tmp_path_factory) -> Iterator[Cluster]:
 def submitter(prefect_server, s3, cluster):
     """The process that submits has a scratch folder of a third machine, and no say in the nodes' keys."""
     s3fs.S3FileSystem.clear_instance_cache()
-    yield {**prefect_server, **s3.environment, "RAY_ADDRESS": cluster.head.dashboard, "RAY_AUTH_MODE": "disabled"}
+    yield {**prefect_server, **s3.environment, **cluster.head.authentication, "RAY_ADDRESS": cluster.head.dashboard}
     s3fs.S3FileSystem.clear_instance_cache()
 
 
