@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 
 import pytest
@@ -10,7 +11,10 @@ from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 import simgen
+from courant.experiment import parse_experiment
 from tests.end_to_end.conftest import BIN, ROOT, run, solvers, stop, wait_for
+from tests.end_to_end.test_ray_jobs import jobs
+from tests.ray_nodes import ray_head
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
 
@@ -62,8 +66,7 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
     parameters = {"cases": 3, "settings": {"end_time": 12}, "experiment": str(tiny_experiment)}
     done = run(
         worker, "prefect", "deployment", "run", "generate-and-train/cylinder-flow", "--watch",
-        *[part for name, value in parameters.items() for part in ("--param", f"{name}={json.dumps(value)}")],
-        timeout=400,
+        *as_options(parameters), timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(simgen.open_dataset(places["store"] / "cylinder-flow")) == 3
@@ -87,6 +90,51 @@ def test_the_bare_flow_name_finds_the_default_deployment(worker):
     assert "generate-and-train/cylinder-flow" in done.stdout
 
 
+def test_a_sweep_is_a_deployment_too(worker, places, tiny_experiment, tmp_path):
+    space = tmp_path / "anchors.yaml"
+    space.write_text("design: grid\nparameters: {model.num_anchors: [4, 8]}")
+    parameters = {
+        "dataset": f"{places['store']}/cylinder-flow",
+        "experiment": str(tiny_experiment),
+        "space": str(space),
+    }
+    done = run(worker, "prefect", "deployment", "run", "sweep/cylinder-flow", "--watch", *as_options(parameters))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (page,) = places["runs"].glob("tiny-anchors-*/index.html")
+    assert len(json.loads((page.parent / "trials.json").read_text())) == 2
+    artifacts = query(worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200))
+    assert {f"sweep-anchors{part}" for part in ("", "-trials", "-hyperparameters")} <= {one.key for one in artifacts}
+
+
+def test_a_cancelled_run_stops_its_job_on_the_cluster(worker, places, tiny_experiment, tmp_path):
+    experiment = parse_experiment(tiny_experiment.read_text()).derive(name="cancelled", training={"epochs": 2000})
+    (tmp_path / "experiment.json").write_text(experiment.model_dump_json())
+    parameters = {
+        "dataset": f"{places['store']}/cylinder-flow", "experiment": str(tmp_path / "experiment.json"), "until": "run",
+        "seed": 8,
+    }  # fmt: skip
+    with ray_head(os.environ) as head:
+        on_cluster = json.dumps({"RAY_ADDRESS": head.dashboard, **head.authentication})
+        command = ["prefect", "deployment", "run", "generate-and-train/cylinder-flow", *as_options(parameters)]
+        started = run(worker, *command, "--job-variable", f"env={on_cluster}")
+        assert started.returncode == 0, started.stderr
+        wait_for(lambda: list(jobs(head, "cancelled").values()) == ["RUNNING"], 120)
+        cancel(worker, seed=8)
+        wait_for(lambda: list(jobs(head, "cancelled").values()) == ["STOPPED"], 60)
+
+
+def as_options(parameters: dict[str, object]) -> list[str]:
+    return [part for name, value in parameters.items() for part in ("--param", f"{name}={json.dumps(value)}")]
+
+
+def cancel(environment, seed: int) -> None:
+    """Cancel the flow run with that seed, as a person does."""
+    runs = query(environment, lambda client: client.read_flow_runs(flow_run_filter=FlowRunFilter(), limit=100))
+    (flow_run,) = [found for found in runs if found.parameters.get("seed") == seed and found.parent_task_run_id is None]
+    cancelled = run(environment, "prefect", "flow-run", "cancel", str(flow_run.id))
+    assert cancelled.returncode == 0, cancelled.stdout + cancelled.stderr
+
+
 def test_a_cancelled_run_leaves_no_solver(worker, places):
     started = run(
         worker, "prefect", "deployment", "run", "generate-and-train/cylinder-flow", "--param", "cases=2",
@@ -94,8 +142,5 @@ def test_a_cancelled_run_leaves_no_solver(worker, places):
     )  # fmt: skip
     assert started.returncode == 0, started.stderr
     wait_for(lambda: solvers(places["scratch"]), 180)
-    runs = query(worker, lambda client: client.read_flow_runs(flow_run_filter=FlowRunFilter(), limit=100))
-    (flow_run,) = [found for found in runs if found.parameters.get("seed") == 7 and found.parent_task_run_id is None]
-    cancelled = run(worker, "prefect", "flow-run", "cancel", str(flow_run.id))
-    assert cancelled.returncode == 0, cancelled.stdout + cancelled.stderr
+    cancel(worker, seed=7)
     wait_for(lambda: not solvers(places["scratch"]), 60)
