@@ -80,6 +80,7 @@ def ray_head(environment: Mapping[str, str], cpus: int = 2, token: str | None = 
         )  # fmt: skip
         try:
             _wait(node, Path(folder) / "start.log")
+            _wait_for_nodes(node, 1)
             yield node
         finally:
             node.kill()
