@@ -92,7 +92,7 @@ def test_cases_are_solved_on_both_nodes(cluster, submitter, base):
 
 def test_training_on_two_workers_outlives_a_node(cluster, submitter, base, tiny_experiment, tmp_path):
     dataset = simgen.open_dataset(f"{base}/store/cylinder-flow")
-    experiment, file = derive(tiny_experiment, tmp_path, "two-workers", workers=2, epochs=120, checkpoint_every=10)
+    experiment, file = derive(tiny_experiment, tmp_path, "two-workers", workers=2, epochs=60, checkpoint_every=10)
     run_ = RunDirectory(f"{base}/runs") / experiment.run_id(dataset.snapshot_id)
     flow = submit(submitter, "train", dataset.url, "--experiment", file, "--runs", f"{base}/runs")
     try:
@@ -106,8 +106,8 @@ def test_training_on_two_workers_outlives_a_node(cluster, submitter, base, tiny_
         flow.kill()
     assert flow.returncode == 0, output
     records = read_records(run_)
-    assert [record.epoch for record in records] == list(range(1, 121))
-    assert before < 120
+    assert [record.epoch for record in records] == list(range(1, 61))
+    assert before < 60
     assert run_.read_json("environment.json")["workers"] == 2
 
 
