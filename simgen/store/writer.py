@@ -92,10 +92,10 @@ class DatasetWriter:
 
     @classmethod
     def _opened(cls, url: str, schema: Schema, repository: icechunk.Repository) -> DatasetWriter:
-        session = repository.readonly_session(BRANCH)
+        # Each question is put to the session's own snapshot: on S3 another writer may move the branch in between.
+        session = repository.writable_session(BRANCH)
         # A repository whose creation was cut off has a first, empty snapshot and no root group.
-        if next(iter(repository.ancestry(branch=BRANCH))).parent_id is None:
-            session = repository.writable_session(BRANCH)
+        if next(iter(repository.ancestry(snapshot_id=session.snapshot_id))).parent_id is None:
             root = zarr.create_group(session.store, attributes=schema.to_attrs())
             create_tables(root)
             session.commit("dataset created", metadata=_commit_metadata())
@@ -108,7 +108,6 @@ class DatasetWriter:
                 f"revision {schema.family_revision}: choose another store"
             )
         if schema_version < SCHEMA_VERSION:
-            session = repository.writable_session(BRANCH)
             root = zarr.open_group(session.store, mode="r+")
             upgrade(root)
             root.attrs["schema_version"] = SCHEMA_VERSION

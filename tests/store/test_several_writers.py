@@ -15,6 +15,8 @@ import zarr
 import simgen
 from simgen.errors import StoreError
 from simgen.store import lock
+from simgen.store import writer as writer_module
+from simgen.store.repository import open_repository
 from simgen.store.verify import verify
 from simgen.store.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
@@ -63,6 +65,29 @@ def test_writers_that_commit_and_publish_at_once_all_land_on_s3(s3):
         published = list(threads.map(work, [(0, 1), (2, 3), (4, 5), (6, 7)]))
     assert all(name.startswith("v") for name in published)
     everything_is_there(url, range(8))
+
+
+@pytest.mark.parametrize("session", ["readonly_session", "writable_session"])
+def test_a_dataset_that_another_writer_creates_between_two_looks_at_it_is_opened(url, monkeypatch, session):
+    class Slow:
+        """A repository from which the first session is taken just before another writer creates the dataset."""
+
+        def __init__(self, repository):
+            self._repository = repository
+
+        def __getattr__(self, name):
+            return getattr(self._repository, name)
+
+        def taken(self, *arguments):
+            taken = getattr(self._repository, session)(*arguments)
+            monkeypatch.undo()
+            DatasetWriter._opened(url, SCHEMA, self._repository)
+            return taken
+
+    setattr(Slow, session, Slow.taken)
+    monkeypatch.setattr(writer_module, "open_repository", lambda url, create: Slow(open_repository(url, create=create)))
+    add(DatasetWriter.open(url, SCHEMA), 0)
+    assert set(DatasetWriter.open(url, SCHEMA).known()) == {make_result(0).id}
 
 
 def test_a_writer_that_waits_too_long_names_the_process_that_holds_the_lock(url, writer, monkeypatch):
