@@ -8,6 +8,7 @@ import zarr
 
 from simgen.store import schema_1
 from simgen.store.checked_array import CheckedArray, Place
+from simgen.store.damage import panics_as_errors
 from simgen.store.reader import Dataset, StoredCase
 from simgen.store.tables import read_details
 
@@ -20,13 +21,8 @@ def arrays(case: StoredCase) -> dict[str, zarr.Array]:
 
     Reads of these end in zarr's and Icechunk's own errors.
     """
-    try:
+    with panics_as_errors():
         members = case._group.members(max_depth=None)
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        # Icechunk's listing panics at a node of no known kind, with an exception that is meant to end the process.
-        raise ValueError(f"decoding the groups of case {case.id} failed: {error}") from error
     return {name: node for name, node in sorted(members) if isinstance(node, zarr.Array)}
 
 
@@ -41,22 +37,24 @@ def checked_arrays(case: StoredCase) -> dict[str, CheckedArray]:
 
 def table_arrays(dataset: Dataset) -> dict[str, zarr.Array]:
     """The arrays that the tables over cases are kept in, by name, such as design/records; none in schema version 1."""
-    members = (
-        (name, dataset._root[name])
-        for name in ("design", "provenance", "splits", "statistics")
-        if name in dataset._root
-    )
-    return {
-        f"{name}/{table}": node
-        for name, group in members
-        if isinstance(group, zarr.Group)
-        for table, node in group.arrays()
-    }
+    with panics_as_errors():
+        members = (
+            (name, dataset._root[name])
+            for name in ("design", "provenance", "splits", "statistics")
+            if name in dataset._root
+        )
+        return {
+            f"{name}/{table}": node
+            for name, group in members
+            if isinstance(group, zarr.Group)
+            for table, node in group.arrays()
+        }
 
 
 def attributes(case: StoredCase) -> dict[str, Any]:
     """Parameters, settings, status, reason, gates, log_tail, provenance: what the case's digest covers beside its arrays."""
-    return {**dict(case._group.attrs), **read_details(case.dataset._root, case.id, case._record)}
+    with panics_as_errors():
+        return {**dict(case._group.attrs), **read_details(case.dataset._root, case.id, case._record)}
 
 
 def is_schema_1(dataset: Dataset) -> bool:

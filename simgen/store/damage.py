@@ -6,7 +6,9 @@ checksum: what cannot be decoded is caught here, what decodes to something else 
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 
 import icechunk
 import zarr.errors
@@ -61,6 +63,17 @@ def describe_metadata_damage(error: BaseException) -> str | None:
     if isinstance(error, KeyError | zarr.errors.NodeNotFoundError):
         return "a part of it cannot be found"
     return None if isinstance(error, icechunk.IcechunkError | OSError) else "its metadata cannot be decoded"
+
+
+@contextlib.contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """ValueError for a panic of Icechunk, such as at a node of no known kind; its own exception is meant to end the process."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"decoding failed: {error}") from error
 
 
 def damaged_object(error: BaseException) -> str | None:

@@ -44,6 +44,8 @@ def verify_tables(dataset: Dataset, moments: Mapping[str, Mapping[str, Moments]]
 
 def name_damage(dataset: Dataset, error: Exception) -> str:
     """What to call a failed read; StoreError where it is no damage but a store out of reach."""
+    if isinstance(error, SimgenError):
+        raise error
     what = describe_metadata_damage(error)
     if what is None:
         raise StoreError(explain(dataset.url, str(error))) from error
@@ -53,8 +55,6 @@ def name_damage(dataset: Dataset, error: Exception) -> str:
 def _problems(dataset: Dataset, check: Callable[[], Iterator[str]]) -> Iterator[str]:
     try:
         yield from check()
-    except SimgenError:
-        raise
     except Exception as error:  # a table that lacks a key, a number that is none, a group that is no longer there
         yield name_damage(dataset, error)
 
