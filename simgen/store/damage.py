@@ -60,6 +60,7 @@ def describe_metadata_damage(error: BaseException) -> str | None:
     what = describe_damage(error)
     if what is not None:
         return what
+    # Zarr takes a snapshot that cannot be read for an empty store.
     if isinstance(error, KeyError | zarr.errors.NodeNotFoundError):
         return "a part of it cannot be found"
     return None if isinstance(error, icechunk.IcechunkError | OSError) else "its metadata cannot be decoded"

@@ -49,8 +49,9 @@ def export_vtu(
 def _write_case(case: StoredCase, folder: Path, every: int) -> list[Path]:
     names = [field.name for field in case.dataset.schema.fields]
     boundary = case.boundary
+    constant = constant_arrays(case.volumes, case.distance, case.patch_kinds)
     clouds = {
-        case.id: (case.points, constant_arrays(case), {name: case[name] for name in names}),
+        case.id: (case.points, constant, {name: case[name] for name in names}),
         f"{case.id}_boundary": (
             boundary.points,
             {"normal": boundary.normals, "area": boundary.areas, "patch": boundary.patch},

@@ -59,9 +59,8 @@ class Dataset:
             self._members = read_splits(self._root)
         except SimgenError:
             raise
-        except (
-            Exception
-        ) as error:  # whatever Icechunk, Zarr and the schema make of bytes that are no longer those written
+        except Exception as error:
+            # Whatever Icechunk, Zarr and the schema make of bytes that are no longer those written.
             raise StoreError(self._unreadable(error)) from error
 
     def _unreadable(self, error: Exception) -> str:
@@ -334,6 +333,7 @@ class StoredCase:
             for field in self.dataset.schema.fields
         }
         try:
-            point_mesh(self.points, {**constant_arrays(self), **fields}).write(str(path))
+            constant = constant_arrays(self.volumes, self.distance, self.patch_kinds)
+            point_mesh(self.points, {**constant, **fields}).write(str(path))
         except (meshio.WriteError, meshio.ReadError, OSError) as error:
             raise InputError(f"{path} cannot be written: {error}") from error

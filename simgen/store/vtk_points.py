@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import meshio
 import numpy as np
-
-if TYPE_CHECKING:
-    from simgen.store.reader import StoredCase
 
 
 def point_mesh(points: np.ndarray, data: Mapping[str, np.ndarray]) -> meshio.Mesh:
@@ -18,10 +14,9 @@ def point_mesh(points: np.ndarray, data: Mapping[str, np.ndarray]) -> meshio.Mes
     return meshio.Mesh(points, vertices, point_data={name: _as_vtk(values) for name, values in data.items()})
 
 
-def constant_arrays(case: StoredCase) -> dict[str, np.ndarray]:
-    """What does not change with time: cell volumes, and the distance to each kind of patch."""
-    distances = {f"distance_{kind}": case.distance[:, k] for k, kind in enumerate(case.patch_kinds)}
-    return {"volume": case.volumes, **distances}
+def constant_arrays(volumes: np.ndarray, distance: np.ndarray, patch_kinds: Sequence[str]) -> dict[str, np.ndarray]:
+    """What does not change with time: cell volumes (N,), and the distance (N, K) to each kind of patch."""
+    return {"volume": volumes, **{f"distance_{kind}": distance[:, k] for k, kind in enumerate(patch_kinds)}}
 
 
 def _as_vtk(values: np.ndarray) -> np.ndarray:

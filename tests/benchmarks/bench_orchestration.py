@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from flows.cli import prefect_api
+from flows.prefect_api import prefect_api
 from flows.settings import embedded_defaults
 from simgen.cases import get_family
 from simgen.foam.environment import find_openfoam
