@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_weights
 from torch import Tensor
 
+from courant.data.fitting import wrong_sizes
 from courant.data.geometry import DistanceField, distance_field
 from courant.data.inputs import check_array, check_distance, check_parameters, check_points
 from courant.data.normalisation import Normaliser
 from courant.data.trajectories import TIME_TOLERANCE_S, read_states, select_anchors
-from courant.experiment import Experiment, SteadyExperiment, parse_experiment
+from courant.dataset_record import read_dataset_record
+from courant.experiment import AnyExperiment, Experiment, SteadyExperiment, parse_experiment
 from courant.model import Courant
 from courant.run_directory import RunDirectory
 from courant.steady_surrogate import SteadySurrogate
 from courant.trained_model import QUERY_CHUNK, CaseDecomposition, Prepared, TrainedModel
+from courant.weights import WEIGHTS, read_model
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,27 +48,37 @@ class _Inputs(NamedTuple):
 def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrogate | SteadySurrogate:
     """The trained model of a run directory (local path or s3://), on the GPU where there is one unless told otherwise.
 
-    Raises InputError where there is no run or no weights yet, StoreError where it cannot be read.
+    The run may be somebody else's: every file is checked before anything is built, and no code in it runs.
+    Raises InputError where there is no run or no weights yet, or what is there does not fit together; StoreError where
+    it cannot be read.
     """
     run = RunDirectory(url)
-    for name in ("experiment.json", "model.safetensors"):
+    for name in ("experiment.json", WEIGHTS):
         if not run.exists(name):
             raise InputError(f"{run.url} has no {name}; give the folder of a trained run, <runs>/<name>-<hash>")
-    experiment = parse_experiment(run.read_json("experiment.json"))
-    model = Courant(experiment.model)
-    try:
-        model.load_state_dict(load_weights(run.read_bytes("model.safetensors")))
-    except (RuntimeError, SafetensorError) as error:
-        first_line = str(error).splitlines()[0]
+    experiment = parse_experiment(run.read_object("experiment.json"))
+    normaliser, dataset = _read_normaliser(run, experiment), read_dataset_record(run)
+    if dataset["family"] != experiment.family:
         raise InputError(
-            f"{run.url}/model.safetensors does not fit its experiment.json ({first_line}); train again"
-        ) from error
+            f"{run.url}: experiment.json is for {experiment.family}, dataset.json for {dataset['family']}; train again"
+        )
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    model = model.to(place)
-    normaliser, dataset = Normaliser.from_json(run.read_json("normaliser.json")), run.read_json("dataset.json")
+    model = read_model(run, experiment.model).to(place)
     if isinstance(experiment, SteadyExperiment):
         return SteadySurrogate(run.url, experiment, normaliser, dataset, model)
     return Surrogate(run.url, experiment, normaliser, dataset, model)
+
+
+def _read_normaliser(run: RunDirectory, experiment: AnyExperiment) -> Normaliser:
+    """InputError where it is none, or is not for the experiment's model."""
+    try:
+        normaliser = Normaliser.from_json(run.read_object("normaliser.json"))
+        wrong = wrong_sizes(experiment, normaliser)
+    except InputError as error:
+        raise InputError(f"{run.url}/normaliser.json: {error}; the run is damaged, train it again") from error
+    if wrong:
+        raise InputError(f"{run.url}: experiment.json does not fit normaliser.json ({'; '.join(wrong)}); train again")
+    return normaliser
 
 
 class Surrogate(TrainedModel):
@@ -169,15 +180,29 @@ class Surrogate(TrainedModel):
         )
 
     def snapshot(self, case: StoredCase, start_s: float | None = None) -> int:
-        """The number of the case's snapshot at `start_s`; InputError where there is none at that time."""
-        wanted = self.experiment.data.start_s if start_s is None else start_s
+        """The number of the case's snapshot at `start_s` (None: the first that training windows begin at).
+
+        InputError where there is none.
+        """
         time = np.asarray(case.time)
-        nearest = int(np.abs(time - wanted).argmin())
-        if abs(time[nearest] - wanted) > TIME_TOLERANCE_S * max(1.0, abs(wanted)):
+        if start_s is None:
+            return self._first_start(case, time)
+        nearest = int(np.abs(time - start_s).argmin())
+        if abs(time[nearest] - start_s) > TIME_TOLERANCE_S * max(1.0, abs(start_s)):
             raise InputError(
-                f"case {case.id} has no snapshot at {wanted:g} s; its snapshots run from {time[0]:g} to {time[-1]:g} s, the nearest is {time[nearest]:g} s"
+                f"case {case.id} has no snapshot at {start_s:g} s; its snapshots run from {time[0]:g} to {time[-1]:g} s, the nearest is {time[nearest]:g} s"
             )
         return nearest
+
+    def _first_start(self, case: StoredCase, time: np.ndarray) -> int:
+        """As training takes it: the first snapshot at the experiment's `start_s` or later."""
+        begin = self.experiment.data.start_s
+        first = int(np.searchsorted(time, begin - TIME_TOLERANCE_S))
+        if first == len(time):
+            raise InputError(
+                f"case {case.id} ends at {time[-1]:g} s: no window of training begins there, from {begin:g} s on"
+            )
+        return first
 
     def _case_inputs(self, case: StoredCase, start_s: float | None) -> _Inputs:
         if tuple(case.patch_kinds) != self.normaliser.patch_kinds:

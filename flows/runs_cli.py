@@ -9,11 +9,14 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from flows.settings import absolute, load_settings
-from flows.terminal import one_line_errors, screen
+from flows.terminal import errors, one_line_errors, printable, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from courant.training.run_summary import RunSummary
+
+MAX_SHOWN = 500
+"""Characters of one setting."""
 
 runs_app = typer.Typer(help="Trained models: list, show, compare.", no_args_is_help=True)
 
@@ -34,7 +37,11 @@ def runs_ls(
         from courant.training.run_summary import list_runs
 
         where = absolute(runs or load_settings().runs)
-        found = list_runs(where)
+        found, unreadable = list_runs(where)
+        for damaged in unreadable:
+            errors.print(
+                f"[bold red]unreadable:[/bold red] {escape(printable(damaged.reason))}", highlight=False, soft_wrap=True
+            )
         if not found:
             raise InputError(f"no run in {where}; train one with: courant train DATASET --runs {where}")
         right: dict[str, Any] = {"justify": "right", "no_wrap": True}
@@ -44,7 +51,7 @@ def runs_ls(
             Column("trained", **right), Column("revision", no_wrap=True), box=None, header_style="bold",
         )  # fmt: skip
         for run in found:
-            table.add_row(escape(run.name), f"{_dataset_name(run)} {run.version}", *_figures(run))
+            table.add_row(escape(printable(run.name)), f"{_dataset_name(run)} {run.version}", *_figures(run))
         screen.print(table)
 
 
@@ -61,7 +68,7 @@ def runs_show(run: RunUrl) -> None:
         screen.print(table, "")
         settings = _plain_table(Column("setting", style="bold"), Column("value", overflow="fold"))
         for key, setting in flatten(found.experiment).items():
-            settings.add_row(key, escape(_text(setting)))
+            settings.add_row(escape(printable(key)), escape(_text(setting)))
         screen.print(settings)
 
 
@@ -78,7 +85,7 @@ def runs_compare(
         found = [read_run(absolute(run)) for run in runs]
         table = _plain_table("", *[Column(escape(run.name), overflow="fold") for run in found])
         for key, values in differing_settings(found).items():
-            table.add_row(key, *[escape(_text(value)) for value in values])
+            table.add_row(escape(printable(key)), *[escape(_text(value)) for value in values])
         table.add_section()
         facts = [_facts(run) for run in found]
         for name in facts[0]:
@@ -100,14 +107,14 @@ def _facts(run: RunSummary) -> dict[str, str]:
 
 def _figures(run: RunSummary) -> tuple[str, ...]:
     """Parameters, epochs, both errors, date, training time, revision."""
-    epochs = f"{run.num_epochs}/{run.experiment.get('training', {}).get('epochs', '?')}"
+    epochs = f"{run.num_epochs}/{_text(run.experiment.get('training', {}).get('epochs', '?'))}"
     minutes = run.train_s / 60
     return (
         f"{run.num_parameters:,}" if run.num_parameters else "",
         epochs if run.state == "finished" else f"{epochs} {run.state}",
         f"{run.validation_nmae:.3f}" if run.validation_nmae is not None else "",
         f"{run.test_nmae:.3f}" if run.test_nmae is not None else "",
-        run.started[:10] if run.started else "",
+        printable(run.started[:10]) if run.started else "",
         f"{minutes:.0f} min" if minutes >= 1 else f"{run.train_s:.0f} s",
         _short(run.revision),
     )
@@ -116,15 +123,16 @@ def _figures(run: RunSummary) -> tuple[str, ...]:
 def _short(revision: str | None) -> str:
     """A star for a tree with changes of its own."""
     commit, _, changed = (revision or "").partition("-")
-    return f"{commit[:8]}{'*' if changed else ''}"
+    return printable(f"{commit[:8]}{'*' if changed else ''}")
 
 
 def _dataset_name(run: RunSummary) -> str:
-    return escape(run.dataset.rsplit("/", 1)[-1])
+    return escape(printable(run.dataset.rsplit("/", 1)[-1]))
 
 
 def _text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    return printable(text[:MAX_SHOWN])
 
 
 def _plain_table(*columns: Column | str) -> Table:

@@ -35,8 +35,13 @@ def one_line_errors() -> Iterator[None]:
 
 def fail(message: str) -> NoReturn:
     """Print the error and end with exit code 1."""
-    errors.print(f"[bold red]error:[/bold red] {escape(message)}", highlight=False, soft_wrap=True)
+    errors.print(f"[bold red]error:[/bold red] {escape(printable(message))}", highlight=False, soft_wrap=True)
     raise typer.Exit(1)
+
+
+def printable(text: str) -> str:
+    """The text without what a terminal takes for commands: it may come from a file that somebody else wrote."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
 
 
 def _is_parameter_error(error: Exception) -> bool:

@@ -109,7 +109,7 @@ def choose_experiment(dataset: str, version: str | None, recipe: str | None, exp
 def read_experiment(path: str) -> AnyExperiment:
     """An experiment from a JSON file (as a run directory or a sweep leaves it)."""
     folder, _, name = absolute(path).rpartition("/")
-    return parse_experiment(RunDirectory(folder).read_bytes(name).decode())
+    return parse_experiment(RunDirectory(folder or "/").read_object(name))
 
 
 def _summary(run: RunDirectory) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -73,4 +74,5 @@ def resident_bytes(dataset: Dataset, split: str, normaliser: Normaliser) -> floa
 
 
 def _cache(config: DataConfig) -> LocalCache:
-    return LocalCache(config.cache_folder, int(config.cache_gb * 1e9))
+    # A folder of its own inside: the cache removes files, and an experiment may name any folder.
+    return LocalCache(Path(config.cache_folder) / "courant-arrays", int(config.cache_gb * 1e9))

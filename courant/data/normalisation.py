@@ -11,11 +11,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from simgen.errors import InputError
 
@@ -170,13 +172,40 @@ class Normaliser:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Normaliser:
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-        }
-        values["channels"] = tuple(Channel(**channel) for channel in content["channels"])
-        values["parameters"] = tuple(ParameterRange(**each) for each in content.get("parameters", ()))
-        return cls(**values)
+    def from_json(cls, content: Any) -> Normaliser:
+        """Rebuild it; InputError in one line for content that no dataset has."""
+        try:
+            normaliser = _FROM_JSON.validate_python(content)
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:4])
+            raise InputError(f"normaliser: {wrong}") from error
+        normaliser._check()
+        return normaliser
+
+    def _check(self) -> None:
+        """InputError where the numbers do not belong together or cannot be divided by."""
+        num = len(self.channels)
+        lengths = {"centre": 3, "lower": 3, "upper": 3, "mean": num, "std": num}
+        wrong = [f"{name} has {len(getattr(self, name))} numbers, expected {expected}"
+                 for name, expected in lengths.items() if len(getattr(self, name)) != expected]  # fmt: skip
+        numbers = [number for name in lengths for number in getattr(self, name)]
+        numbers += [bound for each in self.parameters for bound in (each.low, each.high)]
+        if not all(map(math.isfinite, [*numbers, self.length_scale])):
+            wrong.append("a number is not finite")
+        if not (self.length_scale > 0 and all(value > 0 for value in self.std)):
+            wrong.append("length_scale and std must be positive")
+        if any(each.low >= each.high for each in self.parameters):
+            wrong.append("a parameter's low is not below its high")
+        if self.dimension not in (2, 3) or not num or not self.patch_kinds:
+            wrong.append("dimension must be 2 or 3, channels and patch_kinds name at least one")
+        if any(channel.column < 0 for channel in self.channels):
+            wrong.append("a channel's column is negative")
+        if wrong:
+            raise InputError(f"normaliser: {'; '.join(wrong)}")
+        _check_kinds(self.distance_kinds, self.patch_kinds)
+
+
+_FROM_JSON = TypeAdapter(Normaliser)
 
 
 def _check_kinds(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import simgen
+from courant.evaluation.record import check_record
 from courant.evaluation.rollout_errors import measure_rollouts
 from courant.evaluation.steady_errors import measure_cases
 from courant.run_directory import RunDirectory
 from courant.steady_surrogate import SteadySurrogate
 from courant.surrogate import Surrogate, load
+from courant.weights import WEIGHTS, weights_digest
 from simgen.errors import InputError
 from simgen.store.reader import Dataset
 
 EVALUATION = "evaluation.json"
-WEIGHTS = "model.safetensors"
 #: Raised when the numbers of the same weights would come out differently, or hold other entries.
 REVISION = 3
 
@@ -49,13 +49,13 @@ def read_evaluation(run: RunDirectory, split: str | None = None) -> dict[str, An
     """The run's record where it is of its present weights and of `split` (None: of whichever split it is)."""
     if not run.exists(EVALUATION) or not run.exists(WEIGHTS):
         return None
-    record: dict[str, Any] = run.read_json(EVALUATION)
+    record = check_record(run, run.read_object(EVALUATION))
     return record if record["fingerprint"] == _fingerprint(run, split or record["split"]) else None
 
 
 def _fingerprint(run: RunDirectory, split: str) -> str:
     """Of what the record depends on: the weights, whose run names its dataset version, and the split."""
-    return f"{hashlib.sha256(run.read_bytes(WEIGHTS)).hexdigest()[:16]}-{split}-{REVISION}"
+    return f"{weights_digest(run)[:16]}-{split}-{REVISION}"
 
 
 def _measure(surrogate: Surrogate | SteadySurrogate, dataset: Dataset, split: str) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import simgen
 from courant.evaluation import figures, rollout_report, steady_report
 from courant.evaluation.evaluate import evaluate, read_evaluation
 from courant.evaluation.metrics import ALL
-from courant.evaluation.references import PERSISTENCE
+from courant.evaluation.record import read_course
+from courant.evaluation.references import MODEL, PERSISTENCE
 from courant.evaluation.report_folder import save_figure
 from courant.evaluation.rollout_report import draw_rollouts, rollout_summary
 from courant.evaluation.steady_report import draw_cases, steady_summary
@@ -20,6 +21,7 @@ from courant.steady_surrogate import SteadySurrogate
 from courant.surrogate import Surrogate, load
 from courant.training.record import EpochRecord, read_records
 from simgen import dataset_figures
+from simgen.errors import StoreError
 from simgen.store.reader import Dataset
 
 PAGE = "index.html"
@@ -35,8 +37,10 @@ def write_report(run_url: str, out: str) -> str:
     page = f"{folder.url.rstrip('/')}/{PAGE}"
     if folder.exists(INPUTS) and folder.exists(PAGE) and folder.read_json(INPUTS) == inputs:
         return page
+    course = read_course(run)
     surrogate = load(run_url)
     dataset = simgen.open_dataset(surrogate.dataset["url"], surrogate.dataset["version"])
+    _check_fits(evaluation, surrogate, dataset)
     if isinstance(surrogate, SteadySurrogate):
         template, drawn = steady_report.TEMPLATE, draw_cases(folder, surrogate, dataset, evaluation)
     else:
@@ -50,10 +54,24 @@ def write_report(run_url: str, out: str) -> str:
     )
     save_figure(folder, "mesh.png", figures.mesh(dataset[drawn["shown"][0].case]))
     records = read_records(run)
+    if not sum(record.seconds for record in records) > 0:
+        raise StoreError(f"{run.url}/metrics.jsonl has no epoch; the run is damaged, train it again")
     save_figure(folder, "loss_curves.png", figures.loss_curves(records))
-    folder.write_bytes(PAGE, _page(template, run, surrogate, dataset, evaluation, drawn, records).encode())
+    folder.write_bytes(PAGE, _page(template, run, surrogate, dataset, evaluation, drawn, records, course).encode())
     folder.write_json(INPUTS, inputs)
     return page
+
+
+def _check_fits(evaluation: dict[str, Any], surrogate: Surrogate | SteadySurrogate, dataset: Dataset) -> None:
+    """StoreError where the record is not of this model and dataset version, whatever its fingerprint says."""
+    channels = tuple(f"{each['field']}.{each['component']}" for each in evaluation["channels"])
+    steps = None if isinstance(surrogate, SteadySurrogate) else surrogate.experiment.data.window_steps
+    recorded = len(evaluation["nmae"][MODEL][ALL]) if evaluation["task"] == "transient" else None
+    unknown = set(evaluation["cases"]) - set(dataset.cases(evaluation["split"]))
+    if channels != surrogate.channels or steps != recorded or unknown:
+        raise StoreError(
+            f"{surrogate.url}/evaluation.json is of another model or dataset version; remove it and evaluate again"
+        )
 
 
 def summary_line(evaluation: dict[str, Any]) -> str:
@@ -75,13 +93,13 @@ def _page(
     evaluation: dict[str, Any],
     drawn: dict[str, Any],
     records: Sequence[EpochRecord],
+    course: tuple[dict[str, Any], dict[str, Any], dict[str, Any]],
 ) -> str:
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("courant.evaluation", "."), autoescape=True, undefined=jinja2.StrictUndefined
     )
     design = dataset.design
-    status = run.read_json("status.json")
-    timings = run.read_json("timings.json")
+    status, timings, environment = course
     version = next(version for version in dataset.versions() if version.name == dataset.version)
     return pages.get_template(template).render(
         run=run.url,
@@ -103,7 +121,7 @@ def _page(
         throughput=_throughput(records),
         experiment=surrogate.experiment,
         num_parameters=sum(parameter.numel() for parameter in surrogate.model.parameters()),
-        environment=run.read_json("environment.json"),
+        environment=environment,
         parameters=dataset.schema.parameters,
     )
 

@@ -17,7 +17,7 @@ from simgen.errors import InputError
 from simgen.store.reader import Dataset, StoredCase
 
 PREDICTORS = (MODEL, PERSISTENCE, TRAINING_MEAN)
-#: Windows begin this far apart in each case.
+#: Windows begin about this far apart in each case: at the nearest whole number of snapshots.
 STRIDE_S = 10.0
 
 
@@ -67,11 +67,11 @@ def _measure_case(
     background = np.broadcast_to(mean.at(case.points), (data.window_steps, *states.shape[1:]))
     sums = {name: ErrorSums(surrogate.channels) for name in PREDICTORS}
     seconds = []
-    for start in np.arange(data.start_s, times[-1] - data.window_steps * data.step_s + 1e-6, STRIDE_S):
-        frame = surrogate.snapshot(case, float(start))
-        truth = states[[surrogate.snapshot(case, float(moment)) for moment in surrogate.times(float(start))]]
+    for frame in _window_starts(surrogate, case):
+        start = float(times[frame])
+        truth = states[[surrogate.snapshot(case, float(moment)) for moment in surrogate.times(start)]]
         began = time.perf_counter()
-        prediction = surrogate.predict_case(case, start_s=float(start))
+        prediction = surrogate.predict_case(case, start_s=start)
         seconds.append(time.perf_counter() - began)
         sums[MODEL].add(prediction, truth)
         sums[PERSISTENCE].add(persistence(states, frame, data.window_steps), truth)
@@ -81,6 +81,15 @@ def _measure_case(
             f"case {case.id} ends at {times[-1]:g} s: no window of {data.window_steps * data.step_s:g} s fits after {data.start_s:g} s"
         )
     return sums, seconds
+
+
+def _window_starts(surrogate: Surrogate, case: StoredCase) -> range:
+    """Frames at which windows begin: from the first that training windows begin at, about STRIDE_S apart."""
+    data, times = surrogate.experiment.data, np.asarray(case.time)
+    first = surrogate.snapshot(case)
+    every = max(1, round(STRIDE_S / float(np.diff(times[first : first + 2]).mean()))) if len(times) > first + 1 else 1
+    last = np.searchsorted(times, times[-1] - data.window_steps * data.step_s + 1e-6, side="right")
+    return range(first, int(last), every)
 
 
 def _timing(surrogate: Surrogate, cases: list[StoredCase], seconds: list[float]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 AnchorKind = Literal["sampled", "learned", "abstract"]
 WindowPlace = Literal["none", "encoder", "decoder", "both"]
@@ -16,6 +16,26 @@ ProcessorKind = Literal["attention", "mlp"]
 #: Solvers that step at a fixed size; every other name is taken for an adaptive solver of torchdiffeq.
 FIXED_STEP_SOLVERS = ("euler", "midpoint", "heun2", "heun3", "rk4")
 ADAPTIVE_SOLVERS = ("dopri5", "dopri8", "bosh3", "fehlberg2", "adaptive_heun")
+
+#: The least and the most that each number may be. The upper bounds are far above any model that
+#: was trained; they keep a config that somebody else wrote from filling the memory.
+_WHOLE_NUMBERS = {
+    "num_features": (0, 4096),
+    "num_outputs": (1, 1024),
+    "num_query_features": (0, 4096),
+    "num_parameters": (0, 4096),
+    "width": (2, 16_384),
+    "num_heads": (1, 1024),
+    "num_anchors": (1, 16_384),
+    "num_levels": (0, 1023),
+    "num_loops": (0, 1023),
+    "ffn_multiple": (1, 64),
+}
+#: Blocks of attention in the encoder together.
+MAX_BLOCKS = 1024
+#: Euler steps between two outputs.
+MAX_SUBSTEPS = 1000
+_LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -119,7 +139,7 @@ class CourantConfig:
         unknown = sorted(set(values) - known)
         if unknown:
             raise ValueError(
-                f"CourantConfig has no field {', '.join(unknown)}; its fields are {', '.join(sorted(known))}"
+                f"CourantConfig has no field {', '.join(unknown)[:200]}; its fields are {', '.join(sorted(known))}"
             )
         try:
             return cls(**values)
@@ -127,19 +147,28 @@ class CourantConfig:
             raise ValueError(f"CourantConfig is incomplete: {error}") from error
 
     def _check_ranges(self) -> None:
-        least = {
-            "num_features": 0, "num_outputs": 1, "num_query_features": 0, "num_parameters": 0, "width": 2,
-            "num_heads": 1, "num_anchors": 1, "num_levels": 0, "num_loops": 0, "ffn_multiple": 1,
-        }  # fmt: skip
-        for name, bound in least.items():
+        for name, (least, most) in _WHOLE_NUMBERS.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < bound:
-                raise ValueError(f"CourantConfig.{name} must be a whole number of at least {bound}, got {value!r}")
-        if self.dimension not in (1, 2, 3):
-            raise ValueError(f"CourantConfig.dimension must be 1, 2 or 3, got {self.dimension!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(
+                    f"CourantConfig.{name} must be a whole number of at least {least}, got {_shown(value)}"
+                )
+            if value > most:
+                raise ValueError(f"CourantConfig.{name} must be at most {most:,}, got {_shown(value)}")
+        if self.num_blocks * (1 + self.num_loops) > MAX_BLOCKS:
+            raise ValueError(
+                f"CourantConfig: num_levels {self.num_levels:,} and num_loops {self.num_loops:,} make more than "
+                f"{MAX_BLOCKS:,} blocks; lower one of them"
+            )
+        if self.dimension not in (1, 2, 3) or not isinstance(self.dimension, int):
+            raise ValueError(f"CourantConfig.dimension must be 1, 2 or 3, got {_shown(self.dimension)}")
         for name in ("bandwidth", "window_scale", "domain_extent", "step_size", "solver_tolerance"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"CourantConfig.{name} must be positive, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _LARGEST:
+                raise ValueError(f"CourantConfig.{name} must be positive and finite, got {_shown(value)}")
+        for name in ("transient", "shared_embedding", "checkpoint_activations"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"CourantConfig.{name} must be true or false, got {_shown(getattr(self, name))}")
 
     def _check_choices(self) -> None:
         choices: dict[str, tuple[str, ...]] = {
@@ -151,7 +180,7 @@ class CourantConfig:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(
-                    f"CourantConfig.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
+                    f"CourantConfig.{name} must be one of {', '.join(allowed)}, got {_shown(getattr(self, name))}"
                 )
 
     def _check_combinations(self) -> None:
@@ -163,7 +192,19 @@ class CourantConfig:
             raise ValueError(
                 "CourantConfig.gaussian_window needs anchors with positions: use sampled or learned anchors"
             )
+        if self.step_size < 1 / MAX_SUBSTEPS:
+            raise ValueError(f"CourantConfig.step_size must be at least {1 / MAX_SUBSTEPS:g}, got {self.step_size}")
         if abs(self.num_substeps * self.step_size - 1) > 1e-6:
             raise ValueError(
                 f"CourantConfig.step_size must be one over a whole number (1, 0.5, ...), got {self.step_size}"
             )
+
+
+def _shown(value: object) -> str:
+    """A value for an error's line, cut off where it is long (a huge number has no short form)."""
+    text = f"an {type(value).__name__} of {value.bit_length()} bits" if _is_huge(value) else repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _is_huge(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and value.bit_length() > 128

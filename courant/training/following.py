@@ -12,7 +12,7 @@ from courant.run_directory import RunDirectory
 from courant.training.checkpoint import checkpoint_epochs
 from courant.training.errors import TrainingError
 from courant.training.loop import OnEpoch
-from courant.training.record import read_records
+from courant.training.record import read_records, read_status
 from simgen.errors import StoreError
 
 logger = logging.getLogger("courant.training")
@@ -22,7 +22,7 @@ POLL_S = 1.0
 
 def check_finished(run: RunDirectory) -> None:
     """TrainingError, with the reason on record, where the run has not come to its end."""
-    status = run.read_json("status.json")
+    status = read_status(run)
     if status["state"] != "finished":
         raise TrainingError(
             status.get("reason", f"{run.url}: the workers ended without finishing; train again to go on")

@@ -31,7 +31,7 @@ from courant.experiment import AnyExperiment
 from courant.model import Courant
 from courant.run_directory import RunDirectory
 from courant.training.averaging import WeightAverage
-from courant.training.checkpoint import Checkpoint, read_latest_checkpoint, write_checkpoint
+from courant.training.checkpoint import Checkpoint, load_optimiser, read_latest_checkpoint, write_checkpoint
 from courant.training.gradients import backward, flops_per_sample
 from courant.training.record import EpochRecord, is_finished
 from courant.training.run_log import RunLog
@@ -126,12 +126,12 @@ class _Fitting:
         fused = device.type == "cuda"
         optimiser = AdamW(bare.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=fused)
         average = WeightAverage(bare, training.ema_decay) if training.ema_decay else None
-        state = read_latest_checkpoint(run, device)
+        state = read_latest_checkpoint(run, device, bare)
         if state is None:
             state = Checkpoint(0, {}, {}, _copy(bare.state_dict()), 0, math.inf, dict.fromkeys(PARTS, 0.0))
         else:
             bare.load_state_dict(state.model)
-            optimiser.load_state_dict(state.optimiser)
+            load_optimiser(optimiser, state, run)
             if average is not None:
                 average.load(state.average)
             logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)

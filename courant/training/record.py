@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
+from pydantic import TypeAdapter
 
 from courant.data.normalisation import Normaliser
 from courant.experiment import AnyExperiment
 from courant.run_directory import RunDirectory
+from simgen.errors import StoreError
 from simgen.provenance import source_revision
 
 if TYPE_CHECKING:
@@ -66,11 +68,18 @@ class EpochRecord:
         )
 
 
+_FROM_JSON = TypeAdapter(EpochRecord)
+
+
 def read_records(run: RunDirectory) -> list[EpochRecord]:
     """The run's epochs so far, in order; empty before the first."""
     if not run.exists(METRICS):
         return []
-    return [EpochRecord(**json.loads(line)) for line in run.read_bytes(METRICS).decode().splitlines()]
+    try:
+        return [_FROM_JSON.validate_json(line) for line in run.read_bytes(METRICS).splitlines()]
+    except ValueError as error:
+        first_line = " ".join(str(error).split())[:200]
+        raise StoreError(f"{run.url}/{METRICS} is damaged ({first_line}); train the run again") from error
 
 
 def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
@@ -99,7 +108,15 @@ def write_status(run: RunDirectory, state: State, **details: Any) -> None:
 
 
 def is_finished(run: RunDirectory) -> bool:
-    return run.exists(STATUS) and run.read_json(STATUS)["state"] == "finished"
+    return run.exists(STATUS) and read_status(run)["state"] == "finished"
+
+
+def read_status(run: RunDirectory) -> dict[str, Any]:
+    """status.json; StoreError where it names no state."""
+    status = run.read_object(STATUS)
+    if status.get("state") not in get_args(State):
+        raise StoreError(f"{run.url}/{STATUS} names no state; remove it and train again to go on")
+    return status
 
 
 def environment(device: torch.device, workers: int) -> dict[str, Any]:

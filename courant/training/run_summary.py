@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
-import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from courant.dataset_record import read_dataset_record
 from courant.run_directory import RunDirectory
-from courant.training.record import METRICS, STATUS
-from simgen.errors import InputError
+from courant.training.record import STATUS, read_records, read_status
+from courant.weights import WEIGHTS, read_header
+from simgen.errors import InputError, SimgenError, StoreError
 
 EXPERIMENT = "experiment.json"
-WEIGHTS = "model.safetensors"
 READERS = 8
 
 
@@ -53,13 +51,32 @@ class RunSummary:
         return str(self.experiment["name"])
 
 
-def list_runs(url: str) -> list[RunSummary]:
-    """The runs directly under a folder or s3://bucket/prefix, in the order of their start; StoreError where it cannot be read."""
+@dataclass(frozen=True)
+class Unreadable:
+    """A run directory that is damaged, and why, in one line."""
+
+    url: str
+    reason: str
+
+
+def list_runs(url: str) -> tuple[list[RunSummary], list[Unreadable]]:
+    """The runs directly under a folder or s3://bucket/prefix, in the order of their start, and those that cannot be read.
+
+    StoreError where the folder itself cannot be read.
+    """
     folder = RunDirectory(url)
     with ThreadPoolExecutor(READERS) as pool:
-        found = pool.map(_read_if_run, [folder / name for name in folder.names()])
-        runs = [run for run in found if run is not None]
-    return sorted(runs, key=lambda run: (run.started or "", run.name))
+        found = list(pool.map(_read_or_explain, [f"{folder.url}/{name}" for name in folder.names()]))
+    runs = [run for run in found if isinstance(run, RunSummary)]
+    unreadable = [run for run in found if isinstance(run, Unreadable)]
+    return sorted(runs, key=lambda run: (run.started or "", run.name)), unreadable
+
+
+def _read_or_explain(url: str) -> RunSummary | Unreadable | None:
+    try:
+        return _read_if_run(RunDirectory(url))
+    except SimgenError as error:
+        return Unreadable(url, str(error))
 
 
 def read_run(url: str) -> RunSummary:
@@ -82,47 +99,54 @@ def _read_if_run(run: RunDirectory) -> RunSummary | None:
     if not run.exists(EXPERIMENT):
         return None
     # A run that is just being set up has not all of its files.
-    files = {
-        name: run.read_json(name) if run.exists(name) else {} for name in ("dataset.json", "environment.json", STATUS)
-    }
-    dataset, environment, status = files.values()
-    records = [json.loads(line) for line in run.read_bytes(METRICS).splitlines()] if run.exists(METRICS) else []
-    validated = [record for record in records if record.get("validation_loss") is not None]
-    best: dict[str, Any] = min(validated, key=lambda record: record["validation_loss"], default={})
-    seconds = sum(record["seconds"] for record in records)
-    samples = sum(record["samples_per_s"] * record["seconds"] for record in records)
+    dataset = read_dataset_record(run) if run.exists("dataset.json") else {}
+    environment = run.read_object("environment.json") if run.exists("environment.json") else {}
+    status = read_status(run) if run.exists(STATUS) else {}
+    records = read_records(run)
+    best = min(
+        (record for record in records if record.validation_loss is not None),
+        key=lambda record: record.validation_loss or 0.0,
+        default=None,
+    )
+    seconds = sum(record.seconds for record in records)
+    samples = sum(record.samples_per_s * record.seconds for record in records)
     return RunSummary(
         name=run.url.rsplit("/", 1)[-1],
         url=run.url,
-        experiment=run.read_json(EXPERIMENT),
+        experiment=_named_experiment(run),
         dataset=dataset.get("url", ""),
         version=dataset.get("version", ""),
         snapshot_id=dataset.get("snapshot_id", ""),
         state=status.get("state", "waiting"),
-        started=environment.get("started"),
-        revision=environment.get("source_revision"),
-        num_parameters=_count_parameters(run),
-        num_epochs=records[-1]["epoch"] if records else 0,
-        best_epoch=best.get("epoch"),
-        validation_nmae=best.get("validation_nmae"),
+        started=_text_or_none(environment.get("started")),
+        revision=_text_or_none(environment.get("source_revision")),
+        num_parameters=read_header(run).num_values if run.exists(WEIGHTS) else None,
+        num_epochs=records[-1].epoch if records else 0,
+        best_epoch=best.epoch if best else None,
+        validation_nmae=best.validation_nmae if best else None,
         test_nmae=_test_nmae(run),
         train_s=seconds,
         samples_per_s=samples / seconds if seconds else None,
     )
 
 
-def _count_parameters(run: RunDirectory) -> int | None:
-    """By the header of model.safetensors (eight bytes of length, then JSON): the weights themselves stay where they are."""
-    if not run.exists(WEIGHTS):
-        return None
-    (length,) = struct.unpack("<Q", run.read_bytes(WEIGHTS, 0, 8))
-    header = json.loads(run.read_bytes(WEIGHTS, 8, 8 + length))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+def _named_experiment(run: RunDirectory) -> dict[str, Any]:
+    """experiment.json of whatever schema, as long as it has a name and sections."""
+    content = run.read_object(EXPERIMENT)
+    if not isinstance(content.get("name"), str) or not isinstance(content.get("training", {}), dict):
+        raise StoreError(f"{run.url}/{EXPERIMENT} has no name or training; the run is damaged, train it again")
+    return content
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _test_nmae(run: RunDirectory) -> float | None:
-    evaluation = run.read_json("evaluation.json") if run.exists("evaluation.json") else {}
-    return evaluation.get("overall", {}).get("model", {}).get("nmae")
+    found: Any = run.read_object("evaluation.json") if run.exists("evaluation.json") else {}
+    for key in ("overall", "model", "nmae"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return float(found) if isinstance(found, int | float) and abs(found) < 1e30 else None
 
 
 def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:

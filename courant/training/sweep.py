@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from courant.experiment import MACHINE, AnyExperiment
 from courant.run_directory import RunDirectory
 from courant.training.errors import TrainingError
-from courant.training.record import STATUS, EpochRecord, read_records
+from courant.training.record import STATUS, EpochRecord, read_records, read_status
 from courant.training.search_space import SearchSpace, Setting, apply_setting
 from courant.training.task import check_experiment
 from simgen.errors import InputError
@@ -164,7 +164,7 @@ def describe_sweep(sweep: Sweep) -> None:
 
 def read_result(trial: Trial) -> TrialResult:
     """How a trial stands, by its run directory."""
-    status: dict[str, Any] = trial.run.read_json(STATUS) if trial.run.exists(STATUS) else {"state": "waiting"}
+    status: dict[str, Any] = read_status(trial.run) if trial.run.exists(STATUS) else {"state": "waiting"}
     records = read_records(trial.run)
     best = best_record(records)
     return TrialResult(

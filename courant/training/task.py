@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from courant.data.batches import Batches, BatchOrder
-from courant.data.known import check_prescribed
+from courant.data.fitting import wrong_sizes
 from courant.data.loading import load_batches, load_windows
 from courant.data.normalisation import Normaliser
 from courant.data.samples import Batch
@@ -92,35 +92,13 @@ def check_experiment(experiment: AnyExperiment, dataset: Dataset) -> Normaliser:
             "choose a recipe of that family"
         )
     normaliser = Normaliser.of(dataset, experiment.data.fields, experiment.data.distance_kinds)
-    wrong = [
-        f"model.{name} = {getattr(experiment.model, name)}, expected {' or '.join(map(str, values))}"
-        for name, values in _fitting_sizes(experiment, normaliser).items()
-        if getattr(experiment.model, name) not in values
-    ]
+    wrong = wrong_sizes(experiment, normaliser)
     if wrong:
         channels = ", ".join(channel.name for channel in normaliser.channels)
         raise InputError(
             f"experiment {experiment.name}: {'; '.join(wrong)} for channels {channels} and patch kinds {', '.join(normaliser.patch_kinds)}"
         )
     return normaliser
-
-
-def _fitting_sizes(experiment: AnyExperiment, normaliser: Normaliser) -> dict[str, tuple[int | bool, ...]]:
-    """What the model's sizes may be; 0 leaves out the distance field of queries, or the global data."""
-    num_channels, num_distance = len(normaliser.channels), normaliser.num_distance_channels
-    num_features, query_features, parameters = num_channels + num_distance, (num_distance,), (0,)
-    if isinstance(experiment, SteadyExperiment):
-        check_prescribed(experiment.data.prescribed, normaliser.channels, normaliser.patch_kinds)
-        num_features = num_channels if experiment.data.encoder == "boundary" else num_features
-        query_features, parameters = (num_distance, 0), (len(normaliser.parameters), 0)  # type: ignore[assignment]
-    return {
-        "num_features": (num_features,),
-        "num_outputs": (num_channels,),
-        "num_query_features": query_features,
-        "num_parameters": parameters,
-        "dimension": (3,),
-        "transient": (isinstance(experiment, Experiment),),
-    }
 
 
 def _load_training(

@@ -35,7 +35,8 @@ def shown(*arguments: str) -> str:
 
 
 def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, dataset):
-    eight, four = list_runs(str(runs))
+    (eight, four), unreadable = list_runs(str(runs))
+    assert unreadable == []
     assert (eight.name, four.name, eight.recipe) == ("eight", "four", "eight")
     assert eight.num_parameters == sum(
         weight.numel() for weight in courant.load(runs / "eight").model.state_dict().values()
@@ -70,7 +71,7 @@ def test_a_comparison_shows_what_differs_and_nothing_else(runs):
 def test_an_unfinished_run_and_an_empty_place(runs, tmp_path):
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "experiment.json").write_bytes((runs / "eight" / "experiment.json").read_bytes())
-    (found,) = list_runs(str(tmp_path))
+    ((found,), _) = list_runs(str(tmp_path))
     assert (found.state, found.num_epochs, found.num_parameters, found.validation_nmae) == ("waiting", 0, None, None)
     refused = CliRunner().invoke(app, ["runs", "ls", str(tmp_path / "nowhere")])
     assert refused.exit_code == 1
@@ -84,7 +85,7 @@ def test_runs_on_s3_are_read_alike(s3, runs):
         for file in (runs / name).iterdir():
             if file.is_file():
                 (there / name).write_bytes(file.name, file.read_bytes())
-    local, remote = list_runs(str(runs)), list_runs(there.url)
+    local, remote = list_runs(str(runs))[0], list_runs(there.url)[0]
     assert [(run.name, run.num_parameters, run.validation_nmae) for run in remote] == [
         (run.name, run.num_parameters, run.validation_nmae) for run in local
     ]

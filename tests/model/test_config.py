@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from courant.model import CourantConfig
+from courant.model import Courant, CourantConfig
+from courant.model.count import check_size, count_parameters
 from tests.model.clouds import CHOICES, SMALL
 
 
@@ -24,6 +25,14 @@ def test_json_round_trip(config: CourantConfig) -> None:
         ({"num_heads": 30}, "num_heads 30 is more than width 20"),
         ({"num_levels": True}, "num_levels"),
         ({"width": 21}, "width must be even"),
+        ({"width": 20_000}, "width must be at most 16,384, got 20000"),
+        ({"num_levels": 10**7}, "num_levels must be at most 1,023, got 10000000"),
+        ({"num_levels": 600, "num_loops": 1}, "more than 1,024 blocks"),
+        ({"num_anchors": 10**5000}, "num_anchors must be at most 16,384, got an int of 16610 bits"),
+        ({"bandwidth": float("inf")}, "bandwidth must be positive and finite"),
+        ({"bandwidth": "1"}, "bandwidth must be positive and finite"),
+        ({"step_size": 1e-6}, "step_size must be at least 0.001"),
+        ({"transient": 1}, "transient must be true or false"),
         ({"dimension": 4}, "dimension must be 1, 2 or 3, got 4"),
         ({"bandwidth": 0.0}, "bandwidth must be positive"),
         ({"bandwidth": float("nan")}, "bandwidth must be positive"),
@@ -39,6 +48,17 @@ def test_json_round_trip(config: CourantConfig) -> None:
 def test_values_out_of_range_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(SMALL, **change)
+
+
+@pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
+def test_the_parameters_of_a_config_are_counted_without_building_it(config: CourantConfig) -> None:
+    built = sum(value.numel() for value in Courant(config).state_dict().values())
+    assert count_parameters(config) == built
+
+
+def test_a_model_beyond_the_bound_is_refused_by_its_config() -> None:
+    with pytest.raises(ValueError, match=r"makes a model of .* parameters, 500,000,000 at most"):
+        check_size(replace(SMALL, width=16_384))
 
 
 def test_unknown_and_missing_fields_are_named() -> None:

@@ -18,13 +18,13 @@ from simgen.store.writer import DatasetWriter
 INTERVAL_S = 1.0
 
 
-def travelling_wave(num_points: int, speed: float, seed: int, num_frames: int = 31) -> PointCloud:
+def travelling_wave(num_points: int, speed: float, seed: int, num_frames: int = 31, first_s: float = 0.0) -> PointCloud:
     """A wave carried downstream at `speed` m/s through the cylinder's channel, one snapshot a second."""
     generator = np.random.default_rng(seed)
     points = np.zeros((num_points, 3))
     points[:, :2] = generator.uniform((-20, -10), (40, 10), (num_points, 2))
     x, y = points[:, 0], points[:, 1]
-    time = INTERVAL_S * np.arange(num_frames)
+    time = first_s + INTERVAL_S * np.arange(num_frames)
     phase = 0.3 * (x - speed * time[:, None])
     velocity = np.stack([1 + 0.5 * np.sin(phase), 0.3 * np.cos(phase) * (1 - (y / 10) ** 2)], axis=-1)
     distance = np.stack([x + 20, 40 - x, 10 - np.abs(y), np.hypot(x, y)], axis=1)
@@ -61,12 +61,12 @@ def design_point(number: int) -> DesignPoint:
     return family.point({"radius": 1.0 + 0.25 * number, "center_x": 0.0, "center_y": 0.0}, family.settings("trial"))
 
 
-def publish_waves(url: str, num_cases: int = 5) -> str:
+def publish_waves(url: str, num_cases: int = 5, first_s: float = 0.0) -> str:
     """A published dataset of waves, each with its own points, their number, and speed: 3 train, 1 validation, 1 test."""
     writer = DatasetWriter.open(url, Schema.of(get_family("cylinder-flow")))
     fork = writer.fork()
     for number in range(num_cases):
-        cloud = travelling_wave(40 + 7 * number, speed=0.2 + 0.1 * number, seed=number)
+        cloud = travelling_wave(40 + 7 * number, speed=0.2 + 0.1 * number, seed=number, first_s=first_s)
         provenance = {"wall_time_s": {"solve": 1.0}}
         fork.write(CaseResult(design_point(number), "accepted", provenance=provenance), cloud)
     writer.commit([fork])
