@@ -17,11 +17,12 @@ from flows.dataset_tables import (
     print_difference,
     print_findings,
     print_garbage,
+    print_repair,
     print_versions,
 )
 from flows.settings import load_settings
-from flows.terminal import errors, one_line_errors, progress_bar, screen
-from simgen.errors import InputError
+from flows.terminal import errors, fail, one_line_errors, progress_bar, screen
+from simgen.errors import InputError, StoreError
 
 dataset_app = typer.Typer(help="Datasets: list, compare, check, export, describe and clean them.", no_args_is_help=True)
 
@@ -47,18 +48,27 @@ def dataset_ls(store: Store = None) -> None:
             Column("dataset", overflow="fold"), "version", "cases", "train/validation/test", "published",
             box=None, header_style="bold",
         )  # fmt: skip
+        problems = []
         for family in FAMILIES:
+            url = f"{base}/{family}"
             try:
-                dataset = simgen.open_dataset(f"{base}/{family}")
+                dataset = simgen.open_dataset(url)
             except InputError:
                 continue  # a family without a dataset in this store
+            except StoreError as error:
+                table.add_row(url, "cannot be read", "", "", "")
+                problems.append(str(error))
+                continue
             splits = "/".join(str(len(dataset.cases(split))) for split in SPLITS)
             table.add_row(
                 dataset.url, dataset.version, str(len(dataset)), splits, f"{dataset.info.time:%Y-%m-%d %H:%M}"
             )
+            problems += dataset.problems()
         if not table.row_count:
             raise InputError(f"no dataset in {base}; generate one with: courant generate cylinder-flow --store {base}")
         screen.print(table)
+        if problems:
+            fail("\n".join(problems))
 
 
 @dataset_app.command(
@@ -112,11 +122,11 @@ def dataset_diff(
 def dataset_verify(dataset: DatasetUrl, version: Version = None) -> None:
     """Read every chunk of a version and hold it against what was recorded; exit code 1 where anything is damaged."""
     with one_line_errors():
-        import simgen
+        from simgen.store.reader import open_unchecked
         from simgen.store.verify import verify
 
         with progress_bar("verifying cases") as on_progress:
-            opened = simgen.open_dataset(dataset, version)
+            opened = open_unchecked(dataset, version)
             found = verify(opened, on_progress)
         print_findings(opened, found)
     if found.findings:
@@ -212,3 +222,16 @@ def dataset_gc(
         with errors.status("looking for garbage"):
             found = collect(dataset, older_than=timedelta(hours=older_than), dry_run=dry_run)
         print_garbage(found, dry_run=dry_run)
+
+
+@dataset_app.command("repair", epilog="Example: courant dataset repair demo-run/store/cylinder-flow")
+def dataset_repair(dataset: DatasetUrl) -> None:
+    """Make damaged or lost references to versions again; exit code 1 where something has to come from a copy."""
+    with one_line_errors():
+        from simgen.store.repair import repair
+
+        with errors.status("reading commits"):
+            found = repair(dataset)
+        print_repair(dataset, found)
+    if found.left:
+        raise typer.Exit(1)

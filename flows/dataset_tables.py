@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from simgen.store.collect import Garbage
     from simgen.store.compare import Difference, VersionSize
     from simgen.store.reader import Dataset, StoredCase
+    from simgen.store.repair import Repair
     from simgen.store.verify import Verification
 
 #: Cases that a difference names before it counts.
@@ -157,6 +158,16 @@ def print_garbage(found: Garbage, *, dry_run: bool) -> None:
         f"{done} {size_text(found.num_bytes)}: {found.num_chunks} chunks, {found.num_snapshots} snapshots, "
         f"{found.num_objects} objects in all"
     )
+
+
+def print_repair(url: str, found: Repair) -> None:
+    """What was mended and what could not be, a line each."""
+    for line in (*found.done, *found.left):
+        _line(escape(line))
+    if not found.done and not found.left:
+        _line(
+            f"{escape(url)}: every reference is whole, nothing to mend; look at the content with: courant dataset verify"
+        )
 
 
 def _named(cases: Sequence[str]) -> str:

@@ -25,6 +25,8 @@ class CaseRecord:
     """gates, log_tail, provenance"""
     moments: dict[str, Any]
     """By field, and of the points; empty where the case was not accepted"""
+    objects: dict[str, str]
+    """What the case's seal says of its objects"""
 
 
 def case_attrs(result: CaseResult) -> dict[str, Any]:
@@ -41,7 +43,11 @@ def case_attrs(result: CaseResult) -> dict[str, Any]:
 
 
 def case_record(
-    result: CaseResult, cloud: PointCloud | None, arrays: Iterable[ArrayDigest], num_bytes_stored: int
+    result: CaseResult,
+    cloud: PointCloud | None,
+    arrays: Iterable[ArrayDigest],
+    num_bytes_stored: int,
+    objects: dict[str, str],
 ) -> CaseRecord:
     """The case's lines; its digest is over its attributes, details and arrays.
 
@@ -55,9 +61,8 @@ def case_record(
         }
     )
     digest = digest_case({**case_attrs(result), **details}, arrays)
-    return CaseRecord(
-        _design_record(result, cloud, digest, num_bytes_stored), details, _moments(cloud) if cloud is not None else {}
-    )
+    moments_of = _moments(cloud) if cloud is not None else {}
+    return CaseRecord(_design_record(result, cloud, digest, num_bytes_stored), details, moments_of, objects)
 
 
 def _design_record(result: CaseResult, cloud: PointCloud | None, digest: str, num_bytes_stored: int) -> dict[str, Any]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import icechunk
 import zarr
 
-from simgen.errors import StoreError
-from simgen.store.damage import damage_message, describe_damage
+from simgen.errors import SimgenError, StoreError
+from simgen.store.damage import (
+    DamageError,
+    describe_damage,
+    describe_metadata_damage,
+    panics_as_errors,
+)
 from simgen.store.repository import explain
 
 
@@ -59,13 +64,30 @@ class CheckedArray(zarr.Array):
 @contextlib.contextmanager
 def reading(place: Place) -> Iterator[None]:
     """What a failed read of an array means, in one line that names it."""
-    try:
+    with reading_as(place, describe_damage):
         yield
+
+
+@contextlib.contextmanager
+def opening(place: Place) -> Iterator[None]:
+    """The same for metadata, of which everything was valid when it was written."""
+    with reading_as(place, describe_metadata_damage):
+        yield
+
+
+@contextlib.contextmanager
+def reading_as(place: Place, describe: Callable[[Exception], str | None]) -> Iterator[None]:
+    """StoreError for what `describe` takes for damage, and for a store that cannot be reached."""
+    try:
+        with panics_as_errors():
+            yield
+    except SimgenError:
+        raise
     except Exception as error:
-        what = describe_damage(error)
+        what = describe(error)
         if what is not None:
             where = f"case {place.case}, array {place.array},"
-            raise StoreError(damage_message(what, place.url, place.version, where)) from error
+            raise DamageError(what, place.url, place.version, where) from error
         if isinstance(error, icechunk.IcechunkError | OSError):
             raise StoreError(explain(place.url, str(error))) from error
         raise

@@ -22,6 +22,7 @@ from simgen.errors import InputError, StoreError
 from simgen.store.damage import describe_damage
 from simgen.store.lock import committing
 from simgen.store.repository import BRANCH, explain, open_repository
+from simgen.store.versions import version_problems
 
 #: A day: longer than any case waits between its first chunk and its commit.
 AGE_LIMIT = timedelta(days=1)
@@ -53,6 +54,8 @@ def collect(url: str, *, older_than: timedelta = AGE_LIMIT, dry_run: bool = Fals
     before = datetime.now(UTC) - older_than
     try:
         with committing(url):
+            for problem in version_problems(repository, url):
+                raise StoreError(f"{problem} before anything is deleted")
             return _count(repository, url, before) if dry_run else _collect(repository, before)
     except (icechunk.IcechunkError, OSError) as error:
         what = describe_damage(error)

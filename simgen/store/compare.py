@@ -11,7 +11,7 @@ from zarr.core.sync import sync
 
 from simgen.errors import InputError
 from simgen.store import content
-from simgen.store.reader import Dataset
+from simgen.store.reader import Dataset, open_dataset
 from simgen.store.versions import VersionInfo
 
 #: Statistics that agree better than this fraction of their field's standard deviation have not moved.
@@ -72,7 +72,7 @@ def history(newest: Dataset) -> list[VersionSize]:
     lines: list[VersionSize] = []
     known: set[str] = set()
     for info in newest.versions():
-        dataset = newest if info.name == newest.version else Dataset(newest.url, info.name)
+        dataset = newest if info.name == newest.version else open_dataset(newest.url, info.name)
         accepted = dataset.cases()
         new = [case for case in accepted if case not in known]
         num_bytes = int(dataset.design["num_bytes"].sum())

@@ -10,10 +10,10 @@ from simgen.store import schema_1
 from simgen.store.checked_array import CheckedArray, Place
 from simgen.store.damage import panics_as_errors
 from simgen.store.reader import Dataset, StoredCase
-from simgen.store.tables import read_details
+from simgen.store.tables import TABLES
 
 #: What a design record holds for the store's own use.
-_INTERNAL = ("moments", "provenance_at")
+_INTERNAL = ("moments", "provenance_at", "seal_at", "seal")
 
 
 def arrays(case: StoredCase) -> dict[str, zarr.Array]:
@@ -38,11 +38,7 @@ def checked_arrays(case: StoredCase) -> dict[str, CheckedArray]:
 def table_arrays(dataset: Dataset) -> dict[str, zarr.Array]:
     """The arrays that the tables over cases are kept in, by name, such as design/records; none in schema version 1."""
     with panics_as_errors():
-        members = (
-            (name, dataset._root[name])
-            for name in ("design", "provenance", "splits", "statistics")
-            if name in dataset._root
-        )
+        members = ((name, dataset._root[name]) for name in TABLES if name in dataset._root)
         return {
             f"{name}/{table}": node
             for name, group in members
@@ -54,7 +50,7 @@ def table_arrays(dataset: Dataset) -> dict[str, zarr.Array]:
 def attributes(case: StoredCase) -> dict[str, Any]:
     """Parameters, settings, status, reason, gates, log_tail, provenance: what the case's digest covers beside its arrays."""
     with panics_as_errors():
-        return {**dict(case._group.attrs), **read_details(case.dataset._root, case.id, case._record)}
+        return {**dict(case._group.attrs), **case._read_details()}
 
 
 def is_schema_1(dataset: Dataset) -> bool:

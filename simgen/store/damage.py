@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import icechunk
 import zarr.errors
+
+from simgen.errors import StoreError
 
 # Icechunk names the object in the context of its errors, the object store by its location.
 _OBJECTS = (
@@ -36,8 +39,28 @@ _UNREADABLE = ("i/o error", "flatbuffer", "deserialization", "cannot serialize",
 _DECODING = ("checksum do not match", "decompress", "reshape", "buffer size", "blosc", "zstd", "decoding")
 
 
+class DamagedError(ValueError):
+    """What is stored is not what was written; the message says of what, in a few words."""
+
+
+class DamageError(StoreError):
+    """A damaged place of a version, in one line that names the dataset, the version, the place and the way out."""
+
+    def __init__(self, what: str, url: str, version: str, place: str) -> None:
+        super().__init__(
+            f"{url} {version}: {place} is damaged ({what}); restore the store from a copy, and list all damage with: "
+            f"courant dataset verify {url} --version {version}"
+        )
+        self.what, self._made_of = what, (what, url, version, place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._made_of
+
+
 def describe_damage(error: BaseException) -> str | None:
     """What is wrong, in a few words that name the object where that is known; None where `error` is no sign of damage."""
+    if isinstance(error, DamagedError):
+        return str(error)
     text = str(error).lower()
     if isinstance(error, icechunk.IcechunkError):
         if any(sign in text for sign in _UNREACHABLE) and not any(sign in text for sign in ("nosuchkey", "404")):
@@ -85,11 +108,3 @@ def damaged_object(error: BaseException) -> str | None:
         return located.group(1)
     named = _OBJECTS[1].search(text)
     return f"{named.group(1)}s/{named.group(2)}" if named else None
-
-
-def damage_message(what: str, url: str, version: str, place: str) -> str:
-    """One line that names the dataset, the version, the place in it and the way out."""
-    return (
-        f"{url} {version}: {place} is damaged ({what}); restore the store from a copy, and list all damage with: "
-        f"courant dataset verify {url} --version {version}"
-    )

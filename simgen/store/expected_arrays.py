@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+import zarr
 
 from simgen.store.layout import DISTANCE_COLUMNS, FACE_COLUMNS, Schema
 
@@ -32,3 +34,20 @@ def expected_arrays(schema: Schema, found: Mapping[str, Shape], *, schema_1: boo
         expected[field.name] = ((*frames, *cells, components), "<f4")
         expected[f"boundary/{field.name}"] = ((*frames, *faces, components), "<f4")
     return expected
+
+
+def departures(schema: Schema, arrays: Mapping[str, zarr.Array], *, schema_1: bool) -> Iterator[tuple[str, str]]:
+    """Where an accepted case's arrays are not those that the schema asks for: name, and what is wrong with it."""
+    found = {name: (array.shape, array.dtype.str) for name, array in arrays.items()}
+    expected = expected_arrays(schema, {name: shape for name, (shape, _) in found.items()}, schema_1=schema_1)
+    for name in sorted({*expected, *found}):
+        if name not in found:
+            yield name, "is absent"
+        elif name not in expected:
+            yield name, "is unknown to the schema"
+        elif found[name] != expected[name]:
+            is_, should_be = found[name], expected[name]
+            yield (
+                name,
+                f"has shape {is_[0]} and type {is_[1]}, expected {should_be[0]} and {should_be[1]}",
+            )

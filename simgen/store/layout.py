@@ -194,6 +194,8 @@ async def _write(group: zarr.AsyncGroup, array: _CaseArray) -> None:
         compressors=[COMPRESSOR, Crc32cCodec()],
         attributes=array.attributes,
         dimension_names=array.dimensions,
+        # A chunk of zeros is written like any other: one that is missing is lost.
+        config={"write_empty_chunks": True},
     )
     await created.setitem(..., np.ascontiguousarray(array.values))
 

@@ -13,7 +13,7 @@ import zarr
 from zarr.core.sync import sync
 
 from simgen.errors import InputError
-from simgen.store.checked_array import Place, reading
+from simgen.store.checked_array import Place, opening, reading
 
 
 def read_arrays(group: zarr.Group, places: Mapping[str, Place]) -> dict[str, np.ndarray]:
@@ -29,9 +29,10 @@ async def _read_all(group: zarr.Group, places: Mapping[str, Place]) -> list[np.n
 
 
 async def _read(group: zarr.Group, name: str, place: Place) -> np.ndarray:
-    with reading(place):
+    with opening(place):
         try:
             array = await group._async_group.getitem(name)
         except KeyError:
             raise InputError(f"case {place.case} has no array {name}") from None
+    with reading(place):
         return np.asarray(await array.getitem(...))

@@ -8,6 +8,7 @@ case.points, case["velocity"][100:110], case.parameters              # slices in
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +18,24 @@ import zarr
 
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.store import schema_1
-from simgen.store.checked_array import CheckedArray, Place, reading
-from simgen.store.damage import damage_message, describe_metadata_damage
+from simgen.store.case_seal import CaseSeal, SealedStore
+from simgen.store.checked_array import CheckedArray, Place, opening
+from simgen.store.damage import DamageError, describe_metadata_damage, panics_as_errors
 from simgen.store.layout import Schema, array_names
 from simgen.store.read_arrays import read_arrays
 from simgen.store.repository import explain, open_repository
 from simgen.store.split import SPLITS
-from simgen.store.tables import read_design, read_details, read_splits
-from simgen.store.versions import VersionInfo, list_versions, read_version, version_names
+from simgen.store.tables import parse_design, parse_splits, read_details, read_seal
+from simgen.store.unsealed_case import check_unsealed
+from simgen.store.version_seal import check_version, read_sealed_tables
+from simgen.store.versions import (
+    VersionInfo,
+    choose_version,
+    list_versions,
+    read_references,
+    read_version,
+    version_problems,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -34,9 +45,23 @@ if TYPE_CHECKING:
 def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
     """A published version of the dataset at `url` (a local path or s3://bucket/prefix); the newest where none is named.
 
-    Raises InputError for a dataset or version that does not exist, StoreError for a store that cannot be read.
+    Raises InputError for a dataset or version that does not exist, StoreError for a store that cannot be read or
+    a version whose tables are not what was published.
     """
+    return _opened(str(url), version)
+
+
+def open_unchecked(url: str | Path, version: str | None = None) -> Dataset:
+    """The same, whatever its tables say: for `verify`, which names what is wrong with them."""
     return Dataset(str(url), version)
+
+
+def _opened(url: str, version: str | None, *, snapshot_id: str | None = None) -> Dataset:
+    dataset = Dataset(url, version, snapshot_id=snapshot_id)
+    dataset.check()
+    for problem in dataset._references.lost_tags(url) if version is None else ():
+        warnings.warn(problem, stacklevel=3)
+    return dataset
 
 
 class Dataset:
@@ -45,7 +70,8 @@ class Dataset:
     def __init__(self, url: str, version: str | None = None, *, snapshot_id: str | None = None) -> None:
         self.url = url
         repository = self._repository = open_repository(url)
-        self.version = _choose(url, version_names(repository, url), version)
+        self._references = read_references(repository, url)
+        self.version = choose_version(self._references, url, version)
         self.info = read_version(repository, url, self.version)
         self.snapshot_id = self.info.snapshot_id
         if snapshot_id not in (None, self.snapshot_id):
@@ -53,28 +79,48 @@ class Dataset:
                 f"{url}: {self.version} is not the version that was opened before; was the store replaced?"
             )
         try:
-            self._root = zarr.open_group(repository.readonly_session(snapshot_id=self.snapshot_id).store, mode="r")
-            self.schema = Schema.from_attrs(self._root.attrs, url)
-            self._records = read_design(self._root)
-            self._members = read_splits(self._root)
+            with panics_as_errors():
+                session = repository.readonly_session(snapshot_id=self.snapshot_id)
+                self._root = zarr.open_group(session.store, mode="r")
+                self.schema = Schema.from_attrs(self._root.attrs, url)
+                self._tables = {} if schema_1.is_schema_1(self._root) else read_sealed_tables(self._root)
+                self._records, self._members = self._read_tables()
         except SimgenError:
             raise
         except Exception as error:
             # Whatever Icechunk, Zarr and the schema make of bytes that are no longer those written.
-            raise StoreError(self._unreadable(error)) from error
+            raise self._unreadable(error) from error
 
-    def _unreadable(self, error: Exception) -> str:
+    def _read_tables(self) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        if not self._tables:
+            return schema_1.read_design(self._root), schema_1.read_splits(self._root)
+        design, splits = self._tables["design"], self._tables["splits"]
+        return parse_design(design, self._root), parse_splits(splits, self._root)
+
+    def check(self) -> None:
+        """Hold the version's tables against its seal, as every opening does; StoreError where they differ."""
+        commit = {**self.info.metadata, "message": self.info.message}
+        try:
+            check_version(self._root, self._tables, self._records, self._members, commit)
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> StoreError:
         what = describe_metadata_damage(error)
         if what is None:
-            return explain(self.url, str(error))
-        return damage_message(what, self.url, self.version, f"snapshot {self.snapshot_id}")
+            return StoreError(explain(self.url, str(error)))
+        return DamageError(what, self.url, self.version, f"snapshot {self.snapshot_id}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(Dataset, snapshot_id=self.snapshot_id), (self.url, self.version)
+        return functools.partial(_opened, snapshot_id=self.snapshot_id), (self.url, self.version)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(self.cases(split))} {split}" for split in SPLITS)
         return f"<{self.schema.family} {self.version}: {len(self)} cases ({counts}) at {self.url}>"
+
+    def problems(self) -> list[str]:
+        """What is wrong with the references to the dataset's versions, a line each."""
+        return version_problems(self._repository, self.url)
 
     def versions(self) -> list[VersionInfo]:
         """All published versions, oldest first."""
@@ -135,14 +181,6 @@ class Dataset:
         }
 
 
-def _choose(url: str, names: list[str], version: str | None) -> str:
-    if not names:
-        raise InputError(f"{url} has no published version yet; finish its generation with: courant generate")
-    if version not in (None, *names):
-        raise InputError(f"{url} has no version {version}; there are {', '.join(names)}")
-    return version or names[-1]
-
-
 class Boundary:
     """A case's boundary cloud: points (B, 3), normals (B, 3), areas (B,), patch (B,), and fields by name."""
 
@@ -191,9 +229,23 @@ class StoredCase:
 
     @functools.cached_property
     def _group(self) -> zarr.Group:
-        group = self.dataset._root[f"cases/{self.id}"]
-        assert isinstance(group, zarr.Group)
-        return group
+        with opening(self._place("metadata")):
+            store = self.dataset._root.store
+            if self._seal is not None:
+                store = SealedStore(store, self.id, self._seal)
+            group = zarr.open_group(store, path=f"cases/{self.id}", mode="r", zarr_format=3)
+            if self._seal is None:
+                details, schema_1 = self._read_details(), self.is_schema_1
+                check_unsealed(group, self.dataset.schema, self._record, details, schema_1=schema_1)
+            return group
+
+    @functools.cached_property
+    def _seal(self) -> CaseSeal | None:
+        with opening(self._place("seal")):
+            return read_seal(self.dataset._root, self._record)
+
+    def _place(self, array: str) -> Place:
+        return Place(self.dataset.url, self.dataset.version, self.id, array)
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -222,8 +274,12 @@ class StoredCase:
 
     @functools.cached_property
     def _details(self) -> dict[str, Any]:
-        with reading(Place(self.dataset.url, self.dataset.version, self.id, "provenance")):
-            return read_details(self.dataset._root, self.id, self._record)
+        with opening(self._place("provenance")):
+            return self._read_details()
+
+    def _read_details(self) -> dict[str, Any]:
+        digest = None if self._seal is None else self._seal.details
+        return read_details(self.dataset._root, self.id, self._record, digest)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -259,20 +315,21 @@ class StoredCase:
         if self.status != "accepted":
             raise InputError(f"case {self.id} was {self.status} and has no arrays: {self.reason}")
         known = schema_1.array_names if self.is_schema_1 else array_names
-        dataset = self.dataset
-        wanted = names or known(dataset.schema)
-        return read_arrays(self._group, {name: Place(dataset.url, dataset.version, self.id, name) for name in wanted})
+        wanted = names or known(self.dataset.schema)
+        return read_arrays(self._group, {name: self._place(name) for name in wanted})
 
     def _array(self, group: zarr.Group, name: str) -> CheckedArray:
-        try:
-            array = group[name]
-        except KeyError:
-            raise InputError(
-                f"{group.name} has no array {name}; there are {', '.join(sorted(group.array_keys()))}"
-            ) from None
-        assert isinstance(array, zarr.Array)
-        place = f"{group.name}/{name}".removeprefix(f"/{self._group.path}/")
-        return CheckedArray(array, Place(self.dataset.url, self.dataset.version, self.id, place))
+        place = self._place(f"{group.name}/{name}".removeprefix(f"/{self._group.path}/"))
+        with opening(place):
+            try:
+                array = group[name]
+            except KeyError:
+                raise InputError(
+                    f"{group.name} has no array {name}; there are {', '.join(sorted(group.array_keys()))}"
+                ) from None
+            if not isinstance(array, zarr.Array):
+                raise InputError(f"{group.name}/{name} is no array but a group")
+            return CheckedArray(array, place)
 
     @property
     def points(self) -> np.ndarray:
@@ -305,9 +362,10 @@ class StoredCase:
 
     @property
     def boundary(self) -> Boundary:
-        group = self._group["boundary"]
-        assert isinstance(group, zarr.Group)
-        return Boundary(self, group)
+        with opening(self._place("boundary")):
+            group = self._group["boundary"]
+            assert isinstance(group, zarr.Group)
+            return Boundary(self, group)
 
     def to_xarray(self) -> xarray.Dataset:
         """The case as an xarray.Dataset, lazy, with units and named dimensions."""

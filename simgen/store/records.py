@@ -7,13 +7,17 @@ it anew and each opening read it, whoever needs it or not.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from simgen.store.damage import DamagedError
+from simgen.store.digest import DIGEST_BYTES
 
 #: Bytes of a chunk before compression. An append rewrites half of one on average, a look-up by place reads one or two.
 CHUNK_BYTES = 1 << 18
@@ -38,7 +42,7 @@ def create_table(group: zarr.Group) -> None:
 
 def append_records(group: zarr.Group, records: Iterable[Mapping[str, Any]]) -> list[Place]:
     """Append a line for each record, which must be JSON-ready; where each of them stands."""
-    lines = [f"{json.dumps(record, separators=(',', ':'))}\n".encode() for record in records]
+    lines = [_line(record) for record in records]
     if not lines:
         return []
     array = _array(group)
@@ -49,24 +53,56 @@ def append_records(group: zarr.Group, records: Iterable[Mapping[str, Any]]) -> l
     return [(int(end) - len(line), len(line)) for end, line in zip(ends, lines, strict=True)]
 
 
-def read_records(group: zarr.Group) -> Iterator[dict[str, Any]]:
-    """All lines, in the order of their appending; ValueError where they are damaged."""
-    content = np.asarray(_array(group)[:]).tobytes()
+def record_digest(record: Mapping[str, Any]) -> str:
+    """The digest of a record's line, as `read_record` checks it."""
+    return content_digest(_line(record))
+
+
+def content_digest(content: bytes) -> str:
+    """The digest of a line, or of a table's whole content."""
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def read_content(group: zarr.Group) -> bytes:
+    """All lines as they are stored."""
+    return np.asarray(_array(group)[:]).tobytes()
+
+
+def parse_records(content: bytes, group: zarr.Group) -> Iterator[dict[str, Any]]:
+    """The records of these lines, in the order of their appending; DamagedError where a line is none."""
     return (_parse(line, group) for line in content.splitlines())
 
 
-def read_record(group: zarr.Group, place: Place) -> dict[str, Any]:
-    """The line at a place that `append_records` gave; reads only the chunks that hold it. ValueError where it is damaged."""
+def read_records(group: zarr.Group) -> Iterator[dict[str, Any]]:
+    """All records, in the order of their appending; DamagedError where they are damaged."""
+    return parse_records(read_content(group), group)
+
+
+def read_record(group: zarr.Group, place: Place, digest: str | None = None) -> dict[str, Any]:
+    """The record at a place that `append_records` gave, held against its line's digest where that is known.
+
+    Reads only the chunks that hold it. DamagedError where it is damaged.
+    """
     begin, length = place
-    return _parse(np.asarray(_array(group)[begin : begin + length]).tobytes(), group)
+    line = np.asarray(_array(group)[begin : begin + length]).tobytes()
+    if digest is not None and content_digest(line) != digest:
+        raise DamagedError(f"a record of {group.name} is not what was written")
+    return _parse(line, group)
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return f"{json.dumps(record, separators=(',', ':'))}\n".encode()
 
 
 def _parse(line: bytes, group: zarr.Group) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = json.loads(line)
-    except ValueError as error:  # a chunk that is missing reads as zeros
-        raise ValueError(f"decoding the records of {group.name} failed: {error}") from error
-    return record
+        record = json.loads(line)
+    # A chunk that is missing reads as zeros; brackets in brackets, thousands deep, end in a RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"a record of {group.name} cannot be decoded: {error}") from error
+    if not isinstance(record, dict):
+        raise DamagedError(f"a record of {group.name} is none")
+    return cast(dict[str, Any], record)
 
 
 def _array(group: zarr.Group) -> zarr.Array:

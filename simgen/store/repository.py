@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import fsspec
 import icechunk
 
 from simgen.errors import InputError, StoreError
@@ -35,6 +36,8 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
         storage = _storage(url, create)
         if icechunk.Repository.exists(storage):
             return icechunk.Repository.open(storage, config=_config())
+        if _has_commits(url):
+            raise StoreError(_lost_branch(url))
         if not create:
             raise InputError(
                 f"there is no dataset at {url}; generate one with: courant generate <family> --store <its parent>"
@@ -129,7 +132,19 @@ def translated(url: str) -> Iterator[None]:
             f"store {url} cannot be used: {error.strerror or error}; choose another path or mend its permissions"
         ) from error
     except icechunk.IcechunkError as error:
+        if "fetch_branch" in str(error) and "cannot serialize ref json" in str(error):
+            raise StoreError(_lost_branch(url)) from error
         raise StoreError(explain(url, str(error))) from error
+
+
+def _has_commits(url: str) -> bool:
+    """Whether commits lie where Icechunk sees no repository, for want of its branch."""
+    files, path = fsspec.core.url_to_fs(url)
+    return bool(files.isdir(f"{path}/snapshots") and files.ls(f"{path}/snapshots"))
+
+
+def _lost_branch(url: str) -> str:
+    return f"{url}: its branch {BRANCH} is missing or damaged; mend it with: courant dataset repair {url}"
 
 
 def explain(url: str, message: str) -> str:

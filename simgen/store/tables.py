@@ -2,6 +2,7 @@
 
 design/records        what `Dataset.design` lists, and by `provenance_at` where the case's line of provenance/records stands
 provenance/records    gates, log_tail, provenance: tens of kB a case, read one by one
+seals/records         what every object of the case was when it was written (`case_seal.py`)
 statistics/records    moments of the case's points and fields, which publications combine
 splits/records        split of each published case
 """
@@ -15,9 +16,18 @@ import zarr
 
 from simgen.store import schema_1
 from simgen.store.case_record import CaseRecord
-from simgen.store.records import append_records, create_table, read_record, read_records
+from simgen.store.case_seal import CaseSeal
+from simgen.store.records import (
+    append_records,
+    create_table,
+    parse_records,
+    read_content,
+    read_record,
+    read_records,
+    record_digest,
+)
 
-TABLES = ("design", "provenance", "statistics", "splits")
+TABLES = ("design", "provenance", "statistics", "splits", "seals")
 
 
 def create_tables(root: zarr.Group) -> None:
@@ -29,13 +39,20 @@ def create_tables(root: zarr.Group) -> None:
 
 def append_cases(root: zarr.Group, records: Mapping[str, CaseRecord]) -> None:
     """Put cases on record, in place of what an earlier attempt at them left."""
-    lines = [{"case": case, **record.details} for case, record in records.items()]
-    places = append_records(_table(root, "provenance"), lines)
+    if "seals" not in root:  # a dataset that was begun by a release that kept none
+        create_table(root.create_group("seals"))
+    details = [{"case": case, **record.details} for case, record in records.items()]
+    places = append_records(_table(root, "provenance"), details)
+    seals = [
+        {"case": case, "details": record_digest(line), "objects": record.objects}
+        for (case, record), line in zip(records.items(), details, strict=True)
+    ]
+    seal_places = append_records(_table(root, "seals"), seals)
     append_records(
         _table(root, "design"),
         [
-            {"case": case, **record.design, "provenance_at": place}
-            for (case, record), place in zip(records.items(), places, strict=True)
+            {"case": case, **record.design, "provenance_at": place, "seal_at": seal_at, "seal": record_digest(seal)}
+            for (case, record), place, seal_at, seal in zip(records.items(), places, seal_places, seals, strict=True)
         ],
     )
     append_records(
@@ -44,18 +61,36 @@ def append_cases(root: zarr.Group, records: Mapping[str, CaseRecord]) -> None:
     )
 
 
+def read_seal(root: zarr.Group, record: Mapping[str, Any]) -> CaseSeal | None:
+    """The seal of a case, from its row of the design table; None for a case of a release that kept none."""
+    if "seal_at" not in record:
+        return None
+    line = read_record(_table(root, "seals"), record["seal_at"], record["seal"])
+    return CaseSeal(line["objects"], line["details"])
+
+
 def read_design(root: zarr.Group) -> dict[str, dict[str, Any]]:
     """Every case's row of the design table, in the order of their first appearance."""
     if schema_1.is_schema_1(root):
         return schema_1.read_design(root)
-    return {record.pop("case"): record for record in read_records(_table(root, "design"))}
+    return parse_design(read_table(root, "design"), root)
 
 
-def read_details(root: zarr.Group, case: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """gates, log_tail and provenance of a case, from its row of the design table."""
+def parse_design(content: bytes, root: zarr.Group) -> dict[str, dict[str, Any]]:
+    """The same, from the table's content."""
+    return {record.pop("case"): record for record in parse_records(content, _table(root, "design"))}
+
+
+def read_table(root: zarr.Group, name: str) -> bytes:
+    """A table's content as it is stored."""
+    return read_content(_table(root, name))
+
+
+def read_details(root: zarr.Group, case: str, record: Mapping[str, Any], digest: str | None = None) -> dict[str, Any]:
+    """gates, log_tail and provenance of a case, from its row of the design table; held against its seal's digest of them."""
     if "provenance_at" not in record:
         return schema_1.read_details(root, case)
-    line = read_record(_table(root, "provenance"), record["provenance_at"])
+    line = read_record(_table(root, "provenance"), record["provenance_at"], digest)
     del line["case"]
     return line
 
@@ -74,7 +109,12 @@ def read_splits(root: zarr.Group) -> dict[str, str]:
     """Split by case, in the order of publication."""
     if schema_1.is_schema_1(root):
         return schema_1.read_splits(root)
-    return {record["case"]: record["split"] for record in read_records(_table(root, "splits"))}
+    return parse_splits(read_table(root, "splits"), root)
+
+
+def parse_splits(content: bytes, root: zarr.Group) -> dict[str, str]:
+    """The same, from the table's content."""
+    return {record["case"]: record["split"] for record in parse_records(content, _table(root, "splits"))}
 
 
 def upgrade(root: zarr.Group) -> None:

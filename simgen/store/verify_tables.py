@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
 from simgen.errors import SimgenError, StoreError
-from simgen.store.content import design_records, is_schema_1, split_members, statistics_record
-from simgen.store.damage import describe_metadata_damage
-from simgen.store.digest import digest_version
+from simgen.store.content import design_records, is_schema_1, split_members
+from simgen.store.damage import DamageError, describe_metadata_damage
 from simgen.store.reader import Dataset
 from simgen.store.repository import explain
 from simgen.store.split import assign_splits
 from simgen.store.statistics import Moments
+from simgen.store.version_seal import content_digest_of
+from simgen.store.versions import version_number, version_problems
 
 #: Sums over 1e9 values in another order agree better than this; what was stored from other values does not.
 STATISTICS_TOLERANCE = 1e-6
@@ -36,6 +37,8 @@ def verify_tables(dataset: Dataset, moments: Mapping[str, Mapping[str, Moments]]
     """Digest, splits and statistics of a version; `moments` are those of its training cases, recomputed from their arrays."""
     checks: tuple[tuple[str, Callable[[], Iterator[str]]], ...] = (
         ("version", lambda: _digest(dataset)),
+        ("seal", lambda: _seal(dataset)),
+        ("versions", lambda: iter(version_problems(dataset._repository, dataset.url))),
         ("splits", lambda: _splits(dataset)),
         ("statistics", lambda: _statistics(dataset, moments)),
     )
@@ -44,6 +47,8 @@ def verify_tables(dataset: Dataset, moments: Mapping[str, Mapping[str, Moments]]
 
 def name_damage(dataset: Dataset, error: Exception) -> str:
     """What to call a failed read; StoreError where it is no damage but a store out of reach."""
+    if isinstance(error, DamageError):
+        return error.what
     if isinstance(error, SimgenError):
         raise error
     what = describe_metadata_damage(error)
@@ -65,25 +70,23 @@ def _digest(dataset: Dataset) -> Iterator[str]:
         if not is_schema_1(dataset):
             yield "its record has no digest"
         return
-    commit = {name: value for name, value in dataset.info.metadata.items() if name != "digest"}
-    found = digest_version(
-        asdict(dataset.schema),
-        design_records(dataset),
-        split_members(dataset),
-        statistics_record(dataset),
-        {**commit, "message": dataset.info.message},
-    )
-    if found != expected:
+    commit = {**dataset.info.metadata, "message": dataset.info.message}
+    if content_digest_of(dataset._root, design_records(dataset), split_members(dataset), commit) != expected:
         yield "its tables or its record are not what was published: their digest differs"
+
+
+def _seal(dataset: Dataset) -> Iterator[str]:
+    """What every opening checks; its error names the damage."""
+    dataset.check()
+    yield from ()
 
 
 def _splits(dataset: Dataset) -> Iterator[str]:
     """The rule of `split.py`, from the members of the version before."""
     accepted = [case for case, record in design_records(dataset).items() if record["status"] == "accepted"]
-    names = [version.name for version in dataset.versions()]
-    before = names[: names.index(dataset.version)][-1:]
+    before = (version_number(dataset.version) or 1) - 1
     try:
-        members = split_members(Dataset(dataset.url, before[0])) if before else {}
+        members = split_members(Dataset(dataset.url, f"v{before}")) if before else {}
     except StoreError as error:
         yield f"cannot be recomputed: {error}"
         return

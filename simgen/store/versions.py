@@ -1,17 +1,32 @@
-"""Published versions: tags v1, v2, ... on commits that say who made them, when and how."""
+"""Published versions: tags v1, v2, ... on commits that say who made them, when and how.
+
+Each version has a second reference, a branch of the same name that is made right after its tag. Icechunk lists
+only the tags that it can read: without the second one, a damaged tag of the newest version would look as if
+that version had never been. Versions are numbered without gaps, so that a lost one in between shows anyway.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import icechunk
 
-from simgen.errors import StoreError
-from simgen.store.damage import damage_message, describe_metadata_damage
+from simgen.errors import InputError, StoreError
+from simgen.store.damage import (
+    DamagedError,
+    DamageError,
+    describe_damage,
+    describe_metadata_damage,
+    panics_as_errors,
+)
 from simgen.store.repository import explain
+
+_NAME = re.compile(r"v([1-9][0-9]{0,8})")
+_REPAIR = "courant dataset repair"
 
 
 @dataclass(frozen=True)
@@ -27,19 +42,112 @@ class VersionInfo:
     metadata: Mapping[str, Any]
 
 
+def version_number(name: str) -> int | None:
+    """3 of v3; None of any other name."""
+    return int(name[1:]) if _NAME.fullmatch(name) else None
+
+
+@dataclass(frozen=True)
+class References:
+    """What refers to the versions of a dataset, oldest first."""
+
+    tags: list[str]
+    """Names of the versions whose tags can be read"""
+    copies: list[str]
+    """Names of those whose second references can be read"""
+    newest: int
+    """Number of the newest version that there is a sign of, be its tag readable or not; 0 where none was published"""
+
+    def lost_tags(self, url: str) -> list[str]:
+        """A line for each version whose tag is missing or damaged."""
+        names = [f"v{number}" for number in range(1, self.newest + 1)]
+        return [_lost_tag(url, name, []) for name in names if name not in self.tags]
+
+
+def read_references(repository: icechunk.Repository, url: str) -> References:
+    """What refers to the dataset's versions now; StoreError where the store cannot be reached."""
+    tags, copies = _versions_of(repository.list_tags, url), _versions_of(repository.list_branches, url)
+    newest = max((version_number(name) or 0 for name in (*tags, *copies)), default=0)
+    while _is_there(repository, url, f"v{newest + 1}"):
+        newest += 1
+    return References(tags, copies, newest)
+
+
 def version_names(repository: icechunk.Repository, url: str) -> list[str]:
-    """Names of all versions, oldest first."""
+    """Names of all versions whose tags can be read, oldest first."""
+    return _versions_of(repository.list_tags, url)
+
+
+def choose_version(found: References, url: str, version: str | None) -> str:
+    """The version of this name, or the newest; InputError where there is none, StoreError where its tag is damaged."""
+    if not found.newest:
+        raise InputError(f"{url} has no published version yet; finish its generation with: courant generate")
+    number = found.newest if version is None else version_number(version)
+    if number is None or not 0 < number <= found.newest:
+        raise InputError(f"{url} has no version {version}; there are {', '.join(found.tags)}")
+    if f"v{number}" not in found.tags:
+        raise StoreError(_lost_tag(url, f"v{number}", found.tags))
+    return f"v{number}"
+
+
+def version_problems(repository: icechunk.Repository, url: str) -> list[str]:
+    """What is wrong with the references, a line each: lost tags, and those that differ from the second reference."""
+    found = read_references(repository, url)
+    twice = [name for name in found.tags if name in found.copies]
+    differing = [name for name in twice if repository.lookup_tag(name) != repository.lookup_branch(name)]
+    return found.lost_tags(url) + [
+        f"{url}: {name} has two references that name different commits; mend it with: {_REPAIR} {url}"
+        for name in differing
+    ]
+
+
+def add_copies(repository: icechunk.Repository, url: str) -> None:
+    """Give each version that has none its second reference."""
+    copies = _versions_of(repository.list_branches, url)
+    for name in version_names(repository, url):
+        if name in copies:
+            continue
+        snapshot_id = repository.lookup_tag(name)
+        try:
+            repository.create_branch(name, snapshot_id=snapshot_id)
+        except icechunk.IcechunkError:
+            if repository.lookup_branch(name) != snapshot_id:  # else: another writer was quicker
+                raise
+
+
+def _versions_of(references: Callable[[], Iterable[str]], url: str) -> list[str]:
     try:
-        return sorted(repository.list_tags(), key=lambda name: int(name.removeprefix("v")))
+        names = [name for name in references() if version_number(name)]
     except icechunk.IcechunkError as error:
         raise StoreError(explain(url, str(error))) from error
+    return sorted(names, key=lambda name: version_number(name) or 0)
+
+
+def _is_there(repository: icechunk.Repository, url: str, name: str) -> bool:
+    """Whether there is a tag of this name, be it readable or not: Icechunk lists only those that are."""
+    try:
+        repository.lookup_tag(name)
+    except icechunk.IcechunkError as error:
+        if "ref not found" in str(error):
+            return False
+        if describe_damage(error) is None:
+            raise StoreError(explain(url, str(error))) from error
+    return True
+
+
+def _lost_tag(url: str, name: str, others: list[str]) -> str:
+    by_name = f", or open another by its name ({', '.join(others[-3:])})" if others else ""
+    return f"{url}: {name} was published, and its tag is missing or damaged; mend it with: {_REPAIR} {url}{by_name}"
 
 
 def read_version(repository: icechunk.Repository, url: str, name: str) -> VersionInfo:
     """What the commit of a version says; StoreError where its tag or snapshot is damaged or out of reach."""
     try:
-        snapshot = next(iter(repository.ancestry(tag=name)))
+        with panics_as_errors():
+            snapshot = next(iter(repository.ancestry(tag=name)))
         metadata = dict(snapshot.metadata)
+        if metadata.get("publication", name) != name:
+            raise DamagedError(f"it names the commit of {metadata['publication']}")
         return VersionInfo(
             name,
             snapshot.id,
@@ -51,9 +159,9 @@ def read_version(repository: icechunk.Repository, url: str, name: str) -> Versio
         )
     except Exception as error:  # whatever Icechunk makes of bytes that are no longer those written
         what = describe_metadata_damage(error)
-        raise StoreError(
-            damage_message(what, url, name, "its tag or snapshot") if what else explain(url, str(error))
-        ) from error
+        if what is None:
+            raise StoreError(explain(url, str(error))) from error
+        raise DamageError(what, url, name, "its tag or snapshot") from error
 
 
 def list_versions(repository: icechunk.Repository, url: str) -> list[VersionInfo]:

@@ -26,6 +26,7 @@ from simgen.errors import InputError, StoreError
 from simgen.point_cloud import PointCloud
 from simgen.provenance import generator_version, source_revision
 from simgen.store.case_record import CaseRecord, case_attrs, case_record
+from simgen.store.case_seal import SealingStore
 from simgen.store.damage import describe_damage
 from simgen.store.digest import digest_version
 from simgen.store.layout import SCHEMA_VERSION, Schema, write_cloud
@@ -42,7 +43,8 @@ from simgen.store.tables import (
     read_splits,
     upgrade,
 )
-from simgen.store.versions import version_names
+from simgen.store.version_seal import DIGEST, SEAL, read_sealed_tables, seal_version
+from simgen.store.versions import References, add_copies, choose_version, read_references
 
 #: Before each attempt at a commit that other writers may get in the way of; one takes some tens of milliseconds.
 RETRY_PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -66,7 +68,8 @@ class CaseFork:
         if cloud is not None:
             self.schema.check(cloud)
         try:
-            cases = zarr.open_group(self.session.store, path="cases", mode="r+")
+            sealing = SealingStore(self.session.store)
+            cases = zarr.open_group(sealing, path="cases", mode="r+")
             if result.id in cases:  # a failed or rejected case that was tried again
                 del cases[result.id]
             attrs = case_attrs(result)
@@ -75,7 +78,8 @@ class CaseFork:
             num_bytes_stored = sync(self.session.store.getsize_prefix(f"cases/{result.id}/"))
         except (icechunk.IcechunkError, OSError) as error:
             raise StoreError(explain(self.url, str(error))) from error
-        self.records[result.id] = case_record(result, cloud, arrays, num_bytes_stored)
+        objects = sealing.objects_of(result.id)
+        self.records[result.id] = case_record(result, cloud, arrays, num_bytes_stored, objects)
 
 
 class DatasetWriter:
@@ -158,10 +162,11 @@ class DatasetWriter:
     def _publish_once(self, message: str, run: Mapping[str, Any]) -> str:
         session = self._repository.writable_session(BRANCH)
         tip = session.snapshot_id
-        names = version_names(self._repository, self.url)
-        published = self._repository.lookup_tag(names[-1]) if names else None
+        references = read_references(self._repository, self.url)
+        newest = references.newest
+        published = self._published(references) if newest else None
         if tip == published:
-            return names[-1]
+            return f"v{newest}"
         root = zarr.open_group(session.store, mode="r+")
         design = read_design(root)
         accepted = [case for case, record in design.items() if record["status"] == "accepted"]
@@ -169,8 +174,8 @@ class DatasetWriter:
             raise InputError(self._nothing_accepted(design))
         before = self._root(published) if published else None
         if before is not None and _outcomes(read_design(before)) == _outcomes(design):
-            return names[-1]  # what was committed since, such as an upgrade of the schema, brought no case
-        name = f"v{len(names) + 1}"
+            return f"v{newest}"  # what was committed since, such as an upgrade of the schema, brought no case
+        name = f"v{newest + 1}"
         head = next(iter(self._repository.ancestry(snapshot_id=tip)))
         if head.metadata.get("publication") != name:  # else: cut off between the commit and its tag
             # What an unfinished publication has dealt out was never published: the newest version alone binds the next.
@@ -192,12 +197,18 @@ class DatasetWriter:
         message: str,
         metadata: Mapping[str, Any],
     ) -> str:
-        """Seal the version with a digest of all that stands in its tables and in the commit itself."""
+        """Seal the version with digests of all that stands in its tables and in the commit itself."""
         statistics = cast(dict[str, Any], root["statistics"].attrs["fields"])
-        digest = digest_version(
-            self.schema.to_attrs()["schema"], design, members, statistics, {**metadata, "message": message}
-        )
-        return str(session.commit(message, metadata={**metadata, "digest": digest}))
+        commit = {**metadata, "message": message}
+        seal = seal_version(root, read_sealed_tables(root), commit)
+        digest = digest_version(self.schema.to_attrs()["schema"], design, members, statistics, {**commit, SEAL: seal})
+        return str(session.commit(message, metadata={**metadata, SEAL: seal, DIGEST: digest}))
+
+    def _published(self, references: References) -> str:
+        """The snapshot of the newest version; its second reference is made where its publication was cut off before that."""
+        name = choose_version(references, self.url, None)
+        add_copies(self._repository, self.url)
+        return str(self._repository.lookup_tag(name))
 
     def _tag(self, name: str, snapshot_id: str) -> None:
         try:
@@ -207,6 +218,7 @@ class DatasetWriter:
                 raise
             if self._repository.lookup_tag(name) != snapshot_id:
                 raise _TakenError from None
+        add_copies(self._repository, self.url)
 
     def _root(self, snapshot_id: str) -> zarr.Group:
         return zarr.open_group(self._repository.readonly_session(snapshot_id=snapshot_id).store, mode="r")

@@ -44,5 +44,5 @@ def test_a_missing_chunk_is_no_empty_table():
     group = make_table()
     append_records(group, [{"case": "a"}])
     del group.store._store_dict["records/c/0"]
-    with pytest.raises(ValueError, match="decoding the records of / failed"):
+    with pytest.raises(ValueError, match="a record of / cannot be decoded"):
         list(read_records(group))
