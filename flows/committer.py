@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simgen.case import Status
-from simgen.store.writer import CaseFork, DatasetWriter
+from simgen.store.fork import CaseFork
+from simgen.store.writer import DatasetWriter
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ def dataset_gc(
     dataset: DatasetUrl,
     older_than: Annotated[
         float,
-        typer.Option(min=0.0, help="Hours that an object is kept which nothing refers to: longer than any case runs."),
+        typer.Option(help="Hours that an object is kept which nothing refers to; at least 8."),
     ] = 24.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing, say how much it would be.")] = False,
 ) -> None:

@@ -25,7 +25,8 @@ from flows.settings import load_settings
 from simgen.case import Progress, SolvedCase
 from simgen.design_space import DesignPoint
 from simgen.errors import CaseError, InputError, StoreError
-from simgen.store.writer import CaseFork, DatasetWriter
+from simgen.store.fork import CaseFork
+from simgen.store.writer import DatasetWriter
 
 #: A case's log gets a line when it has come this much further, and no sooner than so many seconds after the last.
 LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0

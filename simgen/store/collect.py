@@ -2,8 +2,8 @@
 
 Notable properties:
 - A worker writes its chunks before anybody commits them, so an object that nothing refers to may belong to a case that is being
-  solved right now. Only objects older than an age limit go; it has to exceed the time from a case's first chunk to its commit,
-  which is minutes, and is generous by default.
+  written right now. Only objects older than an age limit go. A writer commits no fork that is older than
+  `fork.FORK_LIFETIME`, and the limit is never below that: no commit can meet chunks that are gone.
 - Each commit of a case leaves a snapshot that lists the whole dataset, of no use once the next one stands: with 96 cases they
   took 5 % of the store, and they grow with the square of the cases. Those that nobody can have forked from within the age
   limit are dropped from the history. Versions stay, and so does what is committed and not published yet.
@@ -20,12 +20,15 @@ import icechunk
 
 from simgen.errors import InputError, StoreError
 from simgen.store.damage import describe_damage
+from simgen.store.fork import FORK_AGE, FORK_LIFETIME
 from simgen.store.lock import committing
 from simgen.store.repository import BRANCH, explain, open_repository
 from simgen.store.versions import version_problems
 
-#: A day: longer than any case waits between its first chunk and its commit.
+#: Kept by default.
 AGE_LIMIT = timedelta(days=1)
+#: Kept always: what a fork that may still be committed has written, and the commit that it was made from.
+LEAST_AGE = FORK_AGE + FORK_LIFETIME + timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,15 @@ def collect(url: str, *, older_than: timedelta = AGE_LIMIT, dry_run: bool = Fals
 
     `dry_run` only counts, and knows a lower bound: which chunks of tables the history alone refers to shows once it is dropped.
 
-    Raises InputError for a negative age, StoreError where the store is damaged or cannot be reached; nothing is deleted then.
+    Raises InputError for an age below `LEAST_AGE`, StoreError where the store is damaged or cannot be reached; nothing is
+    deleted then.
     """
-    if older_than < timedelta(0):
-        raise InputError(f"age limit {older_than} is negative; give the hours that an unreferenced object is kept")
+    if older_than < LEAST_AGE:
+        hours = older_than.total_seconds() / 3600
+        raise InputError(
+            f"age limit of {hours:g} hours is too short: what a running generation has written and not committed yet "
+            f"would go; give at least {LEAST_AGE.total_seconds() / 3600:g} hours"
+        )
     repository = open_repository(url)
     before = datetime.now(UTC) - older_than
     try:

@@ -25,7 +25,7 @@ from simgen.store.layout import Schema, array_names
 from simgen.store.read_arrays import read_arrays
 from simgen.store.repository import explain, open_repository
 from simgen.store.split import SPLITS
-from simgen.store.tables import parse_design, parse_splits, read_details, read_seal
+from simgen.store.tables import SealReader, parse_design, parse_splits, read_details
 from simgen.store.unsealed_case import check_unsealed
 from simgen.store.version_seal import check_version, read_sealed_tables
 from simgen.store.versions import (
@@ -90,6 +90,10 @@ class Dataset:
         except Exception as error:
             # Whatever Icechunk, Zarr and the schema make of bytes that are no longer those written.
             raise self._unreadable(error) from error
+
+    @functools.cached_property
+    def _seals(self) -> SealReader:
+        return SealReader(self._root)
 
     def _read_tables(self) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         if not self._tables:
@@ -242,7 +246,7 @@ class StoredCase:
     @functools.cached_property
     def _seal(self) -> CaseSeal | None:
         with opening(self._place("seal")):
-            return read_seal(self.dataset._root, self._record)
+            return self.dataset._seals.read(self.id, self._record)
 
     def _place(self, array: str) -> Place:
         return Place(self.dataset.url, self.dataset.version, self.id, array)

@@ -78,16 +78,33 @@ def read_records(group: zarr.Group) -> Iterator[dict[str, Any]]:
     return parse_records(read_content(group), group)
 
 
-def read_record(group: zarr.Group, place: Place, digest: str | None = None) -> dict[str, Any]:
-    """The record at a place that `append_records` gave, held against its line's digest where that is known.
+class RecordReader:
+    """Single records of a table by their places. Chunks that were read are kept: lines of cases that follow each other share them."""
 
-    Reads only the chunks that hold it. DamagedError where it is damaged.
-    """
-    begin, length = place
-    line = np.asarray(_array(group)[begin : begin + length]).tobytes()
-    if digest is not None and content_digest(line) != digest:
-        raise DamagedError(f"a record of {group.name} is not what was written")
-    return _parse(line, group)
+    def __init__(self, group: zarr.Group) -> None:
+        self._group, self._array = group, _array(group)
+        self._chunks: dict[int, bytes] = {}
+
+    def read(self, place: Place, digest: str | None = None) -> dict[str, Any]:
+        """The record, held against its line's digest where that is known; DamagedError where it is damaged."""
+        begin, length = place
+        size = int(self._array.chunks[0])
+        first, last = begin // size, (begin + length - 1) // size
+        content = b"".join(self._chunk(number, size) for number in range(first, last + 1))
+        line = content[begin - first * size :][:length]
+        if digest is not None and content_digest(line) != digest:
+            raise DamagedError(f"a record of {self._group.name} is not what was written")
+        return _parse(line, self._group)
+
+    def _chunk(self, number: int, size: int) -> bytes:
+        if number not in self._chunks:
+            self._chunks[number] = np.asarray(self._array[number * size : (number + 1) * size]).tobytes()
+        return self._chunks[number]
+
+
+def read_record(group: zarr.Group, place: Place, digest: str | None = None) -> dict[str, Any]:
+    """One record by its place, as `RecordReader.read` gives it."""
+    return RecordReader(group).read(place, digest)
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -18,6 +18,7 @@ from simgen.store import schema_1
 from simgen.store.case_record import CaseRecord
 from simgen.store.case_seal import CaseSeal
 from simgen.store.records import (
+    RecordReader,
     append_records,
     create_table,
     parse_records,
@@ -61,12 +62,23 @@ def append_cases(root: zarr.Group, records: Mapping[str, CaseRecord]) -> None:
     )
 
 
-def read_seal(root: zarr.Group, record: Mapping[str, Any]) -> CaseSeal | None:
-    """The seal of a case, from its row of the design table; None for a case of a release that kept none."""
-    if "seal_at" not in record:
-        return None
-    line = read_record(_table(root, "seals"), record["seal_at"], record["seal"])
-    return CaseSeal(line["objects"], line["details"])
+class SealReader:
+    """Seals of the cases of a version."""
+
+    def __init__(self, root: zarr.Group) -> None:
+        self._root = root
+        self._reader: RecordReader | None = None
+        self._read: dict[str, CaseSeal] = {}
+
+    def read(self, case: str, record: Mapping[str, Any]) -> CaseSeal | None:
+        """The seal of a case, from its row of the design table; None for a case of a release that kept none."""
+        if "seal_at" not in record:
+            return None
+        if case not in self._read:
+            self._reader = self._reader or RecordReader(_table(self._root, "seals"))
+            line = self._reader.read(record["seal_at"], record["seal"])
+            self._read[case] = CaseSeal(line["objects"], line["details"])
+        return self._read[case]
 
 
 def read_design(root: zarr.Group) -> dict[str, dict[str, Any]]:

@@ -19,17 +19,14 @@ from typing import Any, TypeVar, cast
 
 import icechunk
 import zarr
-from zarr.core.sync import sync
 
-from simgen.case import CaseResult, Status
+from simgen.case import Status
 from simgen.errors import InputError, StoreError
-from simgen.point_cloud import PointCloud
 from simgen.provenance import generator_version, source_revision
-from simgen.store.case_record import CaseRecord, case_attrs, case_record
-from simgen.store.case_seal import SealingStore
 from simgen.store.damage import describe_damage
 from simgen.store.digest import digest_version
-from simgen.store.layout import SCHEMA_VERSION, Schema, write_cloud
+from simgen.store.fork import CaseFork
+from simgen.store.layout import SCHEMA_VERSION, Schema
 from simgen.store.lock import committing
 from simgen.store.repository import BRANCH, explain, open_repository
 from simgen.store.split import RATIOS, SEED, assign_splits
@@ -49,37 +46,6 @@ from simgen.store.versions import References, add_copies, choose_version, read_r
 #: Before each attempt at a commit that other writers may get in the way of; one takes some tens of milliseconds.
 RETRY_PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 T = TypeVar("T")
-
-
-class CaseFork:
-    """One worker's way to write cases; picklable both ways. Give it back to `DatasetWriter.commit`."""
-
-    def __init__(self, url: str, schema: Schema, session: icechunk.ForkSession) -> None:
-        self.url, self.schema = url, schema
-        self.session = session
-        self.records: dict[str, CaseRecord] = {}
-
-    def write(self, result: CaseResult, cloud: PointCloud | None) -> None:
-        """Write one case: an accepted one with its point cloud, any other with its record alone."""
-        if (cloud is not None) != (result.status == "accepted"):
-            raise InputError(
-                f"case {result.id} is {result.status}: a point cloud belongs to accepted cases and only to them"
-            )
-        if cloud is not None:
-            self.schema.check(cloud)
-        try:
-            sealing = SealingStore(self.session.store)
-            cases = zarr.open_group(sealing, path="cases", mode="r+")
-            if result.id in cases:  # a failed or rejected case that was tried again
-                del cases[result.id]
-            attrs = case_attrs(result)
-            group = cases.create_group(result.id, attributes=attrs)
-            arrays = write_cloud(group, cloud, self.schema) if cloud is not None else []
-            num_bytes_stored = sync(self.session.store.getsize_prefix(f"cases/{result.id}/"))
-        except (icechunk.IcechunkError, OSError) as error:
-            raise StoreError(explain(self.url, str(error))) from error
-        objects = sealing.objects_of(result.id)
-        self.records[result.id] = case_record(result, cloud, arrays, num_bytes_stored, objects)
 
 
 class DatasetWriter:
@@ -140,6 +106,7 @@ class DatasetWriter:
         accepted = {case for case, record in read_design(root).items() if record["status"] == "accepted"}
         fresh: list[CaseFork] = []
         for fork in forks:
+            fork.check_age()
             if fork.records and accepted.isdisjoint(fork.records):
                 fresh.append(fork)
                 accepted.update(fork.records)

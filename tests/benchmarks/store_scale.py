@@ -14,7 +14,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 import simgen
-from simgen.store.writer import CaseFork, DatasetWriter
+from simgen.store.fork import CaseFork
+from simgen.store.writer import DatasetWriter
 from tests.benchmarks.synthetic_cases import SCHEMA, write_cases
 
 SIZES, SHORT_SIZES = (100, 1000, 3000, 10000), (100, 300)

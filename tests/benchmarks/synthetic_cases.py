@@ -9,8 +9,8 @@ import numpy as np
 from simgen.case import CaseResult, Gate
 from simgen.cases import get_family
 from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.store.fork import CaseFork
 from simgen.store.layout import Schema
-from simgen.store.writer import CaseFork
 
 FAMILY = get_family("cylinder-flow")
 SCHEMA = Schema.of(FAMILY)

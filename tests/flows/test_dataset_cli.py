@@ -1,6 +1,7 @@
 """`courant dataset` on a real dataset: what a person sees, and exit codes."""
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from flows import terminal
 from flows.cli import app
+from simgen.store import collect
 
 OLD = Path(__file__).parents[1] / "store" / "data" / "schema-1.tar.gz"
 STORE = "store"
@@ -75,11 +77,26 @@ def test_a_version_is_exported_and_described(courant):
     assert "| licence | CC0-1.0 |" in Path("card/README.md").read_text()
 
 
-def test_garbage_is_counted_and_collected(courant):
+def test_garbage_is_counted_and_collected(courant, monkeypatch):
     assert "nothing to delete" in courant("dataset", "gc", DATASET, "--older-than", "876000")
+    assert "is too short" in courant("dataset", "gc", DATASET, "--older-than", "0", exit_code=1)
+    monkeypatch.setattr(collect, "LEAST_AGE", timedelta(0))
     assert "would delete at least" in courant("dataset", "gc", DATASET, "--older-than", "0", "--dry-run")
     assert courant("dataset", "gc", DATASET, "--older-than", "0").startswith("deleted ")
     assert "intact" in courant("dataset", "verify", DATASET, "--version", "v1")
+
+
+def test_one_damaged_dataset_hides_no_other_and_its_references_are_mended(courant):
+    shutil.copytree(DATASET, f"{STORE}/copy")
+    shutil.move(f"{STORE}/copy", f"{STORE}/branched-pipe")
+    Path(DATASET, "refs", "tag.v2", "ref.json").write_text("{")
+    listed = courant("dataset", "ls", "--store", STORE, exit_code=1)
+    assert "cannot be read" in listed
+    assert "v2" in next(line for line in listed.splitlines() if "branched-pipe" in line)
+    assert f"{DATASET}: v2 was published, and its tag is missing or damaged; mend it with: courant dataset" in listed
+    assert "v2: its tag was made again" in courant("dataset", "repair", DATASET)
+    assert "every reference is whole" in courant("dataset", "repair", DATASET)
+    assert "cannot be read" not in courant("dataset", "ls", "--store", STORE)
 
 
 def test_a_missing_folder_of_a_dataset_is_one_line(courant):

@@ -8,13 +8,21 @@ import pytest
 
 import simgen
 from simgen.errors import InputError, StoreError
-from simgen.store.collect import collect
+from simgen.store import collect as collecting
+from simgen.store import fork as forking
+from simgen.store.collect import LEAST_AGE, collect
 from simgen.store.verify import verify
 from simgen.store.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 from tests.store.damaging import objects, restored, snapshot_of
 
 NOW = timedelta(0)
+
+
+@pytest.fixture(autouse=True)
+def no_least_age(monkeypatch):
+    """What these tests leave behind is garbage at once."""
+    monkeypatch.setattr(collecting, "LEAST_AGE", timedelta(0))
 
 
 def size(url):
@@ -91,8 +99,40 @@ def test_a_damaged_store_is_left_as_it_is(writer, url):
     assert verify(simgen.open_dataset(url)).findings == []
 
 
+def test_no_age_limit_lets_the_chunks_of_a_commit_in_flight_go(writer, url, monkeypatch):
+    monkeypatch.setattr(collecting, "LEAST_AGE", LEAST_AGE)
+    add(writer, 0)
+    writer.publish()
+    running = writer.fork()
+    running.write(make_result(1), make_cloud(1))
+    for hours in (-1, 0, 1, LEAST_AGE.total_seconds() / 3600 - 0.01):
+        with pytest.raises(InputError, match=f"age limit of {hours:g} hours is too short.* give at least 8 hours"):
+            collect(url, older_than=timedelta(hours=hours))
+    now = forking.time.time()
+    monkeypatch.setattr(forking.time, "time", lambda: now + forking.FORK_LIFETIME.total_seconds() + 1)
+    with pytest.raises(StoreError, match=f"{make_result(1).id} was written more than 6 hours ago and never committed"):
+        writer.commit([running])  # older than any limit keeps for certain
+    monkeypatch.undo()
+    writer.commit([running])
+    writer.publish()
+    assert verify(simgen.open_dataset(url)).findings == []
+
+
+def test_a_case_that_was_solved_for_days_is_written_although_its_forks_commit_was_collected(writer, url, monkeypatch):
+    add(writer, 0)
+    fork = writer.fork()
+    add(writer, 1, 2)
+    writer.publish()
+    assert collect(url, older_than=NOW).num_snapshots
+    monkeypatch.setattr(fork, "_made_at", fork._made_at - 2 * forking.FORK_AGE.total_seconds())
+    fork.write(make_result(3), make_cloud(3))
+    writer.commit([fork])
+    assert writer.publish() == "v2"
+    assert len(simgen.open_dataset(url)) == 4
+
+
 def test_bad_requests_are_refused(writer, url, tmp_path):
-    with pytest.raises(InputError, match="is negative"):
+    with pytest.raises(InputError, match="is too short"):
         collect(url, older_than=timedelta(hours=-1))
     with pytest.raises(InputError, match="there is no dataset at"):
         collect(str(tmp_path / "nowhere"))

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import simgen
 from simgen.errors import InputError
+from simgen.store import collect as collecting
 from simgen.store.collect import collect
 from simgen.store.verify import verify
 from simgen.store.writer import DatasetWriter
@@ -139,7 +140,8 @@ class Store(RuleBasedStateMachine):
     @rule()
     def garbage_is_collected(self):
         self.pending.clear()  # with no age limit what is not committed is garbage
-        collect(self.url, older_than=timedelta(0))
+        with mock.patch.object(collecting, "LEAST_AGE", timedelta(0)):
+            collect(self.url, older_than=timedelta(0))
 
     # -- what holds after each ----------------------------------------------------------------------------------------
 

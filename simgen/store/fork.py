@@ -1,0 +1,79 @@
+"""One worker's way into a dataset: it writes its case's chunks straight to the store, the committer does the rest.
+
+Between a fork's first chunk and its commit nothing in the store refers to what it has written. `collect` keeps
+everything that is younger than these limits together; a fork that has outlived them is not committed.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import icechunk
+import zarr
+from zarr.core.sync import sync
+
+from simgen.case import CaseResult
+from simgen.errors import InputError, StoreError
+from simgen.point_cloud import PointCloud
+from simgen.store.case_record import CaseRecord, case_attrs, case_record
+from simgen.store.case_seal import SealingStore
+from simgen.store.layout import Schema, write_cloud
+from simgen.store.repository import BRANCH, explain, open_repository
+
+#: Age at which a fork that has written nothing yet starts from the newest commit: solving may have taken days, in
+#: which the commit that it was made from may have been collected.
+FORK_AGE = timedelta(hours=1)
+#: Time from a fork's first chunk to its commit. It is seconds in a run that goes on, hours where it was suspended.
+FORK_LIFETIME = timedelta(hours=6)
+
+
+class CaseFork:
+    """One worker's way to write cases; picklable both ways. Give it back to `DatasetWriter.commit`."""
+
+    def __init__(self, url: str, schema: Schema, session: icechunk.ForkSession) -> None:
+        self.url, self.schema = url, schema
+        self.session = session
+        self.records: dict[str, CaseRecord] = {}
+        self._made_at = time.time()
+        self._began_at: float | None = None
+
+    def check_age(self) -> None:
+        """StoreError where what was written may have been collected as garbage since."""
+        if self._began_at is not None and time.time() - self._began_at > FORK_LIFETIME.total_seconds():
+            hours = FORK_LIFETIME.total_seconds() / 3600
+            raise StoreError(
+                f"{self.url}: {', '.join(self.records)} was written more than {hours:g} hours ago and never committed, so "
+                "that it may have been deleted as garbage since; run again, which solves it again"
+            )
+
+    def _begin(self) -> None:
+        """Take the time of the first chunk, and a fresh session where this one is old."""
+        if self._began_at is not None:
+            return
+        if time.time() - self._made_at > FORK_AGE.total_seconds():
+            self.session = open_repository(self.url).writable_session(BRANCH).fork()
+        self._began_at = time.time()
+
+    def write(self, result: CaseResult, cloud: PointCloud | None) -> None:
+        """Write one case: an accepted one with its point cloud, any other with its record alone."""
+        if (cloud is not None) != (result.status == "accepted"):
+            raise InputError(
+                f"case {result.id} is {result.status}: a point cloud belongs to accepted cases and only to them"
+            )
+        if cloud is not None:
+            self.schema.check(cloud)
+        try:
+            self._begin()
+            sealing = SealingStore(self.session.store)
+            cases = zarr.open_group(sealing, path="cases", mode="r+")
+            if result.id in cases:  # a failed or rejected case that was tried again
+                del cases[result.id]
+            attrs = case_attrs(result)
+            group = cases.create_group(result.id, attributes=attrs)
+            arrays = write_cloud(group, cloud, self.schema) if cloud is not None else []
+            num_bytes_stored = sync(self.session.store.getsize_prefix(f"cases/{result.id}/"))
+        except (icechunk.IcechunkError, OSError) as error:
+            raise StoreError(explain(self.url, str(error))) from error
+        objects = sealing.objects_of(result.id)
+        self.records[result.id] = case_record(result, cloud, arrays, num_bytes_stored, objects)
