@@ -9,7 +9,6 @@ Notable properties:
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import itertools
 import json
@@ -22,6 +21,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.stats import qmc
 
+from simgen.design_file import read_rows
 from simgen.errors import InputError
 
 Sampler = Literal["sobol", "latin-hypercube", "uniform", "grid"]
@@ -49,7 +49,7 @@ class Parameter:
                 f"{self.name} = {value:g} {self.unit} is outside its range "
                 f"[{self.low:g}, {self.high:g}] {self.unit}; choose a value inside"
             )
-        return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+        return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0  # -0.0 is 0.0, and the same design
 
 
 @dataclass(frozen=True)
@@ -97,23 +97,16 @@ class DesignSpace:
 
     def read_csv(self, path: str | Path) -> list[dict[str, float]]:
         """Designs from a CSV file with one column per parameter; further columns are refused."""
-        source = Path(path)
-        if not source.is_file():
-            raise InputError(f"design file {source} does not exist")
-        with source.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        if not rows:
-            raise InputError(
-                f"design file {source} holds no design; expected a header {','.join(self.names)} and one line per design"
-            )
         designs = []
-        for line, row in enumerate(rows, start=2):
+        for line, row in read_rows(path):
             try:
-                designs.append(self.check({str(key).strip(): float(value) for key, value in row.items()}))
-            except (TypeError, ValueError) as error:
-                raise InputError(f"design file {source}, line {line}: {error}") from error
+                designs.append(self.check(row))
             except InputError as error:
-                raise InputError(f"design file {source}, line {line}: {error}") from error
+                raise InputError(f"design file {path}, line {line}: {error}") from error
+        if not designs:
+            raise InputError(
+                f"design file {path} holds no design; expected a header {','.join(self.names)} and one line per design"
+            )
         return designs
 
 

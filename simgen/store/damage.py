@@ -21,6 +21,7 @@ _OBJECTS = (
     re.compile(r"/((?:chunks|manifests|snapshots|transactions)/[0-9A-Z]{20})\b"),
     re.compile(r"\b(chunk|manifest|snapshot)(?:_id)?[ =]([0-9A-Z]{20})\b"),
 )
+_PATHS = re.compile(r"(?:[\w.+-]+:)?/[^\s\"'`,)]+")
 _MISSING = ("not found", "nosuchkey", "no such file", "404")
 # A store out of reach, whatever else the message speaks of: it names the object that could not be asked for.
 _UNREACHABLE = (
@@ -31,11 +32,12 @@ _UNREACHABLE = (
     "dns error",
     "service error",
     "access denied",
+    "permission denied",
     "403",
 )
 # "I/O error" is Icechunk's word for bytes that cannot be decompressed or parsed, "object store error" the network's.
 _UNREADABLE = ("i/o error", "flatbuffer", "deserialization", "cannot serialize", "invalid magic", "magic number",
-               "icechunk object", "spec version", "parsing", "range", "node not found", "chunk checksum")  # fmt: skip
+               "icechunk object", "icechunk metadata", "spec version", "parsing", "range", "node not found", "chunk checksum")  # fmt: skip
 _DECODING = ("checksum do not match", "decompress", "reshape", "buffer size", "blosc", "zstd", "decoding")
 
 
@@ -57,11 +59,16 @@ class DamageError(StoreError):
         return type(self), self._made_of
 
 
+def without_paths(message: str) -> str:
+    """A message without the paths and addresses in it: what they are called says nothing of what went wrong."""
+    return _PATHS.sub("", message)
+
+
 def describe_damage(error: BaseException) -> str | None:
     """What is wrong, in a few words that name the object where that is known; None where `error` is no sign of damage."""
     if isinstance(error, DamagedError):
         return str(error)
-    text = str(error).lower()
+    text = without_paths(str(error)).lower()
     if isinstance(error, icechunk.IcechunkError):
         if any(sign in text for sign in _UNREACHABLE) and not any(sign in text for sign in ("nosuchkey", "404")):
             return None

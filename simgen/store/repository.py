@@ -19,6 +19,8 @@ import fsspec
 import icechunk
 
 from simgen.errors import InputError, StoreError
+from simgen.store.damage import describe_damage, without_paths
+from simgen.store.irregular import check_regular
 
 BRANCH = "main"
 ENDPOINT_TIMEOUT_S = 5.0
@@ -89,6 +91,7 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
             raise PermissionError(13, "Permission denied", str(path))
     elif not path.exists():
         raise InputError(f"there is no dataset at {url}: the folder does not exist")
+    check_regular(path, url)
     return icechunk.local_filesystem_storage(str(path))
 
 
@@ -134,6 +137,9 @@ def translated(url: str) -> Iterator[None]:
     except icechunk.IcechunkError as error:
         if "fetch_branch" in str(error) and "cannot serialize ref json" in str(error):
             raise StoreError(_lost_branch(url)) from error
+        what = describe_damage(error)
+        if what is not None:
+            raise StoreError(f"store {url} is damaged ({what}); restore it from a copy") from error
         raise StoreError(explain(url, str(error))) from error
 
 
@@ -149,7 +155,7 @@ def _lost_branch(url: str) -> str:
 
 def explain(url: str, message: str) -> str:
     """What a failed request to a store most likely means."""
-    text = message.lower()
+    text = without_paths(message.replace(url, "")).lower()
     if any(
         sign in text
         for sign in (
@@ -181,7 +187,9 @@ def explain(url: str, message: str) -> str:
         return (
             f"store {url} cannot be written: there is no room left; make room and run again, what was committed stays"
         )
-    if "permission denied" in text or "read-only" in text:
-        return f"store {url} cannot be written: permission denied; choose another path or mend its permissions"
+    if "permission denied" in text:
+        return f"store {url} cannot be used: permission denied; check who may read and write its files"
+    if "read-only" in text:
+        return f"store {url} cannot be written: it is on a read-only file system; choose another path"
     first = next((line.strip().removeprefix("x ") for line in message.splitlines() if line.strip()), "no reason given")
-    return f"store {url} failed: {first}"
+    return f"store {url} failed: {first}; where that lasts, mend it with: courant dataset repair {url}, or from a copy"
