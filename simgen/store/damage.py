@@ -21,7 +21,7 @@ _OBJECTS = (
     re.compile(r"/((?:chunks|manifests|snapshots|transactions)/[0-9A-Z]{20})\b"),
     re.compile(r"\b(chunk|manifest|snapshot)(?:_id)?[ =]([0-9A-Z]{20})\b"),
 )
-_PATHS = re.compile(r"(?:[\w.+-]+:)?/[^\s\"'`,)]+")
+_PATHS = re.compile(r"(?:\b\w+:/|(?<!\w))/[^\s\"'`,)]+")
 _MISSING = ("not found", "nosuchkey", "no such file", "404")
 # A store out of reach, whatever else the message speaks of: it names the object that could not be asked for.
 _UNREACHABLE = (

@@ -77,7 +77,7 @@ def test_designs_come_from_a_csv_file_in_any_column_order(tmp_path):
     ("text", "message"),
     [
         ("radius,speed\n2,1\n9,1\n", "line 3: radius = 9"),
-        ("radius,speed\n2,fast\n", "line 2: could not convert"),
+        ("radius,speed\n2,fast\n", "line 2: speed = 'fast' is no number"),
         ("radius\n2\n", "line 2: .*missing speed"),
         ("radius,speed\n", "holds no design"),
     ],
