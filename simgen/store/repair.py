@@ -125,8 +125,7 @@ class _References:
 
     def __init__(self, url: str) -> None:
         with translated(url):
-            self._files, self._path = fsspec.core.url_to_fs(url)
-            self._files.invalidate_cache()
+            self._files, self._path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
 
     def commit_ids(self) -> list[str]:
         return self._listed("snapshots")

@@ -145,8 +145,14 @@ def translated(url: str) -> Iterator[None]:
 
 def _has_commits(url: str) -> bool:
     """Whether commits lie where Icechunk sees no repository, for want of its branch."""
-    files, path = fsspec.core.url_to_fs(url)
-    return bool(files.isdir(f"{path}/snapshots") and files.ls(f"{path}/snapshots"))
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        # An instance of its own: one that was made before may know another endpoint or other keys.
+        files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+        return bool(files.isdir(f"{path}/snapshots") and files.ls(f"{path}/snapshots"))
+    except (OSError, BotoCoreError):
+        return False  # out of reach for this look, and for what comes next, which says so in its own words
 
 
 def _lost_branch(url: str) -> str:
