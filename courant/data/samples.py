@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -48,14 +48,24 @@ class Batch:
     parameters: Tensor | None = None
     """(B, P) design parameters; steady problems only"""
 
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Batch:
+        """The batch whose `tensors` these are."""
+        rest = {name: tensor for name, tensor in tensors.items() if "mask" not in name}
+        return cls(mask=tensors.get("mask"), query_mask=tensors.get("query_mask"), **rest)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All that is not None, by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
     @property
     def num_bytes(self) -> int:
-        return sum(value.numel() * value.element_size() for value in vars(self).values() if isinstance(value, Tensor))
+        return sum(value.numel() * value.element_size() for value in self.tensors.values())
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """The same batch with the function applied to each tensor."""
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **{name: function(value) for name, value in tensors.items()})
+        return replace(self, **{name: function(value) for name, value in self.tensors.items()})
 
 
 class TrajectoryIndex(Protocol):
@@ -137,7 +147,8 @@ def draw_batch(
     batch = _gather(trajectories, windows[shard], config, points, queries)
     if not config.shift:
         return batch
-    shift = config.shift * (2 * torch.rand(len(windows), 1, 3, generator=generator)[shard].to(batch.points.device) - 1)
+    drawn = torch.rand(len(windows), 1, 3, generator=generator)[shard]
+    shift = config.shift * (2 * drawn.to(batch.points.device, non_blocking=True) - 1)
     shift = shift * (batch.points != 0).any(dim=1, keepdim=True)  # a 2D case stays at z = 0
     return replace(
         batch, points=batch.points + shift, anchors=batch.anchors + shift, query_points=batch.query_points + shift
@@ -162,23 +173,23 @@ def _draw(
     most = trajectories.points.shape[1]
     if num is None or num >= most:
         return None
-    keys = torch.rand(len(windows), most, generator=generator)[shard].to(trajectories.points.device)
-    num_points = trajectories.num_points[windows[shard, 0].to(keys.device)]
-    keys.masked_fill_(torch.arange(most, device=keys.device) >= num_points[:, None], 2.0)
-    return keys.topk(num, dim=1, largest=False, sorted=False).indices
+    keys = torch.rand(len(windows), most, generator=generator)[shard]
+    num_points = trajectories.num_points[windows[shard, 0]]
+    keys.masked_fill_(torch.arange(most) >= num_points[:, None], 2.0)
+    return _to(trajectories, keys).topk(num, dim=1, largest=False, sorted=False).indices
 
 
 def _gather(
     trajectories: TrajectorySet, windows: Tensor, config: DataConfig, points: Tensor | None, queries: Tensor | None
 ) -> Batch:
-    device = trajectories.points.device
-    case, start = windows.to(device).unbind(1)
+    case, start = windows.unbind(1)
     step = snapshots_per_step(trajectories, config)
-    times = (trajectories.first_frame[case] + start)[:, None] + step * torch.arange(
-        config.window_steps + 1, device=device
-    )
-    positions, distance, mask = _geometry(trajectories, case, points)
-    query_positions, query_distance, query_mask = _geometry(trajectories, case, queries)
+    begin = trajectories.first_frame[case] + start
+    times = begin[:, None] + step * torch.arange(config.window_steps + 1)
+    num_points = trajectories.num_points[case]
+    case, times = (_to(trajectories, index) for index in (case, times))
+    positions, distance, mask = _geometry(trajectories, case, points, num_points)
+    query_positions, query_distance, query_mask = _geometry(trajectories, case, queries, num_points)
     initial = _states(trajectories, case, times[:, :1], points)[:, 0]
     return Batch(
         points=positions,
@@ -192,17 +203,29 @@ def _gather(
     )
 
 
-def _geometry(trajectories: TrajectorySet, case: Tensor, chosen: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Positions, distance field and mask of the chosen points of each window's case."""
-    num_points = trajectories.num_points[case][:, None]
+def _geometry(
+    trajectories: TrajectorySet, case: Tensor, chosen: Tensor | None, num_points: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Positions, distance field and mask of the chosen points of each window's case.
+
+    num_points (B,) are the cases', on the CPU.
+    """
     if chosen is None:
         numbers = torch.arange(trajectories.points.shape[1], device=case.device)
         positions, distance = trajectories.points[case], trajectories.distance[case]
     else:
         numbers = chosen
         positions, distance = trajectories.points[case[:, None], chosen], trajectories.distance[case[:, None], chosen]
-    mask = numbers < num_points
-    return positions, distance, None if bool(mask.all()) else mask
+    # Padding is chosen last, so how many are chosen tells whether it is among them; to look at the
+    # mask itself would be to wait for the device.
+    if numbers.shape[-1] <= int(num_points.min()):
+        return positions, distance, None
+    return positions, distance, numbers < _to(trajectories, num_points)[:, None]
+
+
+def _to(trajectories: TrajectorySet, index: Tensor) -> Tensor:
+    """The index where the snapshots are; the host does not wait for the copy."""
+    return index.to(trajectories.points.device, non_blocking=True)
 
 
 def _states(trajectories: TrajectorySet, case: Tensor, times: Tensor, chosen: Tensor | None) -> Tensor:

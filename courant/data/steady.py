@@ -155,8 +155,9 @@ def _choose(points: Tensor, num: int | None, generator: torch.Generator) -> Call
     """A function that takes the same `num` rows of every (1, N, c)."""
     if num is None or num >= points.shape[1]:
         return lambda values: values
-    chosen = torch.randperm(points.shape[1], generator=generator)[:num].to(points.device)
-    return lambda values: values[:, chosen]
+    chosen = torch.randperm(points.shape[1], generator=generator)[:num]
+    on_device = chosen.to(points.device, non_blocking=True)
+    return lambda values: values[:, on_device]
 
 
 def collate(samples: Sequence[Batch]) -> Batch:
@@ -185,11 +186,11 @@ def _stack(values: Sequence[Tensor]) -> Tensor:
 
 def _mask(clouds: Sequence[Tensor]) -> Tensor | None:
     """(B, max n), True at real points; None where all have the same number."""
-    lengths = torch.tensor([cloud.shape[1] for cloud in clouds], device=clouds[0].device)
-    most = int(lengths.max())
+    lengths = torch.tensor([cloud.shape[1] for cloud in clouds])
+    most, device = int(lengths.max()), clouds[0].device
     if bool((lengths == most).all()):
         return None
-    return torch.arange(most, device=lengths.device) < lengths[:, None]
+    return torch.arange(most, device=device) < lengths.to(device, non_blocking=True)[:, None]
 
 
 def load_steady_batches(

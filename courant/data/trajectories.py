@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 READERS = 4
 TIME_TOLERANCE_S = 1e-6
+_ON_DEVICE = ("points", "distance", "anchors", "frames", "sign", "offset")
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,11 @@ class TrajectorySet:
     """(K, C)"""
 
     def to(self, device: torch.device | str) -> TrajectorySet:
-        moved: dict[str, Any] = {
-            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
-        }
+        """With all that batches are made of on the device.
+
+        What says where windows lie stays on the CPU, where they are chosen.
+        """
+        moved = {name: getattr(self, name).to(device) for name in _ON_DEVICE}
         return replace(self, **moved)
 
     @property

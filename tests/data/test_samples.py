@@ -160,10 +160,25 @@ def test_anchors_are_points_of_their_case(trajectories: TrajectorySet) -> None:
         assert len(gaps.argmin(1).unique()) == 6
 
 
-def test_trajectories_move_to_a_device_whole(trajectories: TrajectorySet) -> None:
+def test_what_batches_are_made_of_moves_to_a_device_and_what_finds_windows_stays(trajectories: TrajectorySet) -> None:
     moved = trajectories.to("meta")
-    assert moved.frames.device.type == moved.first_frame.device.type == "meta"
+    made_of = {"points", "distance", "anchors", "frames", "sign", "offset"}
+    tensors = {name: value for name, value in vars(moved).items() if isinstance(value, torch.Tensor)}
+    assert {name for name, value in tensors.items() if value.device.type == "meta"} == made_of
+    assert {name for name, value in tensors.items() if value.device.type == "cpu"} == set(tensors) - made_of
     assert moved.ids == trajectories.ids
+
+
+def test_a_batch_is_made_without_asking_its_device(trajectories: TrajectorySet) -> None:
+    """A meta tensor has no values: whoever looks at one fails, where on a GPU the host would wait."""
+    windows = torch.tensor([[1, 2], [0, 7], [0, 3]])
+    for config in (CONFIG, CONFIG.model_copy(update={"shift": 0.1, "points_per_sample": None})):
+        batch = draw_batch(trajectories.to("meta"), windows, config, seeded(1))
+        assert {value.device.type for value in batch.tensors.values()} == {"meta"}
+        expected = draw_batch(trajectories, windows, config, seeded(1))
+        assert {name: value.shape for name, value in batch.tensors.items()} == {
+            name: value.shape for name, value in expected.tensors.items()
+        }
 
 
 @pytest.mark.parametrize(
