@@ -78,7 +78,7 @@ class SteadyDataConfig(SampleConfig):
     hold these values and zero on all other faces, whatever the solver found there."""
 
 
-MACHINE = {"data": {"resident_gb", "cache_gb", "cache_folder"}}
+MACHINE = {"data": {"resident_gb", "cache_gb", "cache_folder"}, "training": {"cuda_graphs"}}
 """What suits an experiment to a machine: the same batches come out whatever it is, so it is no part of a run's identity."""
 
 
@@ -111,6 +111,8 @@ class TrainingConfig(_Frozen):
     """A loss or gradient that is not finite stops the run with its batch on record, or that step is left out and counted."""
     compile: bool = False
     """torch.compile for the training steps; needs a C++ compiler on a CPU. Not bitwise the same as without."""
+    cuda_graphs: bool = False
+    """Replay training steps from CUDA graphs, one for each combination of shapes; on one GPU."""
     seed: int = Field(default=42, ge=0, lt=2**62)
     workers: int = Field(default=1, ge=1, le=10_000)
     use_gpu: bool | Literal["auto"] = "auto"

@@ -15,9 +15,9 @@ from courant.data.streaming import StreamingBatches
 from courant.data.trajectories import TrajectorySet, load_trajectories
 from courant.data.window_reader import WindowReader
 from courant.experiment import DataConfig
-from simgen.store.local_cache import LocalCache
 
 if TYPE_CHECKING:
+    from simgen.store.local_cache import LocalCache
     from simgen.store.reader import Dataset
 
 
@@ -74,5 +74,8 @@ def resident_bytes(dataset: Dataset, split: str, normaliser: Normaliser) -> floa
 
 
 def _cache(config: DataConfig) -> LocalCache:
+    # What lies in memory is trained on without the store's libraries.
+    from simgen.store.local_cache import LocalCache
+
     # A folder of its own inside: the cache removes files, and an experiment may name any folder.
     return LocalCache(Path(config.cache_folder) / "courant-arrays", int(config.cache_gb * 1e9))

@@ -1,112 +1,87 @@
-"""CUDA graphs for models so small that launching their kernels takes longer than running them.
+"""CUDA graphs, for work so small that launching its kernels takes longer than running them.
 
-    fast = GraphedCourant(model.cuda())
-    loss = criterion(fast(points, features, query_points, query_features, num_steps=10, anchors=anchors), target)
-    loss.backward()
+    step = Replayed(take_step)                 # take_step(inputs) -> Tensor
+    outcome = step({"points": points, "targets": targets})
 
-Shapes must repeat (fixed numbers of points and queries in a batch): each new combination is captured once, and holds
-on to its memory. Farthest point sampling runs outside the graph; pass cached anchors to do without it.
+A graph reads the addresses that it was recorded with, so inputs are copied to these before each
+replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import cast
+import logging
+from collections.abc import Callable, Hashable, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from courant.model.courant import Courant
+logger = logging.getLogger("courant.model")
 
-_WARM_UPS = 3  # side-stream runs before a capture, as torch asks for
+WARM_UPS = 2
+"""Plain calls with new shapes before they are recorded: in these kernels are compiled, moments made"""
+MOST_GRAPHS = 512
+"""Combinations of shapes that are recorded, inputs and all; further ones are computed plainly"""
+
+Inputs = Mapping[str, Tensor]
+Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 
 
-class GraphedCourant(nn.Module):
-    """Takes and returns what `Courant.forward` does; forward and backward passes are replayed from CUDA graphs.
+class Replayed:
+    """A function of named tensors, recorded once for each combination of shapes, then replayed.
 
-    Has the model's parameters, under `model`. Wrap in DistributedDataParallel before, not after. Under autocast
-    switch its cache off (`torch.autocast("cuda", cache_enabled=False)`): cached casts do not outlive a capture.
-    Outputs of a replay are overwritten by the next one with the same shapes.
+    Every call does the work once, plainly or from a graph, so the function may change what it
+    holds: weights, an optimiser's moments. It must not wait for the device (`.item()`,
+    `bool(tensor)`) nor copy to it from the host. Outputs are fresh tensors.
     """
 
-    def __init__(self, model: Courant) -> None:
-        super().__init__()
-        device = next(model.parameters()).device
-        if device.type != "cuda":
-            raise ValueError(f'CUDA graphs need a model on a CUDA device, this one is on "{device}"')
-        self.model = model
-        self._replays: dict[Hashable, Callable[..., Tensor]] = {}
+    def __init__(self, function: Callable[[Inputs], Tensor], record: Record | None = None) -> None:
+        self._function, self._record = function, record or _Recorder()
+        self._calls: dict[Hashable, int] = {}
+        self._replays: dict[Hashable, Callable[[Inputs], Tensor]] = {}
 
-    def forward(
-        self,
-        points: Tensor,
-        features: Tensor,
-        query_points: Tensor,
-        query_features: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        parameters: Tensor | None = None,
-        num_steps: int | None = None,
-        anchors: Tensor | None = None,
-    ) -> Tensor:
-        autocast = torch.is_autocast_enabled("cuda")
-        if autocast and torch.is_autocast_cache_enabled():
-            raise ValueError('CUDA graphs need autocast without its cache: torch.autocast("cuda", cache_enabled=False)')
-        if anchors is None and self.model.config.anchor_kind == "sampled":
-            anchors = self.model.place_anchors(points, mask)
-        given = {
-            "points": points,
-            "features": features,
-            "query_points": query_points,
-            "query_features": query_features,
-            "mask": mask,
-            "parameters": parameters,
-            "anchors": anchors,
-        }
-        tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
-        key = (
-            tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()),
-            num_steps,
-            torch.is_grad_enabled(),
-            torch.get_autocast_dtype("cuda") if autocast else None,
-        )
-        if key not in self._replays:
-            capture = self._capture_training if torch.is_grad_enabled() else self._capture_inference
-            self._replays[key] = capture(_Positional(self.model, tuple(tensors), num_steps), tuple(tensors.values()))
-        return self._replays[key](*tensors.values())
+    def __call__(self, inputs: Inputs) -> Tensor:
+        key = tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in inputs.items())
+        replay = self._replays.get(key)
+        if replay is not None:
+            return replay(inputs)
+        self._calls[key] = self._calls.get(key, 0) + 1
+        if self._calls[key] <= WARM_UPS or len(self._replays) == MOST_GRAPHS:
+            return self._function(inputs)
+        self._replays[key] = replay = self._capture(inputs)
+        if len(self._replays) == MOST_GRAPHS:
+            logger.warning("%d CUDA graphs recorded; other shapes are computed plainly", MOST_GRAPHS)
+        return replay(inputs)
 
-    def _capture_training(self, call: _Positional, samples: tuple[Tensor, ...]) -> Callable[..., Tensor]:
-        """Forward and backward as two graphs behind one autograd node."""
-        inputs = tuple(sample.detach().clone() for sample in samples)
-        return cast(Callable[..., Tensor], torch.cuda.make_graphed_callables(call, inputs, num_warmup_iters=_WARM_UPS))
+    def _capture(self, inputs: Inputs) -> Callable[[Inputs], Tensor]:
+        kept = {name: tensor.clone() for name, tensor in inputs.items()}
+        run = self._record(lambda: self._function(kept))
 
-    def _capture_inference(self, call: _Positional, samples: tuple[Tensor, ...]) -> Callable[..., Tensor]:
-        inputs = tuple(sample.clone() for sample in samples)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UPS):
-                call(*inputs)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            output = call(*inputs)
-
-        def replay(*tensors: Tensor) -> Tensor:
-            for kept, tensor in zip(inputs, tensors, strict=True):
-                kept.copy_(tensor)
-            graph.replay()
-            return output
+        def replay(given: Inputs) -> Tensor:
+            for name, tensor in given.items():
+                kept[name].copy_(tensor, non_blocking=True)
+            return run().clone()
 
         return replay
 
 
-class _Positional(nn.Module):
-    """The model as a function of nothing but tensors, which is what a capture takes."""
+class _Recorder:
+    """Records on the current CUDA device.
 
-    def __init__(self, model: Courant, names: tuple[str, ...], num_steps: int | None) -> None:
-        super().__init__()
-        self.model, self.names, self.num_steps = model, names, num_steps
+    All graphs share one pool of memory: they run one after another, and nothing outlives a replay
+    but its output, which is copied at once.
+    """
 
-    def forward(self, *tensors: Tensor) -> Tensor:
-        return self.model(**dict(zip(self.names, tensors, strict=True)), num_steps=self.num_steps)
+    def __init__(self) -> None:
+        self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+
+    def __call__(self, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may read ahead and pin memory while this one records: "thread_local".
+        with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
+            output = call()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return output
+
+        return replay

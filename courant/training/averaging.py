@@ -19,12 +19,16 @@ class WeightAverage:
         self.decay = decay
         self.weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
 
+    def share(self, step: int) -> float:
+        """1 - d at optimiser step `step` (from 0): what its weights count in the average."""
+        return 1 - min(self.decay, (1 + step) / (10 + step))
+
     @torch.no_grad()
-    def update(self, model: nn.Module, step: int) -> None:
-        """Take in the weights after optimiser step `step` (from 0)."""
-        decay = min(self.decay, (1 + step) / (10 + step))
+    def take_in(self, model: nn.Module, share: Tensor) -> None:
+        """Move the average towards the model's weights by a share () that lies on their device."""
         for name, value in model.state_dict().items():
-            self.weights[name].lerp_(value, 1 - decay) if value.is_floating_point() else self.weights[name].copy_(value)
+            average = self.weights[name]
+            average.lerp_(value, share) if value.is_floating_point() else average.copy_(value)
 
     def load(self, weights: dict[str, Tensor]) -> None:
         for name, value in weights.items():

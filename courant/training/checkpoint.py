@@ -85,9 +85,17 @@ class _DamageError(Exception):
 
 
 def load_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, run: RunDirectory) -> None:
-    """Take up the optimiser's state; StoreError where its groups are not those of the model's parameters."""
+    """Take up the optimiser's state; StoreError where its groups are not those of the model's parameters.
+
+    How steps are computed (fused, capturable, the learning rate's place) depends on this process alone.
+    """
+    saved = checkpoint.optimiser
     try:
-        optimiser.load_state_dict(checkpoint.optimiser)
+        groups = [
+            {**own, "params": group["params"]}
+            for own, group in zip(optimiser.param_groups, saved["param_groups"], strict=True)
+        ]
+        optimiser.load_state_dict({"state": saved["state"], "param_groups": groups})
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise StoreError(
             f"{run.url}/{FOLDER}: the optimiser's state of epoch {checkpoint.epoch} does not fit the model; "

@@ -31,7 +31,8 @@ def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> 
         is_last = number == num_parts
         alone = model.no_sync() if isinstance(model, DistributedDataParallel) and not is_last else nullcontext()
         with alone:
-            loss = task.loss(task.predict(model, part), part) * (weight / sum(weights))
+            share = weight / torch.stack(weights).sum()
+            loss = task.loss(task.predict(model, part), part) * share
             loss.backward()
         total += loss.detach()
     return total

@@ -5,6 +5,8 @@ Notable features:
   checkpoint, so a run killed anywhere goes on as if nothing had happened, bitwise on one CPU worker.
 - Trajectories that fit lie in memory on the training device, a batch is one gather; others are streamed, with the same batches.
 - A loss or gradient that is not finite never reaches the weights: it stops the run with the batch on record, or is skipped and counted.
+- The host waits for a GPU once in `CHECK_EVERY` steps; a step may be one CUDA graph
+  (`courant.training.step`).
 
     fit(recipes.cylinder_flow_demo(), simgen.open_dataset("demo-run/store/cylinder-flow"), RunDirectory("runs/try"))
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -26,16 +28,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from courant.data.samples import Batch, seeded
+from courant.data.samples import seeded
 from courant.experiment import AnyExperiment
 from courant.model import Courant
 from courant.run_directory import RunDirectory
 from courant.training.averaging import WeightAverage
 from courant.training.checkpoint import Checkpoint, load_optimiser, read_latest_checkpoint, write_checkpoint
-from courant.training.gradients import backward, flops_per_sample
+from courant.training.gradients import flops_per_sample
 from courant.training.record import EpochRecord, is_finished
 from courant.training.run_log import RunLog
 from courant.training.schedule import learning_rate
+from courant.training.step import OptimiserStep, check_graphs, make_optimiser
 from courant.training.task import Task
 from courant.training.throughput import DataClock, peak_memory_gb
 from courant.training.validation import Validation
@@ -49,6 +52,8 @@ logger = logging.getLogger("courant.training")
 OnEpoch = Callable[[EpochRecord], None]
 PARTS = ("load", "train", "validation", "checkpoint")
 """What the time of a run is divided into."""
+CHECK_EVERY = 64
+"""Steps on a GPU from one look at their losses to the next; on a CPU each step is looked at."""
 
 
 def fit(
@@ -67,7 +72,7 @@ def fit(
     """
     if is_finished(run):
         return
-    fitting = _Fitting.start(experiment, dataset, run, torch.device(device))
+    fitting = Fitting.start(experiment, dataset, run, torch.device(device))
     training = experiment.training
     for epoch in range(fitting.state.epoch + 1, training.epochs + 1):
         last = epoch == training.epochs
@@ -85,7 +90,7 @@ def fit(
 
 
 @dataclass
-class _Fitting:
+class Fitting:
     """A run in this process's memory."""
 
     task: Task
@@ -96,15 +101,16 @@ class _Fitting:
     model: nn.Module
     """What is trained: the bare model, or the model under DistributedDataParallel"""
     bare: nn.Module
-    optimiser: torch.optim.Optimizer
+    optimiser: AdamW
     state: Checkpoint
     average: WeightAverage | None
+    step: OptimiserStep
     log: RunLog
     flops_per_sample: float | None = None
 
     @classmethod
-    def start(cls, experiment: AnyExperiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> _Fitting:
-        """Read the data, build the model, and take up the newest checkpoint."""
+    def start(cls, experiment: AnyExperiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> Fitting:
+        """Read the data, then as `of`; open the run's record."""
         training = experiment.training
         rank, world = _worker()
         if training.batch_size % world:
@@ -113,18 +119,28 @@ class _Fitting:
             raise InputError(
                 f"training.accumulate = {training.accumulate}: a worker's batch has {training.batch_size // world} samples, no more parts than that"
             )
+        check_graphs(experiment, device, world)
         began = time.perf_counter()
         task = Task.load(experiment, dataset, device, rank, world)
         loaded = time.perf_counter() - began
+        fitting = cls.of(task, run, device, rank, world)
+        fitting.state.seconds["load"] += loaded
+        if rank == 0:
+            fitting.log.open(task, dataset, device, world, fitting.state.epoch + 1)
+        return fitting
+
+    @classmethod
+    def of(cls, task: Task, run: RunDirectory, device: torch.device, rank: int = 0, world: int = 1) -> Fitting:
+        """Build the model, and take up the newest checkpoint."""
+        training = task.experiment.training
         torch.manual_seed(training.seed)
-        bare = Courant(experiment.model).to(device)
+        bare = Courant(task.experiment.model).to(device)
         model: nn.Module = bare
         if world > 1:
             model = DistributedDataParallel(bare, device_ids=[device] if device.type == "cuda" else None)
         if training.compile:
             model = cast(nn.Module, torch.compile(model))
-        fused = device.type == "cuda"
-        optimiser = AdamW(bare.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=fused)
+        optimiser = make_optimiser(bare, training)
         average = WeightAverage(bare, training.ema_decay) if training.ema_decay else None
         state = read_latest_checkpoint(run, device, bare)
         if state is None:
@@ -135,11 +151,8 @@ class _Fitting:
             if average is not None:
                 average.load(state.average)
             logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)
-        state.seconds["load"] += loaded
-        log = RunLog(run, rank)
-        if rank == 0:
-            log.open(task, dataset, device, world, state.epoch + 1)
-        return cls(task, run, device, rank, world, model, bare, optimiser, state, average, log)
+        step = OptimiserStep(task, model, bare, optimiser, average, world)
+        return cls(task, run, device, rank, world, model, bare, optimiser, state, average, step, RunLog(run, rank))
 
     @property
     def experiment(self) -> AnyExperiment:
@@ -186,39 +199,35 @@ class _Fitting:
         # Any draw inside the model depends on the epoch alone, as the samples do.
         torch.manual_seed(int(torch.randint(2**62, (1,), generator=seeded(training.seed, "model", epoch, self.rank))))
         self.model.train()
-        total, skipped, begin = torch.zeros((), device=self.device), 0, (epoch - 1) * self.task.train.num_batches
-        for index, (samples, batch) in enumerate(clock.watch(self.task.train.epoch(epoch))):
-            loss = self.step(begin + index, batch, samples)
-            total, skipped = (total, skipped + 1) if loss is None else (total + loss, skipped)
-        taken = self.task.train.num_batches - skipped
-        if not taken:
-            self.refuse(begin + index, math.nan, math.nan, samples)
+        begin = (epoch - 1) * self.task.train.num_batches
+        check_every = CHECK_EVERY if self.device.type == "cuda" else 1
+        losses: list[float] = []
+        unseen: list[tuple[int, Tensor, Tensor]] = []
+        batches = clock.watch(self.task.train.epoch(epoch))
+        for number, (samples, batch) in enumerate(batches, start=begin):
+            unseen.append((number, samples, self.step(batch, number, self.learning_rate(number))))
+            if len(unseen) == check_every:
+                losses += self.check(unseen)
+                unseen.clear()
+        losses += self.check(unseen)
+        if not losses:
+            self.refuse(number, math.nan, math.nan, samples)
+        total = torch.tensor(sum(losses), device=self.device)
         if self.world > 1:
             distributed.all_reduce(total)
-        return float(total) / self.world / taken, skipped
+        return float(total) / self.world / len(losses), self.task.train.num_batches - len(losses)
 
-    def step(self, step: int, batch: Batch, samples: Tensor) -> Tensor | None:
-        """One optimiser step; the detached loss, None where it was skipped."""
-        training = self.experiment.training
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.learning_rate(step)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss = backward(self.task, self.model, batch, training.accumulate)
-        norm = nn.utils.clip_grad_norm_(self.bare.parameters(), training.clip_norm)
-        finite = torch.isfinite(loss) & torch.isfinite(norm)
-        if self.world > 1 and training.nonfinite == "skip":
-            # Workers leave a step out together, whoever's loss it was.
-            agreed = finite.float()
-            distributed.all_reduce(agreed, op=distributed.ReduceOp.MIN)
-            finite = agreed > 0
-        if not bool(finite):
-            if training.nonfinite == "skip":
-                return None
-            self.refuse(step, float(loss), float(norm), samples)
-        self.optimiser.step()
-        if self.average is not None:
-            self.average.update(self.bare, step)
-        return loss
+    def check(self, steps: Sequence[tuple[int, Tensor, Tensor]]) -> list[float]:
+        """Losses of the steps (number, samples, outcome) that were taken.
+
+        Stops the run at one that was not, unless such steps are skipped.
+        """
+        outcomes = torch.stack([outcome for *_, outcome in steps]).tolist() if steps else []
+        if self.experiment.training.nonfinite == "stop":
+            for (number, samples, _), (loss, norm, taken) in zip(steps, outcomes, strict=True):
+                if not taken:
+                    self.refuse(number, loss, norm, samples)
+        return [loss for loss, _, taken in outcomes if taken]
 
     def validate(self, validation: Validation) -> tuple[float, float]:
         """Loss and NMAE of the weights that would be kept."""

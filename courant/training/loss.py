@@ -35,11 +35,12 @@ class Loss:
             return prediction_loss(prediction, batch.targets, batch.query_mask)
         return relative_l2_loss(prediction, batch.targets, batch.query_mask, self.offset)
 
-    def weight(self, batch: Batch) -> float:
+    def weight(self, batch: Batch) -> Tensor:
         """What the loss of a part counts in the loss of the whole batch: it is a mean over points, or over samples."""
-        if self.kind == "l2":
-            return float(batch.targets[..., 0, :, 0].numel() if batch.query_mask is None else batch.query_mask.sum())
-        return float(len(batch.targets))
+        if self.kind == "l2" and batch.query_mask is not None:
+            return batch.query_mask.sum()
+        counted = batch.targets[..., 0, :, 0] if self.kind == "l2" else batch.targets[:, 0, 0, 0]
+        return counted.new_full((), counted.numel())
 
 
 def prediction_loss(prediction: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -58,7 +59,8 @@ def relative_l2_loss(prediction: Tensor, target: Tensor, mask: Tensor | None, of
     the batch.
     """
     real = torch.ones_like(target[..., :1]) if mask is None else mask[:, None, :, None].to(target.dtype)
-    truth = target + torch.tensor(offset, device=target.device)
+    # filled on the device: a copy from the host would wait for it
+    truth = target + torch.stack([target.new_full((), value) for value in offset])
     error = ((prediction.float() - target).square() * real).sum((1, 2, 3))
     size = (truth.square() * real).sum((1, 2, 3))
     # The square root has no derivative at zero, where a prediction would be perfect.

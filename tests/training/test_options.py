@@ -106,9 +106,9 @@ def test_the_average_is_the_exponential_one() -> None:
     model.weight.data.fill_(0.0)
     average = WeightAverage(model, decay=0.5)
     model.weight.data.fill_(1.0)
-    average.update(model, step=0)
+    average.take_in(model, torch.tensor(average.share(step=0)))
     assert average.weights["weight"].item() == pytest.approx(0.9), "d = (1 + 0) / (10 + 0) at the first step"
-    average.update(model, step=100)
+    average.take_in(model, torch.tensor(average.share(step=100)))
     assert average.weights["weight"].item() == pytest.approx(0.95)
     with average.applied_to(model):
         assert model.weight.item() == pytest.approx(0.95)

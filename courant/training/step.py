@@ -1,0 +1,95 @@
+"""One optimiser step on the device: loss, gradients, clipping, AdamW and the moving average.
+
+Notable properties:
+- The host asks the device nothing: it runs ahead, and a CUDA graph can hold the whole step.
+- The device decides whether loss and gradient are finite. Where they are not, AdamW and the
+  average leave everything as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from courant.data.samples import Batch
+from courant.experiment import AnyExperiment, TrainingConfig
+from courant.model.config import ADAPTIVE_SOLVERS
+from courant.model.cuda_graphs import Inputs, Replayed
+from courant.training.averaging import WeightAverage
+from courant.training.gradients import backward
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from courant.training.task import Task
+
+
+class OptimiserStep:
+    """Trains `model`, which is `bare` itself or a wrapper of it, batch by batch."""
+
+    def __init__(
+        self,
+        task: Task,
+        model: nn.Module,
+        bare: nn.Module,
+        optimiser: AdamW,
+        average: WeightAverage | None,
+        world: int,
+    ) -> None:
+        self.task, self.model, self.bare = task, model, bare
+        self.optimiser, self.average, self.world = optimiser, average, world
+        device = next(bare.parameters()).device
+        self._share = torch.zeros((), device=device)
+        # AdamW leaves weights and moments as they are where this is one: what GradScaler sets, too.
+        self._left_out = torch.zeros((), device=device)
+        optimiser.found_inf = self._left_out  # type: ignore[attr-defined]
+        self._run = Replayed(self._take) if task.experiment.training.cuda_graphs else self._take
+
+    def __call__(self, batch: Batch, number: int, learning_rate: float) -> Tensor:
+        """Take step `number` (from 0): loss, gradient norm, and whether it was taken (1 or 0)."""
+        for group in self.optimiser.param_groups:
+            group["lr"].fill_(learning_rate)
+        if self.average is not None:
+            self._share.fill_(self.average.share(number))
+        return self._run(batch.tensors)
+
+    def _take(self, inputs: Inputs) -> Tensor:
+        training = self.task.experiment.training
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = backward(self.task, self.model, Batch.of(inputs), training.accumulate)
+        norm = nn.utils.clip_grad_norm_(self.bare.parameters(), training.clip_norm)
+        taken = (torch.isfinite(loss) & torch.isfinite(norm)).float()
+        if self.world > 1 and training.nonfinite == "skip":
+            # Workers leave a step out together, whoever's loss it was.
+            distributed.all_reduce(taken, op=distributed.ReduceOp.MIN)
+        self._left_out.copy_(1 - taken)
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.take_in(self.bare, self._share * taken)
+        return torch.stack([loss.float(), norm, taken])
+
+
+def make_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
+    """AdamW in one kernel, with the learning rate on the device."""
+    rate = torch.tensor(training.learning_rate, device=next(model.parameters()).device)
+    return AdamW(
+        model.parameters(),
+        lr=rate,
+        weight_decay=training.weight_decay,
+        fused=True,
+        capturable=training.cuda_graphs,
+    )
+
+
+def check_graphs(experiment: AnyExperiment, device: torch.device, world: int) -> None:
+    """InputError where steps are to be replayed from CUDA graphs and cannot be."""
+    solver = experiment.model.solver
+    obstacles = [f"training runs on {device.type}"] * (device.type != "cuda")
+    obstacles += [f"{world} workers exchange gradients"] * (world > 1)
+    obstacles += [f"the solver {solver} waits for the device"] * (solver in ADAPTIVE_SOLVERS)
+    if experiment.training.cuda_graphs and obstacles:
+        because = " and ".join(obstacles)
+        raise InputError(f"training.cuda_graphs = true, but {because}; leave it out")
