@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH_ARGS ?=
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint bench validate small clean
+.PHONY: help setup demo test lint bench gpu validate small clean
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -48,6 +48,10 @@ validate: setup ## studies of the CFD itself: meshes, benchmarks, mesh convergen
 
 bench: setup ## benchmarks: tables on the screen, JSON under bench-out/
 	@$(BIN)/python -m tests.benchmarks
+
+# No set-up: a machine with a GPU comes with a Python of its own, whose torch fits its driver.
+gpu: ## what only a GPU can show, with PYTHON's own packages: tests, precision, speed; a table and bench-out/gpu.json
+	@$(PYTHON) -m tests.benchmarks gpu
 
 clean: ## remove the Python environment and what runs left behind in the tree
 	rm -rf $(VENV) test-end-to-end.log demo-run small-run bench-out validation-out build *.egg-info
