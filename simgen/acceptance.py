@@ -11,15 +11,24 @@ from collections.abc import Mapping
 import numpy as np
 
 from simgen.case import CaseFamily, Gate, SolvedCase
+from simgen.completeness import check_fields, completeness_figures, completeness_gates
 from simgen.foam.field import FoamField, read_field, time_directories
 from simgen.foam.log import SolverLog
 
 
-def measure(family: CaseFamily, case: SolvedCase, mesh: Mapping[str, float], log: SolverLog) -> dict[str, float]:
-    """Figures of a solved case: the mesh's, the solver's, and those of the last stored fields.
+def measure(
+    family: CaseFamily,
+    case: SolvedCase,
+    mesh: Mapping[str, float],
+    mesh_files: Mapping[str, str],
+    log: SolverLog,
+) -> dict[str, float]:
+    """Figures of a solved case: the mesh's, the solver's, what is stored, and those of the last stored fields.
 
-    Raises CaseError where the last time's files are missing or damaged.
+    `mesh_files` holds the digests of the mesh's files from before the solver ran. Raises CaseError where files of a stored
+    time are missing, damaged or not of the mesh's size.
     """
+    check_fields(family, case.directory, int(mesh["num_cells"]))
     times = time_directories(case.directory)
     last_time, last = times[-1] if times else (0.0, case.directory / "0")
     fields = {field.name: read_field(last / field.openfoam) for field in family.fields}
@@ -35,6 +44,7 @@ def measure(family: CaseFamily, case: SolvedCase, mesh: Mapping[str, float], log
         "not_finite": float(not_finite),
         "mass_imbalance": mass_imbalance(flux, family.patches),
         "back_flow": back_flow(flux, family.patches),
+        **completeness_figures(family, case, mesh_files, log.time),
         **family.figures(case, log),
     }
 
@@ -67,6 +77,7 @@ def judge(family: CaseFamily, case: SolvedCase, figures: Mapping[str, float]) ->
         if family.transient
         else Gate("solver finished", figures["last_time"], "End", finished, "iterations"),
         Gate.at_most("values not finite", figures["not_finite"], 0),
+        *completeness_gates(family, case.point.settings, figures),
     ]
     return common + family.gates(case, figures)
 

@@ -8,27 +8,29 @@ import numpy as np
 
 from simgen.case import CaseFamily, Field, SolvedCase
 from simgen.cases import get_family
+from simgen.completeness import AskedTimes, MeshSizes, changed_mesh_files, stored_times
 from simgen.errors import CaseError
-from simgen.foam.field import FoamField, read_field, time_directories
+from simgen.foam.field import FoamField, read_field
 from simgen.foam.geometry import MeshGeometry, read_geometry
 from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.result_file import read_result
 from simgen.wall_distance import distance_field
 
 
 def convert(case: SolvedCase) -> PointCloud:
-    """Read a solved case: geometry, distances, every field at every stored time. Raises CaseError where files are damaged."""
+    """Read a solved case: geometry, distances, every field at every stored time.
+
+    Raises CaseError where files are damaged, where stored times or values are not all there, or where the mesh or a steady
+    case's last time is not the one that the case was judged by.
+    """
     family = get_family(case.point.family)
+    times = _times(family, case)
     geometry = read_geometry(case.directory)
     by_kind = {
         kind: [geometry.patches[patch] for patch, of in family.patches.items() if of == kind]
         for kind in family.patch_kinds
     }
     distances = [distance_field(geometry, patches) for patches in by_kind.values()]
-    times = time_directories(case.directory)
-    if not times:
-        raise CaseError(f"{case.directory} holds no solved time")
-    if not family.transient:
-        times = times[-1:]
     boundary_faces = np.concatenate(
         [
             np.arange(geometry.patches[patch].start, geometry.patches[patch].start + geometry.patches[patch].size)
@@ -64,14 +66,40 @@ def convert(case: SolvedCase) -> PointCloud:
     )
 
 
+def _times(family: CaseFamily, case: SolvedCase) -> list[tuple[float, Path]]:
+    """The stored times to read, once they and the mesh are found to be those asked for."""
+    directory = case.directory
+    times = stored_times(family, directory)
+    if not times:
+        raise CaseError(f"{directory} holds no solved time")
+    if family.transient:
+        problem = AskedTimes.of(family, case.point.settings).problem([time for time, _ in times])
+        if problem:
+            raise CaseError(f"{directory} {problem}")
+    judged = read_result(case.point, directory)
+    provenance = judged.provenance if judged else {}
+    last = provenance.get("figures", {}).get("last_time", times[-1][0])
+    if times[-1][0] != last:
+        raise CaseError(f"{directory} ends with time {times[-1][0]:g}, it was judged by its time {last:g}")
+    changed = changed_mesh_files(directory, provenance["mesh_files"]) if "mesh_files" in provenance else []
+    if changed:
+        raise CaseError(f"{directory} was solved on another mesh: {', '.join(changed)} changed since")
+    return times
+
+
 def _read_fields(
     family: CaseFamily, geometry: MeshGeometry, times: list[Path]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Fields by their stored names: cells (T, C, c) and boundary faces (T, B, c); without T for a steady family."""
     interior: dict[str, np.ndarray] = {}
     boundary: dict[str, np.ndarray] = {}
+    sizes = MeshSizes(len(geometry.centres), {name: patch.size for name, patch in geometry.patches.items()})
     for stored in family.fields:
-        snapshots = [_snapshot(family, geometry, stored, read_field(path / stored.openfoam)) for path in times]
+        snapshots = []
+        for time in times:
+            values = read_field(time / stored.openfoam)
+            sizes.check(time / stored.openfoam, values, family.patches)
+            snapshots.append(_snapshot(family, geometry, stored, values))
         interior[stored.name] = np.stack([cells for cells, _ in snapshots])
         boundary[stored.name] = np.stack([faces for _, faces in snapshots])
         if not family.transient:

@@ -47,6 +47,10 @@ class PointCloud:
     boundary: BoundaryCloud
 
     def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """InputError where shapes do not agree, values are not finite, or times do not increase."""
         cells, kinds, faces = len(self.points), len(self.patch_kinds), len(self.boundary.points)
         frames = () if self.time is None else (len(self.time),)
         expected = {

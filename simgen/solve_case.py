@@ -11,17 +11,16 @@ A directory without the mark was cut off and is started afresh: a half-written t
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from simgen.acceptance import judge, measure, rejection
-from simgen.case import CaseFamily, CaseResult, Gate, Progress, SolvedCase
+from simgen.case import CaseFamily, CaseResult, Progress, SolvedCase
 from simgen.cases import get_family
+from simgen.completeness import mesh_digests
 from simgen.design_space import DesignPoint
 from simgen.errors import CaseError, InputError
 from simgen.foam.environment import OpenFoam, find_openfoam
@@ -29,10 +28,10 @@ from simgen.foam.log import SolverLog
 from simgen.foam.parallel import APPLICATIONS, run_solver
 from simgen.meshing import check_mesh
 from simgen.provenance import generator_version, host_class, source_revision
+from simgen.result_file import read_result, write_result
 
 OnProgress = Callable[[Progress], None]
 
-MARK = "result.json"
 PROGRESS_INTERVAL_S = 1.0
 #: Bytes left on a scratch disk below which a failure is put down to it.
 FULL = 5_000_000
@@ -52,7 +51,7 @@ def solve_case(
     """
     family = get_family(point.family)
     directory = scratch / point.id
-    marked = _read_mark(point, directory)
+    marked = read_result(point, directory)
     if marked:
         return marked
     if any(character.isspace() for character in str(scratch)):
@@ -69,7 +68,7 @@ def solve_case(
         raise InputError(f"scratch directory {scratch} cannot be written: {error.strerror}") from error
     result = _solve(family, SolvedCase(point, directory), foam, on_progress, time_limit_s, cores)
     with contextlib.suppress(OSError):  # a full disk: without its mark the case is only solved again
-        _write_mark(result, directory)
+        write_result(result, directory)
     return result
 
 
@@ -103,6 +102,7 @@ def _solve(
         report.stage("meshing")
         family.write_case(case.point, case.directory)
         mesh = provenance["mesh"] = check_mesh(case.directory)
+        mesh_files = provenance["mesh_files"] = mesh_digests(case.directory)
         provenance["wall_time_s"]["mesh"] = time.perf_counter() - started
         log, seconds = run_solver(
             family.application, case.directory, cores, on_step=report.step, time_limit_s=time_limit_s
@@ -110,7 +110,7 @@ def _solve(
         report.solved(log)
         provenance["wall_time_s"]["solve"] = seconds
         provenance["residuals"] = dict(log.residuals)
-        figures = measure(family, case, mesh, log)
+        figures = measure(family, case, mesh, mesh_files, log)
         provenance["figures"] = figures
         gates = judge(family, case, figures)
     except CaseError as error:
@@ -162,25 +162,3 @@ class _Reporter:
             residual = max(log.last_residuals.values(), default=float("nan"))
             message = f"iteration {log.time:.0f} of at most {self._end:g}, greatest residual {residual:.1e}"
         self._on_progress(Progress(self._point.id, "solving", fraction, message, eta))
-
-
-def _write_mark(result: CaseResult, directory: Path) -> None:
-    record = asdict(result)
-    record.pop("point")
-    temporary = directory / f"{MARK}.part"
-    temporary.write_text(json.dumps(record))
-    temporary.replace(directory / MARK)
-
-
-def _read_mark(point: DesignPoint, directory: Path) -> CaseResult | None:
-    if not (directory / MARK).is_file():
-        return None
-    record: Mapping[str, Any] = json.loads((directory / MARK).read_text())
-    return CaseResult(
-        point,
-        record["status"],
-        record["reason"],
-        tuple(Gate(**gate) for gate in record["gates"]),
-        record["log_tail"],
-        record["provenance"],
-    )

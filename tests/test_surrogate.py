@@ -48,7 +48,7 @@ def inputs(num: int = 30) -> dict[str, Any]:
 def test_predict_case_is_the_model_in_physical_units(surrogate: Surrogate, dataset: Dataset, case: StoredCase) -> None:
     prediction = surrogate.predict_case(case, start_s=4.0, steps=2)
     trajectories = load_trajectories(dataset, [case.id], surrogate.normaliser, num_anchors=8)
-    batch = full_batch(trajectories, torch.tensor([[0, 4]]), surrogate.experiment.data)
+    batch = full_batch(trajectories, torch.tensor([[0, 3]]), surrogate.experiment.data)
     with torch.no_grad():
         expected = surrogate.model(
             batch.points, batch.features, batch.query_points, batch.query_features, anchors=batch.anchors, num_steps=2
@@ -59,7 +59,7 @@ def test_predict_case_is_the_model_in_physical_units(surrogate: Surrogate, datas
 
 def test_predict_on_a_stored_cloud_is_predict_case(surrogate: Surrogate, case: StoredCase) -> None:
     prediction = surrogate.predict(
-        case.points, initial=case["velocity"][4], distance=(case.distance, case.direction), steps=3
+        case.points, initial=case["velocity"][3], distance=(case.distance, case.direction), steps=3
     )
     np.testing.assert_allclose(prediction, surrogate.predict_case(case, start_s=4.0, steps=3), atol=1e-5)
 
@@ -140,7 +140,7 @@ def test_ordinary_input_is_not_warned_of(surrogate: Surrogate) -> None:
 
 def test_a_time_without_a_snapshot_is_answered_with_the_nearest(surrogate: Surrogate, case: StoredCase) -> None:
     with pytest.raises(
-        InputError, match=r"no snapshot at 4\.5 s; its snapshots run from 0 to 30 s, the nearest is 4 s"
+        InputError, match=r"no snapshot at 4\.5 s; its snapshots run from 1 to 30 s, the nearest is 4 s"
     ):
         surrogate.predict_case(case, start_s=4.5)
 

@@ -28,10 +28,14 @@ _NUMBERS = re.compile(_NUMBER)
 
 @dataclass
 class FoamField:
-    """One volume or surface field: `internal` (cells, c), or (c,) where uniform; `boundary` by patch, where a value is written."""
+    """One volume or surface field: `internal` (cells, c), or (c,) where uniform; `boundary` by patch, where a value is written.
+
+    `patches` are all that the file has an entry for.
+    """
 
     internal: np.ndarray
     boundary: dict[str, np.ndarray] = field(default_factory=dict)
+    patches: frozenset[str] = frozenset()
 
 
 class _Reader:
@@ -141,7 +145,7 @@ def read_field(path: Path, *, boundary: bool = True) -> FoamField:
     """A vol*Field or surface*Field file; with boundary=False only its internal field. Raises CaseError where damaged."""
     reader = _Reader(path)
     internal: np.ndarray | None = None
-    patches: dict[str, np.ndarray] = {}
+    values: dict[str, np.ndarray | None] = {}
     while reader.peek():
         key = reader.word()
         if key == b"internalField":
@@ -149,19 +153,22 @@ def read_field(path: Path, *, boundary: bool = True) -> FoamField:
             if not boundary:
                 break
         elif key == b"boundaryField":
-            patches = _boundary_field(reader)
+            values = _boundary_field(reader)
         else:
             reader._skip_entry()
     if internal is None:
         raise CaseError(f"{path} has no internalField")
-    return FoamField(internal, patches)
+    written = {patch: value for patch, value in values.items() if value is not None}
+    return FoamField(internal, written, frozenset(values))
 
 
-def _boundary_field(reader: _Reader) -> dict[str, np.ndarray]:
-    patches: dict[str, np.ndarray] = {}
+def _boundary_field(reader: _Reader) -> dict[str, np.ndarray | None]:
+    """By patch its value; None where none is written."""
+    patches: dict[str, np.ndarray | None] = {}
     _expect(reader, b"{")
     while reader.peek() != b"}":
-        name = reader.word().decode().strip('"')
+        name = reader.word().decode(errors="replace").strip('"')
+        patches[name] = None
         _expect(reader, b"{")
         while reader.peek() != b"}":
             key = reader.word()

@@ -14,6 +14,9 @@ import zarr
 from zarr.core.sync import sync
 
 from simgen.case import CaseResult
+from simgen.cases import FAMILIES
+from simgen.completeness import AskedTimes
+from simgen.design_space import DesignPoint
 from simgen.errors import InputError, StoreError
 from simgen.point_cloud import PointCloud
 from simgen.store.case_record import CaseRecord, case_attrs, case_record
@@ -56,13 +59,17 @@ class CaseFork:
         self._began_at = time.time()
 
     def write(self, result: CaseResult, cloud: PointCloud | None) -> None:
-        """Write one case: an accepted one with its point cloud, any other with its record alone."""
+        """Write one case: an accepted one with its point cloud, any other with its record alone.
+
+        InputError where the cloud is not what the dataset holds, or not all that the case's settings ask for.
+        """
         if (cloud is not None) != (result.status == "accepted"):
             raise InputError(
                 f"case {result.id} is {result.status}: a point cloud belongs to accepted cases and only to them"
             )
         if cloud is not None:
             self.schema.check(cloud)
+            _check_complete(self.schema.family, result.point, cloud)
         try:
             self._begin()
             sealing = SealingStore(self.session.store)
@@ -77,3 +84,20 @@ class CaseFork:
             raise StoreError(explain(self.url, str(error))) from error
         objects = sealing.objects_of(result.id)
         self.records[result.id] = case_record(result, cloud, arrays, num_bytes_stored, objects)
+
+
+def _check_complete(family_name: str, point: DesignPoint, cloud: PointCloud) -> None:
+    """InputError for values that are not finite, and for times other than the settings of a known family ask for."""
+    cloud.check()  # once more: arrays can be written to after the cloud was made
+    family = FAMILIES.get(family_name)
+    if family is None or cloud.time is None:
+        return
+    needed = (family.horizon, family.snapshot_interval, family.time_step)
+    missing = [name for name in needed if name not in point.settings]
+    if missing:
+        raise InputError(
+            f"case {point.id} lacks the setting {', '.join(missing)}: make its point with get_family().point"
+        )
+    problem = AskedTimes.of(family, point.settings).problem(cloud.time)
+    if problem:
+        raise InputError(f"case {point.id} {problem}")

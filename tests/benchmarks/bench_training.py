@@ -158,7 +158,9 @@ def publish(url: str, frames: int) -> str:
     fork = writer.fork()
     for number in range(NUM_CASES):
         cloud = travelling_wave(2000, speed=0.2 + 0.1 * number, seed=number, num_frames=frames)
-        fork.write(CaseResult(design_point(number), "accepted", provenance={"wall_time_s": {"solve": 1.0}}), cloud)
+        fork.write(
+            CaseResult(design_point(number, frames), "accepted", provenance={"wall_time_s": {"solve": 1.0}}), cloud
+        )
     writer.commit([fork])
     writer.publish("waves")
     return url

@@ -57,12 +57,12 @@ class Stores:
         writer = DatasetWriter.open(stores.transient_url, SCHEMA)
         fork = writer.fork()
         for number in range(num_cases):
-            fork.write(synthetic_result(number), synthetic_cloud(*sizes, seed=number))
+            fork.write(synthetic_result(number, sizes[-1]), synthetic_cloud(*sizes, seed=number))
         writer.commit([fork])
         writer.publish()
         writer = DatasetWriter.open(stores.steady_url, STEADY_SCHEMA)
         fork = writer.fork()
-        fork.write(synthetic_result(0), _steady())
+        fork.write(synthetic_result(0, 1), _steady())
         writer.commit([fork])
         writer.publish()
         return stores

@@ -59,9 +59,9 @@ def _designs() -> list[dict[str, float]]:
     return FAMILY.design_space.sample(MOST_CASES)
 
 
-def synthetic_result(number: int) -> CaseResult:
-    """An accepted case with its own design; 24 kB of provenance, most of it the residual history."""
-    point = FAMILY.point(_designs()[number], FAMILY.settings("trial"))
+def synthetic_result(number: int, num_snapshots: int) -> CaseResult:
+    """An accepted case with its own design, of one snapshot a second; 24 kB of provenance, most of it the residual history."""
+    point = FAMILY.point(_designs()[number], FAMILY.settings("trial", {"end_time": num_snapshots}))
     residuals = {name: [[0.5 * step, 1e-3 / (step + number + 1)] for step in range(200)] for name in ("p", "Ux", "Uy")}
     provenance = {
         "wall_time_s": {"mesh": 0.5, "solve": 40.0},
@@ -76,5 +76,5 @@ def write_cases(fork: CaseFork, numbers: range, sizes: tuple[int, int, int]) -> 
     """Write the numbered cases, points x faces x snapshots each, through a fork, as a worker does; the fork."""
     cloud = synthetic_cloud(*sizes, seed=numbers.start)
     for number in numbers:
-        fork.write(synthetic_result(number), cloud)
+        fork.write(synthetic_result(number, sizes[-1]), cloud)
     return fork

@@ -29,7 +29,7 @@ def trajectories(dataset: Any, normaliser: Normaliser) -> TrajectorySet:
 def test_windows_begin_at_every_snapshot_that_leaves_room_for_the_last_step(trajectories: TrajectorySet) -> None:
     windows = list_windows(trajectories, CONFIG)
     starts = windows[windows[:, 0] == 0, 1] + trajectories.start_s[0]
-    assert starts.tolist() == list(range(5, 30 - 12 + 1)), "snapshots run from 0 to 30 s, a window spans 12 s"
+    assert starts.tolist() == list(range(5, 30 - 12 + 1)), "snapshots run from 1 to 30 s, a window spans 12 s"
     assert set(windows[:, 0].tolist()) == set(range(len(trajectories.ids)))
 
 
@@ -45,7 +45,7 @@ def test_a_full_batch_holds_the_stored_snapshots(
     batch = full_batch(trajectories, windows, CONFIG)
     for row, (number, first) in enumerate(windows.tolist()):
         case = dataset[trajectories.ids[number]]
-        n, start = case.num_points, 5 + first
+        n, start = case.num_points, 4 + first  # the first snapshot is at 1 s, windows begin at 5 s
         expected = normaliser.standardise(np.asarray(case["velocity"][:]))
         np.testing.assert_array_equal(batch.features[row, :n, :2], expected[start])
         np.testing.assert_array_equal(batch.targets[row, :, :n], expected[[start + 4, start + 8, start + 12]])

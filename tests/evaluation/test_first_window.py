@@ -10,10 +10,10 @@ from tests.training.waves import publish_waves, tiny_experiment
 
 
 def test_a_dataset_that_begins_after_the_experiments_start_is_evaluated_from_its_first_snapshot(tmp_path: Path) -> None:
-    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "store/cylinder-flow"), first_s=1.0))
+    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "store/cylinder-flow")))
     run, experiment = RunDirectory(tmp_path / "run"), tiny_experiment(epochs=1)
     assert experiment.data.start_s == 0.0 and dataset[0].time[0] == 1.0
     fit(experiment, dataset, run)
     (case,) = evaluate(run.url)["cases"].values()
-    # From 1 to 31 s windows of 6 s begin at 1, 11 and 21 s.
+    # From 1 to 30 s windows of 6 s begin at 1, 11 and 21 s.
     assert case["windows"] == 3

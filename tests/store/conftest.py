@@ -15,7 +15,11 @@ FAMILY = get_family("cylinder-flow")
 SCHEMA = Schema.of(FAMILY)
 
 
-def make_cloud(seed: int = 0, num_points: int = 40, num_snapshots: int = 6) -> PointCloud:
+#: Of each case, one a second.
+NUM_SNAPSHOTS = 6
+
+
+def make_cloud(seed: int = 0, num_points: int = 40, num_snapshots: int = NUM_SNAPSHOTS) -> PointCloud:
     generator = np.random.default_rng(seed)
     points = generator.uniform(-10, 10, (num_points, 3)) * (1, 1, 0)
     faces = 12
@@ -39,7 +43,7 @@ def make_cloud(seed: int = 0, num_points: int = 40, num_snapshots: int = 6) -> P
 
 
 def make_result(number: int, status: str = "accepted", reason: str = "") -> CaseResult:
-    point = FAMILY.point(FAMILY.design_space.sample(64)[number], FAMILY.settings("trial"))
+    point = FAMILY.point(FAMILY.design_space.sample(64)[number], FAMILY.settings("trial", {"end_time": NUM_SNAPSHOTS}))
     gates = (Gate("mass imbalance", 1e-9, "<= 0.001", True), Gate("never finite", float("nan"), "<= 1", False))
     provenance = {
         "wall_time_s": {"mesh": 0.5, "solve": 2.0},

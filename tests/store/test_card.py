@@ -17,7 +17,7 @@ RUN = {
     "sampler": "sobol",
     "seed": 42,
     "preset": "trial",
-    "settings": {},
+    "settings": {"end_time": 6.0},
     "designs": None,
 }
 
@@ -41,7 +41,7 @@ def test_a_card_tells_a_stranger_what_the_version_is(dataset, tmp_path):
     for expected in (
         "# cylinder-flow v2", "| licence | CC-BY-4.0 |", "Karman vortex street", "| `radius` | m | 0.75 to 4 | radius of the cylinder |",
         "| `velocity` | m/s | x, y | (T, N, 2) |", "| rejected | Courant number is 7 \\| limit 1.5 | 1 |", "5 transient simulations",
-        "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial --store made-again && ",
+        "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial --set end_time=6.0 --store made-again && ",
         f'simgen.open_dataset("{dataset.url}", version="v2")', "OpenFOAM v1912",
     ):  # fmt: skip
         assert expected in text, expected
@@ -66,8 +66,8 @@ def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_al
 
 def test_a_version_that_grew_over_several_runs_is_made_again_by_the_same_runs(dataset):
     assert how_to_make(dataset).commands == [
-        "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial --store made-again",
-        "courant generate cylinder-flow --cases 6 --sampler sobol --seed 42 --preset trial --time-limit 600 --store made-again",
+        "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial --set end_time=6.0 --store made-again",
+        "courant generate cylinder-flow --cases 6 --sampler sobol --seed 42 --preset trial --set end_time=6.0 --time-limit 600 --store made-again",
     ]
     first = simgen.open_dataset(dataset.url, "v1")
     assert len(how_to_make(first).commands) == 1

@@ -3,6 +3,7 @@
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import icechunk
 import meshio
@@ -334,3 +335,21 @@ def test_another_family_is_refused(writer, url):
         InputError, match="holds cylinder-flow revision 1, not branched-pipe revision 1: choose another store"
     ):
         DatasetWriter.open(url, other)
+
+
+def test_a_case_without_all_that_its_settings_ask_for_is_refused_whoever_made_it(writer):
+    cloud = make_cloud(0)
+    late = type(cloud)(**{**vars(cloud), "time": cloud.time + 30})
+    for wrong, problem in (
+        (make_cloud(0, num_snapshots=4), "holds 4 stored times, its settings ask for 6 times up to 6 s; the first that is missing is t = 5 s"),
+        (make_cloud(0, num_snapshots=7), "holds 7 stored times, its settings ask for 6"),
+        (late, "the first that is missing is t = 1 s"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=problem):
+            writer.fork().write(make_result(0), wrong)
+    cloud.fields["velocity"][2, 0, 0] = np.nan  # after the cloud was made and found in order
+    with pytest.raises(InputError, match="velocity holds 1 values that are not finite"):
+        writer.fork().write(make_result(0), cloud)
+    point = replace(make_result(0).point, settings={"end_time": 6.0})
+    with pytest.raises(InputError, match=rf"case {point.id} lacks the setting snapshot_interval, time_step"):
+        writer.fork().write(replace(make_result(0), point=point), make_cloud(0))

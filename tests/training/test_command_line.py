@@ -11,7 +11,7 @@ from courant.training.record import is_finished
 from simgen.store.reader import Dataset
 
 TINY = [
-    "model.width=24", "model.num_anchors=8", "model.num_levels=1", "data.window_steps=2", "data.step_s=3", "data.start_s=0",
+    "model.width=24", "model.num_anchors=8", "model.num_levels=1", "data.window_steps=2", "data.step_s=3", "data.start_s=1",
     "training.epochs=2", "training.samples_per_epoch=16", "training.batch_size=8",
 ]  # fmt: skip
 

@@ -16,15 +16,16 @@ from simgen.store.layout import Schema
 from simgen.store.writer import DatasetWriter
 
 INTERVAL_S = 1.0
+NUM_FRAMES = 30
 
 
-def travelling_wave(num_points: int, speed: float, seed: int, num_frames: int = 31, first_s: float = 0.0) -> PointCloud:
+def travelling_wave(num_points: int, speed: float, seed: int, num_frames: int = NUM_FRAMES) -> PointCloud:
     """A wave carried downstream at `speed` m/s through the cylinder's channel, one snapshot a second."""
     generator = np.random.default_rng(seed)
     points = np.zeros((num_points, 3))
     points[:, :2] = generator.uniform((-20, -10), (40, 10), (num_points, 2))
     x, y = points[:, 0], points[:, 1]
-    time = first_s + INTERVAL_S * np.arange(num_frames)
+    time = INTERVAL_S * np.arange(1, num_frames + 1)
     phase = 0.3 * (x - speed * time[:, None])
     velocity = np.stack([1 + 0.5 * np.sin(phase), 0.3 * np.cos(phase) * (1 - (y / 10) ** 2)], axis=-1)
     distance = np.stack([x + 20, 40 - x, 10 - np.abs(y), np.hypot(x, y)], axis=1)
@@ -55,18 +56,19 @@ def travelling_wave(num_points: int, speed: float, seed: int, num_frames: int = 
     )
 
 
-def design_point(number: int) -> DesignPoint:
+def design_point(number: int, num_frames: int = NUM_FRAMES) -> DesignPoint:
     """Different points of the cylinder family's design space for different numbers."""
     family = get_family("cylinder-flow")
-    return family.point({"radius": 1.0 + 0.25 * number, "center_x": 0.0, "center_y": 0.0}, family.settings("trial"))
+    settings = family.settings("trial", {"end_time": num_frames * INTERVAL_S})
+    return family.point({"radius": 1.0 + 0.25 * number, "center_x": 0.0, "center_y": 0.0}, settings)
 
 
-def publish_waves(url: str, num_cases: int = 5, first_s: float = 0.0) -> str:
+def publish_waves(url: str, num_cases: int = 5) -> str:
     """A published dataset of waves, each with its own points, their number, and speed: 3 train, 1 validation, 1 test."""
     writer = DatasetWriter.open(url, Schema.of(get_family("cylinder-flow")))
     fork = writer.fork()
     for number in range(num_cases):
-        cloud = travelling_wave(40 + 7 * number, speed=0.2 + 0.1 * number, seed=number, first_s=first_s)
+        cloud = travelling_wave(40 + 7 * number, speed=0.2 + 0.1 * number, seed=number)
         provenance = {"wall_time_s": {"solve": 1.0}}
         fork.write(CaseResult(design_point(number), "accepted", provenance=provenance), cloud)
     writer.commit([fork])
