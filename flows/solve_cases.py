@@ -22,14 +22,17 @@ from prefect_ray.context import remote_options
 from flows.committer import Committer, SolvedFork
 from flows.display import CaseBars, duration, write_progress
 from flows.settings import load_settings
-from simgen.case import Progress, SolvedCase
-from simgen.design_space import DesignPoint
+from simgen.case import CaseResult, Progress, SolvedCase
+from simgen.case_lock import OwnedCase, own_case
+from simgen.design_space import DesignPoint, unique
 from simgen.errors import CaseError, InputError, StoreError
 from simgen.store.fork import CaseFork
 from simgen.store.writer import DatasetWriter
 
 #: A case's log gets a line when it has come this much further, and no sooner than so many seconds after the last.
 LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
+#: How long a case that another run has written is waited for until it is committed; without it the case is solved again.
+COMMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ def solve_cases(points: Sequence[DesignPoint], writer: DatasetWriter, execution:
     Each task reserves its case's cores on one node, and no more cases lie on a node's scratch disk than it runs.
     """
     _check_cores(execution.cores)
+    points = unique(points)
     scratch, fork = Path(load_settings().scratch), writer.fork()
     with remote_options(num_cpus=execution.cores):
         futures = [
@@ -96,19 +100,35 @@ def _worth_retrying(task: object, run: TaskRun, state: State[Any]) -> bool:
 def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:
     """One case, from mesh to arrays in the store; the raw case is deleted once it is written.
 
+    Its directory is this task's alone from the first file to the deletion. Another run that solves the same case on this machine
+    waits, and then takes over what the first has put on record, or where the first was killed, the case itself.
     Of a rejected or failed case its directory is archived first, and the archive's URL put on record.
     """
+    # On the own disk of the node that this runs on, where its environment says.
+    scratch = Path(load_settings().scratch)
+    report = _CaseReport(point, scratch / point.id)
+    with own_case(point.id, scratch, report.waits) as own:
+        # A run that has just written this case into the same dataset commits it in a moment.
+        recorded = fork.recorded_since(point.id, COMMIT_S if own.left == fork.url else 0.0)
+        if recorded is not None:
+            report.ended(f"{recorded['status']}, solved by another run")
+            return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
+        result = _solve_and_write(point, fork, own, dataset, execution, report)
+        own.leave(fork.url)
+    seconds = sum(result.provenance["wall_time_s"].values())
+    report.ended(f"{result.status} after {duration(seconds)}{': ' + result.reason if result.reason else ''}")
+    return SolvedFork(fork, point.id, result.status, result.reason, seconds)
+
+
+def _solve_and_write(
+    point: DesignPoint, fork: CaseFork, own: OwnedCase, dataset: str, execution: Execution, report: _CaseReport
+) -> CaseResult:
     from simgen.archive import archive_case
     from simgen.convert import convert
-    from simgen.solve_case import solve_case
+    from simgen.solve_case import solve_owned
 
-    # On the own disk of the node that this runs on, where its environment says.
-    scratch = load_settings().scratch
-    directory = Path(scratch) / point.id
-    report = _CaseReport(point, directory)
-    result = solve_case(
-        point, Path(scratch), on_progress=report, time_limit_s=execution.time_limit_s, cores=execution.cores
-    )
+    directory = own.directory
+    result = solve_owned(point, own, on_progress=report, time_limit_s=execution.time_limit_s, cores=execution.cores)
     accepted = result.status == "accepted"
     cloud = None
     if accepted:
@@ -116,15 +136,13 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
             cloud = convert(SolvedCase(point, directory))
         except (CaseError, InputError) as error:
             shutil.rmtree(directory, ignore_errors=True)
-            raise StoreError(f"case {point.id}: its files were damaged on {scratch}: {error}") from error
+            raise StoreError(f"case {point.id}: its files were damaged on {directory.parent}: {error}") from error
     if execution.archive_raw or not accepted:
         archive = archive_case(directory, dataset, "raw" if accepted else "failed")
         result = replace(result, provenance={**result.provenance, "archive": archive})
     fork.write(result, cloud)
     shutil.rmtree(directory, ignore_errors=True)
-    seconds = sum(result.provenance["wall_time_s"].values())
-    report.ended(f"{result.status} after {duration(seconds)}{': ' + result.reason if result.reason else ''}")
-    return SolvedFork(fork, point.id, result.status, result.reason, seconds)
+    return result
 
 
 class _CaseReport:
@@ -147,6 +165,9 @@ class _CaseReport:
             left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
             self._logger.info("%s%s", progress.message, left)
             update_progress_artifact(self._artifact, 100 * progress.fraction)
+
+    def waits(self) -> None:
+        self._logger.info("another run on this machine is solving this case: waiting for its result")
 
     def ended(self, line: str) -> None:
         self._logger.info(line)

@@ -5,7 +5,8 @@ one line of reason. It raises InputError where the machine itself cannot solve (
 case would fail alike.
 
 A finished solve is marked by `result.json` in its directory, written last; the same call again reads it instead of solving.
-A directory without the mark was cut off and is started afresh: a half-written time directory would poison a restart.
+A directory without the mark was cut off and is started afresh: a half-written time directory would poison a restart. All of
+this happens under the case's lock: a directory belongs to one process at a time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from simgen.acceptance import judge, measure, rejection
 from simgen.case import CaseFamily, CaseResult, Progress, SolvedCase
+from simgen.case_lock import OwnedCase, await_orphans, own_case
 from simgen.cases import get_family
 from simgen.completeness import mesh_digests
 from simgen.design_space import DesignPoint
@@ -47,25 +49,35 @@ def solve_case(
 ) -> CaseResult:
     """Mesh, solve and judge one design point under `scratch`/<id>; `time_limit_s` bounds the solver's wall time.
 
-    On more than one core the solver runs under MPI.
+    On more than one core the solver runs under MPI. Waits while another process works on the same case.
     """
-    family = get_family(point.family)
-    directory = scratch / point.id
+    with own_case(point.id, scratch) as own:
+        return solve_owned(point, own, on_progress=on_progress, time_limit_s=time_limit_s, cores=cores)
+
+
+def solve_owned(
+    point: DesignPoint,
+    own: OwnedCase,
+    *,
+    on_progress: OnProgress | None = None,
+    time_limit_s: float | None = None,
+    cores: int = 1,
+) -> CaseResult:
+    """As `solve_case`, for a caller that owns the case's directory and goes on working in it."""
+    family, directory = get_family(point.family), own.directory
     marked = read_result(point, directory)
     if marked:
         return marked
-    if any(character.isspace() for character in str(scratch)):
-        raise InputError(
-            f"scratch directory '{scratch}' has a space in its path, which OpenFOAM cannot use; choose another"
-        )
-    foam = find_openfoam(needed_applications(family, cores))
+    applications = needed_applications(family, cores)
+    foam = find_openfoam(applications)
     foam.activate()
-    if directory.exists():
-        shutil.rmtree(directory)
     try:
-        directory.mkdir(parents=True)
+        if directory.exists():
+            await_orphans(directory, applications)
+            shutil.rmtree(directory)
+        directory.mkdir()
     except OSError as error:
-        raise InputError(f"scratch directory {scratch} cannot be written: {error.strerror}") from error
+        raise InputError(f"scratch directory {directory.parent} cannot be written: {error.strerror}") from error
     result = _solve(family, SolvedCase(point, directory), foam, on_progress, time_limit_s, cores)
     with contextlib.suppress(OSError):  # a full disk: without its mark the case is only solved again
         write_result(result, directory)

@@ -7,7 +7,9 @@ everything that is younger than these limits together; a fork that has outlived 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import icechunk
 import zarr
@@ -22,21 +24,28 @@ from simgen.point_cloud import PointCloud
 from simgen.store.case_record import CaseRecord, case_attrs, case_record
 from simgen.store.case_seal import SealingStore
 from simgen.store.layout import Schema, write_cloud
-from simgen.store.repository import BRANCH, explain, open_repository
+from simgen.store.repository import BRANCH, explain, open_repository, translated
+from simgen.store.tables import read_design
 
 #: Age at which a fork that has written nothing yet starts from the newest commit: solving may have taken days, in
 #: which the commit that it was made from may have been collected.
 FORK_AGE = timedelta(hours=1)
 #: Time from a fork's first chunk to its commit. It is seconds in a run that goes on, hours where it was suspended.
 FORK_LIFETIME = timedelta(hours=6)
+#: Between two looks at the dataset for a case that another writer is about to commit.
+POLL_S = 0.5
 
 
 class CaseFork:
     """One worker's way to write cases; picklable both ways. Give it back to `DatasetWriter.commit`."""
 
-    def __init__(self, url: str, schema: Schema, session: icechunk.ForkSession) -> None:
+    def __init__(
+        self, url: str, schema: Schema, session: icechunk.ForkSession, retried: Mapping[str, Any] | None = None
+    ) -> None:
         self.url, self.schema = url, schema
         self.session = session
+        self._retried = retried or {}
+        """Of cases on record that may be solved again: where their provenance stood when the fork was made"""
         self.records: dict[str, CaseRecord] = {}
         self._made_at = time.time()
         self._began_at: float | None = None
@@ -84,6 +93,22 @@ class CaseFork:
             raise StoreError(explain(self.url, str(error))) from error
         objects = sealing.objects_of(result.id)
         self.records[result.id] = case_record(result, cloud, arrays, num_bytes_stored, objects)
+
+    def recorded_since(self, case: str, within_s: float = 0.0) -> dict[str, Any] | None:
+        """The design record of a case that another writer has put on record since this fork was made; None where none has.
+
+        `within_s`: how long to wait for it, where it is known to be on its way.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            with translated(self.url):
+                store = open_repository(self.url).readonly_session(BRANCH).store
+                record = read_design(zarr.open_group(store, mode="r")).get(case)
+            if record is not None and self._retried.get(case) != record.get("provenance_at"):
+                return record
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(POLL_S)
 
 
 def _check_complete(family_name: str, point: DesignPoint, cloud: PointCloud) -> None:
