@@ -103,8 +103,9 @@ def generate(
 
 
 def to_solve(points: Sequence[DesignPoint], writer: DatasetWriter, retry_failed: bool) -> list[DesignPoint]:
-    """The points that the dataset has nothing on record about."""
-    solved = {case for case, status in writer.known().items() if not (retry_failed and status == "failed")}
+    """The points that the dataset has nothing on record about, those of withdrawn cases, and on request failed ones."""
+    unsolved = {"withdrawn", "failed"} if retry_failed else {"withdrawn"}
+    solved = {case for case, status in writer.known().items() if status not in unsolved}
     return [point for point in points if point.id not in solved]
 
 

@@ -17,7 +17,8 @@ from simgen.design_space import DesignPoint, DesignSpace
 from simgen.errors import InputError
 from simgen.foam.log import SolverLog
 
-Status = Literal["accepted", "rejected", "failed"]
+#: `withdrawn` is what becomes of an accepted case that was taken back; no case ends so.
+Status = Literal["accepted", "rejected", "failed", "withdrawn"]
 
 
 @dataclass(frozen=True)

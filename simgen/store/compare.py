@@ -77,7 +77,7 @@ def history(newest: Dataset) -> list[VersionSize]:
         new = [case for case in accepted if case not in known]
         num_bytes = int(dataset.design["num_bytes"].sum())
         lines.append(VersionSize(info, len(accepted), len(new), num_bytes, stored_bytes(dataset, new)))
-        known.update(accepted)
+        known = set(accepted)  # one that was withdrawn and solved again is new again
     return lines
 
 

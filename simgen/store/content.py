@@ -10,7 +10,7 @@ from simgen.store import schema_1
 from simgen.store.checked_array import CheckedArray, Place
 from simgen.store.damage import panics_as_errors
 from simgen.store.reader import Dataset, StoredCase
-from simgen.store.tables import TABLES
+from simgen.store.tables import TABLES, read_kept_splits
 
 #: What a design record holds for the store's own use.
 _INTERNAL = ("moments", "provenance_at", "seal_at", "seal")
@@ -74,6 +74,16 @@ def design_records(dataset: Dataset) -> dict[str, dict[str, Any]]:
 def split_members(dataset: Dataset) -> dict[str, str]:
     """Split of every accepted case."""
     return dict(dataset._members)
+
+
+def kept_splits(dataset: Dataset) -> dict[str, str]:
+    """Split of every case that was published once and is withdrawn in this version."""
+    return {} if is_schema_1(dataset) else read_kept_splits(dataset._root)
+
+
+def bound_splits(dataset: Dataset) -> dict[str, str]:
+    """The splits that bind the next version."""
+    return {**kept_splits(dataset), **split_members(dataset)}
 
 
 def statistics_record(dataset: Dataset) -> dict[str, Any]:

@@ -40,6 +40,11 @@ def create_table(group: zarr.Group) -> None:
     )
 
 
+def drop_table(group: zarr.Group) -> None:
+    """Remove the group's table with all its lines."""
+    del group[ARRAY]
+
+
 def append_records(group: zarr.Group, records: Iterable[Mapping[str, Any]]) -> list[Place]:
     """Append a line for each record, which must be JSON-ready; where each of them stands."""
     lines = [_line(record) for record in records]

@@ -4,13 +4,13 @@ design/records        what `Dataset.design` lists, and by `provenance_at` where 
 provenance/records    gates, log_tail, provenance: tens of kB a case, read one by one
 seals/records         what every object of the case was when it was written (`case_seal.py`)
 statistics/records    moments of the case's points and fields, which publications combine
-splits/records        split of each published case
+splits/records        split of each published case; attrs: withdrawn, the splits of those that were taken back
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import zarr
 
@@ -21,6 +21,7 @@ from simgen.store.records import (
     RecordReader,
     append_records,
     create_table,
+    drop_table,
     parse_records,
     read_content,
     read_record,
@@ -28,6 +29,8 @@ from simgen.store.records import (
     record_digest,
 )
 
+#: Attribute of the splits' group.
+KEPT = "withdrawn"
 TABLES = ("design", "provenance", "statistics", "splits", "seals")
 
 
@@ -127,6 +130,29 @@ def read_splits(root: zarr.Group) -> dict[str, str]:
 def parse_splits(content: bytes, root: zarr.Group) -> dict[str, str]:
     """The same, from the table's content."""
     return {record["case"]: record["split"] for record in parse_records(content, _table(root, "splits"))}
+
+
+def replace_splits(root: zarr.Group, members: Mapping[str, str]) -> None:
+    """Make these all that the table of splits holds."""
+    table = _table(root, "splits")
+    drop_table(table)
+    create_table(table)
+    append_splits(root, members)
+
+
+def read_kept_splits(root: zarr.Group) -> dict[str, str]:
+    """Splits of cases that were published once and are withdrawn now."""
+    return dict(cast(Mapping[str, str], _table(root, "splits").attrs.get(KEPT, {})))
+
+
+def write_kept_splits(root: zarr.Group, kept: Mapping[str, str]) -> None:
+    """Remember the splits of withdrawn cases."""
+    _table(root, "splits").attrs[KEPT] = dict(kept)
+
+
+def bound_splits(root: zarr.Group) -> dict[str, str]:
+    """The splits that bind the next version: those of a version's cases, and of cases withdrawn before."""
+    return {**read_kept_splits(root), **read_splits(root)}
 
 
 def upgrade(root: zarr.Group) -> None:

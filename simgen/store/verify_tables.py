@@ -9,6 +9,7 @@ from functools import reduce
 import numpy as np
 
 from simgen.errors import SimgenError, StoreError
+from simgen.store import content
 from simgen.store.content import design_records, is_schema_1, split_members
 from simgen.store.damage import DamageError, describe_metadata_damage
 from simgen.store.reader import Dataset
@@ -86,11 +87,11 @@ def _splits(dataset: Dataset) -> Iterator[str]:
     accepted = [case for case, record in design_records(dataset).items() if record["status"] == "accepted"]
     before = (version_number(dataset.version) or 1) - 1
     try:
-        members = split_members(Dataset(dataset.url, f"v{before}")) if before else {}
+        bound = content.bound_splits(Dataset(dataset.url, f"v{before}")) if before else {}
     except StoreError as error:
         yield f"cannot be recomputed: {error}"
         return
-    current, expected = split_members(dataset), assign_splits(accepted, members)
+    current, expected = split_members(dataset), assign_splits(accepted, bound)
     wrong = sorted(case for case in {*expected, *current} if expected.get(case) != current.get(case))
     if wrong:
         case = wrong[0]
@@ -98,6 +99,10 @@ def _splits(dataset: Dataset) -> Iterator[str]:
             f"{len(wrong)} cases are not where the rule puts them, the first: {case} is in "
             f"{current.get(case, 'none')}, expected {expected.get(case, 'none')}"
         )
+
+    kept = {case: split for case, split in bound.items() if case not in expected}
+    if kept != content.kept_splits(dataset):
+        yield "the splits of withdrawn cases are not those that they were published with"
 
 
 def _statistics(dataset: Dataset, moments: Mapping[str, Mapping[str, Moments]]) -> Iterator[str]:

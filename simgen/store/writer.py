@@ -34,14 +34,19 @@ from simgen.store.statistics import combine
 from simgen.store.tables import (
     append_cases,
     append_splits,
+    bound_splits,
     create_tables,
     read_design,
+    read_kept_splits,
     read_moments,
     read_splits,
+    replace_splits,
     upgrade,
+    write_kept_splits,
 )
 from simgen.store.version_seal import DIGEST, SEAL, read_sealed_tables, seal_version
 from simgen.store.versions import References, add_copies, choose_version, read_references
+from simgen.store.withdrawal import Withdrawal
 
 #: Before each attempt at a commit that other writers may get in the way of; one takes some tens of milliseconds.
 RETRY_PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -90,7 +95,12 @@ class DatasetWriter:
 
     def fork(self) -> CaseFork:
         """A fork for one worker."""
-        return CaseFork(self.url, self.schema, self._repository.writable_session(BRANCH).fork())
+        retried = {
+            case: record.get("provenance_at")
+            for case, record in self._design().items()
+            if record["status"] != "accepted"
+        }
+        return CaseFork(self.url, self.schema, self._repository.writable_session(BRANCH).fork(), retried)
 
     def commit(self, forks: Sequence[CaseFork]) -> None:
         """Make the forks' cases durable. A case that is already accepted stays as it is; its second copy is dropped.
@@ -103,7 +113,8 @@ class DatasetWriter:
         # What is on record is read through the session that commits: whoever gets in between makes this commit fail.
         session = self._repository.writable_session(BRANCH)
         root = zarr.open_group(session.store, mode="r+")
-        accepted = {case for case, record in read_design(root).items() if record["status"] == "accepted"}
+        design = read_design(root)
+        accepted = {case for case, record in design.items() if record["status"] == "accepted"}
         fresh: list[CaseFork] = []
         for fork in forks:
             fork.check_age()
@@ -115,6 +126,9 @@ class DatasetWriter:
         records = {case: record for fork in fresh for case, record in fork.records.items()}
         names = list(records)
         message = f"case {names[0]}" if len(names) == 1 else f"{len(names)} cases"
+        for case in design.keys() & records.keys():
+            # Put on record since the fork was made, perhaps: what two writers wrote under one name would mix.
+            del root[f"cases/{case}"]
         session.merge(*(fork.session for fork in fresh))
         append_cases(root, records)
         session.commit(message, metadata=_commit_metadata())
@@ -126,15 +140,26 @@ class DatasetWriter:
         """
         return _until_landed(self.url, lambda: self._publish_once(message, run or {}))
 
-    def _publish_once(self, message: str, run: Mapping[str, Any]) -> str:
+    def withdraw(self, cases: Sequence[str], reason: str) -> str:
+        """Make a version without these accepted cases, which keep their records with `reason`; its name.
+
+        Older versions stay as they are, and so do the splits of all other cases. Raises InputError for a case that is unknown
+        or not accepted, for an empty reason, and where no training case would be left.
+        """
+        withdrawal = Withdrawal(self.url, cases, reason)
+        return _until_landed(self.url, lambda: self._publish_once(withdrawal.message, withdrawal.run, withdrawal))
+
+    def _publish_once(self, message: str, run: Mapping[str, Any], withdrawal: Withdrawal | None = None) -> str:
         session = self._repository.writable_session(BRANCH)
         tip = session.snapshot_id
         references = read_references(self._repository, self.url)
         newest = references.newest
         published = self._published(references) if newest else None
-        if tip == published:
-            return f"v{newest}"
         root = zarr.open_group(session.store, mode="r+")
+        if withdrawal:
+            withdrawal.apply(root, _author())
+        elif tip == published:
+            return f"v{newest}"
         design = read_design(root)
         accepted = [case for case, record in design.items() if record["status"] == "accepted"]
         if not accepted:
@@ -144,10 +169,15 @@ class DatasetWriter:
             return f"v{newest}"  # what was committed since, such as an upgrade of the schema, brought no case
         name = f"v{newest + 1}"
         head = next(iter(self._repository.ancestry(snapshot_id=tip)))
-        if head.metadata.get("publication") != name:  # else: cut off between the commit and its tag
+        if withdrawal or head.metadata.get("publication") != name:  # else: cut off between the commit and its tag
             # What an unfinished publication has dealt out was never published: the newest version alone binds the next.
-            members = assign_splits(accepted, read_splits(before) if before is not None else {})
-            metadata = _write_publication(root, design, members)
+            bound = bound_splits(before) if before is not None else {}
+            members = assign_splits(accepted, bound)
+            if "train" not in members.values():
+                raise InputError(
+                    f"{self.url}: no training case would be left, whose statistics a version needs; generate more designs first"
+                )
+            metadata = _write_publication(root, design, members, bound)
             metadata |= {**_commit_metadata(), "publication": name, "num_cases": len(accepted), "run": dict(run)}
             tip = self._commit_publication(
                 session, root, design, members, message or f"{len(accepted)} cases", metadata
@@ -208,11 +238,17 @@ class DatasetWriter:
 
 
 def _write_publication(
-    root: zarr.Group, design: Mapping[str, Mapping[str, Any]], members: Mapping[str, str]
+    root: zarr.Group, design: Mapping[str, Mapping[str, Any]], members: Mapping[str, str], bound: Mapping[str, str]
 ) -> dict[str, Any]:
     """Splits and training statistics into the tables; what the commit says of the solver."""
     current = read_splits(root)
-    append_splits(root, {case: split for case, split in members.items() if current.get(case) != split})
+    if current.keys() <= members.keys():
+        append_splits(root, {case: split for case, split in members.items() if current.get(case) != split})
+    else:  # cases were withdrawn, and the table has no word for that
+        replace_splits(root, members)
+    kept = {case: split for case, split in bound.items() if case not in members}
+    if kept != read_kept_splits(root):
+        write_kept_splits(root, kept)
     # The time makes the commit differ from one that was cut off before its tag, which Icechunk would refuse as empty.
     root["splits"].attrs.update({"seed": SEED, "ratios": RATIOS, "dealt_at": datetime.now(UTC).isoformat()})
     moments_of = read_moments(root)
@@ -252,8 +288,11 @@ def _failure(url: str, error: Exception) -> str:
 
 
 def _commit_metadata() -> dict[str, Any]:
+    return {"author": _author(), "generator_version": generator_version(), "source_revision": source_revision()}
+
+
+def _author() -> str:
     try:
-        author = getpass.getuser()
+        return getpass.getuser()
     except (KeyError, OSError):
-        author = "unknown"  # a container's user without an entry in the password database
-    return {"author": author, "generator_version": generator_version(), "source_revision": source_revision()}
+        return "unknown"  # a container's user without an entry in the password database
