@@ -74,7 +74,7 @@ def make_store(folder: Path) -> str:
 
 def _commit(writer: DatasetWriter, number: int, points: int) -> None:
     fork = writer.fork()
-    fork.write(make_result(number), make_cloud(number, points, 3))
+    fork.write(make_result(number), make_cloud(number, points))
     writer.commit([fork])
 
 
