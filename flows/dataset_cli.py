@@ -1,4 +1,4 @@
-"""`courant dataset`: list datasets and versions, compare, check, export, describe and clean them.
+"""`courant dataset`: list datasets and versions, compare, check, export, describe, clean and correct them.
 
 Heavy imports wait inside the commands, so that `courant --help` answers at once.
 """
@@ -202,6 +202,24 @@ def dataset_card(
         with progress_bar("drawing") as on_progress:
             readme = write_card(simgen.open_dataset(dataset, version), out, license, on_progress)
         screen.print(f"card  {readme}", highlight=False, soft_wrap=True)
+
+
+@dataset_app.command(
+    "withdraw",
+    epilog='Example: courant dataset withdraw demo-run/store/cylinder-flow 00fcb869be4c --reason "half of its snapshots"',
+)
+def dataset_withdraw(
+    dataset: DatasetUrl,
+    cases: Annotated[list[str], typer.Argument(help="Accepted cases to take back.", metavar="CASE...")],
+    reason: Annotated[str, typer.Option(help="Why; stays on the cases' records.")],
+) -> None:
+    """Publish a version without these cases; older versions and the splits of all others stay as they are."""
+    with one_line_errors():
+        import simgen
+        from simgen.store.writer import DatasetWriter
+
+        version = DatasetWriter.open(dataset, simgen.open_dataset(dataset).schema).withdraw(cases, reason)
+        screen.print(repr(simgen.open_dataset(dataset, version)).strip("<>"), highlight=False, soft_wrap=True)
 
 
 @dataset_app.command("gc", epilog="Example: courant dataset gc s3://bucket/store/cylinder-flow --dry-run")

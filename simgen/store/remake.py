@@ -1,14 +1,14 @@
 """How to make a version again, as one command line.
 
 Each publication keeps the parameters of the run that it ended; a version that grew over several is made by the same runs in the
-same order, which deals out the same splits. Cases that these runs do not account for (designs from a CSV file, cases written
+same order, which deals out the same splits, and with the same withdrawals between them. Cases that these runs do not account for (designs from a CSV file, cases written
 from Python, a run that was given up) are made from a list of their designs.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,15 +39,23 @@ def how_to_make(dataset: Dataset, store: str = STORE) -> Remake:
     """The `courant generate` commands that make the dataset's version in a store of its own."""
     versions = dataset.versions()
     versions = versions[: [version.name for version in versions].index(dataset.version) + 1]
-    runs = [dict(version.metadata["run"]) for version in versions if is_sampled(version)]
-    covered = {case for run in runs for case in _case_ids(run, dataset)}
-    commands = [run_command(run, store) for run in runs]
+    covered: set[str] = set()
+    commands: list[str] = []
+    for version in versions:
+        run = dict(version.metadata.get("run") or {})
+        if is_sampled(version):
+            covered |= set(_case_ids(run, dataset))
+            commands.append(run_command(run, store))
+        elif run.get("withdrawn") and covered.issuperset(run["withdrawn"]):
+            commands.append(_withdraw_command(dataset, run["withdrawn"], run["reason"], store))
     designs: dict[str, list[dict[str, float]]] = {}
     for number, (settings, rows) in enumerate(_by_settings(dataset, covered), start=1):
         file = "designs.csv" if number == 1 else f"designs-{number}.csv"
         designs[file] = rows
         run = {"family": dataset.schema.family, "preset": _any_preset(dataset), "settings": settings, "designs": file}
         commands.append(run_command(run, store))
+    for reason, cases in _withdrawn(dataset, covered).items():
+        commands.append(_withdraw_command(dataset, cases, reason, store))
     return Remake(commands, designs, str(dataset.info.metadata.get("source_revision", "")))
 
 
@@ -70,6 +78,21 @@ def run_command(run: Mapping[str, Any], store: str = STORE) -> str:
     if run.get("time_limit_s"):
         words += ["--time-limit", f"{run['time_limit_s']:g}"]
     return shlex.join([*words, "--store", store])
+
+
+def _withdraw_command(dataset: Dataset, cases: Sequence[str], reason: str, store: str) -> str:
+    url = f"{store}/{dataset.schema.family}"
+    return shlex.join(["courant", "dataset", "withdraw", url, *cases, "--reason", reason])
+
+
+def _withdrawn(dataset: Dataset, covered: set[str]) -> dict[str, list[str]]:
+    """Cases that are withdrawn and that no run accounts for, by reason."""
+    found: dict[str, list[str]] = {}
+    for case in dataset.design.index:
+        stored = dataset[case]
+        if stored.status == "withdrawn" and case not in covered:
+            found.setdefault(stored.reason, []).append(case)
+    return found
 
 
 def _case_ids(run: Mapping[str, Any], dataset: Dataset) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
+import simgen
 from flows import terminal
 from flows.cli import app
 from simgen.store import collect
@@ -104,3 +105,32 @@ def test_a_missing_folder_of_a_dataset_is_one_line(courant):
     failed = courant("dataset", "show", DATASET, exit_code=1)
     assert failed.startswith("error: ")
     assert len(failed.strip().splitlines()) == 1
+
+
+def test_a_case_is_withdrawn_in_a_new_version_that_all_commands_understand(courant, tmp_path):
+    case = simgen.open_dataset(DATASET).cases("test")[0]
+    told = courant("dataset", "withdraw", DATASET, case, "--reason", "half of it")
+    assert told.startswith("cylinder-flow v3: 2 cases")
+    assert "withdrawn: half of it" in courant("dataset", "show", DATASET)
+    assert f"{case}  withdrawn  half of it" in courant("dataset", "show", DATASET, "--case", case)
+    assert f"1: {case} accepted -> withdrawn" in courant("dataset", "diff", DATASET, "v2", "v3")
+    assert f"withdrawn: {case}: half of it" in courant("dataset", "versions", DATASET)
+    assert "of 5 cases are intact" in courant("dataset", "verify", DATASET)
+    courant("dataset", "card", DATASET, "--out", str(tmp_path / "card"))
+    card = (tmp_path / "card/README.md").read_text()
+    assert "| withdrawn | half of it | 1 |" in card
+    assert f"courant dataset withdraw made-again/cylinder-flow {case} --reason 'half of it'" in card
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["nonsense", "--reason", "x"], "has no case nonsense; `courant dataset show` lists them"),
+        (["54c60fd6fe03", "--reason", " "], "a withdrawal needs a reason"),
+    ],
+)
+def test_what_cannot_be_withdrawn_is_one_line(courant, words, problem):
+    output = courant("dataset", "withdraw", DATASET, *words, exit_code=1)
+    assert problem in output
+    assert "Traceback" not in output
+    assert simgen.open_dataset(DATASET).version == "v2"
