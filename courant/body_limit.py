@@ -1,4 +1,4 @@
-"""ASGI middleware that refuses a body above a size, by its announced length or as it arrives."""
+"""ASGI middleware that takes in request bodies within bounds: each of them, and all that are held at the same time."""
 
 from __future__ import annotations
 
@@ -11,43 +11,83 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGI = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
+RETRY_AFTER_S = 5
+
 
 class BodyLimit:
-    """Answers 413 where a body has more than `max_bytes`, before anything parses it."""
+    """Answers 413 where a body has more than `max_bytes`, 503 where the bodies of all requests that wait or are being
+    answered would have more than `max_held_bytes`, or their number is `max_requests`; before anything parses them."""
 
-    def __init__(self, app: ASGI, max_bytes: int) -> None:
+    def __init__(self, app: ASGI, max_bytes: int, max_held_bytes: int, max_requests: int) -> None:
         self.app, self.max_bytes = app, max_bytes
+        self.max_held_bytes, self.max_requests = max_held_bytes, max_requests
+        self._held_bytes = self._requests = 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self.app(scope, receive, send)
             return
-        announced = dict(scope["headers"]).get(b"content-length", b"0")
-        if int(announced) > self.max_bytes:
-            await self._refuse(send)
+        if self._requests >= self.max_requests:
+            await self._busy(send)
             return
-        body, more = b"", True
+        self._requests += 1
+        body = bytearray()
+        try:
+            if await self._take_in(body, scope, receive, send):
+                await self.app(scope, _replay(bytes(body), receive), send)
+        finally:
+            self._requests -= 1
+            self._held_bytes -= len(body)
+
+    async def _take_in(self, body: bytearray, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> bool:
+        """Read the whole body; False where the request has been answered or its client has gone."""
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if not announced.isdigit() or int(announced[:20]) > self.max_bytes:
+            await self._too_large(send)
+            return False
+        if self._held_bytes + int(announced) > self.max_held_bytes:
+            await self._busy(send)
+            return False
+        more = True
         while more:
             message = await receive()
             if message["type"] != "http.request":  # the client has gone
-                return
-            body, more = body + message.get("body", b""), message.get("more_body", False)
+                return False
+            part, more = message.get("body", b""), message.get("more_body", False)
+            body += part
+            self._held_bytes += len(part)
             if len(body) > self.max_bytes:
-                await self._refuse(send)
-                return
-        given = False
+                await self._too_large(send)
+                return False
+            if self._held_bytes > self.max_held_bytes:
+                await self._busy(send)
+                return False
+        return True
 
-        async def replay() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self.app(scope, replay, send)
-
-    async def _refuse(self, send: Send) -> None:
+    async def _too_large(self, send: Send) -> None:
         detail = f"the request has more than {self.max_bytes / 1e6:g} MB, which this server takes at most"
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps({"detail": detail}).encode()})
+        await _answer(send, 413, detail)
+
+    async def _busy(self, send: Send) -> None:
+        await _answer(send, 503, f"too many requests wait to be answered; try again in {RETRY_AFTER_S} s")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+async def _answer(send: Send, status: int, detail: str) -> None:
+    headers = [(b"content-type", b"application/json")]
+    if status == 503:
+        headers.append((b"retry-after", str(RETRY_AFTER_S).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps({"detail": detail}).encode()})

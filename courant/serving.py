@@ -5,21 +5,28 @@ answers = answer([PredictRequest(points=[[1.0, 2.0], ...], initial=[[1.0, 0.0], 
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from courant.steady_surrogate import SteadySurrogate
 from courant.surrogate import Surrogate
-from courant.trained_model import Prepared
+from courant.trained_model import Prepared, check_finite
 from simgen.errors import InputError
 
 TRANSIENT_ONLY = ("initial", "queries", "query_distance", "steps")
 STEADY_ONLY = ("boundary",)
+VALUES_PER_POINT = 64
+"""Numbers and brackets that a request may spend on each point that it may have: coordinates, state, distance field."""
+_MOST_SHOWN = 500
+
+# One wrong row ends the check: a request may have a million of them.
+_Row = Annotated[list[float], Field(fail_fast=True)]
+Rows = Annotated[list[_Row], Field(fail_fast=True)]
 
 
 class _Strict(BaseModel):
@@ -34,14 +41,16 @@ class Limits(_Strict):
     max_steps: int = Field(default=200, ge=1)
     max_megabytes: float = Field(default=64.0, gt=0)
     """of its body"""
+    max_point_steps: int = Field(default=2_000_000, ge=1)
+    """points where to predict, times rollout steps: the size of the answer, and the time that it takes"""
 
 
 class DistanceField(_Strict):
     """To each of K patch kinds, at each point."""
 
-    distance: list[list[float]]
+    distance: Rows
     """(N, K) m"""
-    direction: list[list[list[float]]]
+    direction: Annotated[list[Rows], Field(fail_fast=True)]
     """(N, K, 3), unit vectors"""
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
@@ -51,15 +60,15 @@ class DistanceField(_Strict):
 class PredictRequest(_Strict):
     """One case, as `predict` of the trained model takes it: `GET /model` says which of the optional parts it needs."""
 
-    points: list[list[float]] = Field(min_length=1)
+    points: Rows = Field(min_length=1)
     """(N, 2 or 3) m"""
     parameters: dict[str, float] | None = None
     """the family's design parameters, by name"""
     distance: DistanceField | None = None
     """at the points; a transient model works it out from the parameters where it is not given"""
-    initial: list[list[float]] | None = None
+    initial: Rows | None = None
     """(N, C), transient: the state at the points"""
-    queries: list[list[float]] | None = None
+    queries: Rows | None = None
     """(M, 2 or 3) m, transient: where to predict, by default at the points"""
     query_distance: DistanceField | None = None
     steps: int | None = Field(default=None, ge=1)
@@ -104,11 +113,10 @@ class ModelCard(BaseModel):
     limits: Limits
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(BaseModel):
     """A request that cannot be answered, and why, in one line."""
 
-    reason: str
+    detail: str
 
 
 def describe(surrogate: Surrogate | SteadySurrogate, limits: Limits) -> ModelCard:
@@ -116,7 +124,8 @@ def describe(surrogate: Surrogate | SteadySurrogate, limits: Limits) -> ModelCar
     return ModelCard(
         run=surrogate.url.rsplit("/", 1)[-1],
         family=surrogate.dataset["family"],
-        dataset=surrogate.dataset["url"],
+        # The name alone: where it lies on this machine is nobody's business.
+        dataset=surrogate.dataset["url"].rstrip("/").rsplit("/", 1)[-1],
         version=surrogate.dataset["version"],
         channels=list(surrogate.channels),
         parameters=surrogate.dataset["parameters"],
@@ -129,37 +138,77 @@ def describe(surrogate: Surrogate | SteadySurrogate, limits: Limits) -> ModelCar
     )
 
 
+def parse_request(body: bytes, limits: Limits) -> PredictRequest | Refusal:
+    """A request from JSON, within bounds of memory; what is wrong with it, at its first wrong value, otherwise."""
+    most = VALUES_PER_POINT * max(limits.max_points, 1000)
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
+        return Refusal(detail=f"the request has more than {most:,} values")
+    try:
+        return PredictRequest.model_validate(json.loads(body))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))[:100]
+        return Refusal(detail=f"{place}: {first['msg']}"[:_MOST_SHOWN])
+    except RecursionError:
+        return Refusal(detail="the request is nested too deeply")
+    except ValueError as error:
+        return Refusal(detail=f"the request is not valid JSON ({error})"[:_MOST_SHOWN])
+
+
 def answer(
-    requests: Sequence[PredictRequest], surrogate: Surrogate | SteadySurrogate, limits: Limits
+    requests: Sequence[PredictRequest | Refusal], surrogate: Surrogate | SteadySurrogate, limits: Limits
 ) -> list[Prediction | Refusal]:
     """An answer to each request; those of the same sizes go through the model together, and a bad one spoils no other."""
     answers: list[Prediction | Refusal | None] = [None] * len(requests)
     prepared: dict[int, Prepared] = {}
     told: dict[int, list[str]] = {}
     for number, request in enumerate(requests):
+        if isinstance(request, Refusal):
+            answers[number] = request
+            continue
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 prepared[number] = _prepare(request, surrogate, limits)
             except InputError as error:
-                answers[number] = Refusal(str(error))
-        told[number] = [str(warning.message) for warning in caught]
+                answers[number] = Refusal(detail=str(error)[:_MOST_SHOWN])
+        # The predictor's own; numpy's of an overflow say nothing to a client.
+        told[number] = [str(warning.message) for warning in caught if warning.category is UserWarning]
     for number, values in zip(prepared, surrogate.predict_prepared(list(prepared.values())), strict=True):
-        steps = prepared[number].steps
-        times = None if isinstance(surrogate, SteadySurrogate) else surrogate.times(0.0, steps).tolist()
-        answers[number] = Prediction(
-            channels=list(surrogate.channels), values=values.tolist(), times_s=times, warnings=told[number]
-        )
+        answers[number] = _prediction(surrogate, values, prepared[number].steps, told[number])
     return [given for given in answers if given is not None]
 
 
-def _prepare(request: PredictRequest, surrogate: Surrogate | SteadySurrogate, limits: Limits) -> Prepared:
+def _prediction(
+    surrogate: Surrogate | SteadySurrogate, values: np.ndarray, steps: int | None, told: list[str]
+) -> Prediction | Refusal:
+    try:
+        check_finite(values)
+    except InputError as error:
+        return Refusal(detail=str(error))
+    times = None if isinstance(surrogate, SteadySurrogate) else surrogate.times(0.0, steps).tolist()
+    return Prediction(channels=list(surrogate.channels), values=values.tolist(), times_s=times, warnings=told)
+
+
+def _check_work(request: PredictRequest, surrogate: Surrogate | SteadySurrogate, limits: Limits) -> None:
     if request.num_points > limits.max_points:
         raise InputError(
             f"the request has {request.num_points} points, this server takes {limits.max_points} at a time"
         )
-    if (request.steps or 1) > limits.max_steps:
-        raise InputError(f"steps = {request.steps}: this server takes {limits.max_steps} at most")
+    trained = 1 if isinstance(surrogate, SteadySurrogate) else surrogate.experiment.data.window_steps
+    steps = request.steps or trained
+    if steps > limits.max_steps:
+        raise InputError(f"steps = {steps}: this server takes {limits.max_steps} at most")
+    wanted = len(request.points if request.queries is None else request.queries)
+    if wanted * steps > limits.max_point_steps:
+        raise InputError(
+            f"{wanted} points x {steps} steps are {wanted * steps:,}, this server predicts {limits.max_point_steps:,} "
+            "at a time; ask for fewer steps, or for the points in parts (queries)"
+        )
+
+
+def _prepare(request: PredictRequest, surrogate: Surrogate | SteadySurrogate, limits: Limits) -> Prepared:
+    _check_work(request, surrogate, limits)
     steady = isinstance(surrogate, SteadySurrogate)
     foreign = [name for name in (TRANSIENT_ONLY if steady else STEADY_ONLY) if getattr(request, name) is not None]
     if foreign:

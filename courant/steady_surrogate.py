@@ -22,7 +22,7 @@ from courant.data.steady import as_batch
 from courant.data.trajectories import select_anchors
 from courant.experiment import SteadyExperiment
 from courant.model import Courant
-from courant.trained_model import QUERY_CHUNK, CaseDecomposition, Prepared, TrainedModel
+from courant.trained_model import QUERY_CHUNK, CaseDecomposition, Prepared, TrainedModel, check_finite
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SteadySurrogate(TrainedModel):
         outside the design space and of points outside the domain of the training cases.
         """
         prepared = self.prepare(points, parameters=parameters, boundary=boundary, distance=distance)
-        return self._run(prepared)[0]
+        return check_finite(self._run(prepared)[0])
 
     def prepare(  # type: ignore[override]
         self,
@@ -85,7 +85,7 @@ class SteadySurrogate(TrainedModel):
 
     def predict_case(self, case: StoredCase) -> np.ndarray:
         """(N, C) at the case's cells, from its geometry, boundary conditions and parameters; its solved fields are not read."""
-        return self._run(_prepared(self._case_inputs(case)))[0]
+        return check_finite(self._run(_prepared(self._case_inputs(case)))[0])
 
     def decompose_case(self, case: StoredCase, cells: np.ndarray | None = None) -> CaseDecomposition:
         """The prediction of `predict_case` as an offset and one contribution per anchor, at some cells (None: at all of them).

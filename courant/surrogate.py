@@ -27,7 +27,7 @@ from courant.experiment import AnyExperiment, Experiment, SteadyExperiment, pars
 from courant.model import Courant
 from courant.run_directory import RunDirectory
 from courant.steady_surrogate import SteadySurrogate
-from courant.trained_model import QUERY_CHUNK, CaseDecomposition, Prepared, TrainedModel
+from courant.trained_model import QUERY_CHUNK, CaseDecomposition, Prepared, TrainedModel, check_finite
 from courant.weights import WEIGHTS, read_model
 from simgen.errors import InputError
 
@@ -125,7 +125,7 @@ class Surrogate(TrainedModel):
             points, initial=initial, parameters=parameters, distance=distance, queries=queries,
             query_distance=query_distance, steps=steps,
         )  # fmt: skip
-        return self._run(prepared)[0]
+        return check_finite(self._run(prepared)[0])
 
     def prepare(  # type: ignore[override]
         self,
@@ -155,7 +155,7 @@ class Surrogate(TrainedModel):
 
     def predict_case(self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None) -> np.ndarray:
         """(T, N, C): the rollout from the stored snapshot at `start_s` (None: where training windows begin)."""
-        return self._run(_prepared(self._case_inputs(case, start_s), self._steps(steps)))[0]
+        return check_finite(self._run(_prepared(self._case_inputs(case, start_s), self._steps(steps)))[0])
 
     def decompose_case(
         self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None

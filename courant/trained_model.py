@@ -14,6 +14,7 @@ from torch import Tensor
 from courant.data.normalisation import Normaliser
 from courant.experiment import AnyExperiment
 from courant.model import Courant
+from simgen.errors import InputError
 
 QUERY_CHUNK = 65_536
 
@@ -41,6 +42,15 @@ class Prepared:
     def sizes(self) -> tuple[Any, ...]:
         """Requests that have these in common can go through the model together."""
         return (self.steps, *((name, tuple(tensor.shape)) for name, tensor in self.tensors.items()))
+
+
+def check_finite(values: np.ndarray) -> np.ndarray:
+    """The prediction as it is; InputError where a value is not finite."""
+    if not np.isfinite(values).all():
+        raise InputError(
+            "the prediction is not finite: a value of the input lies too far outside of what the model was trained on"
+        )
+    return values
 
 
 class TrainedModel(ABC):

@@ -81,6 +81,9 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     max_points: Annotated[int, typer.Option(min=1, help="Points of one request, queries included.")] = 200_000,
     max_steps: Annotated[int, typer.Option(min=1, help="Rollout steps of one request.")] = 200,
+    max_point_steps: Annotated[
+        int, typer.Option(min=1, help="Points where one request predicts, times its rollout steps.")
+    ] = 2_000_000,
     max_megabytes: Annotated[float, typer.Option(min=0.001, help="Size of one request.")] = 64.0,
 ) -> None:
     """Answer predictions over HTTP through Ray Serve, until Ctrl-C."""
@@ -89,7 +92,9 @@ def serve(
         from courant.serving import Limits
         from flows.serve_model import serve_model
 
-        limits = Limits(max_points=max_points, max_steps=max_steps, max_megabytes=max_megabytes)
+        limits = Limits(
+            max_points=max_points, max_steps=max_steps, max_megabytes=max_megabytes, max_point_steps=max_point_steps
+        )
         serve_model(absolute(run), host, port, limits)
 
 

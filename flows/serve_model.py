@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from contextlib import closing
 
 from courant import ray_serve
+from courant.http_app import build_app
+from courant.http_server import MAX_CONNECTIONS, HttpServer
 from courant.run_directory import RunDirectory
 from courant.serving import Limits
 from flows.ray_cluster import ensure_ray
@@ -24,13 +25,15 @@ def serve_model(run: str, host: str, port: int, limits: Limits) -> None:
         raise InputError(
             "courant serve runs on the Ray of this machine: unset RAY_ADDRESS, or give it as host:6379 to join a cluster"
         )
-    _check_port(host, port)
+    listener = _listen(host, port)
     asked_to_end = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked_to_end.set())
     with errors.status("starting Ray Serve, loading the model"):
         ensure_ray()
-        ray_serve.start(run, host, port, limits)
+        model = ray_serve.start(run, limits)
+        server = HttpServer(build_app(run.rstrip("/").rsplit("/", 1)[-1], model, limits), listener)
+        server.start()
     try:
         screen.print(
             f"serving  http://{host}:{port}/predict   what it takes: /model and /docs   end with Ctrl-C",
@@ -38,13 +41,17 @@ def serve_model(run: str, host: str, port: int, limits: Limits) -> None:
         )
         asked_to_end.wait()
     finally:
+        server.stop()
         ray_serve.stop()
 
 
-def _check_port(host: str, port: int) -> None:
-    with closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise InputError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from error
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(MAX_CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        raise InputError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from error
+    return listener

@@ -22,7 +22,7 @@ _CALLER = 4
 
 def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     """The values as float64 of that shape, all finite."""
-    array = np.asarray(values, dtype=np.float64)
+    array = as_numbers(values, name)
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}, expected {shape}")
     if not np.isfinite(array).all():
@@ -30,9 +30,17 @@ def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     return array
 
 
+def as_numbers(values: Any, name: str) -> np.ndarray:
+    """The values as float64; InputError for what is no array of numbers."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{name} is no array of numbers with rows of the same length") from error
+
+
 def check_points(points: Any, name: str, normaliser: Normaliser, caller: int = _CALLER) -> np.ndarray:
     """(N, 3) m; a 2D family takes (N, 2) as well. Warns of points outside the training domain, `caller` frames up."""
-    values = np.asarray(points, dtype=np.float64)
+    values = as_numbers(points, name)
     if values.ndim == 2 and values.shape[1] == 2 == normaliser.dimension:
         values = np.pad(values, ((0, 0), (0, 1)))
     values = check_array(values, (len(values) if values.ndim else 0, 3), f"{name} (x, y, z in m)")
@@ -66,7 +74,9 @@ def check_parameters(values: Mapping[str, float], space: Sequence[Mapping[str, A
     known = {parameter["name"]: parameter for parameter in space}
     unknown, missing = sorted(set(values) - set(known)), [name for name in known if name not in values]
     if unknown or missing:
-        wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(missing)
+        wrong = [f"unknown {', '.join(unknown)[:200]}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
+            missing
+        )
         raise InputError(f"parameters: {' and '.join(wrong)}; {family} has {', '.join(known)}")
     for name, value in values.items():
         low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
@@ -97,7 +107,8 @@ def check_boundary(given: Any, normaliser: Normaliser, config: SteadyDataConfig)
         raise InputError(f"boundary has no {', '.join(missing)}; it needs {', '.join(needed)}")
     points = check_points(given["points"] if is_mapping else given.points, "boundary points", normaliser, _CALLER + 1)
     patch = _patch_numbers(given["patch"] if is_mapping else given.patch, len(points), normaliser.patch_kinds)
-    values = {name: np.asarray(given[name][:], dtype=np.float64) for name in fields}
+    # A stored field is read here, when it is indexed.
+    values = {name: as_numbers(given[name] if is_mapping else given[name][:], f"boundary {name}") for name in fields}
     for name in fields:
         kinds = config.prescribed[name]
         on = np.isin(patch, [normaliser.patch_kinds.index(kind) for kind in kinds])
@@ -115,7 +126,10 @@ def check_boundary(given: Any, normaliser: Normaliser, config: SteadyDataConfig)
 
 def _patch_numbers(given: Any, num_faces: int, kinds: Sequence[str]) -> np.ndarray:
     """(B,) numbers of patch kinds from numbers or names."""
-    patch = np.asarray(given)
+    try:
+        patch = np.asarray(given)
+    except ValueError as error:
+        raise InputError("boundary patch is no list of names or numbers") from error
     if patch.shape != (num_faces,):
         raise InputError(f"boundary patch has shape {patch.shape}, expected ({num_faces},)")
     if patch.dtype.kind in "US":

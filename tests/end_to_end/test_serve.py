@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import urllib.error
@@ -38,6 +39,9 @@ def steady_url(tmp_path_factory) -> str:
     return train(tmp_path_factory, tiny_steady(epochs=1), publish_ducts, "branched-pipe")
 
 
+CROWD = {"points": [[0.1 * x - 15, 5.0] for x in range(400)], "initial": [[1.0, 0.0]] * 400}
+
+
 def train(tmp_path_factory, experiment, publish, family) -> str:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("served")
@@ -63,7 +67,8 @@ def serving(run_url):
     """Starts the command; what is yielded waits for it and returns its address."""
     (port,) = free_ports(1)
     process = subprocess.Popen(
-        [str(BIN / "courant"), "serve", run_url, "--port", str(port), "--max-points", "500", "--max-steps", "20", "--max-megabytes", "0.05"],
+        [str(BIN / "courant"), "serve", run_url, "--port", str(port), "--max-points", "500", "--max-steps", "20", "--max-megabytes", "0.05",
+         "--max-point-steps", "5000"],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
     told: list[str] = []
@@ -71,14 +76,14 @@ def serving(run_url):
 
     def address() -> str:
         begun = lambda: any(line.startswith("serving") for line in told)  # noqa: E731
-        wait_for(lambda: begun() or process.poll() is not None, 120, lambda: "".join(told))
+        wait_for(lambda: begun() or process.poll() is not None, 300, lambda: "".join(told))
         assert process.poll() is None, "".join(told)
         return f"http://127.0.0.1:{port}"
 
     try:
         yield address
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0, "".join(told)
+        assert process.wait(120) == 0, "".join(told)
         assert "Traceback" not in "".join(told)
     finally:
         process.kill()
@@ -113,6 +118,23 @@ def test_the_server_says_what_it_is_and_that_it_is_well(server):
     assert card["limits"]["max_points"] == 500
 
 
+def test_a_client_learns_nothing_of_the_machines_folders(server, run_url):
+    folder = run_url.rsplit("/", 2)[0]
+    for path in ("/model", "/openapi.json", "/docs"):
+        with urllib.request.urlopen(f"{server}{path}", timeout=60) as answered:
+            page = answered.read().decode()
+        assert folder not in page and "/tmp" not in page
+    card = ask(f"{server}/model")[1]
+    assert (card["run"], card["dataset"], card["version"]) == ("tiny", "cylinder-flow", "v1")
+
+
+def test_a_connection_that_sends_nothing_is_closed(server):
+    host, port = server.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as silent:
+        assert b"408" in silent.recv(65536)
+        assert silent.recv(65536) == b""
+
+
 def test_concurrent_requests_get_the_predictors_own_numbers(server, run_url):
     requests = [case(num, seed=number) for number, num in enumerate([30, 30, 20, 30, 20, 30])]
     with ThreadPoolExecutor(len(requests)) as pool:
@@ -139,11 +161,17 @@ def test_concurrent_requests_get_the_predictors_own_numbers(server, run_url):
         ({"boundary": {}}, 422, "a transient model takes no boundary"),
         ({"colour": "red"}, 422, "Extra inputs are not permitted"),
         ({"points": []}, 422, "at least 1 item"),
+        ({**CROWD, "steps": 20}, 422, "400 points x 20 steps are 8,000, this server predicts 5,000 at a time"),
+        ({"initial": [[3e38, -3e38]] * 30}, 422, "the prediction is not finite"),
+        ({"initial": [[1e300, 1.0]] * 30}, 422, "the prediction is not finite"),
+        (b"[" * 20_000 + b"]" * 20_000, 422, "nested too deeply"),
+        (b"\xff{}", 422, "not valid JSON"),
+        (b"[]", 422, "Input should be a valid dictionary"),
         ({"initial": [[0.123456789, 1.0]] * 5000}, 413, "more than 0.05 MB"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_refused_with_the_reason(server, change, status, message):
-    found, answer = ask(f"{server}/predict", {**case(), **change})
+    found, answer = ask(f"{server}/predict", change if isinstance(change, bytes) else {**case(), **change})
     assert found == status
     assert message in json.dumps(answer)
 

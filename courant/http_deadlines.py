@@ -1,0 +1,98 @@
+"""uvicorn's HTTP protocol with deadlines: a connection that sends nothing, or slowly, or does not read its answer is closed.
+
+uvicorn itself closes idle connections only after their first answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEADER_BYTES = 65_536
+
+
+class DeadlineProtocol(HttpToolsProtocol):
+    """Headers within HEADERS_S of the connection or the last answer's end, the body within BODY_S of them, and
+    the answer taken by the client within ANSWER_S of the body."""
+
+    HEADERS_S = 10.0
+    BODY_S = 60.0
+    ANSWER_S = 180.0
+
+    _deadline: asyncio.TimerHandle | None = None
+    _in_headers = True
+    """Until they are complete; from the end of a body on the next bytes are headers again."""
+    _header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None:  # the next request on a connection that is kept
+            self._expect_more()
+        if self._in_headers:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._in_headers and self._header_bytes > MAX_HEADER_BYTES:
+            self._refuse(431, f"the headers have more than {MAX_HEADER_BYTES} bytes")
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._in_headers = False
+        self._expect_more()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_headers, self._header_bytes = True, 0
+        self._cancel()
+        if not self.cycle.response_complete:
+            self._deadline = self.loop.call_later(self.ANSWER_S, self._abort)
+
+    def on_response_complete(self) -> None:
+        self._cancel()
+        if not self._in_headers:  # refused before its body had come
+            self._expect_more()
+        super().on_response_complete()
+
+    def _expect_more(self) -> None:
+        self._cancel()
+        what, seconds = ("headers", self.HEADERS_S) if self._in_headers else ("body", self.BODY_S)
+        self._deadline = self.loop.call_later(seconds, self._late, what, seconds)
+
+    def _cancel(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self, what: str, seconds: float) -> None:
+        if what == "body" and self.cycle.response_started:
+            self._abort()
+        else:
+            self._refuse(408, f"the {what} of a request did not arrive within {seconds:g} s")
+
+    def _abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _refuse(self, status: int, detail: str) -> None:
+        if self.transport is None or self.transport.is_closing():
+            return
+        body = json.dumps({"detail": detail}).encode()
+        lines: list[Any] = [
+            f"HTTP/1.1 {status} Refused",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+            "connection: close",
+        ]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self.transport.close()
+        # A client that does not read does not keep the connection open.
+        self.loop.call_later(1.0, self.transport.abort)
