@@ -203,4 +203,4 @@ def _checked(kind: type[E], content: dict[str, Any]) -> E:
         found = error.errors(include_url=False)
         wrong = "; ".join(f"{'.'.join(map(str, item['loc']))[:100]}: {item['msg']}" for item in found[:_SHOWN_ERRORS])
         wrong += f"; and {len(found) - _SHOWN_ERRORS} more" if len(found) > _SHOWN_ERRORS else ""
-        raise InputError(f"experiment: {wrong}") from error
+        raise InputError(f"experiment: {' '.join(wrong.split())}") from error

@@ -26,7 +26,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from courant.experiment import AnyExperiment
-from simgen.errors import InputError
+from courant.run_directory import RunDirectory
+from simgen.errors import InputError, SimgenError
 
 Value = bool | int | float | str | None
 Setting = dict[str, Value]
@@ -45,7 +46,11 @@ FIXED = {
 }
 TRANSIENT = ("model.processor", "model.solver", "model.step_size", "model.solver_tolerance")
 """Keys that decide nothing in a steady model; they stay as in the baseline there."""
-_CONFIG = ConfigDict(frozen=True, extra="forbid")
+MAX_YAML_BYTES = 1_000_000
+MAX_SETTINGS = 10_000
+"""Of an isolated design or a grid; each is an experiment to train."""
+_LARGEST = 1e15
+_CONFIG = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Values(BaseModel):
@@ -77,6 +82,8 @@ class Range(BaseModel):
 
     @model_validator(mode="after")
     def _ordered(self) -> Range:
+        if max(abs(self.min), abs(self.max)) > _LARGEST:
+            raise ValueError(f"min and max lie within {-_LARGEST:g} and {_LARGEST:g}")
         if not self.min < self.max or (self.log and self.min <= 0):
             raise ValueError(f"min {self.min:g} and max {self.max:g} make no range; min < max, and 0 < min where log")
         return self
@@ -168,6 +175,11 @@ class SearchSpace(BaseModel):
 
     def _all(self, baseline: Setting) -> list[Setting]:
         lists = {key: item.values for key, item in self.parameters.items() if isinstance(item, Values)}
+        num = math.prod(map(len, lists.values())) if self.design == "grid" else sum(map(len, lists.values()))
+        if num > MAX_SETTINGS:
+            raise InputError(
+                f"space {self.name}: {num:,} settings, {MAX_SETTINGS:,} at most; give fewer values, or draw them with design: random"
+            )
         if self.design == "isolated":
             made = [baseline, *({**baseline, key: value} for key, values in lists.items() for value in values)]
         else:
@@ -218,26 +230,46 @@ def load_space(name: str) -> SearchSpace:
         raise InputError(
             f"space '{name}' is unknown; choose one of {', '.join(shipped_spaces())}, or give a .yaml file"
         )
+    if not path.exists():
+        raise InputError(f"space {name} cannot be read: there is no such file")
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = RunDirectory(path.parent).read_bytes(path.name, limit=MAX_YAML_BYTES).decode()
+    except (SimgenError, UnicodeDecodeError) as error:
         raise InputError(f"space {name} cannot be read: {error}") from error
     return parse_space(path.stem.lower().replace("_", "-"), text)
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases: a few of them, each of the one before, stand for more than any memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not allowed here; write the values out")
+        return super().compose_node(parent, index)
 
 
 def parse_space(name: str, text: str) -> SearchSpace:
     """A SearchSpace from YAML; InputError with one line."""
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"space {name} is not valid YAML: {' '.join(str(error).split())}") from error
+        content = yaml.load(text, Loader=_PlainLoader)
+    except (
+        yaml.YAMLError,
+        ValueError,
+        OverflowError,
+    ) as error:  # numbers and dates that YAML knows and Python does not
+        raise InputError(f"space {name} is not valid YAML: {' '.join(str(error).split())[:500]}") from error
+    except RecursionError as error:
+        raise InputError(f"space {name} is nested too deeply") from error
     if not isinstance(content, dict):
         raise InputError(f"space {name} must be a mapping with design and parameters, see docs/sweeps.md")
     try:
         return SearchSpace.model_validate({"name": name, **content})
     except ValidationError as error:
-        wrong = "; ".join(dict.fromkeys(f"{_place(item['loc'])}: {item['msg']}" for item in error.errors()))
-        raise InputError(f"space {name}: {wrong}") from error
+        found = error.errors(include_url=False)[:20]
+        wrong = "; ".join(dict.fromkeys(f"{_place(item['loc'])[:100]}: {item['msg']}" for item in found))
+        raise InputError(f"space {name}: {' '.join(wrong.split())}") from error
+    except (TypeError, RecursionError) as error:
+        raise InputError(f"space {name} must be a mapping with design and parameters, see docs/sweeps.md") from error
 
 
 def _place(location: Sequence[int | str]) -> str:
@@ -254,8 +286,7 @@ def _number(value: Any) -> Any:
 
 
 def _different(settings: Sequence[Setting]) -> list[Setting]:
-    found: list[Setting] = []
+    found: dict[tuple[tuple[str, Value], ...], Setting] = {}
     for setting in settings:
-        if setting not in found:
-            found.append(setting)
-    return found
+        found.setdefault(tuple(setting.items()), setting)
+    return list(found.values())
