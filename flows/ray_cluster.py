@@ -7,10 +7,12 @@ import json
 import logging
 import os
 import time
+from typing import Any
 from urllib.parse import urlsplit
 
 import ray
 
+from courant.ray_embedded import start_embedded_ray
 from flows.settings import LOOPBACK, load_settings
 from simgen.errors import InputError
 
@@ -23,18 +25,16 @@ def ensure_ray() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Silences a warning on machines without a GPU; it is Ray's coming default.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    options: dict[str, object] = {"namespace": "courant", "log_to_driver": False, "logging_level": logging.WARNING}
-    if address is None:
-        # Embedded: no dashboard, which would take a second core-minute to start, and nothing that listens beyond loopback.
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-        # Ray lets its workers yield to every other process of the machine; here they are the work.
-        os.environ.setdefault("RAY_worker_niceness", "0")
-        options |= {"address": "local", "include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
-    else:
-        options |= {"address": address, "runtime_env": {"env_vars": _worker_variables()}}
+    options: dict[str, Any] = {"namespace": "courant", "log_to_driver": False, "logging_level": logging.WARNING}
     try:
-        ray.init(**options)
-    except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
+        if address is None:
+            # Ray lets its workers yield to every other process of the machine; here they are the work.
+            os.environ.setdefault("RAY_worker_niceness", "0")
+            # On loopback, behind a token, and without a dashboard, which would take a second core-minute to start.
+            start_embedded_ray(num_cpus=len(os.sched_getaffinity(0)), **options)
+        else:
+            ray.init(address=address, runtime_env={"env_vars": _worker_variables()}, **options)
+    except Exception as error:  # of a node that is too slow, Ray raises no class of its own
         where = f"the Ray cluster at {address} (RAY_ADDRESS)" if address else "an embedded Ray"
         raise InputError(f"cannot start {where}: {str(error).splitlines()[0]}") from error
 
@@ -43,7 +43,8 @@ def _worker_variables() -> dict[str, str]:
     """Prefect's threads in the cluster's workers look for its API in their environment, which is not this process's."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     given = (job.get("runtime_env") or {}).get("env_vars") or {}
-    return {name: os.environ[name] for name in ("PREFECT_API_URL",) if name in os.environ and name not in given}
+    names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
+    return {name: os.environ[name] for name in names if name in os.environ and name not in given}
 
 
 def check_prefect_reach() -> None:

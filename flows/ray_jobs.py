@@ -134,6 +134,9 @@ def job_variables(address: str) -> dict[str, str]:
     api = os.environ.get("PREFECT_API_URL", "")
     if urlsplit(api).hostname not in (None, *LOOPBACK) or urlsplit(address).hostname in LOOPBACK:
         names.append("PREFECT_API_URL")
+    if urlsplit(api).hostname in LOOPBACK and urlsplit(address).hostname in LOOPBACK:
+        # The password of a server that this command has started, and that ends with it.
+        names.append("PREFECT_API_AUTH_STRING")
     return {name: os.environ[name] for name in names if name in os.environ}
 
 

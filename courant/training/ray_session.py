@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow.fs  # type: ignore[import-untyped]
 import ray
 
+from courant.ray_embedded import start_embedded_ray
 from courant.run_directory import RunDirectory
 
 
 @contextmanager
 def ray_session(quiet: bool) -> Iterator[None]:
-    """The Ray that is there, else an embedded one that ends with the body."""
+    """The Ray that is there or that RAY_ADDRESS names, else an embedded one; what is started ends with the body."""
     if ray.is_initialized():
         yield
         return
-    ray.init(include_dashboard=False, log_to_driver=not quiet, logging_level=logging.WARNING)
+    options = {"log_to_driver": not quiet, "logging_level": logging.WARNING}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(**options)
+    else:
+        start_embedded_ray(**options)
     try:
         yield
     finally:

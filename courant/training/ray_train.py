@@ -21,11 +21,13 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 
 import simgen
 from courant.experiment import AnyExperiment, parse_experiment
+from courant.ray_embedded import is_embedded
 from courant.run_directory import RunDirectory, absolute_url
 from courant.training.errors import TrainingError
 from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch, fit
 from courant.training.ray_session import ray_session, ray_storage
+from courant.training.ray_torch import OneMachine
 from courant.training.record import EpochRecord, describe_run, is_finished, write_status
 from courant.training.task import check_experiment
 from simgen.errors import InputError
@@ -68,6 +70,7 @@ def _run_workers(experiment: AnyExperiment, dataset_url: str, version: str, run:
         train_loop_config={
             "experiment": experiment.model_dump_json(), "dataset_url": dataset_url, "version": version, "run_url": run.url,
         },
+        torch_config=OneMachine() if is_embedded() else None,
         scaling_config=ScalingConfig(num_workers=training.workers, use_gpu=_use_gpu(training.use_gpu, training.workers)),
         run_config=RunConfig(
             name="ray",

@@ -20,6 +20,7 @@ import simgen
 from courant.run_directory import RunDirectory
 from courant.training.loop import fit
 from tests.end_to_end.conftest import BIN, ROOT, wait_for
+from tests.end_to_end.processes import listeners, tree
 from tests.ray_nodes import free_ports
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import publish_waves, tiny_experiment
@@ -78,6 +79,7 @@ def serving(run_url):
         begun = lambda: any(line.startswith("serving") for line in told)  # noqa: E731
         wait_for(lambda: begun() or process.poll() is not None, 300, lambda: "".join(told))
         assert process.poll() is None, "".join(told)
+        assert not [one for one in listeners(tree(process.pid)) if not one.on_loopback]
         return f"http://127.0.0.1:{port}"
 
     try:

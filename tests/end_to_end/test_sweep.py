@@ -7,6 +7,8 @@ import pytest
 
 import courant
 from tests.end_to_end.conftest import SHORT, run
+from tests.end_to_end.interrupting import start_courant
+from tests.end_to_end.processes import listeners_until_end
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
 
@@ -22,22 +24,26 @@ def test_a_sweep_between_dataset_and_report(prefect_server, tiny_experiment, tmp
     space = tmp_path / "space.yaml"
     space.write_text(SPACE)
     command = [
-        "courant", "run", "cylinder-flow", "--cases", "3", "--set", SHORT, "--experiment", str(tiny_experiment),
+        "run", "cylinder-flow", "--cases", "3", "--set", SHORT, "--experiment", str(tiny_experiment),
         "--sweep", str(space), "--trials", "2", "--out", str(tmp_path / "out"),
     ]  # fmt: skip
-    first = run(prefect_server, *command)
-    assert first.returncode == 0, first.stdout + first.stderr
+    first = start_courant(prefect_server, *command)
+    found = listeners_until_end(first, 400)
+    told = first.stdout.read().decode()
+    assert first.returncode == 0, told
+    assert found
+    assert not [one for one in found if not one.on_loopback]
     assert (tmp_path / "out" / "report" / "index.html").is_file()
     (table,) = (tmp_path / "out" / "runs").rglob("trials.json")
     folder = table.parent
     assert {"index.html", "hyperparameters.png", "trials.csv", "best.json"} <= {path.name for path in folder.iterdir()}
     assert json.loads((folder / "best.json").read_text())["model"]["num_anchors"] in (4, 8)
-    (line,) = [line for line in first.stdout.splitlines() if line.startswith("run ")]
+    (line,) = [line for line in told.splitlines() if line.startswith("run ")]
     best = Path(line.split(maxsplit=1)[1])
     assert best.parent == folder / "trials"
     assert courant.load(best).experiment.model.num_anchors in (4, 8)
 
     weights = {path: path.stat().st_mtime_ns for path in (folder / "trials").rglob("*.safetensors")}
-    again = run(prefect_server, *command)
+    again = run(prefect_server, "courant", *command)
     assert again.returncode == 0, again.stderr
     assert {path: path.stat().st_mtime_ns for path in weights} == weights

@@ -1,0 +1,140 @@
+"""A Prefect server of this command's own: on loopback, behind a password of its own, and gone when
+the command is.
+
+It runs in a session of its own, so that Ctrl-C in a terminal reaches the command alone: the server
+has to hear how the run ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import random
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from simgen.errors import InputError
+
+HOST = "127.0.0.1"
+#: Below the ports that the system gives to outgoing connections, which could take ours while the
+#: server is away.
+PORTS = range(20000, 30000)
+START_S = 300.0
+STOP_S = 3.0
+
+
+class PrefectServer:
+    """The server as a child process, started with `start` and ended with this process, however that
+    ends.
+    """
+
+    def __init__(self) -> None:
+        self.port = _free_port()
+        self.password = f"courant:{secrets.token_hex(32)}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def api_url(self) -> str:
+        return f"http://{HOST}:{self.port}/api"
+
+    @property
+    def client_variables(self) -> dict[str, str]:
+        """What the environment of a process holds that talks to this server."""
+        return {"PREFECT_API_URL": self.api_url, "PREFECT_API_AUTH_STRING": self.password}
+
+    def start(self) -> None:
+        """Start it and wait until it answers. InputError where it does not."""
+        self._launch()
+        atexit.register(self.stop)
+        self._wait_until_it_answers()
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_S
+        while not self.answers():
+            process = self._process
+            if process is None:
+                return
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise InputError(
+                    f"Prefect's server did not start on {HOST}:{self.port}; "
+                    "`prefect server start` tells more, and PREFECT_API_URL "
+                    "names one that runs already"
+                )
+            time.sleep(0.1)
+
+    def answers(self) -> bool:
+        """Whether it is well; this alone it tells without the password."""
+        try:
+            with urllib.request.urlopen(f"{self.api_url}/health", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.HTTPError):
+            return False
+
+    def stop(self) -> None:
+        """End it, gently first."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.wait()
+
+    def _launch(self) -> None:
+        import prefect
+
+        uvicorn = [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "--app-dir",
+            str(Path(prefect.__file__).parent.parent),
+            "--factory",
+        ]
+        self._process = subprocess.Popen(
+            [
+                *uvicorn, "prefect.server.api.server:create_app", "--host", HOST,
+                "--port", str(self.port), "--log-level", "error",
+            ],
+            env=self._variables(), start_new_session=True, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.wait()
+        # After a kill -9 nothing of this process runs any more, but the shell's pipe closes.
+        self._guard = subprocess.Popen(
+            ["sh", "-c", f"read _; kill {self._process.pid} 2>/dev/null"],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def _variables(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PREFECT_UI_ENABLED": "0",
+            # These two are how Prefect marks a server that belongs to one process.
+            "PREFECT__SERVER_EPHEMERAL": "1",
+            "PREFECT__SERVER_FINAL": "1",
+            "PREFECT_SERVER_API_AUTH_STRING": self.password,
+        }
+
+
+def _free_port() -> int:
+    while True:
+        port = random.choice(PORTS)
+        with contextlib.closing(socket.socket()) as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
