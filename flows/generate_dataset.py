@@ -103,7 +103,7 @@ def generate(
 
 
 def to_solve(points: Sequence[DesignPoint], writer: DatasetWriter, retry_failed: bool) -> list[DesignPoint]:
-    """The points that the dataset has nothing on record about, those of withdrawn cases, and on request failed ones."""
+    """The points that the dataset knows nothing of, withdrawn ones, and on request failed ones."""
     unsolved = {"withdrawn", "failed"} if retry_failed else {"withdrawn"}
     solved = {case for case, status in writer.known().items() if status not in unsolved}
     return [point for point in points if point.id not in solved]

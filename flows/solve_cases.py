@@ -31,7 +31,7 @@ from simgen.store.writer import DatasetWriter
 
 #: A case's log gets a line when it has come this much further, and no sooner than so many seconds after the last.
 LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
-#: How long a case that another run has written is waited for until it is committed; without it the case is solved again.
+#: How long to wait for the commit of a case that another run has written, before it is solved again.
 COMMIT_S = 60.0
 
 
@@ -100,8 +100,9 @@ def _worth_retrying(task: object, run: TaskRun, state: State[Any]) -> bool:
 def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:
     """One case, from mesh to arrays in the store; the raw case is deleted once it is written.
 
-    Its directory is this task's alone from the first file to the deletion. Another run that solves the same case on this machine
-    waits, and then takes over what the first has put on record, or where the first was killed, the case itself.
+    Its directory is this task's alone from the first file to the deletion. Another run of the same
+    case on this machine waits, and then takes over what the first has put on record, or where the
+    first was killed, the case itself.
     Of a rejected or failed case its directory is archived first, and the archive's URL put on record.
     """
     # On the own disk of the node that this runs on, where its environment says.

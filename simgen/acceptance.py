@@ -23,10 +23,10 @@ def measure(
     mesh_files: Mapping[str, str],
     log: SolverLog,
 ) -> dict[str, float]:
-    """Figures of a solved case: the mesh's, the solver's, what is stored, and those of the last stored fields.
+    """Figures of a solved case: the mesh's, the solver's, what is stored, and the last fields'.
 
-    `mesh_files` holds the digests of the mesh's files from before the solver ran. Raises CaseError where files of a stored
-    time are missing, damaged or not of the mesh's size.
+    `mesh_files` holds the digests of the mesh's files from before the solver ran. Raises CaseError
+    where files of a stored time are missing, damaged or not of the mesh's size.
     """
     check_fields(family, case.directory, int(mesh["num_cells"]))
     times = time_directories(case.directory)

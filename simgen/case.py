@@ -108,7 +108,7 @@ class CaseFamily(ABC):
     transient: bool
     #: The setting that ends the solver: simulated time, or iterations of a steady solver.
     horizon: str = "end_time"
-    #: The settings of a transient family that say how far apart its stored times lie, and its solver's time step.
+    #: A transient family's settings for how far apart its stored times lie, and its time step.
     snapshot_interval: str = "snapshot_interval"
     time_step: str = "time_step"
     #: Applications beside gmshToFoam, checkMesh and the solver that a case of this family runs.

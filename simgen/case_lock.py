@@ -1,10 +1,10 @@
 """A case's directory on a scratch disk belongs to one process at a time.
 
 Notable properties:
-- The lock is the kernel's (flock) on `<scratch>/.<id>.lock`, beside the directory, since the directory is removed while it is held. It
-  ends with its holder, by kill -9 as well: whoever waits takes the case over.
-- The file is removed with the lock. Who has waited for it finds it gone, reads from it what its last owner has left for those
-  who wait, and begins anew with a fresh file.
+- The lock is the kernel's (flock) on `<scratch>/.<id>.lock`, beside the directory, which is removed
+  while the lock is held. It ends with its holder, by kill -9 as well: whoever waits takes over.
+- The file is removed with the lock. Who has waited for it finds it gone, reads from it what its last
+  owner has left for those who wait, and begins anew with a fresh file.
 - It binds the processes of one machine: a scratch disk is a local disk.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from simgen.errors import InputError
 
 POLL_S = 0.1
-#: How long a solver may outlive the process that started it; the kernel ends it at once where setpriv is installed.
+#: How long a solver may outlive the process that started it; with setpriv the kernel ends it at once.
 ORPHANS_S = 30.0
 
 
@@ -30,7 +30,7 @@ class OwnedCase:
     def __init__(self, directory: Path, file: int, left: str) -> None:
         self.directory, self._file = directory, file
         self.left = left
-        """What the owner that we have waited for has left; empty where it was none, or ended before it was done."""
+        """What the owner that we have waited for has left; empty where it ended before it was done"""
 
     def leave(self, note: str) -> None:
         """Tell those who wait for this case what became of it."""
@@ -42,8 +42,8 @@ class OwnedCase:
 def own_case(case: str, scratch: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[OwnedCase]:
     """Hold the case `case` of a scratch folder, which is made where it is missing.
 
-    Waits while another process holds it, and calls `on_wait` once when that begins; an interrupt ends the wait. Raises
-    InputError for a folder that cannot be used.
+    Waits while another process holds it, and calls `on_wait` once when that begins; an interrupt ends
+    the wait. Raises InputError for a folder that cannot be used.
     """
     if any(character.isspace() for character in str(scratch)):
         raise InputError(
@@ -103,7 +103,10 @@ def _is_at(file: int, path: Path) -> bool:
 
 
 def await_orphans(directory: Path, programs: tuple[str, ...]) -> None:
-    """Until no such program works in a directory that a killed process has left; InputError where one goes on."""
+    """Wait until no such program works in a directory that a killed process has left.
+
+    InputError where one goes on.
+    """
     deadline = time.monotonic() + ORPHANS_S
     while working := _working_in(directory, programs):
         if time.monotonic() > deadline:

@@ -1,7 +1,8 @@
-"""Whether a solved case is whole: every time that its settings ask for, every value of every field, on one mesh.
+"""Whether a solved case is whole: every asked time, every value of every field, on one mesh.
 
-The gates hold a case directory against its settings when it has been solved, the conversion holds the files that it reads
-against the mesh, and the store holds what it is given against the settings once more, whoever made it.
+The gates hold a case directory against its settings when it has been solved. The conversion holds
+the files that it reads against the mesh. The store holds what it is given against the settings once
+more, whoever made it.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _BINARY_LIST = re.compile(rb"format\s+binary.*?internalField\s+nonuniform\s+(Lis
 
 @dataclass(frozen=True)
 class AskedTimes:
-    """The times (s) that a transient solve has to store, each met by a time at most `tolerance` away."""
+    """The times (s) that a transient solve has to store, each met within `tolerance`."""
 
     times: np.ndarray
     tolerance: float
 
     @classmethod
     def of(cls, family: CaseFamily, settings: Mapping[str, float]) -> AskedTimes:
-        """Multiples of the snapshot interval up to the end; a solver stores at the time step nearest to each."""
+        """Multiples of the snapshot interval up to the end; a solver stores at the nearest step."""
         interval, step = settings[family.snapshot_interval], settings[family.time_step]
         # An end of 60 s over an interval of 0.1 s is 599.99... in floating point.
         number = int(settings[family.horizon] / interval + 1e-6)
@@ -53,7 +54,7 @@ class AskedTimes:
         return self.times[nearest > self.tolerance]
 
     def problem(self, stored: Sequence[float] | np.ndarray) -> str:
-        """What is wrong with the stored times, as the end of a sentence; empty where they are those asked for."""
+        """What is wrong with the stored times, as the end of a sentence; empty where nothing is."""
         missing = self.missing(stored)
         if len(stored) == len(self.times) and not len(missing):
             return ""
@@ -90,14 +91,14 @@ class MeshSizes:
 
 
 def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> None:
-    """CaseError that names the file where a stored field of a stored time is absent, cut short, or not of the mesh's size."""
+    """CaseError that names the file of a stored field that is absent, cut short or of another size."""
     sizes = MeshSizes.of(directory, num_cells)
     for field in family.fields:
         whole: set[tuple[bytes, int]] = set()
         for _, time in stored_times(family, directory):
             path = time / field.openfoam
             layout = _layout(path)
-            # Of many snapshots one is read; the others, read by the conversion, are as long from their first value on.
+            # One of many snapshots is read; the others are as long from their first value on.
             if layout is None or layout not in whole:
                 sizes.check(path, read_field(path), family.patches)
             if layout is not None:
@@ -105,7 +106,7 @@ def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> None:
 
 
 def _layout(path: Path) -> tuple[bytes, int] | None:
-    """Of a binary field: the head of its list of values, and how many bytes follow; None of any other."""
+    """The head of a binary field's list of values, and how many bytes follow; else None."""
     try:
         with path.open("rb") as file:
             start = file.read(HEAD_BYTES)
@@ -117,7 +118,7 @@ def _layout(path: Path) -> tuple[bytes, int] | None:
 
 
 def stored_times(family: CaseFamily, directory: Path) -> list[tuple[float, Path]]:
-    """The time directories whose fields become part of the dataset: all of a transient case, the last of a steady one."""
+    """The times that become part of the dataset: all of a transient case, the last of a steady one."""
     times = time_directories(directory)
     return times if family.transient else times[-1:]
 
@@ -135,7 +136,7 @@ def mesh_digests(directory: Path) -> dict[str, str]:
 
 
 def changed_mesh_files(directory: Path, meshed: Mapping[str, str]) -> list[str]:
-    """The files of the mesh that differ from their digests `meshed`, and meshes that stored times brought along."""
+    """The files of the mesh that differ from their digests `meshed`, and meshes of stored times."""
     found = mesh_digests(directory)
     changed = [f"constant/polyMesh/{name}" for name in MESH_FILES if found[name] != meshed[name]]
     moved = [f"{path.name}/polyMesh" for _, path in time_directories(directory) if (path / "polyMesh").exists()]
@@ -145,7 +146,10 @@ def changed_mesh_files(directory: Path, meshed: Mapping[str, str]) -> list[str]:
 def completeness_figures(
     family: CaseFamily, case: SolvedCase, meshed: Mapping[str, str], solver_time: float
 ) -> dict[str, float]:
-    """How far what a case stores departs from what was asked; `meshed` holds its mesh's digests from before the solver ran."""
+    """How far what a case stores departs from what was asked.
+
+    `meshed` holds the digests of its mesh from before the solver ran.
+    """
     times = [time for time, _ in stored_times(family, case.directory)]
     if family.transient:
         asked = AskedTimes.of(family, case.point.settings)
@@ -163,7 +167,10 @@ def completeness_gates(family: CaseFamily, settings: Mapping[str, float], figure
     """The gates over `completeness_figures`."""
     changed = Gate.at_most("mesh files changed while it was solved", figures["mesh_files_changed"], 0)
     if not family.transient:
-        return [Gate.at_most("last iterations not stored", figures["asked_times_missing"], 0), changed]
+        return [
+            Gate.at_most("last iterations not stored", figures["asked_times_missing"], 0),
+            changed,
+        ]
     asked = AskedTimes.of(family, settings)
     number, first = figures["num_snapshots"], figures["first_stored_time"]
     interval = settings[family.snapshot_interval]

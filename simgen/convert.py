@@ -20,8 +20,8 @@ from simgen.wall_distance import distance_field
 def convert(case: SolvedCase) -> PointCloud:
     """Read a solved case: geometry, distances, every field at every stored time.
 
-    Raises CaseError where files are damaged, where stored times or values are not all there, or where the mesh or a steady
-    case's last time is not the one that the case was judged by.
+    Raises CaseError where files are damaged, where stored times or values are not all there, or where
+    the mesh or a steady case's last time is not the one that the case was judged by.
     """
     family = get_family(case.point.family)
     times = _times(family, case)

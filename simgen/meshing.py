@@ -103,6 +103,10 @@ def import_mesh(mesh_file: Path, directory: Path, patch_types: Mapping[str, str]
 
 
 def check_mesh(directory: Path) -> dict[str, float]:
-    """Run checkMesh; its figures (see `simgen.foam.log.mesh_figures`)."""
-    run_application("checkMesh", directory)
-    return mesh_figures((directory / "checkMesh.logfile").read_text(errors="replace"))
+    """Run checkMesh; its figures (see `simgen.foam.log.mesh_figures`). MeshError where it told nothing."""
+    log, _ = run_application("checkMesh", directory)
+    figures = mesh_figures((directory / "checkMesh.logfile").read_text(errors="replace"))
+    missing = [name for name in ("num_cells", "max_non_orthogonality") if name not in figures]
+    if missing:
+        raise MeshError(f"checkMesh did not tell {', '.join(missing)} of the mesh", "\n".join(log.tail))
+    return figures

@@ -1,4 +1,7 @@
-"""`result.json` in a case's directory, written last: how the case ended. A directory without it was cut off."""
+"""`result.json` in a case's directory: how the case ended. It is written last.
+
+A directory without it was cut off.
+"""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ one line of reason. It raises InputError where the machine itself cannot solve (
 case would fail alike.
 
 A finished solve is marked by `result.json` in its directory, written last; the same call again reads it instead of solving.
-A directory without the mark was cut off and is started afresh: a half-written time directory would poison a restart. All of
-this happens under the case's lock: a directory belongs to one process at a time.
+A directory without the mark was cut off and is started afresh: a half-written time directory would
+poison a restart. All of this happens under the case's lock: a directory belongs to one process at a time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def solve_case(
 ) -> CaseResult:
     """Mesh, solve and judge one design point under `scratch`/<id>; `time_limit_s` bounds the solver's wall time.
 
-    On more than one core the solver runs under MPI. Waits while another process works on the same case.
+    On more than one core the solver runs under MPI. Waits while another process has the case.
     """
     with own_case(point.id, scratch) as own:
         return solve_owned(point, own, on_progress=on_progress, time_limit_s=time_limit_s, cores=cores)

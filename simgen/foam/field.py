@@ -8,6 +8,7 @@ lists. A case's mesh and fields with its geometry come 8 times as fast as foamTo
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,11 +223,12 @@ def read_boundary(path: Path) -> dict[str, tuple[str, int, int]]:
 def time_directories(directory: Path) -> list[tuple[float, Path]]:
     """The case's time directories but 0, in order of time."""
     found = []
-    for path in directory.iterdir():
-        try:
-            time = float(path.name)
-        except ValueError:
-            continue
-        if path.is_dir() and time > 0:
-            found.append((time, path))
+    with os.scandir(directory) as entries:  # which knows the directories among them without asking for each
+        for entry in entries:
+            try:
+                time = float(entry.name)
+            except ValueError:
+                continue
+            if time > 0 and entry.is_dir():
+                found.append((time, directory / entry.name))
     return sorted(found)

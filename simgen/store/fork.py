@@ -45,7 +45,7 @@ class CaseFork:
         self.url, self.schema = url, schema
         self.session = session
         self._retried = retried or {}
-        """Of cases on record that may be solved again: where their provenance stood when the fork was made"""
+        """Of cases on record that may be solved again: where their provenance stood by then"""
         self.records: dict[str, CaseRecord] = {}
         self._made_at = time.time()
         self._began_at: float | None = None
@@ -70,7 +70,7 @@ class CaseFork:
     def write(self, result: CaseResult, cloud: PointCloud | None) -> None:
         """Write one case: an accepted one with its point cloud, any other with its record alone.
 
-        InputError where the cloud is not what the dataset holds, or not all that the case's settings ask for.
+        InputError where the cloud is not what the dataset holds, or not all that its settings ask for.
         """
         if (cloud is not None) != (result.status == "accepted"):
             raise InputError(
@@ -95,7 +95,7 @@ class CaseFork:
         self.records[result.id] = case_record(result, cloud, arrays, num_bytes_stored, objects)
 
     def recorded_since(self, case: str, within_s: float = 0.0) -> dict[str, Any] | None:
-        """The design record of a case that another writer has put on record since this fork was made; None where none has.
+        """The design record of a case that another writer has put on record since; else None.
 
         `within_s`: how long to wait for it, where it is known to be on its way.
         """
@@ -112,7 +112,7 @@ class CaseFork:
 
 
 def _check_complete(family_name: str, point: DesignPoint, cloud: PointCloud) -> None:
-    """InputError for values that are not finite, and for times other than the settings of a known family ask for."""
+    """InputError for values that are not finite, and for times that a known family's settings do not ask for."""
     cloud.check()  # once more: arrays can be written to after the cloud was made
     family = FAMILIES.get(family_name)
     if family is None or cloud.time is None:

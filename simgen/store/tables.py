@@ -4,7 +4,7 @@ design/records        what `Dataset.design` lists, and by `provenance_at` where 
 provenance/records    gates, log_tail, provenance: tens of kB a case, read one by one
 seals/records         what every object of the case was when it was written (`case_seal.py`)
 statistics/records    moments of the case's points and fields, which publications combine
-splits/records        split of each published case; attrs: withdrawn, the splits of those that were taken back
+splits/records        split of each published case; attrs: withdrawn, splits of those taken back
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def write_kept_splits(root: zarr.Group, kept: Mapping[str, str]) -> None:
 
 
 def bound_splits(root: zarr.Group) -> dict[str, str]:
-    """The splits that bind the next version: those of a version's cases, and of cases withdrawn before."""
+    """The splits that bind the next version: of a version's cases, and of those withdrawn before."""
     return {**read_kept_splits(root), **read_splits(root)}
 
 

@@ -1,6 +1,7 @@
-"""Taking accepted cases back: the next version has their records, with the reason, and neither their arrays nor their share in anything.
+"""Taking accepted cases back: the next version has their records, with the reason, and nothing else.
 
-Versions that were published with them stay as they are. A withdrawn case keeps its split, should its design be solved again.
+Versions that were published with them stay as they are. A withdrawn case keeps its split, should its
+design be solved again.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class Withdrawal:
         return {"withdrawn": list(self.cases), "reason": self.reason}
 
     def apply(self, root: zarr.Group, author: str) -> None:
-        """Put the withdrawal on record and remove the cases' arrays; InputError for a case that is not accepted.
+        """Put the withdrawal on record and remove the cases' arrays.
 
-        A case that was withdrawn for the same reason before stays as it is.
+        InputError for a case that is not accepted. A case that was withdrawn for the same reason before stays as it is.
         """
         design = read_design(root)
         self._check(design)

@@ -127,7 +127,7 @@ class DatasetWriter:
         names = list(records)
         message = f"case {names[0]}" if len(names) == 1 else f"{len(names)} cases"
         for case in design.keys() & records.keys():
-            # Put on record since the fork was made, perhaps: what two writers wrote under one name would mix.
+            # Perhaps since the fork was made: what two writers wrote under one name would mix.
             del root[f"cases/{case}"]
         session.merge(*(fork.session for fork in fresh))
         append_cases(root, records)
@@ -143,8 +143,8 @@ class DatasetWriter:
     def withdraw(self, cases: Sequence[str], reason: str) -> str:
         """Make a version without these accepted cases, which keep their records with `reason`; its name.
 
-        Older versions stay as they are, and so do the splits of all other cases. Raises InputError for a case that is unknown
-        or not accepted, for an empty reason, and where no training case would be left.
+        Older versions stay as they are, and so do the splits of all other cases. Raises InputError for
+        a case that is unknown or not accepted, for an empty reason, and where no training case is left.
         """
         withdrawal = Withdrawal(self.url, cases, reason)
         return _until_landed(self.url, lambda: self._publish_once(withdrawal.message, withdrawal.run, withdrawal))

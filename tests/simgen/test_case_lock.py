@@ -149,7 +149,8 @@ def test_a_program_of_a_killed_run_is_waited_for_and_named_where_it_goes_on(tmp_
     processes.append(orphan)
     program = Path(f"/proc/{orphan.pid}/exe").resolve().name
     with pytest.raises(
-        InputError, match=rf"process {orphan.pid} of a run that has ended still works in {tmp_path}: stop it"
+        InputError,
+        match=rf"process {orphan.pid} of a run that has ended still works in {tmp_path}: stop it",
     ):
         await_orphans(tmp_path, (program,))
     orphan.kill()

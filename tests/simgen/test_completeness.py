@@ -169,7 +169,12 @@ def check_conversions(point: DesignPoint, damages: dict[str, tuple[Damage, str, 
     [(0.3, 1.0, "accepted"), (0.2, 0.5, "accepted"), (1.0, 0.5, "rejected")],
 )
 def test_a_snapshot_is_stored_at_the_step_nearest_to_the_time_asked_for(time_step, snapshot_interval, status, tmp_path):
-    settings = {"end_time": 12.0, "time_step": time_step, "snapshot_interval": snapshot_interval, "mesh_size": 2.0}
+    settings = {
+        "end_time": 12.0,
+        "time_step": time_step,
+        "snapshot_interval": snapshot_interval,
+        "mesh_size": 2.0,
+    }
     point = CYLINDER.point({"radius": 4.0, "center_x": 0.0, "center_y": 0.0}, CYLINDER.settings("trial", settings))
     result = solve_case(point, tmp_path)
     assert result.status == status, result.reason

@@ -38,7 +38,11 @@ def test_a_withdrawn_case_is_gone_from_the_new_version_and_from_no_other(publish
     assert writer.withdraw([case], REASON) == "v2"
     after, before = simgen.open_dataset(url), simgen.open_dataset(url, "v1")
     assert after.cases() == [other for other in published.cases() if other != case]
-    assert (after[case].status, after[case].reason, after[case].split) == ("withdrawn", REASON, None)
+    assert (after[case].status, after[case].reason, after[case].split) == (
+        "withdrawn",
+        REASON,
+        None,
+    )
     assert after[case].gates == published[case].gates
     assert set(after[case].provenance["withdrawn"]) == {"at", "by"}
     with pytest.raises(InputError, match=f"case {case} was withdrawn and has no arrays: {REASON}"):
@@ -65,9 +69,17 @@ def test_the_difference_tells_of_it(published, writer, url):
     writer.withdraw([case], REASON)
     found = compare(published, simgen.open_dataset(url))
     assert found.changed_status == {case: ("accepted", "withdrawn")}
-    assert (found.added, found.removed, found.moved_splits, found.changed_content) == ([], [], {}, [])
+    assert (found.added, found.removed, found.moved_splits, found.changed_content) == (
+        [],
+        [],
+        {},
+        [],
+    )
     assert {change.field for change in found.statistics} >= {"velocity"}
-    assert [(line.num_cases, line.num_new) for line in history(simgen.open_dataset(url))] == [(8, 8), (7, 0)]
+    assert [(line.num_cases, line.num_new) for line in history(simgen.open_dataset(url))] == [
+        (8, 8),
+        (7, 0),
+    ]
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -96,7 +108,8 @@ def test_a_withdrawal_that_is_repeated_changes_nothing(published, writer, url):
     assert writer.withdraw([case], REASON) == "v2"
     assert DatasetWriter.open(url, SCHEMA).withdraw([case, case], REASON) == "v2"
     with pytest.raises(
-        InputError, match=f"case {case} is withdrawn, and only accepted cases can be withdrawn: {REASON}"
+        InputError,
+        match=f"case {case} is withdrawn, and only accepted cases can be withdrawn: {REASON}",
     ):
         writer.withdraw([case], "another reason")
 
@@ -106,7 +119,11 @@ def test_what_cannot_be_withdrawn_is_one_line_and_changes_nothing(published, wri
     case, failed = published.cases()[0], make_result(9).id
     for cases, reason, problem in (
         (["nonsense"], REASON, "has no case nonsense; `courant dataset show` lists them"),
-        ([failed], REASON, f"case {failed} is failed, and only accepted cases can be withdrawn: no"),
+        (
+            [failed],
+            REASON,
+            f"case {failed} is failed, and only accepted cases can be withdrawn: no",
+        ),
         ([case, "nonsense"], REASON, "has no case nonsense"),
         ([case], "  ", "a withdrawal needs a reason"),
         ([], REASON, "no case to withdraw"),
