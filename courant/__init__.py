@@ -10,7 +10,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from courant.surrogate import Surrogate, load
+    from courant.prediction.surrogate import Surrogate, load
 
 __all__ = ["Surrogate", "load"]
 
@@ -18,6 +18,6 @@ __all__ = ["Surrogate", "load"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'courant' has no attribute '{name}'")
-    import courant.surrogate
+    import courant.prediction.surrogate
 
-    return getattr(courant.surrogate, name)
+    return getattr(courant.prediction.surrogate, name)

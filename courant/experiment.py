@@ -12,13 +12,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from courant.field_model import ModelConfig
 from courant.json_text import parse_json
-from courant.model.config import CourantConfig
-from courant.model.count import check_size
+from courant.models import DEFAULT_KIND, dump_config, parse_config
 from simgen.errors import InputError
 
 MAX_EPOCHS = 50_000
@@ -33,7 +44,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class SampleConfig(_Frozen):
+class SampleData(_Frozen):
     """What steady and transient samples have in common (Table tab:dataset-details)."""
 
     fields: tuple[str, ...] = Field(default=("velocity",), min_length=1)
@@ -48,7 +59,7 @@ class SampleConfig(_Frozen):
     """Memory for the training split: one up to this size lies on the training device, a larger one is streamed from the store."""
 
 
-class DataConfig(SampleConfig):
+class TransientData(SampleData):
     """Transient samples: windows, the snapshot at t0 and its successors at t0 + step_s, ..., t0 + window_steps * step_s."""
 
     window_steps: int = Field(default=10, ge=1, le=MAX_WINDOW_STEPS)
@@ -68,7 +79,7 @@ class DataConfig(SampleConfig):
     """On a fast local disk; processes and runs may share it."""
 
 
-class SteadyDataConfig(SampleConfig):
+class SteadyData(SampleData):
     """Steady samples: from a case's geometry, boundary data and design parameters to its solved fields."""
 
     encoder: Literal["boundary", "mesh"] = "boundary"
@@ -126,24 +137,34 @@ class TrainingConfig(_Frozen):
     keep_checkpoints: int = Field(default=2, ge=1, le=MANY)
 
 
-class AnyExperiment(_Frozen):
-    """A complete training run, the dataset version aside: what steady and transient ones have in common."""
+DATA: dict[str, type[SampleData]] = {"transient": TransientData, "steady": SteadyData}
+"""How samples are made of a dataset's cases, by the task of an experiment."""
+
+_Model = Annotated[ModelConfig, PlainValidator(lambda given: _read_model(given)), PlainSerializer(dump_config)]
+
+
+class Experiment(_Frozen):
+    """A complete training run, the dataset version aside."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=160)
     family: str
-    task: str
-    model: CourantConfig
-    data: SampleConfig
+    task: Literal["transient", "steady"] = "transient"
+    model: _Model
+    data: SerializeAsAny[SampleData] = Field(default_factory=dict, validate_default=True)  # type: ignore[assignment]
     training: TrainingConfig
 
-    @field_validator("model", mode="before")
+    @field_validator("data", mode="before")
     @classmethod
-    def _strict_model(cls, value: Any) -> Any:
-        """A plain dataclass ignores keys that it does not know; an experiment does not."""
-        config = CourantConfig.from_dict(value) if isinstance(value, dict) else value
-        if isinstance(config, CourantConfig):
-            check_size(config)
-        return config
+    def _data_of_task(cls, value: Any, info: ValidationInfo) -> Any:
+        """The section's keys are those of the task; a wrong task has an error of its own."""
+        kind = DATA.get(info.data.get("task", ""), SampleData)
+        return kind.model_validate(value) if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _data_fits_task(self) -> Self:
+        if not isinstance(self.data, DATA[self.task]):
+            raise ValueError(f"a {self.task} experiment takes {DATA[self.task].__name__} as its data")
+        return self
 
     def derive(
         self,
@@ -161,28 +182,14 @@ class AnyExperiment(_Frozen):
 
     def run_id(self, snapshot_id: str) -> str:
         """`<name>-<hash>`, the hash over the whole experiment and the dataset snapshot that it is fitted to."""
-        content = json.dumps([self.model_dump(mode="json", exclude=MACHINE), snapshot_id], sort_keys=True)
-        return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
+        content = self.model_dump(mode="json", exclude=MACHINE)
+        if content["model"]["kind"] == DEFAULT_KIND:  # runs from before there were other kinds keep their ids
+            del content["model"]["kind"]
+        text = json.dumps([content, snapshot_id], sort_keys=True)
+        return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-class Experiment(AnyExperiment):
-    """A run on a transient family."""
-
-    task: Literal["transient"] = "transient"
-    data: DataConfig = DataConfig()
-
-
-class SteadyExperiment(AnyExperiment):
-    """A run on a steady family."""
-
-    task: Literal["steady"] = "steady"
-    data: SteadyDataConfig = SteadyDataConfig()
-
-
-E = TypeVar("E", bound=AnyExperiment)
-
-
-def parse_experiment(content: str | dict[str, Any]) -> Experiment | SteadyExperiment:
+def parse_experiment(content: str | dict[str, Any]) -> Experiment:
     """An experiment from JSON or a mapping; InputError with one line that names each wrong key."""
     if isinstance(content, str):
         try:
@@ -191,9 +198,18 @@ def parse_experiment(content: str | dict[str, Any]) -> Experiment | SteadyExperi
             raise InputError(f"experiment is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise InputError("experiment must be a mapping with name, family, task, model, data and training")
-    if content.get("task") == "steady":
-        return _checked(SteadyExperiment, content)
     return _checked(Experiment, content)
+
+
+def _read_model(given: Any) -> ModelConfig:
+    if isinstance(given, ModelConfig):
+        return given
+    if not isinstance(given, dict):
+        raise ValueError("must be a mapping with the kind of the model and its sizes")
+    return parse_config(given)
+
+
+E = TypeVar("E", bound=Experiment)
 
 
 def _checked(kind: type[E], content: dict[str, Any]) -> E:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any, Literal
 
 from prefect import flow, task
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
 
-from courant.run_directory import RunDirectory
+from courant.evaluation.evaluation import Evaluation, Split
+from courant.runs.directory import RunDirectory
 from flows.settings import absolute, load_settings
 
 
@@ -23,7 +23,7 @@ class Report:
 
 
 @flow(name="evaluate", flow_run_name="evaluate {run}")
-def evaluate(run: str, report: str | None = None, split: Literal["train", "validation", "test"] = "test") -> Report:
+def evaluate(run: str, report: str | None = None, split: Split = "test") -> Report:
     """Measure the run on the split beside its references, and write the report's folder."""
     run = absolute(run)
     evaluation = measure(run, split)
@@ -32,7 +32,7 @@ def evaluate(run: str, report: str | None = None, split: Literal["train", "valid
 
 
 @task(name="evaluate-model", persist_result=False)
-def measure(run: str, split: str) -> dict[str, Any]:
+def measure(run: str, split: Split) -> Evaluation:
     """Errors by component, case and step, beside the references."""
     from courant.evaluation.evaluate import evaluate as evaluate_run
 
@@ -40,9 +40,9 @@ def measure(run: str, split: str) -> dict[str, Any]:
 
 
 @task(name="write-report", persist_result=False)
-def draw(run: str, out: str, evaluation: dict[str, Any]) -> Report:
+def draw(run: str, out: str, evaluation: Evaluation) -> Report:
     """The report's folder; the figure of its errors as an image in Prefect's UI."""
-    from courant.evaluation.report import main_figure, summary_line, write_report
+    from courant.report.report import main_figure, summary_line, write_report
 
     page, verdict = str(write_report(run, out)), summary_line(evaluation)
     key = run.rsplit("/", 1)[-1].lower().replace("_", "-").replace(".", "-")

@@ -18,8 +18,7 @@ import numpy as np
 
 import courant
 from courant.data.normalisation import Channel
-from courant.steady_surrogate import SteadySurrogate
-from courant.surrogate import Surrogate
+from courant.prediction.surrogate import Surrogate
 from flows.foreign_boundary import read_boundary
 from flows.prediction import by_field
 from simgen.errors import InputError
@@ -53,10 +52,8 @@ def predict_file(
         raise InputError(f"say which geometry the mesh is of, such as --parameters {names}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        if isinstance(surrogate, SteadySurrogate):
-            line = _predict_steady(surrogate, file, boundary, parameters, steps, out)
-        else:
-            line = _roll_out(surrogate, file, boundary, parameters, steps, out)
+        predict = _PREDICT[surrogate.problem.kind]
+        line = predict(surrogate, file, boundary, parameters, steps, out)
     told = "".join(f"\nwarning: {warning.message}" for warning in caught if warning.category is UserWarning)
     return f"{out}: {line}{told}"
 
@@ -75,12 +72,12 @@ def _roll_out(
     given = read_state(file, channels)
     predicted = surrogate.predict(given.places, initial=given.state, parameters=parameters, steps=steps)
     write_fields(given.mesh, given.on, by_field(predicted[-1], channels), out)
-    ahead = surrogate.times(0.0, steps)[-1]
+    ahead = (surrogate.step_s or 0.0) * len(predicted)
     return f"{ahead:g} s after the state in {file.name}, on {len(given.places)} {given.on}"
 
 
 def _predict_steady(
-    surrogate: SteadySurrogate,
+    surrogate: Surrogate,
     file: Path,
     boundary: Path | None,
     parameters: Mapping[str, float],
@@ -102,6 +99,9 @@ def _predict_steady(
     )
     write_fields(mesh, "cells", by_field(predicted, surrogate.normaliser.channels), out)
     return f"{len(places)} cells, from {len(surface.patch)} boundary faces"
+
+
+_PREDICT = {"transient": _roll_out, "steady": _predict_steady}
 
 
 def read_mesh(file: Path) -> meshio.Mesh:

@@ -9,7 +9,7 @@ from prefect import flow
 
 import simgen
 from courant.recipes import get_recipe, recipe_of
-from courant.training.search_space import load_space
+from courant.sweeps.search_space import load_space
 from flows.evaluate_surrogate import Report, evaluate
 from flows.generate_dataset import PublishedVersion, generate
 from flows.settings import absolute

@@ -20,7 +20,7 @@ model_app = typer.Typer()
 def report(run: RunUrl, out: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix.")] = "report") -> None:
     """Write the report of an evaluated run again, without Prefect."""
     with one_line_errors():
-        from courant.evaluation.report import write_report
+        from courant.report.report import write_report
 
         screen.print(f"report  {write_report(absolute(run), absolute(out))}", highlight=False, soft_wrap=True)
 
@@ -89,7 +89,7 @@ def serve(
     """Answer predictions over HTTP through Ray Serve, until Ctrl-C."""
     with one_line_errors():
         embedded_defaults()
-        from courant.serving import Limits
+        from courant.serving.requests import Limits
         from flows.serve_model import serve_model
 
         limits = Limits(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,7 @@ import numpy as np
 import courant
 import simgen
 from courant.data.normalisation import Channel
-from courant.data.steady import read_solution
-from courant.data.trajectories import read_states
-from courant.steady_surrogate import SteadySurrogate
-from courant.surrogate import Surrogate
+from courant.prediction.surrogate import Surrogate
 from simgen.errors import InputError
 from simgen.store.reader import StoredCase
 
@@ -34,38 +30,36 @@ def write_prediction(run: str, case: str, start_s: float | None, steps: int | No
         )
     surrogate = courant.load(run)
     stored = simgen.open_dataset(surrogate.dataset["url"], surrogate.dataset["version"])[case]
-    if isinstance(surrogate, SteadySurrogate):
-        if start_s is not None or steps is not None:
-            raise InputError(f"{run} is a steady model: leave out --start and --steps")
-        return _write_steady(surrogate, stored, out)
-    return _write_rollout(surrogate, stored, 100.0 if start_s is None else start_s, steps or 10, out)
-
-
-def _write_steady(surrogate: SteadySurrogate, case: StoredCase, out: Path) -> str:
-    predicted, points = surrogate.predict_case(case), case.points
+    begin = surrogate.problem.start(stored, start_s)
+    predicted = surrogate.predict_case(stored, start_s=begin, steps=steps)
+    times = None if begin is None else surrogate.times(begin, steps)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".npz":
-        np.savez_compressed(out, points=points, **_by_component(predicted, surrogate.channels))
-        return f"{out}: {len(points)} points"
-    truth = read_solution(case, surrogate.normaliser)
-    _write_vtu(out, points, predicted, truth, surrogate.normaliser.channels)
-    return f"{out}: {len(points)} points, with the solver's field and the error"
+        return _write_npz(out, stored.points, predicted, times, surrogate.channels)
+    return _write_last(out, surrogate, stored, predicted, times)
 
 
-def _write_rollout(surrogate: Surrogate, case: StoredCase, start_s: float, steps: int, out: Path) -> str:
-    predicted = surrogate.predict_case(case, start_s=start_s, steps=steps)
-    times, points = surrogate.times(start_s, steps), case.points
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix == ".npz":
-        np.savez_compressed(out, points=points, time=times, **_by_component(predicted, surrogate.channels))
-        return f"{out}: {steps} steps from {times[0]:g} to {times[-1]:g} s at {len(points)} points"
-    channels, truth = surrogate.normaliser.channels, None
-    with contextlib.suppress(InputError):
-        frame = surrogate.snapshot(case, float(times[-1]))
-        truth = read_states(case, channels, slice(frame, frame + 1))[0]
-    _write_vtu(out, points, predicted[-1], truth, channels)
+def _write_npz(
+    out: Path, points: np.ndarray, predicted: np.ndarray, times: np.ndarray | None, channels: Sequence[str]
+) -> str:
+    arrays: dict[str, Any] = {name: predicted[..., c] for c, name in enumerate(channels)}
+    if times is not None:
+        arrays["time"] = times
+    np.savez_compressed(out, points=points, **arrays)
+    steps = "" if times is None else f"{len(times)} steps from {times[0]:g} to {times[-1]:g} s at "
+    return f"{out}: {steps}{len(points)} points"
+
+
+def _write_last(
+    out: Path, surrogate: Surrogate, case: StoredCase, predicted: np.ndarray, times: np.ndarray | None
+) -> str:
+    """The last predicted state, beside the solver's where the case has one at that time."""
+    last = predicted if times is None else predicted[-1]
+    truth = surrogate.problem.solution(case, None if times is None else float(times[-1]))
+    _write_vtu(out, case.points, last, truth, surrogate.normaliser.channels)
     beside = "" if truth is None else ", with the solver's field and the error"
-    return f"{out}: t = {times[-1]:g} s at {len(points)} points{beside}"
+    when = "" if times is None else f"t = {times[-1]:g} s at "
+    return f"{out}: {when}{len(case.points)} points{beside}"
 
 
 def _write_vtu(
@@ -78,10 +72,6 @@ def _write_vtu(
         data |= {f"{field}_solver": values for field, values in by_field(truth, channels).items()}
         data |= {f"{field}_error": values for field, values in by_field(predicted - truth, channels).items()}
     meshio.write_points_cells(str(out), points, [("vertex", np.arange(len(points))[:, None])], point_data=data)
-
-
-def _by_component(values: np.ndarray, channels: Sequence[str]) -> dict[str, Any]:
-    return {name: values[..., c] for c, name in enumerate(channels)}
 
 
 def by_field(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import simgen
 from courant.experiment import parse_experiment
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
 from flows.ray_cluster import ensure_ray
 from flows.settings import embedded_defaults
 from simgen.errors import SimgenError
@@ -30,9 +30,9 @@ def train(request: Parameters) -> None:
 
 
 def sweep(request: Parameters) -> None:
-    from courant.training.ray_tune import run_sweep
-    from courant.training.search_space import SearchSpace
-    from courant.training.sweep import plan_sweep
+    from courant.sweeps.ray_tune import run_sweep
+    from courant.sweeps.search_space import SearchSpace
+    from courant.sweeps.sweep import plan_sweep
 
     ensure_ray()
     plan = plan_sweep(

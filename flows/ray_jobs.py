@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
 from flows.packing import pack_code
 from flows.settings import LOOPBACK, load_settings
 from simgen.errors import InputError, SimgenError

@@ -13,7 +13,7 @@ from flows.terminal import errors, one_line_errors, printable, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from courant.training.run_summary import RunSummary
+    from courant.runs.summary import RunSummary
 
 MAX_SHOWN = 500
 """Characters of one setting."""
@@ -34,7 +34,7 @@ def runs_ls(
 ) -> None:
     """The runs of a place: recipe, dataset version, size, epochs, errors, date, training time, revision."""
     with one_line_errors():
-        from courant.training.run_summary import list_runs
+        from courant.runs.summary import list_runs
 
         where = absolute(runs or load_settings().runs)
         found, unreadable = list_runs(where)
@@ -59,7 +59,7 @@ def runs_ls(
 def runs_show(run: RunUrl) -> None:
     """One run in full: its experiment, dataset version, course and errors."""
     with one_line_errors():
-        from courant.training.run_summary import flatten, read_run
+        from courant.runs.summary import flatten, read_run
 
         found = read_run(absolute(run))
         table = _plain_table(Column("", style="bold"), Column("", overflow="fold"))
@@ -78,7 +78,7 @@ def runs_compare(
 ) -> None:
     """Runs side by side: the settings in which they differ, and how they came out."""
     with one_line_errors():
-        from courant.training.run_summary import differing_settings, read_run
+        from courant.runs.summary import differing_settings, read_run
 
         if len(runs) < 2:
             raise InputError("one run has nothing to be compared with; name two or more")

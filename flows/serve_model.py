@@ -6,11 +6,11 @@ import signal
 import socket
 import threading
 
-from courant import ray_serve
-from courant.http_app import build_app
-from courant.http_server import MAX_CONNECTIONS, HttpServer
-from courant.run_directory import RunDirectory
-from courant.serving import Limits
+from courant.runs.directory import RunDirectory
+from courant.serving import ray_serve
+from courant.serving.http_app import build_app
+from courant.serving.http_server import MAX_CONNECTIONS, HttpServer
+from courant.serving.requests import Limits
 from flows.ray_cluster import ensure_ray
 from flows.settings import load_settings
 from flows.terminal import errors, screen

@@ -9,8 +9,8 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 
 import simgen
-from courant.training.search_space import load_space
-from courant.training.sweep import (
+from courant.sweeps.search_space import load_space
+from courant.sweeps.sweep import (
     BEST,
     ENDED,
     TABLE,
@@ -75,7 +75,7 @@ def try_settings(plan: Sweep, early_stopping: bool, cpus: float, gpus: float | N
 
 
 def _try_here(plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None, bars: Bars) -> list[TrialResult]:
-    from courant.training.ray_tune import run_sweep
+    from courant.sweeps.ray_tune import run_sweep
     from flows.ray_cluster import ensure_ray
 
     ended: set[int] = set()
@@ -120,7 +120,7 @@ def _num_ended(plan: Sweep) -> int:
 @task(name="show-sweep", persist_result=False)
 def show_sweep(plan: Sweep, results: list[TrialResult]) -> FinishedSweep:
     """The page; table, verdict and figure in Prefect's UI as well."""
-    from courant.evaluation.sweep_page import HYPERPARAMETERS, verdict, write_sweep_page
+    from courant.report.sweep_page import HYPERPARAMETERS, verdict, write_sweep_page
 
     page, said, key = write_sweep_page(plan, results), verdict(plan, results), f"sweep-{plan.space.name}"
     create_table_artifact([table_row(plan.space, result) for result in results], key=f"{key}-trials", description=page)

@@ -10,10 +10,10 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 
 import simgen
-from courant.experiment import AnyExperiment, parse_experiment
+from courant.experiment import Experiment, parse_experiment
 from courant.recipes import get_recipe, recipe_of
-from courant.run_directory import RunDirectory
-from courant.training.record import EpochRecord, is_finished
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, is_finished
 from flows.display import Bars, duration
 from flows.settings import absolute, load_settings
 
@@ -46,7 +46,7 @@ def train(
 
 
 @task(name="train-model", task_run_name="train {experiment.name}", persist_result=False)
-def fit(experiment: AnyExperiment, dataset: str, version: str | None, runs: str) -> str:
+def fit(experiment: Experiment, dataset: str, version: str | None, runs: str) -> str:
     """The training, with its progress as log lines, a bar and a Prefect progress artifact."""
     opened = simgen.open_dataset(dataset, version)
     run = RunDirectory(runs) / experiment.run_id(opened.snapshot_id)
@@ -75,7 +75,7 @@ def fit(experiment: AnyExperiment, dataset: str, version: str | None, runs: str)
     return run.url
 
 
-def _fit_here(experiment: AnyExperiment, dataset: Dataset, runs: str, on_epoch: OnEpoch) -> None:
+def _fit_here(experiment: Experiment, dataset: Dataset, runs: str, on_epoch: OnEpoch) -> None:
     from courant.training.ray_train import train as train_on_ray
     from flows.ray_cluster import ensure_ray
 
@@ -83,9 +83,7 @@ def _fit_here(experiment: AnyExperiment, dataset: Dataset, runs: str, on_epoch: 
     train_on_ray(experiment, dataset.url, dataset.version, runs, on_epoch=on_epoch)
 
 
-def _fit_on_cluster(
-    experiment: AnyExperiment, dataset: Dataset, run: RunDirectory, on_epoch: OnEpoch, bars: Bars
-) -> None:
+def _fit_on_cluster(experiment: Experiment, dataset: Dataset, run: RunDirectory, on_epoch: OnEpoch, bars: Bars) -> None:
     """The job's log is the log; how far it is, the run directory tells."""
     from courant.training.following import check_finished, following
     from flows.ray_jobs import JobRequest, run_job
@@ -99,14 +97,14 @@ def _fit_on_cluster(
     check_finished(run)
 
 
-def choose_experiment(dataset: str, version: str | None, recipe: str | None, experiment: str | None) -> AnyExperiment:
+def choose_experiment(dataset: str, version: str | None, recipe: str | None, experiment: str | None) -> Experiment:
     """The experiment in a JSON file, else the recipe, else the small recipe of the dataset's family."""
     if experiment:
         return read_experiment(experiment)
     return get_recipe(recipe or recipe_of(simgen.open_dataset(dataset, version).schema.family, "small"))
 
 
-def read_experiment(path: str) -> AnyExperiment:
+def read_experiment(path: str) -> Experiment:
     """An experiment from a JSON file (as a run directory or a sweep leaves it)."""
     folder, _, name = absolute(path).rpartition("/")
     return parse_experiment(RunDirectory(folder or "/").read_object(name))

@@ -19,13 +19,13 @@ import courant
 import simgen
 from courant.evaluation.evaluate import evaluate, read_evaluation
 from courant.experiment import parse_experiment
-from courant.run_directory import RunDirectory
-from courant.serving import Limits, Prediction, Refusal, answer, parse_request
-from courant.surrogate import Surrogate
-from courant.training.checkpoint import read_latest_checkpoint
+from courant.prediction.surrogate import Surrogate
+from courant.runs.checkpoint import read_latest_checkpoint
+from courant.runs.directory import RunDirectory
+from courant.runs.summary import list_runs
+from courant.serving.requests import Limits, Prediction, Refusal, answer, parse_request
+from courant.sweeps.search_space import MAX_SETTINGS, parse_space
 from courant.training.loop import fit
-from courant.training.run_summary import list_runs
-from courant.training.search_space import MAX_SETTINGS, parse_space
 from simgen.errors import InputError, SimgenError
 from tests.training.waves import publish_waves, tiny_experiment
 

@@ -22,11 +22,11 @@ from safetensors.torch import load_file, save_file
 import courant
 import simgen
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.report import write_report
-from courant.run_directory import RunDirectory
-from courant.training.checkpoint import read_latest_checkpoint
+from courant.report.report import write_report
+from courant.runs.checkpoint import read_latest_checkpoint
+from courant.runs.directory import RunDirectory
+from courant.runs.summary import list_runs
 from courant.training.loop import fit
-from courant.training.run_summary import list_runs
 from simgen.errors import InputError, StoreError
 from tests.training.waves import publish_waves, tiny_experiment
 
@@ -84,7 +84,7 @@ def test_sizes_are_held_against_the_weights_before_a_model_is_built(
     run: Path, values: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(run, "experiment.json", lambda content: content["model"].update(values))
-    monkeypatch.setattr("courant.weights.Courant", lambda config: pytest.fail("a model was built"))
+    monkeypatch.setattr("courant.runs.weights.build", lambda config: pytest.fail("a model was built"))
     assert re.search(message, refused(run))
 
 
@@ -113,7 +113,7 @@ def announce_terabyte(file: Path) -> None:
 
 LOAD = """
 import resource, sys
-import courant, courant.surrogate
+import courant, courant.prediction.surrogate
 from simgen.errors import SimgenError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for run in sys.argv[1:]:
@@ -283,13 +283,13 @@ def test_the_split_of_an_evaluation_does_not_become_a_path(run: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("file", "edit"),
     [
-        ("evaluation.json", lambda c: c["overall"].pop("model")),
+        ("evaluation.json", lambda c: c["overall"].pop("model") and None),
         ("evaluation.json", lambda c: c.update(cases=[])),
         ("evaluation.json", lambda c: c["cases"].update(elsewhere=next(iter(c["cases"].values())))),
         ("evaluation.json", lambda c: c["nmae"]["model"]["all"].append(1.0)),
         ("evaluation.json", lambda c: []),
         ("timings.json", lambda c: c.update(train="long")),
-        ("status.json", lambda c: c.pop("best_epoch")),
+        ("status.json", lambda c: c.pop("best_epoch") and None),
         ("environment.json", lambda c: []),
     ],
 )
@@ -364,6 +364,6 @@ def test_a_damaged_run_is_named_beside_those_that_can_be_listed(run: Path) -> No
 
 def test_a_loaded_run_predicts_as_before(run: Path) -> None:
     surrogate = courant.load(run, device="cpu")
-    assert isinstance(surrogate, courant.surrogate.Surrogate)
+    assert isinstance(surrogate, courant.prediction.surrogate.Surrogate)
     dataset = simgen.open_dataset(surrogate.dataset["url"])
     assert np.isfinite(surrogate.predict_case(dataset[0])).all()

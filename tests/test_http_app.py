@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from courant.http_app import MAX_REQUESTS, build_app
-from courant.http_deadlines import DeadlineProtocol
-from courant.http_server import HttpServer
-from courant.serving import Limits, ModelCard
+from courant.serving.http_app import MAX_REQUESTS, build_app
+from courant.serving.http_deadlines import DeadlineProtocol
+from courant.serving.http_server import HttpServer
+from courant.serving.requests import Limits, ModelCard
 
 LIMITS = Limits(max_megabytes=0.01)
 

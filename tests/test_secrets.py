@@ -27,8 +27,8 @@ import sys
 import simgen
 import simgen.errors
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.report import write_report
-from courant.run_directory import RunDirectory
+from courant.report.report import write_report
+from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from tests.training.waves import publish_waves, tiny_experiment
 

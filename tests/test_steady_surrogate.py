@@ -1,6 +1,5 @@
 """A trained steady run as an engineer uses it, from the prediction to the report."""
 
-import html
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ import torch
 import courant
 import simgen
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.report import summary_line, write_report
-from courant.evaluation.steady_references import NearestDesign
-from courant.run_directory import RunDirectory
-from courant.steady_surrogate import SteadySurrogate
+from courant.evaluation.references import NearestDesign
+from courant.prediction.surrogate import Surrogate
+from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from flows.prediction import write_prediction
 from simgen.errors import InputError
@@ -54,14 +52,14 @@ def inputs(case: StoredCase) -> dict[str, Any]:
     }
 
 
-def test_predict_on_a_stored_cloud_is_predict_case(surrogate: SteadySurrogate, case: StoredCase) -> None:
+def test_predict_on_a_stored_cloud_is_predict_case(surrogate: Surrogate, case: StoredCase) -> None:
     predicted = surrogate.predict_case(case)
     assert predicted.shape == (case.num_points, 2)
     np.testing.assert_allclose(surrogate.predict(**inputs(case)), predicted, atol=1e-5)
 
 
 def test_a_boundary_of_ones_own_needs_values_where_they_are_prescribed_alone(
-    surrogate: SteadySurrogate, case: StoredCase
+    surrogate: Surrogate, case: StoredCase
 ) -> None:
     patch, velocity = case.boundary.patch, np.asarray(case.boundary["velocity"][:])
     velocity[patch != 0] = np.nan
@@ -70,9 +68,9 @@ def test_a_boundary_of_ones_own_needs_values_where_they_are_prescribed_alone(
     np.testing.assert_allclose(surrogate.predict(**given), surrogate.predict_case(case), atol=1e-5)
 
 
-def test_offset_and_contributions_add_up_to_the_prediction(surrogate: SteadySurrogate, case: StoredCase) -> None:
+def test_offset_and_contributions_add_up_to_the_prediction(surrogate: Surrogate, case: StoredCase) -> None:
     cells = np.array([3, 11, 40])
-    offset, contributions, anchors = surrogate.decompose_case(case, cells)
+    offset, contributions, anchors = surrogate.decompose_case(case, cells=cells)
     predicted = surrogate.predict_case(case)[cells]
     assert contributions.shape == (8, 3, 2)
     np.testing.assert_allclose(offset + contributions.sum(axis=0), predicted, atol=1e-5 * np.abs(predicted).max())
@@ -99,14 +97,14 @@ def test_offset_and_contributions_add_up_to_the_prediction(surrogate: SteadySurr
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*outside the training domain")
 def test_what_is_missing_or_wrong_is_said_in_one_line(
-    surrogate: SteadySurrogate, case: StoredCase, change: dict[str, Any], message: str
+    surrogate: Surrogate, case: StoredCase, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
         surrogate.predict(**{**inputs(case), **change})
     assert "\n" not in str(caught.value)
 
 
-def test_extrapolation_is_warned_of_and_nothing_else(surrogate: SteadySurrogate, case: StoredCase) -> None:
+def test_extrapolation_is_warned_of_and_nothing_else(surrogate: Surrogate, case: StoredCase) -> None:
     given = inputs(case)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -129,48 +127,34 @@ def test_extrapolation_is_warned_of_and_nothing_else(surrogate: SteadySurrogate,
     assert len(told) == 3
 
 
-def test_the_nearest_design_is_another_training_case(ducts: Dataset, surrogate: SteadySurrogate) -> None:
+def test_the_nearest_design_is_another_training_case(ducts: Dataset, surrogate: Surrogate) -> None:
     nearest = NearestDesign(ducts, surrogate.normaliser)
     designs = {name: surrogate.normaliser.design(ducts[name].parameters) for name in ducts.cases()}
     for name in ducts.cases():
         others = [other for other in ducts.cases("train") if other != name]
         expected = min(others, key=lambda other: float(np.linalg.norm(designs[other] - designs[name])))
-        assert nearest.of(ducts[name]) == expected
-    found = nearest.at(ducts[0])
-    source = np.asarray(ducts[nearest.of(ducts[0]) or ""]["velocity"][:])[:, [0, 2]]
+        assert nearest.note(ducts[name]) == expected
+    (found,) = nearest.predict(ducts[0], next(surrogate.problem.windows(ducts[0])))
+    source = np.asarray(ducts[nearest.note(ducts[0]) or ""]["velocity"][:])[:, [0, 2]]
     assert {tuple(row) for row in found.tolist()} <= {tuple(row) for row in source.tolist()}
 
 
-def test_evaluation_and_report_of_a_steady_run(ducts: Dataset, surrogate: SteadySurrogate, tmp_path: Path) -> None:
+def test_evaluation_of_a_steady_run(ducts: Dataset, surrogate: Surrogate) -> None:
     record = evaluate(surrogate.url)
-    assert record["task"] == "steady"
-    assert set(record["overall"]) == {"model", "nearest design", "training mean"}
+    assert record.task == "steady"
+    assert set(record.overall) == {"model", "nearest design", "training mean"}
     cases = ducts.cases("test")
-    assert list(record["cases"]) == cases
+    assert list(record.cases) == cases
     errors, sizes = [], []
     for name in cases:
         truth = np.asarray(ducts[name]["velocity"][:])[:, [0, 2]].astype(float)
         errors.append(np.abs(surrogate.predict_case(ducts[name]) - truth).sum())
         sizes.append(np.abs(truth).sum())
-    assert record["overall"]["model"]["nmae"] == pytest.approx(sum(errors) / sum(sizes), rel=1e-4)
-    page = html.unescape(Path(write_report(surrogate.url, str(tmp_path))).read_text())
-    assert summary_line(record) in page
-    for name in (
-        "prediction_",
-        "errors_by_case",
-        "errors_by_parameter",
-        "parity",
-        "decomposition",
-        "mesh",
-        "loss_curves",
-    ):
-        assert [file for file in tmp_path.glob(f"{name}*.png") if file.stat().st_size > 5000 and file.name in page]
-    assert "rollout" not in page
-    assert "persistence" not in page
+    assert record.overall["model"].nmae == pytest.approx(sum(errors) / sum(sizes), rel=1e-4)
 
 
 def test_a_prediction_is_written_as_npz_and_for_paraview(
-    surrogate: SteadySurrogate, case: StoredCase, tmp_path: Path
+    surrogate: Surrogate, case: StoredCase, tmp_path: Path
 ) -> None:
     predicted = surrogate.predict_case(case)
     write_prediction(surrogate.url, case.id, None, None, tmp_path / "p.npz")
@@ -180,5 +164,5 @@ def test_a_prediction_is_written_as_npz_and_for_paraview(
     data = meshio.read(tmp_path / "p.vtu").point_data
     np.testing.assert_array_equal(data["velocity"][:, [0, 2]], predicted)
     np.testing.assert_allclose(data["velocity"] - data["velocity_solver"], data["velocity_error"], atol=1e-6)
-    with pytest.raises(InputError, match="is a steady model: leave out --start and --steps"):
+    with pytest.raises(InputError, match="a steady model starts from no state: leave out the start, 100 s"):
         write_prediction(surrogate.url, case.id, 100.0, None, tmp_path / "p.npz")

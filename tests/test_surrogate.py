@@ -12,8 +12,8 @@ import courant
 import simgen
 from courant.data.samples import full_batch
 from courant.data.trajectories import load_trajectories
-from courant.run_directory import RunDirectory
-from courant.surrogate import Surrogate
+from courant.prediction.surrogate import Surrogate
+from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.errors import InputError
 from simgen.store.reader import Dataset, StoredCase
@@ -50,9 +50,7 @@ def test_predict_case_is_the_model_in_physical_units(surrogate: Surrogate, datas
     trajectories = load_trajectories(dataset, [case.id], surrogate.normaliser, num_anchors=8)
     batch = full_batch(trajectories, torch.tensor([[0, 3]]), surrogate.experiment.data)
     with torch.no_grad():
-        expected = surrogate.model(
-            batch.points, batch.features, batch.query_points, batch.query_features, anchors=batch.anchors, num_steps=2
-        )
+        expected = surrogate.model(*batch.for_model(surrogate.model.config), num_steps=2)
     assert prediction.shape == (2, case.num_points, 2)
     np.testing.assert_allclose(prediction, surrogate.normaliser.restore(expected[0].numpy()), atol=1e-5)
 

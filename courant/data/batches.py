@@ -11,7 +11,7 @@ from torch import Tensor
 
 from courant.data.samples import Batch, TrajectoryIndex, draw_batch, epoch_batches, list_windows, seeded
 from courant.data.trajectories import TrajectorySet
-from courant.experiment import DataConfig
+from courant.experiment import TransientData
 
 Source = TypeVar("Source", bound=TrajectoryIndex)
 
@@ -71,7 +71,7 @@ class Batches(Protocol):
 class WindowBatches(Generic[Source]):
     """What batches of windows say of themselves, wherever their snapshots lie."""
 
-    def __init__(self, trajectories: Source, config: DataConfig, order: BatchOrder) -> None:
+    def __init__(self, trajectories: Source, config: TransientData, order: BatchOrder) -> None:
         self.trajectories, self.config, self.order = trajectories, config, order
         self.windows = list_windows(trajectories, config)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,13 +12,19 @@ import numpy as np
 from courant.data.geometry import DistanceField
 from courant.data.known import BoundaryConditions, keep_prescribed
 from courant.data.normalisation import Normaliser
-from courant.experiment import SteadyDataConfig
+from courant.experiment import SteadyData
 from simgen.errors import InputError
 
 BOUNDS_TOLERANCE = 0.01
 """Points may lie this share of the training domain's longest edge outside it before a warning."""
-# From a check through `prepare` and `predict` to the line that called it.
-_CALLER = 4
+
+
+def _to_the_caller() -> int:
+    """The `stacklevel` of the line outside of this package that asked for the prediction."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("courant."):
+        level, frame = level + 1, frame.f_back
+    return level - 1
 
 
 def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -38,8 +45,8 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
         raise InputError(f"{name} is no array of numbers with rows of the same length") from error
 
 
-def check_points(points: Any, name: str, normaliser: Normaliser, caller: int = _CALLER) -> np.ndarray:
-    """(N, 3) m; a 2D family takes (N, 2) as well. Warns of points outside the training domain, `caller` frames up."""
+def check_points(points: Any, name: str, normaliser: Normaliser) -> np.ndarray:
+    """(N, 3) m; a 2D family takes (N, 2) as well. Warns of points outside the training domain."""
     values = as_numbers(points, name)
     if values.ndim == 2 and values.shape[1] == 2 == normaliser.dimension:
         values = np.pad(values, ((0, 0), (0, 1)))
@@ -54,7 +61,7 @@ def check_points(points: Any, name: str, normaliser: Normaliser, caller: int = _
         warnings.warn(
             f"{outside.sum()} of {len(values)} {name} lie outside the training domain, {lower.round(3).tolist()} to "
             f"{upper.round(3).tolist()} m; predictions there are extrapolated",
-            stacklevel=caller,
+            stacklevel=_to_the_caller(),
         )
     return values
 
@@ -86,11 +93,11 @@ def check_parameters(values: Mapping[str, float], space: Sequence[Mapping[str, A
             warnings.warn(
                 f"{name} = {value:g} {unit} is outside the design space that the model was trained on, "
                 f"[{low:g}, {high:g}] {unit}; the prediction is extrapolated",
-                stacklevel=_CALLER,
+                stacklevel=_to_the_caller(),
             )
 
 
-def check_boundary(given: Any, normaliser: Normaliser, config: SteadyDataConfig) -> BoundaryConditions:
+def check_boundary(given: Any, normaliser: Normaliser, config: SteadyData) -> BoundaryConditions:
     """A boundary cloud: a stored case's `boundary`, or a mapping with points (B, 3) m, patch (B,) and the prescribed fields.
 
     `patch` holds names of patch kinds or their numbers in the family's order. A field (B, components) counts on the faces where it
@@ -105,7 +112,7 @@ def check_boundary(given: Any, normaliser: Normaliser, config: SteadyDataConfig)
     is_mapping = isinstance(given, Mapping)
     if is_mapping and (missing := [name for name in needed if name not in given]):
         raise InputError(f"boundary has no {', '.join(missing)}; it needs {', '.join(needed)}")
-    points = check_points(given["points"] if is_mapping else given.points, "boundary points", normaliser, _CALLER + 1)
+    points = check_points(given["points"] if is_mapping else given.points, "boundary points", normaliser)
     patch = _patch_numbers(given["patch"] if is_mapping else given.patch, len(points), normaliser.patch_kinds)
     # A stored field is read here, when it is indexed.
     values = {name: as_numbers(given[name] if is_mapping else given[name][:], f"boundary {name}") for name in fields}

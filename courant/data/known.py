@@ -21,7 +21,7 @@ from scipy.spatial import cKDTree
 
 from courant.data.geometry import DistanceField
 from courant.data.normalisation import Channel, Normaliser
-from courant.experiment import SteadyDataConfig
+from courant.experiment import SteadyData
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class SteadyInputs:
     """(P,)"""
 
 
-def read_known(case: StoredCase, normaliser: Normaliser, config: SteadyDataConfig) -> KnownCase:
+def read_known(case: StoredCase, normaliser: Normaliser, config: SteadyData) -> KnownCase:
     """The known part of a stored case; its solved fields are not read, its boundary fields where they are prescribed."""
     boundary = case.boundary
     names = {channel.field for channel in normaliser.channels} & set(config.prescribed)
@@ -79,7 +79,7 @@ def keep_prescribed(
     patch: np.ndarray,
     fields: Mapping[str, np.ndarray],
     normaliser: Normaliser,
-    config: SteadyDataConfig,
+    config: SteadyData,
 ) -> BoundaryConditions:
     """Of the faces' `fields` (B, components) the prescribed values; `patch` (B,) numbers the family's patch kinds."""
     values = np.zeros((len(points), len(normaliser.channels)))
@@ -91,7 +91,7 @@ def keep_prescribed(
     return BoundaryConditions(points, values)
 
 
-def prepare_inputs(known: KnownCase, normaliser: Normaliser, config: SteadyDataConfig) -> SteadyInputs:
+def prepare_inputs(known: KnownCase, normaliser: Normaliser, config: SteadyData) -> SteadyInputs:
     """Normalised inputs: the boundary cloud in the encoder, or the points themselves with their distance field.
 
     A point of the mesh carries what is prescribed at its nearest boundary face: the condition that acts on it most directly.

@@ -14,7 +14,7 @@ from courant.data.samples import list_windows, snapshots_per_step, spread
 from courant.data.streaming import StreamingBatches
 from courant.data.trajectories import TrajectorySet, load_trajectories
 from courant.data.window_reader import WindowReader
-from courant.experiment import DataConfig
+from courant.experiment import TransientData
 
 if TYPE_CHECKING:
     from simgen.store.local_cache import LocalCache
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def load_batches(
     dataset: Dataset,
     normaliser: Normaliser,
-    config: DataConfig,
+    config: TransientData,
     order: BatchOrder,
     num_anchors: int,
     device: torch.device | str = "cpu",
@@ -47,7 +47,7 @@ def load_windows(
     dataset: Dataset,
     split: str,
     normaliser: Normaliser,
-    config: DataConfig,
+    config: TransientData,
     num: int,
     num_anchors: int,
     device: torch.device | str = "cpu",
@@ -73,7 +73,7 @@ def resident_bytes(dataset: Dataset, split: str, normaliser: Normaliser) -> floa
     return 4.0 * float(values)
 
 
-def _cache(config: DataConfig) -> LocalCache:
+def _cache(config: TransientData) -> LocalCache:
     # What lies in memory is trained on without the store's libraries.
     from simgen.store.local_cache import LocalCache
 

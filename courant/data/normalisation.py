@@ -88,7 +88,7 @@ class Normaliser:
     std: tuple[float, ...]
     """One number per channel, in its unit"""
     distance_kinds: tuple[str, ...] = ()
-    """What the distance field is taken to, as in `SampleConfig`; none named = every patch kind"""
+    """What the distance field is taken to, as in `SampleData`; none named = every patch kind"""
     parameters: tuple[ParameterRange, ...] = ()
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from courant.data.trajectories import TIME_TOLERANCE_S, TrajectorySet
-from courant.experiment import DataConfig
+from courant.experiment import TransientData
+from courant.field_model import Inputs, ModelConfig, Queries
 from simgen.errors import InputError
 
 
@@ -36,7 +37,7 @@ class Batch:
     mask: Tensor | None
     """(B, N): True at real points; None where nothing is padded"""
     anchors: Tensor
-    """(B, L, 3)"""
+    """(B, L, 3) sampled from the cloud; L = 0 for a model that needs none"""
     query_points: Tensor
     """(B, M, 3)"""
     query_features: Tensor
@@ -45,8 +46,22 @@ class Batch:
     """(B, M)"""
     targets: Tensor
     """(B, T, M, C); T = 1 in steady problems"""
-    parameters: Tensor | None = None
-    """(B, P) design parameters; steady problems only"""
+    parameters: Tensor
+    """(B, P) design parameters"""
+
+    def for_model(self, config: ModelConfig) -> tuple[Inputs, Queries]:
+        """What a model of these sizes reads: a size that leaves out a part drops it from the batch."""
+        d = config.dimension
+        inputs = Inputs(
+            points=self.points[..., :d],
+            # The distance field stands last: a model without it reads the channels before.
+            features=self.features[..., : config.num_features],
+            mask=self.mask,
+            parameters=self.parameters if config.num_parameters else None,
+            anchors=self.anchors[..., :d] if config.num_sampled_anchors else None,
+        )
+        features = self.query_features if config.num_query_features else None
+        return inputs, Queries(self.query_points[..., :d], features)
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Batch:
@@ -62,6 +77,15 @@ class Batch:
     @property
     def num_bytes(self) -> int:
         return sum(value.numel() * value.element_size() for value in self.tensors.values())
+
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """Batches of the same shapes as one."""
+        first, *_ = batches
+        if len(batches) == 1:
+            return first
+        names = [name for name, value in vars(first).items() if value is not None]
+        return replace(first, **{name: torch.cat([getattr(batch, name) for batch in batches]) for name in names})
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """The same batch with the function applied to each tensor."""
@@ -88,7 +112,7 @@ class TrajectoryIndex(Protocol):
         """Held in memory."""
 
 
-def list_windows(trajectories: TrajectoryIndex, config: DataConfig) -> Tensor:
+def list_windows(trajectories: TrajectoryIndex, config: TransientData) -> Tensor:
     """(W, 2) int64 rows (case, first frame within the case), all cases' windows in order."""
     step = snapshots_per_step(trajectories, config)
     stride = _multiple(config.stride_s, trajectories.snapshot_interval_s, "stride_s")
@@ -109,7 +133,7 @@ def list_windows(trajectories: TrajectoryIndex, config: DataConfig) -> Tensor:
     return windows
 
 
-def snapshots_per_step(trajectories: TrajectoryIndex, config: DataConfig) -> int:
+def snapshots_per_step(trajectories: TrajectoryIndex, config: TransientData) -> int:
     """Snapshots from one step of a window to the next."""
     return _multiple(config.step_s, trajectories.snapshot_interval_s, "step_s")
 
@@ -133,7 +157,7 @@ def epoch_batches(num_windows: int, batch_size: int, samples: int | None, seed: 
 def draw_batch(
     trajectories: TrajectorySet,
     windows: Tensor,
-    config: DataConfig,
+    config: TransientData,
     generator: torch.Generator,
     shard: slice = slice(None),
 ) -> Batch:
@@ -155,7 +179,7 @@ def draw_batch(
     )
 
 
-def full_batch(trajectories: TrajectorySet, windows: Tensor, config: DataConfig) -> Batch:
+def full_batch(trajectories: TrajectorySet, windows: Tensor, config: TransientData) -> Batch:
     """The batch of `windows` with every point of the mesh, in the encoder and as a query: how the predictor sees it."""
     return _gather(trajectories, windows, config, None, None)
 
@@ -180,7 +204,7 @@ def _draw(
 
 
 def _gather(
-    trajectories: TrajectorySet, windows: Tensor, config: DataConfig, points: Tensor | None, queries: Tensor | None
+    trajectories: TrajectorySet, windows: Tensor, config: TransientData, points: Tensor | None, queries: Tensor | None
 ) -> Batch:
     case, start = windows.unbind(1)
     step = snapshots_per_step(trajectories, config)
@@ -200,6 +224,7 @@ def _gather(
         query_features=query_distance,
         query_mask=query_mask,
         targets=_states(trajectories, case, times[:, 1:], queries),
+        parameters=trajectories.parameters[case],
     )
 
 

@@ -23,7 +23,7 @@ from courant.data.normalisation import Normaliser
 from courant.data.samples import Batch
 from courant.data.streaming import read_ahead
 from courant.data.trajectories import READERS, select_anchors
-from courant.experiment import SteadyDataConfig
+from courant.experiment import SteadyData
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SteadySource:
     """The cases of a split as samples; safe to share between threads."""
 
     def __init__(
-        self, dataset: Dataset, ids: Sequence[str], normaliser: Normaliser, config: SteadyDataConfig, num_anchors: int
+        self, dataset: Dataset, ids: Sequence[str], normaliser: Normaliser, config: SteadyData, num_anchors: int
     ) -> None:
         if not ids:
             raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
@@ -86,7 +86,7 @@ class SteadyBatches:
     def __init__(
         self,
         source: SteadySource,
-        config: SteadyDataConfig,
+        config: SteadyData,
         order: BatchOrder,
         device: torch.device | str = "cpu",
         *,
@@ -137,7 +137,7 @@ class SteadyBatches:
         return chosen, batch.map(Tensor.pin_memory) if on_gpu else batch
 
 
-def draw(sample: Batch, config: SteadyDataConfig, generator: torch.Generator) -> Batch:
+def draw(sample: Batch, config: SteadyData, generator: torch.Generator) -> Batch:
     """Random points of a batch of one, without repeats: of the encoder's cloud and of the queries; all where None."""
     cloud = _choose(sample.points, config.points_per_sample, generator)
     queries = _choose(sample.query_points, config.queries_per_sample, generator)
@@ -164,7 +164,6 @@ def collate(samples: Sequence[Batch]) -> Batch:
     """Batches of one -> one batch, clouds padded with zeros to the longest and masked where they differ in length."""
     if len(samples) == 1:
         return samples[0]
-    assert all(sample.parameters is not None for sample in samples)
     return Batch(
         points=_stack([sample.points for sample in samples]),
         features=_stack([sample.features for sample in samples]),
@@ -174,7 +173,7 @@ def collate(samples: Sequence[Batch]) -> Batch:
         query_features=_stack([sample.query_features for sample in samples]),
         query_mask=_mask([sample.query_points for sample in samples]),
         targets=_stack([sample.targets for sample in samples]),
-        parameters=torch.cat([sample.parameters for sample in samples if sample.parameters is not None]),
+        parameters=torch.cat([sample.parameters for sample in samples]),
     )
 
 
@@ -196,7 +195,7 @@ def _mask(clouds: Sequence[Tensor]) -> Tensor | None:
 def load_steady_batches(
     dataset: Dataset,
     normaliser: Normaliser,
-    config: SteadyDataConfig,
+    config: SteadyData,
     order: BatchOrder,
     num_anchors: int,
     device: torch.device | str = "cpu",
@@ -214,7 +213,7 @@ def load_steady_samples(
     dataset: Dataset,
     split: str,
     normaliser: Normaliser,
-    config: SteadyDataConfig,
+    config: SteadyData,
     num: int,
     num_anchors: int,
     device: torch.device | str = "cpu",

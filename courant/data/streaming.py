@@ -21,7 +21,7 @@ from torch import Tensor
 from courant.data.batches import BatchOrder, WindowBatches
 from courant.data.samples import Batch, draw_batch, snapshots_per_step
 from courant.data.window_reader import WindowReader
-from courant.experiment import DataConfig
+from courant.experiment import TransientData
 from simgen.errors import InputError
 
 THREADS = 4
@@ -34,7 +34,7 @@ class StreamingBatches(WindowBatches[WindowReader]):
     """An iterable over the batches of an epoch, and of the next one when it is iterated again; picklable with its state."""
 
     def __init__(
-        self, reader: WindowReader, config: DataConfig, order: BatchOrder, device: torch.device | str = "cpu"
+        self, reader: WindowReader, config: TransientData, order: BatchOrder, device: torch.device | str = "cpu"
     ) -> None:
         super().__init__(reader, config, order)
         self.device = torch.device(device)

@@ -6,7 +6,7 @@ starts. Snapshots of all cases lie behind one another in `frames`, so a batch is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 READERS = 4
 TIME_TOLERANCE_S = 1e-6
-_ON_DEVICE = ("points", "distance", "anchors", "frames", "sign", "offset")
+_ON_DEVICE = ("points", "distance", "anchors", "parameters", "frames", "sign", "offset")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class TrajectorySet:
     """(K, N, D)"""
     anchors: Tensor
     """(K, L, 3), farthest point sampling of each case's points"""
+    parameters: Tensor
+    """(K, P), the design parameters"""
     num_points: Tensor
     """(K,)"""
     frames: Tensor
@@ -123,6 +125,7 @@ def prepare_geometry(clouds: Sequence[Cloud], normaliser: Normaliser, most: int,
         "points": points,
         "distance": torch.stack([_pad(normaliser.distance(cloud.distance, cloud.direction), most) for cloud in clouds]),
         "anchors": select_anchors(points, num_anchors, torch.arange(most) < num_points[:, None]),
+        "parameters": torch.stack([torch.from_numpy(normaliser.design(cloud.parameters)) for cloud in clouds]),
         "num_points": num_points,
         "sign": sign,
         # The mirrored value -v, standardised: (-v - mean) / std = -(v - mean) / std - 2 mean / std.
@@ -132,6 +135,8 @@ def prepare_geometry(clouds: Sequence[Cloud], normaliser: Normaliser, most: int,
 
 def select_anchors(points: Tensor, num_anchors: int, mask: Tensor | None = None) -> Tensor:
     """(B, N, 3) normalised points -> (B, L, 3) anchors, farthest point sampling from the point nearest the centroid."""
+    if num_anchors == 0:
+        return points.new_zeros(len(points), 0, points.shape[-1])
     return gather_points(points, farthest_point_sampling(points, num_anchors, mask))
 
 
@@ -196,16 +201,23 @@ class Cloud:
     points: np.ndarray
     distance: np.ndarray
     direction: np.ndarray
+    parameters: Mapping[str, float]
     is_mirrored: bool = False
 
     @classmethod
     def read(cls, case: StoredCase) -> Cloud:
-        return cls(case.id, case.points, case.distance, case.direction)
+        return cls(case.id, case.points, case.distance, case.direction, case.parameters)
 
     def mirrored(self) -> Cloud:
         """The image in the plane y = 0."""
         flip = np.array([1, -1, 1], self.points.dtype)
-        return Cloud(f"{self.id} mirrored", self.points * flip, self.distance, self.direction * flip, is_mirrored=True)
+        return replace(
+            self,
+            id=f"{self.id} mirrored",
+            points=self.points * flip,
+            direction=self.direction * flip,
+            is_mirrored=True,
+        )
 
     def sign(self, channel: Channel) -> float:
         """What a value of the stored case is multiplied by: components along y turn round in the image."""

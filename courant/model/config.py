@@ -6,8 +6,10 @@ The defaults are tab:baseline-arch; `courant.model.presets` holds one function f
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeGuard, get_args
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Literal, TypeGuard, get_args
+
+from courant.field_model import ModelConfig
 
 AnchorKind = Literal["sampled", "learned", "abstract"]
 WindowPlace = Literal["none", "encoder", "decoder", "both"]
@@ -39,24 +41,13 @@ _LARGEST = 1e30
 
 
 @dataclass(frozen=True)
-class CourantConfig:
+class CourantConfig(ModelConfig):
     """Sizes and choices of one Courant model; frozen, validated, and the same after a JSON round trip.
 
     Coordinates are those after normalisation: centred, one isotropic scale, the cloud within [-1, 1].
     """
 
-    #: d_f: channels at each encoder point (several input frames are simply more channels).
-    num_features: int
-    #: d_out: channels of the predicted field.
-    num_outputs: int
-    #: Channels of xi at each decoder query, such as the distance field; 0 leaves the query to its coordinates.
-    num_query_features: int = 0
-    #: Design parameters behind the global conditioning g; 0 for none.
-    num_parameters: int = 0
-    #: d_c: 1, 2 or 3. A 2D case may well carry z = 0.
-    dimension: int = 3
-    #: With a processor (predicts states after 1..T steps) or steady (decodes the encoder's latent).
-    transient: bool = False
+    kind: ClassVar[str] = "courant"
 
     #: d: latent width.
     width: int = 128
@@ -133,18 +124,15 @@ class CourantConfig:
         """Rebuild a config; ValueError names a field that is unknown, missing or of no valid value."""
         return cls.from_dict(json.loads(text))
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> CourantConfig:
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ValueError(
-                f"CourantConfig has no field {', '.join(unknown)[:200]}; its fields are {', '.join(sorted(known))}"
-            )
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise ValueError(f"CourantConfig is incomplete: {error}") from error
+    @property
+    def num_sampled_anchors(self) -> int:
+        """L where anchors are sampled from the cloud: they are cached with its geometry."""
+        return self.num_anchors if self.anchor_kind == "sampled" else 0
+
+    @property
+    def waits_for_device(self) -> str | None:
+        """An adaptive solver looks at the size of its error."""
+        return f"the solver {self.solver}" if self.solver in ADAPTIVE_SOLVERS else None
 
     def _check_ranges(self) -> None:
         for name, (least, most) in _WHOLE_NUMBERS.items():

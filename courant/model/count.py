@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from courant.model.config import CourantConfig
 
-#: 2 GB of float32 weights, some 400 times the paper's largest model.
-MAX_PARAMETERS = 500_000_000
-
 
 def count_parameters(config: CourantConfig) -> int:
     """The number of parameters of `Courant(config)`, buffers included (there are none)."""
@@ -27,16 +24,6 @@ def count_parameters(config: CourantConfig) -> int:
         + _processor(config)
         + _decoder(config)
     )
-
-
-def check_size(config: CourantConfig) -> None:
-    """ValueError for a model above MAX_PARAMETERS."""
-    num = count_parameters(config)
-    if num > MAX_PARAMETERS:
-        raise ValueError(
-            f"CourantConfig makes a model of {num:,} parameters, {MAX_PARAMETERS:,} at most; "
-            "lower width, num_levels or num_anchors"
-        )
 
 
 def _linear(inputs: int, outputs: int) -> int:

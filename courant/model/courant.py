@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from courant.field_model import FieldModel, Inputs, Queries
 from courant.model.anchors import farthest_point_sampling, gather_points
 from courant.model.config import CourantConfig
 from courant.model.decoder import Decoder
@@ -18,13 +19,15 @@ from courant.model.initialisation import initialise
 from courant.model.processor import Processor
 
 
-class Courant(nn.Module):
+class Courant(FieldModel):
     """Point cloud in, field at any query points out.
 
     Shapes: B clouds, N points, M queries, L anchors, T steps. Coordinates are normalised. `mask` (B, N) is True at
     real points; what stands in the padding, NaN included, has no influence on results or gradients. A cloud without
     a single real point is read as one featureless point at the origin.
     """
+
+    config: CourantConfig
 
     def __init__(self, config: CourantConfig) -> None:
         super().__init__()
@@ -45,31 +48,20 @@ class Courant(nn.Module):
         self.encoder = Encoder(config)
         self.processor = Processor(config) if config.transient else None
         self.decoder = Decoder(config)
-        initialise(self)
+        initialise(self.modules(), self.encoder, self.processor, config)
 
-    def forward(
-        self,
-        points: Tensor,
-        features: Tensor,
-        query_points: Tensor,
-        query_features: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        parameters: Tensor | None = None,
-        num_steps: int | None = None,
-        anchors: Tensor | None = None,
-    ) -> Tensor:
-        """Predict the field at the query points.
+    def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
+        """Predict the field at the query points: the states after 1..T = num_steps steps, (B, T, M, d_out).
 
-        points (B, N, d_c), features (B, N, d_f), query_points (B, M, d_c), query_features (B, M, d_xi), parameters
-        (B, n_g), anchors (B, L, d_c) to use instead of sampling them (cached per case) -> (B, M, d_out) steady, or
-        (B, T, M, d_out) transient: the states after 1..T = num_steps steps.
+        `inputs.anchors` (B, L, d_c) stand in for those that the model would sample (they are cached for each case).
         """
-        anchors = self.place_anchors(points, mask) if anchors is None else anchors
-        Z = self.encode(points, features, mask=mask, parameters=parameters, anchors=anchors)
-        if self._check_steps(num_steps):
-            Z = self.rollout(Z, self._check_steps(num_steps))
-        return self.decode(Z, query_points, query_features, anchors=anchors)
+        return self.predict(inputs, queries, num_steps)
+
+    def predict(self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None) -> Tensor:
+        """As `forward`; encodes once, however many chunks of queries there are."""
+        inputs = self._with_anchors(inputs)
+        Z = self._advance(self.encode(inputs), num_steps)
+        return self.decode(Z, queries, anchors=inputs.anchors, chunk=chunk)
 
     def place_anchors(self, points: Tensor, mask: Tensor | None = None) -> Tensor | None:
         """p^(0) (B, L, d_c): sampled from the cloud or learned; None for abstract queries."""
@@ -82,50 +74,22 @@ class Courant(nn.Module):
             points = points.masked_fill(~mask[..., None], 0.0)
         return gather_points(points, farthest_point_sampling(points, self.config.num_anchors, mask))
 
-    def encode(
-        self,
-        points: Tensor,
-        features: Tensor,
-        *,
-        mask: Tensor | None = None,
-        parameters: Tensor | None = None,
-        anchors: Tensor | None = None,
-    ) -> Tensor:
-        """Z(0) (B, L, d); arguments as in `forward`."""
-        return self.encode_with_windows(points, features, mask=mask, parameters=parameters, anchors=anchors)[0]
+    def encode(self, inputs: Inputs) -> Tensor:
+        """Z(0) (B, L, d)."""
+        return self.encode_with_windows(inputs)[0]
 
-    def encode_with_windows(
-        self,
-        points: Tensor,
-        features: Tensor,
-        *,
-        mask: Tensor | None = None,
-        parameters: Tensor | None = None,
-        anchors: Tensor | None = None,
-    ) -> tuple[Tensor, list[Tensor]]:
+    def encode_with_windows(self, inputs: Inputs) -> tuple[Tensor, list[Tensor]]:
         """As `encode`, and the anchors (B, L, d_c) of each windowed encoder block."""
-        self._check_cloud(points, mask)
-        self._check_features(points, features, parameters)
-        if mask is not None:
-            points = points.masked_fill(~mask[..., None], 0.0)
-            features = features.masked_fill(~mask[..., None], 0.0)
-        anchors = self.place_anchors(points, mask) if anchors is None else anchors
-        self._check_anchors(points.shape[0], anchors)
+        self._check_cloud(inputs.points, inputs.mask)
+        self._check_features(inputs)
+        inputs = self._with_anchors(_without_padding(inputs))
+        self._check_anchors(inputs.points.shape[0], inputs.anchors)
         if self.learned_queries is not None:
-            Z = self.learned_queries.expand(points.shape[0], -1, -1)
+            Z = self.learned_queries.expand(inputs.points.shape[0], -1, -1)
         else:
-            assert anchors is not None
-            Z = self.embedding(anchors)  # Eq. anchor-init
-        return self.encoder(
-            Z,
-            points,
-            self.embedding(points),
-            features,
-            parameters=parameters,
-            mask=mask,
-            anchors=anchors,
-            windows=self.windows,
-        )
+            assert inputs.anchors is not None
+            Z = self.embedding(inputs.anchors)  # Eq. anchor-init
+        return self.encoder(Z, self.embedding(inputs.points), inputs, self.windows)
 
     def rollout(self, Z: Tensor, num_steps: int) -> Tensor:
         """Z(0) (B, L, d) -> Z(1), ..., Z(T): (B, T, L, d)."""
@@ -133,96 +97,80 @@ class Courant(nn.Module):
             raise ValueError("a steady Courant has no processor to roll out; build it with transient=True")
         return self.processor(Z, num_steps)
 
-    def decode(
-        self,
-        Z: Tensor,
-        query_points: Tensor,
-        query_features: Tensor | None = None,
-        *,
-        anchors: Tensor | None = None,
-        chunk: int | None = None,
-    ) -> Tensor:
-        """Z (B, [T,] L, d) at query_points (B, M, d_c) -> (B, [T,] M, d_out).
+    def decode(self, Z: Tensor, queries: Queries, *, anchors: Tensor | None = None, chunk: int | None = None) -> Tensor:
+        """Z (B, [T,] L, d) at M query points -> (B, [T,] M, d_out).
 
         `anchors` are those given to (or placed by) the encoder; only a decoder with Gaussian windows needs them.
         `chunk` bounds the number of queries handled at once, for inference at millions of points.
         """
-        self._check_queries(Z, query_points, query_features, anchors)
+        self._check_queries(Z, queries, anchors)
         keys, table = self.fold(Z, anchors)
-        if chunk is None or chunk >= query_points.shape[1]:
-            field = self.decoder(self.embed_queries(query_points, query_features), keys, table)
+        if chunk is None or chunk >= queries.points.shape[1]:
+            field = self.decoder(self.embed_queries(queries), keys, table)
         else:
-            field = self._decode_chunks(keys, table, query_points, query_features, chunk)
+            field = self._decode_chunks(keys, table, queries, chunk)
         return field if Z.dim() == 4 else field[:, 0]
 
-    def decompose(
-        self,
-        points: Tensor,
-        features: Tensor,
-        query_points: Tensor,
-        query_features: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        parameters: Tensor | None = None,
-        num_steps: int | None = None,
-        anchors: Tensor | None = None,
-    ) -> Decomposition:
+    @torch.no_grad()
+    def decompose(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Decomposition:
         """The field of `forward` as an offset and one contribution for each anchor; arguments as in `forward`."""
-        with torch.no_grad():
-            anchors = self.place_anchors(points, mask) if anchors is None else anchors
-            Z, moved = self.encode_with_windows(points, features, mask=mask, parameters=parameters, anchors=anchors)
-            if self._check_steps(num_steps):
-                Z = self.rollout(Z, self._check_steps(num_steps))
-            self._check_queries(Z, query_points, query_features, anchors)
-            if self.windows is not None and self.config.window_in_decoder:
-                assert anchors is not None
-                moved = [*moved, self.windows.anchors(self.windows.in_use[-1], anchors, Z)]
-            table = self.fold(Z, anchors)[1]
-            return Decomposition(
-                offset=self.decoder.offset(),
-                latent=Z,
-                anchors=anchors,
-                window_anchors=tuple(moved),
-                table=table if Z.dim() == 4 else table[:, 0],
-                num_queries=query_points.shape[1],
-                model=self,
-                query_points=query_points,
-                query_features=query_features,
-            )
+        inputs = self._with_anchors(inputs)
+        Z, moved = self.encode_with_windows(inputs)
+        Z, anchors = self._advance(Z, num_steps), inputs.anchors
+        self._check_queries(Z, queries, anchors)
+        if self.windows is not None and self.config.window_in_decoder:
+            assert anchors is not None
+            moved = [*moved, self.windows.anchors(self.windows.in_use[-1], anchors, Z)]
+        keys, table = self.fold(Z, anchors)
+        return Decomposition(
+            offset=self.decoder.offset(),
+            latent=Z,
+            anchors=anchors,
+            window_anchors=tuple(moved),
+            keys=keys,
+            table=table,
+            decoder=self.decoder,
+            embed=self.embed_queries,
+            query_points=queries,
+        )
 
-    def embed_queries(self, query_points: Tensor, query_features: Tensor | None = None) -> Tensor:
+    def embed_queries(self, queries: Queries) -> Tensor:
         """Decoder queries (B, H, M, P): independent of the latent, so once per geometry."""
         embedding = self.embedding if self.query_embedding is None else self.query_embedding
-        return self.decoder.queries(query_points, embedding(query_points), query_features)
+        return self.decoder.queries(queries.points, embedding(queries.points), queries.features)
 
     def fold(self, Z: Tensor, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Decoder keys (B, S, H, L, P) and table (B, S, H, L, d_out) of Z (B, [S,] L, d)."""
         return self.decoder.fold(Z if Z.dim() == 4 else Z[:, None], anchors, self.windows)
 
-    def _decode_chunks(
-        self, keys: Tensor, table: Tensor, query_points: Tensor, query_features: Tensor | None, chunk: int
-    ) -> Tensor:
+    def _advance(self, Z: Tensor, num_steps: int) -> Tensor:
+        """Z(0) (B, L, d) -> (B, T, L, d): the processor's states, or the one state of a steady model."""
+        if self.processor is not None:
+            return self.rollout(Z, num_steps)
+        if num_steps != 1:
+            raise ValueError(f"a steady Courant predicts one step, got num_steps={num_steps}")
+        return Z[:, None]
+
+    def _with_anchors(self, inputs: Inputs) -> Inputs:
+        if inputs.anchors is not None:
+            return inputs
+        return inputs._replace(anchors=self.place_anchors(inputs.points, inputs.mask))
+
+    def _decode_chunks(self, keys: Tensor, table: Tensor, queries: Queries, chunk: int) -> Tensor:
+        num_queries = queries.points.shape[1]
+
         def parts() -> Iterator[Tensor]:
-            for start in range(0, query_points.shape[1], chunk):
-                part = slice(start, start + chunk)
-                features = None if query_features is None else query_features[:, part]
-                yield self.decoder(self.embed_queries(query_points[:, part], features), keys, table)
+            for start in range(0, num_queries, chunk):
+                part = queries.part(slice(start, start + chunk))
+                yield self.decoder(self.embed_queries(part), keys, table)
 
         if torch.is_grad_enabled():
             return torch.cat(list(parts()), dim=2)
         # written in place: a list of parts would hold the field twice
-        field = table.new_empty(*keys.shape[:2], query_points.shape[1], self.config.num_outputs)
-        for start, part in zip(range(0, query_points.shape[1], chunk), parts(), strict=True):
+        field = table.new_empty(*keys.shape[:2], num_queries, self.config.num_outputs)
+        for start, part in zip(range(0, num_queries, chunk), parts(), strict=True):
             field[:, :, start : start + chunk] = part
         return field
-
-    def _check_steps(self, num_steps: int | None) -> int:
-        """T, or 0 for a steady model."""
-        if self.config.transient and num_steps is None:
-            raise ValueError("a transient Courant needs num_steps, the number of steps to predict")
-        if not self.config.transient and num_steps is not None:
-            raise ValueError(f"a steady Courant predicts no steps, got num_steps={num_steps}")
-        return num_steps or 0
 
     def _check_cloud(self, points: Tensor, mask: Tensor | None) -> None:
         if points.dim() != 3 or points.shape[-1] != self.config.dimension:
@@ -230,12 +178,13 @@ class Courant(nn.Module):
         if mask is not None and (mask.shape != points.shape[:2] or mask.dtype != torch.bool):
             raise ValueError(f"mask must be bool {tuple(points.shape[:2])}, got {mask.dtype} {tuple(mask.shape)}")
 
-    def _check_features(self, points: Tensor, features: Tensor, parameters: Tensor | None) -> None:
-        expected = (*points.shape[:2], self.config.num_features)
-        if features.shape != expected:
-            raise ValueError(f"features must be {tuple(expected)}, got {tuple(features.shape)}")
-        given = None if parameters is None else tuple(parameters.shape)
-        wanted = (points.shape[0], self.config.num_parameters) if self.config.num_parameters else None
+    def _check_features(self, inputs: Inputs) -> None:
+        expected = (*inputs.points.shape[:2], self.config.num_features)
+        if inputs.features.shape != expected:
+            raise ValueError(f"features must be {tuple(expected)}, got {tuple(inputs.features.shape)}")
+        given = None if inputs.parameters is None else tuple(inputs.parameters.shape)
+        num_parameters = self.config.num_parameters
+        wanted = (inputs.points.shape[0], num_parameters) if num_parameters else None
         if given != wanted:
             raise ValueError(f"parameters must be {wanted}, got {given}")
 
@@ -244,18 +193,26 @@ class Courant(nn.Module):
         if anchors is not None and tuple(anchors.shape) != expected:
             raise ValueError(f"anchors must be {expected}, got {tuple(anchors.shape)}")
 
-    def _check_queries(
-        self, Z: Tensor, query_points: Tensor, query_features: Tensor | None, anchors: Tensor | None
-    ) -> None:
-        config = self.config
-        if query_points.dim() != 3 or query_points.shape[0] != Z.shape[0] or query_points.shape[2] != config.dimension:
+    def _check_queries(self, Z: Tensor, queries: Queries, anchors: Tensor | None) -> None:
+        config, points, features = self.config, queries.points, queries.features
+        if points.dim() != 3 or points.shape[0] != Z.shape[0] or points.shape[2] != config.dimension:
             expected = (Z.shape[0], "M", config.dimension)
-            raise ValueError(f"query_points must be {expected}, got {tuple(query_points.shape)}")
-        given = None if query_features is None else tuple(query_features.shape)
-        wanted = (*query_points.shape[:2], config.num_query_features) if config.num_query_features else None
+            raise ValueError(f"query_points must be {expected}, got {tuple(points.shape)}")
+        given = None if features is None else tuple(features.shape)
+        wanted = (*points.shape[:2], config.num_query_features) if config.num_query_features else None
         if given != wanted:
             raise ValueError(f"query_features must be {wanted}, got {given}")
         if config.window_in_decoder and anchors is None:
             raise ValueError(
                 "this decoder has Gaussian windows: pass the anchors that the encoder used (place_anchors)"
             )
+
+
+def _without_padding(inputs: Inputs) -> Inputs:
+    """Zeros in place of what stands in the padding."""
+    if inputs.mask is None:
+        return inputs
+    padding = ~inputs.mask[..., None]
+    return inputs._replace(
+        points=inputs.points.masked_fill(padding, 0.0), features=inputs.features.masked_fill(padding, 0.0)
+    )

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from courant.model.courant import Courant
+from courant.field_model import Queries
+from courant.model.decoder import Decoder
 
 
 @dataclass(frozen=True)
 class DecompositionPart:
-    """Contributions at a slice of the query points. For a steady model the time axis T is absent."""
+    """Contributions at a slice of the query points."""
 
     #: Which query points these are.
     queries: slice
-    #: w_hk(x): (B, [T,] H, M, L), one in sum over L (the partition of unity).
+    #: w_hk(x): (B, T, H, M, L), one in sum over L (the partition of unity).
     weights: Tensor
-    #: Contribution of each head and anchor: (B, [T,] H, L, M, d_out).
+    #: Contribution of each head and anchor: (B, T, H, L, M, d_out).
     head_contributions: Tensor
 
     @property
     def contributions(self) -> Tensor:
-        """delta_k(x): (B, [T,] L, M, d_out).    (Eq. exact-decomp)"""
+        """delta_k(x): (B, T, L, M, d_out).    (Eq. exact-decomp)"""
         return self.head_contributions.sum(-4)
 
 
@@ -35,37 +34,37 @@ class Decomposition:
     """u(x) = u_0 + sum_k delta_k(x), equal to `Courant.forward` to float tolerance.
 
     Holds what is small; the contributions, L times the size of the field, are made for one chunk of query points at
-    a time by `chunks`, or all at once by `whole`. For a steady model the time axis T is absent.
+    a time by `chunks`, or all at once by `whole`.
     """
 
     #: u_0 (d_out,).
     offset: Tensor
-    #: Z after encoder or processor: (B, [T,] L, d).
+    #: Z after encoder or processor: (B, T, L, d).
     latent: Tensor
     #: Initial anchors (B, L, d_c), None for abstract queries.
     anchors: Tensor | None
-    #: Anchors of the Gaussian windows, encoder blocks first (B, L, d_c), then the decoder (B, [T,] L, d_c).
+    #: Anchors of the Gaussian windows, encoder blocks first (B, L, d_c), then the decoder (B, T, L, d_c).
     window_anchors: tuple[Tensor, ...]
-    #: W_out W_O^h W_V^h z~_k: (B, [T,] H, L, d_out).
+    #: Decoder keys: (B, T, H, L, P).
+    keys: Tensor
+    #: W_out W_O^h W_V^h z~_k: (B, T, H, L, d_out).
     table: Tensor
-    #: Number of query points.
-    num_queries: int
-    model: Courant
-    query_points: Tensor
-    query_features: Tensor | None
+    decoder: Decoder
+    #: Query points -> decoder queries (B, H, M, P).
+    embed: Callable[[Queries], Tensor]
+    query_points: Queries
+
+    @property
+    def num_queries(self) -> int:
+        return self.query_points.points.shape[1]
 
     @torch.no_grad()
     def chunks(self, size: int = 16_384) -> Iterator[DecompositionPart]:
         """Parts of at most `size` query points, in order."""
-        keys, table = self.model.fold(self.latent, self.anchors)
         for start in range(0, self.num_queries, size):
             part = slice(start, min(start + size, self.num_queries))
-            features = None if self.query_features is None else self.query_features[:, part]
-            q = self.model.embed_queries(self.query_points[:, part], features)
-            weights = self.model.decoder.weights(q, keys)  # (B, S, H, M, L)
-            heads = weights.transpose(-1, -2)[..., None] * table[..., None, :]  # (B, S, H, L, M, d_out)
-            if self.latent.dim() == 3:
-                weights, heads = weights[:, 0], heads[:, 0]
+            weights = self.decoder.weights(self.embed(self.query_points.part(part)), self.keys)  # (B, T, H, M, L)
+            heads = weights.transpose(-1, -2)[..., None] * self.table[..., None, :]  # (B, T, H, L, M, d_out)
             yield DecompositionPart(part, weights, heads)
 
     def whole(self) -> DecompositionPart:

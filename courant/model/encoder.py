@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, pad
 from torch.utils.checkpoint import checkpoint
 
+from courant.field_model import Inputs
 from courant.model import gaussian_window
 from courant.model.attention import CrossAttentionBlock, SelfAttentionBlock, padded_width
 from courant.model.config import CourantConfig
@@ -38,21 +39,13 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.num_blocks))
 
     def forward(
-        self,
-        Z: Tensor,
-        points: Tensor,
-        embedded: Tensor,
-        features: Tensor,
-        *,
-        parameters: Tensor | None = None,
-        mask: Tensor | None = None,
-        anchors: Tensor | None = None,
-        windows: GaussianWindows | None = None,
+        self, Z: Tensor, embedded: Tensor, inputs: Inputs, windows: GaussianWindows | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Initial queries Z (B, L, d), points (B, N, d_c), their embedding (B, N, d), features (B, N, d_f) ->
-        latent (B, L, d), and the anchors (B, L, d_c) of each windowed block."""
+        """Initial queries Z (B, L, d), embedded points (B, N, d) and what stands at them -> latent (B, L, d), and the
+        anchors (B, L, d_c) of each windowed block."""
         windowed = windows is not None and self.config.window_in_encoder
-        context = self._context(points if windowed else None, embedded, features, parameters, mask)
+        anchors, mask = inputs.anchors, inputs.mask
+        context = self._context(embedded, inputs, windowed)
         moved: list[Tensor] = []
         for level, block in enumerate(self.blocks):
             if windowed:
@@ -68,24 +61,18 @@ class Encoder(nn.Module):
             Z = self._run(block, Z, context, columns)
         return Z, moved
 
-    def _context(
-        self,
-        window_points: Tensor | None,
-        embedded: Tensor,
-        features: Tensor,
-        parameters: Tensor | None,
-        mask: Tensor | None,
-    ) -> Tensor:
+    def _context(self, embedded: Tensor, inputs: Inputs, windowed: bool) -> Tensor:
         """c_i = [gamma(x_i) + g, f_i] (Eq. kv-tokens), normalised without affine part, then the columns that carry
         window and mask to the keys, then zeros up to an aligned width: (B, N, d + d_f + e)."""
         if self.conditioning is not None:
-            embedded = embedded + self.conditioning(parameters)[:, None]
-        context = torch.cat((embedded, features.to(embedded.dtype)), dim=-1)
+            embedded = embedded + self.conditioning(inputs.parameters)[:, None]
+        context = torch.cat((embedded, inputs.features.to(embedded.dtype)), dim=-1)
         parts = [layer_norm(context, context.shape[-1:])]
-        if window_points is not None:
-            parts.append(gaussian_window.right_columns(gaussian_window.point_columns(window_points)))
-        if mask is not None:
-            parts.append(torch.zeros_like(parts[0][..., :1]).masked_fill(~mask[..., None], _masked_logit(embedded)))
+        if windowed:
+            parts.append(gaussian_window.right_columns(gaussian_window.point_columns(inputs.points)))
+        if inputs.mask is not None:
+            nothing = torch.zeros_like(parts[0][..., :1])
+            parts.append(nothing.masked_fill(~inputs.mask[..., None], _masked_logit(embedded)))
         context = parts[0]
         if len(parts) > 1:
             width = sum(part.shape[-1] for part in parts)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from courant.field_model import Inputs, Queries
 from courant.model.courant import Courant
 
 
@@ -32,7 +33,7 @@ class EncoderProgram(nn.Module):
     def forward(
         self, points: Tensor, features: Tensor, mask: Tensor, anchors: Tensor | None, parameters: Tensor | None
     ) -> Tensor:
-        return self.model.encode(points, features, mask=mask, anchors=anchors, parameters=parameters)
+        return self.model.encode(Inputs(points, features, mask, parameters, anchors))
 
 
 class ProcessorProgram(nn.Module):
@@ -54,7 +55,7 @@ class DecoderProgram(nn.Module):
         self.model = model
 
     def forward(self, Z: Tensor, query_points: Tensor, query_features: Tensor | None, anchors: Tensor | None) -> Tensor:
-        return self.model.decode(Z, query_points, query_features, anchors=anchors)
+        return self.model.decode(Z, Queries(query_points, query_features), anchors=anchors)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
 from courant.model.attention import CrossAttentionBlock, FeedForward, SelfAttentionBlock
+from courant.model.config import CourantConfig
 from courant.model.gaussian_window import AnchorUpdate
-
-if TYPE_CHECKING:
-    from courant.model.courant import Courant
 
 #: The processor applies one block T times, so its increments add up along one direction instead of at random:
 #: a rollout of some ten steps then starts near the identity.
@@ -19,19 +17,22 @@ _PROCESSOR_GAIN = 0.1
 
 
 @torch.no_grad()
-def initialise(model: Courant) -> None:
+def initialise(
+    modules: Iterable[nn.Module], encoder: nn.Module, processor: nn.Module | None, config: CourantConfig
+) -> None:
     """Linear maps keep the variance of a normalised input, biases start at zero, what is added to the residual stream
     is scaled by the square root of the number of additions, and anchor updates start at zero (Eq. anchor-update)."""
-    for module in model.modules():
+    every = list(modules)
+    for module in every:
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=module.in_features**-0.5)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-    additions = 2 * model.config.num_blocks * (1 + model.config.num_loops)
-    _scale_residual_branches(model.encoder, additions**-0.5)
-    if model.processor is not None:
-        _scale_residual_branches(model.processor, _PROCESSOR_GAIN)
-    for module in model.modules():
+    additions = 2 * config.num_blocks * (1 + config.num_loops)
+    _scale_residual_branches(encoder, additions**-0.5)
+    if processor is not None:
+        _scale_residual_branches(processor, _PROCESSOR_GAIN)
+    for module in every:
         if isinstance(module, AnchorUpdate):
             nn.init.zeros_(module.displacement.weight)
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 import simgen
-from courant.experiment import AnyExperiment
+from courant.experiment import Experiment
 from courant.recipes import RECIPES, get_recipe
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.errors import InputError, SimgenError
 
@@ -49,7 +49,7 @@ def main() -> int:
     return 0
 
 
-def apply_changes(experiment: AnyExperiment, changes: list[str]) -> AnyExperiment:
+def apply_changes(experiment: Experiment, changes: list[str]) -> Experiment:
     """The experiment with `section.name=value` changes; values are JSON, or words taken as they are."""
     sections: dict[str, dict[str, Any]] = {"model": {}, "data": {}, "training": {}}
     for change in changes:

@@ -24,8 +24,8 @@ class WeightAverage:
         return 1 - min(self.decay, (1 + step) / (10 + step))
 
     @torch.no_grad()
-    def take_in(self, model: nn.Module, share: Tensor) -> None:
-        """Move the average towards the model's weights by a share () that lies on their device."""
+    def take_in(self, model: nn.Module, share: Tensor | float) -> None:
+        """Move the average towards the model's weights by a share; one on a GPU lies there as well."""
         for name, value in model.state_dict().items():
             average = self.weights[name]
             average.lerp_(value, share) if value.is_floating_point() else average.copy_(value)

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from courant.run_directory import RunDirectory
-from courant.training.checkpoint import checkpoint_epochs
+from courant.runs.checkpoint import checkpoint_epochs
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records, read_status
 from courant.training.errors import TrainingError
 from courant.training.loop import OnEpoch
-from courant.training.record import read_records, read_status
 from simgen.errors import StoreError
 
 logger = logging.getLogger("courant.training")

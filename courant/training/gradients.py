@@ -6,11 +6,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from courant.data.samples import Batch
-from courant.model import Courant
+from courant.models import build
 from courant.training.throughput import count_flops
 
 if TYPE_CHECKING:
@@ -18,24 +19,32 @@ if TYPE_CHECKING:
 
 
 def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> Tensor:
-    """Add the gradients of the batch's loss to those of the model; the loss, detached."""
-    if num_parts == 1:
-        loss = task.loss(task.predict(model, batch), batch)
-        loss.backward()
-        return loss.detach()
-    parts = split(batch, num_parts)
-    weights = [task.loss.weight(part) for part in parts]
+    """Add the gradients of the batch's loss to those of the model; this worker's share of the loss, detached.
+
+    The loss is a mean over the points of the whole batch. Workers average their gradients, and so each weighs its part
+    by its share of the points: padded clouds give them different numbers.
+    """
+    parts = [batch] if num_parts == 1 else split(batch, num_parts)
+    weights = _shares(torch.stack([task.loss.weight(part) for part in parts]))
     total = torch.zeros((), device=batch.targets.device)
     for number, (part, weight) in enumerate(zip(parts, weights, strict=True), start=1):
         # Workers exchange gradients once, when theirs are complete.
-        is_last = number == num_parts
+        is_last = number == len(parts)
         alone = model.no_sync() if isinstance(model, DistributedDataParallel) and not is_last else nullcontext()
         with alone:
-            share = weight / torch.stack(weights).sum()
-            loss = task.loss(task.predict(model, part), part) * share
+            loss = task.loss(task.predict(model, part), part) * weight
             loss.backward()
         total += loss.detach()
     return total
+
+
+def _shares(weights: Tensor) -> Tensor:
+    """Weights of this worker's parts over the mean of all workers' totals: one in sum over the parts of one worker."""
+    total = weights.sum()
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.all_reduce(total)
+        total = total / distributed.get_world_size()
+    return weights / total
 
 
 def split(batch: Batch, num_parts: int) -> list[Batch]:
@@ -45,7 +54,11 @@ def split(batch: Batch, num_parts: int) -> list[Batch]:
 
 
 def flops_per_sample(task: Task, batch: Batch) -> float:
-    """Floating-point operations of a training step on this batch, for each of its samples; touches no weight and no random state."""
+    """Floating-point operations of a training step for one sample of this batch; touches no weight and no random state.
+
+    Counted on the first sample alone, so that it takes no more memory than a step in parts does.
+    """
     with torch.random.fork_rng(devices=[]):
-        model = Courant(task.experiment.model).to(batch.points.device)
-        return count_flops(lambda: backward(task, model, batch)) / len(batch.targets)
+        model = build(task.experiment.model).to(batch.points.device)
+        first = batch.map(lambda value: value[:1])
+        return float(count_flops(lambda: task.loss(task.predict(model, first), first).backward()))

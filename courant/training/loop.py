@@ -29,13 +29,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
 from courant.data.samples import seeded
-from courant.experiment import AnyExperiment
-from courant.model import Courant
-from courant.run_directory import RunDirectory
+from courant.experiment import Experiment
+from courant.models import build
+from courant.runs.checkpoint import Checkpoint, load_optimiser, read_latest_checkpoint, write_checkpoint
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, is_finished
 from courant.training.averaging import WeightAverage
-from courant.training.checkpoint import Checkpoint, load_optimiser, read_latest_checkpoint, write_checkpoint
 from courant.training.gradients import flops_per_sample
-from courant.training.record import EpochRecord, is_finished
 from courant.training.run_log import RunLog
 from courant.training.schedule import learning_rate
 from courant.training.step import OptimiserStep, check_graphs, make_optimiser
@@ -57,7 +57,7 @@ CHECK_EVERY = 64
 
 
 def fit(
-    experiment: AnyExperiment,
+    experiment: Experiment,
     dataset: Dataset,
     run: RunDirectory,
     *,
@@ -109,7 +109,7 @@ class Fitting:
     flops_per_sample: float | None = None
 
     @classmethod
-    def start(cls, experiment: AnyExperiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> Fitting:
+    def start(cls, experiment: Experiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> Fitting:
         """Read the data, then as `of`; open the run's record."""
         training = experiment.training
         rank, world = _worker()
@@ -134,7 +134,7 @@ class Fitting:
         """Build the model, and take up the newest checkpoint."""
         training = task.experiment.training
         torch.manual_seed(training.seed)
-        bare = Courant(task.experiment.model).to(device)
+        bare = build(task.experiment.model).to(device)
         model: nn.Module = bare
         if world > 1:
             model = DistributedDataParallel(bare, device_ids=[device] if device.type == "cuda" else None)
@@ -155,7 +155,7 @@ class Fitting:
         return cls(task, run, device, rank, world, model, bare, optimiser, state, average, step, RunLog(run, rank))
 
     @property
-    def experiment(self) -> AnyExperiment:
+    def experiment(self) -> Experiment:
         return self.task.experiment
 
     def epoch(self, epoch: int, validate: bool) -> EpochRecord:
@@ -212,7 +212,9 @@ class Fitting:
         losses += self.check(unseen)
         if not losses:
             self.refuse(number, math.nan, math.nan, samples)
-        total = torch.tensor(sum(losses), device=self.device)
+        total = torch.zeros((), device=self.device)
+        for loss in losses:  # one by one in float32, as the losses came
+            total += loss
         if self.world > 1:
             distributed.all_reduce(total)
         return float(total) / self.world / len(losses), self.task.train.num_batches - len(losses)

@@ -36,11 +36,12 @@ class Loss:
         return relative_l2_loss(prediction, batch.targets, batch.query_mask, self.offset)
 
     def weight(self, batch: Batch) -> Tensor:
-        """What the loss of a part counts in the loss of the whole batch: it is a mean over points, or over samples."""
-        if self.kind == "l2" and batch.query_mask is not None:
-            return batch.query_mask.sum()
-        counted = batch.targets[..., 0, :, 0] if self.kind == "l2" else batch.targets[:, 0, 0, 0]
-        return counted.new_full((), counted.numel())
+        """How much the loss of a part counts in the loss of the whole batch: it is a mean over points, or over samples."""
+        targets, mask = batch.targets, batch.query_mask
+        if self.kind == "l2" and mask is not None:
+            return mask.sum().to(torch.float64)
+        count = len(targets) * targets.shape[2] if self.kind == "l2" else len(targets)
+        return torch.full((), count, dtype=torch.float64, device=targets.device)
 
 
 def prediction_loss(prediction: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -73,3 +74,8 @@ def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
         return values.mean()
     weights = mask[:, None, :, None].to(values.dtype)
     return (values * weights).sum() / (weights.sum() * values.shape[1] * values.shape[3])
+
+
+def masked_sum(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Sum of (B, T, M, C) values over the real points of a (B, M) mask."""
+    return values.sum() if mask is None else (values * mask[:, None, :, None].to(values.dtype)).sum()

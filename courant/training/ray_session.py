@@ -11,7 +11,7 @@ import pyarrow.fs  # type: ignore[import-untyped]
 import ray
 
 from courant.ray_embedded import start_embedded_ray
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
 
 
 @contextmanager

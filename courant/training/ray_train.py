@@ -20,16 +20,16 @@ import torch
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 
 import simgen
-from courant.experiment import AnyExperiment, parse_experiment
+from courant.experiment import Experiment, parse_experiment
+from courant.problems import open_problem
 from courant.ray_embedded import is_embedded
-from courant.run_directory import RunDirectory, absolute_url
+from courant.runs.directory import RunDirectory, absolute_url
+from courant.runs.record import EpochRecord, describe_run, is_finished, write_status
 from courant.training.errors import TrainingError
 from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch, fit
 from courant.training.ray_session import ray_session, ray_storage
 from courant.training.ray_torch import OneMachine
-from courant.training.record import EpochRecord, describe_run, is_finished, write_status
-from courant.training.task import check_experiment
 from simgen.errors import InputError
 
 MAX_WORKER_FAILURES = 3
@@ -39,7 +39,7 @@ WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
 
 def train(
-    experiment: AnyExperiment, dataset_url: str, version: str | None, runs_url: str, *, on_epoch: OnEpoch | None = None
+    experiment: Experiment, dataset_url: str, version: str | None, runs_url: str, *, on_epoch: OnEpoch | None = None
 ) -> str:
     """Train on a dataset version (None: the newest) and return the run's URL, `<runs_url>/<name>-<hash>`.
 
@@ -54,7 +54,7 @@ def train(
     run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
     if is_finished(run):
         return run.url
-    normaliser = check_experiment(experiment, dataset)
+    normaliser = open_problem(experiment, dataset).normaliser
     describe_run(run, experiment, dataset, normaliser)
     with ray_session(quiet=on_epoch is not None), following(run, on_epoch):
         _run_workers(experiment, dataset.url, dataset.version, run)
@@ -62,7 +62,7 @@ def train(
     return run.url
 
 
-def _run_workers(experiment: AnyExperiment, dataset_url: str, version: str, run: RunDirectory) -> None:
+def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: RunDirectory) -> None:
     training = experiment.training
     storage, filesystem = ray_storage(run)
     trainer = ray.train.torch.TorchTrainer(

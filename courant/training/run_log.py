@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from courant.run_directory import RunDirectory
-from courant.training.checkpoint import Checkpoint
-from courant.training.errors import TrainingError
-from courant.training.record import (
+from courant.runs.checkpoint import Checkpoint
+from courant.runs.directory import RunDirectory
+from courant.runs.record import (
     EpochRecord,
     describe_run,
     environment,
@@ -20,8 +19,9 @@ from courant.training.record import (
     write_records,
     write_status,
 )
+from courant.runs.trackers import Tracker, open_trackers
+from courant.training.errors import TrainingError
 from courant.training.task import Task
-from courant.training.trackers import Tracker, open_trackers
 
 if TYPE_CHECKING:
     from simgen.store.reader import Dataset

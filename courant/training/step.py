@@ -1,9 +1,11 @@
 """One optimiser step on the device: loss, gradients, clipping, AdamW and the moving average.
 
 Notable properties:
-- The host asks the device nothing: it runs ahead, and a CUDA graph can hold the whole step.
-- The device decides whether loss and gradient are finite. Where they are not, AdamW and the
+- The host asks a GPU nothing: it runs ahead, and a CUDA graph can hold the whole step.
+- The GPU decides whether loss and gradient are finite. Where they are not, AdamW and the
   average leave everything as it is.
+- On a CPU the host decides, and AdamW is PyTorch's plain one: runs of older releases go on to
+  the same bits.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from courant.data.samples import Batch
-from courant.experiment import AnyExperiment, TrainingConfig
-from courant.model.config import ADAPTIVE_SOLVERS
+from courant.experiment import Experiment, TrainingConfig
 from courant.model.cuda_graphs import Inputs, Replayed
 from courant.training.averaging import WeightAverage
 from courant.training.gradients import backward
@@ -42,18 +43,27 @@ class OptimiserStep:
         self.task, self.model, self.bare = task, model, bare
         self.optimiser, self.average, self.world = optimiser, average, world
         device = next(bare.parameters()).device
-        self._share = torch.zeros((), device=device)
+        self._fused = bool(optimiser.defaults["fused"])
+        self._share: Tensor | float = torch.zeros((), device=device) if self._fused else 0.0
         # AdamW leaves weights and moments as they are where this is one: what GradScaler sets, too.
         self._left_out = torch.zeros((), device=device)
-        optimiser.found_inf = self._left_out  # type: ignore[attr-defined]
+        if self._fused:
+            optimiser.found_inf = self._left_out  # type: ignore[attr-defined]
         self._run = Replayed(self._take) if task.experiment.training.cuda_graphs else self._take
 
     def __call__(self, batch: Batch, number: int, learning_rate: float) -> Tensor:
         """Take step `number` (from 0): loss, gradient norm, and whether it was taken (1 or 0)."""
         for group in self.optimiser.param_groups:
-            group["lr"].fill_(learning_rate)
+            if self._fused:
+                group["lr"].fill_(learning_rate)
+            else:
+                group["lr"] = learning_rate
         if self.average is not None:
-            self._share.fill_(self.average.share(number))
+            share = self.average.share(number)
+            if isinstance(self._share, Tensor):
+                self._share.fill_(share)
+            else:
+                self._share = share
         return self._run(batch.tensors)
 
     def _take(self, inputs: Inputs) -> Tensor:
@@ -65,14 +75,28 @@ class OptimiserStep:
         if self.world > 1 and training.nonfinite == "skip":
             # Workers leave a step out together, whoever's loss it was.
             distributed.all_reduce(taken, op=distributed.ReduceOp.MIN)
-        self._left_out.copy_(1 - taken)
+        if self._fused:
+            self._left_out.copy_(1 - taken)
+            self._move(self._share * taken)
+        elif bool(taken):
+            self._move(self._share)
+        return torch.stack([loss.float(), norm, taken])
+
+    def _move(self, share: Tensor | float) -> None:
+        """Step the weights, and the average towards them."""
         self.optimiser.step()
         if self.average is not None:
-            self.average.take_in(self.bare, self._share * taken)
-        return torch.stack([loss.float(), norm, taken])
+            self.average.take_in(self.bare, share)
 
 
 def make_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
+    """AdamW as the device of the model's weights wants it."""
+    if next(model.parameters()).device.type == "cuda":
+        return fused_optimiser(model, training)
+    return AdamW(model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
+
+
+def fused_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
     """AdamW in one kernel, with the learning rate on the device."""
     rate = torch.tensor(training.learning_rate, device=next(model.parameters()).device)
     return AdamW(
@@ -84,12 +108,12 @@ def make_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
     )
 
 
-def check_graphs(experiment: AnyExperiment, device: torch.device, world: int) -> None:
+def check_graphs(experiment: Experiment, device: torch.device, world: int) -> None:
     """InputError where steps are to be replayed from CUDA graphs and cannot be."""
-    solver = experiment.model.solver
+    waits = experiment.model.waits_for_device
     obstacles = [f"training runs on {device.type}"] * (device.type != "cuda")
     obstacles += [f"{world} workers exchange gradients"] * (world > 1)
-    obstacles += [f"the solver {solver} waits for the device"] * (solver in ADAPTIVE_SOLVERS)
+    obstacles += [f"{waits} waits for the device"] * (waits is not None)
     if experiment.training.cuda_graphs and obstacles:
         because = " and ".join(obstacles)
         raise InputError(f"training.cuda_graphs = true, but {because}; leave it out")

@@ -68,13 +68,13 @@ def _check(readme: Path) -> None:
 
 def _pictures(dataset: Dataset, target: Path) -> list[Callable[[], None]]:
     """Steps that draw one picture each."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     from simgen import dataset_figures
+    from simgen.figure_files import png_bytes
 
     def save(name: str, draw: Callable[[], Figure]) -> None:
-        FigureCanvasAgg(draw()).print_png(str(target / name))
+        (target / name).write_bytes(png_bytes(draw()))
 
     field = dataset.schema.fields[0].name
     samples = [dataset[case] for case in sample_ids(dataset)]

@@ -29,11 +29,11 @@ from rich.table import Table
 import simgen
 from courant.experiment import Experiment, parse_experiment
 from courant.model import Courant
-from courant.recipes import cylinder_flow_demo
-from courant.run_directory import RunDirectory
+from courant.recipes.cylinder_flow import cylinder_flow_demo
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records
 from courant.training.gradients import backward
 from courant.training.loop import fit
-from courant.training.record import read_records
 from courant.training.task import Task
 from tests.benchmarks.bench_training import publish
 from tests.benchmarks.measure import peak_bytes

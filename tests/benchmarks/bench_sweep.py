@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 import simgen
-from courant.training.ray_tune import run_sweep
-from courant.training.search_space import parse_space
-from courant.training.sweep import TrialResult, best_trial, plan_sweep
+from courant.sweeps.ray_tune import run_sweep
+from courant.sweeps.search_space import parse_space
+from courant.sweeps.sweep import TrialResult, best_trial, plan_sweep
 from tests.training.waves import publish_waves, tiny_experiment
 
 TRIALS = 12

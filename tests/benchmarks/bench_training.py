@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from courant.experiment import Experiment
-from courant.recipes import cylinder_flow_small
-from courant.run_directory import RunDirectory
-from courant.training.record import EpochRecord, read_records
+from courant.recipes.cylinder_flow import cylinder_flow_small
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, read_records
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.store.layout import Schema

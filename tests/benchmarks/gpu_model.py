@@ -4,7 +4,7 @@ decoding, decomposition."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from courant.field_model import Inputs as ModelInputs
+from courant.field_model import Queries
 from courant.model import Courant, CourantConfig, presets
 from courant.model.cuda_graphs import Inputs, Replayed
 from tests.benchmarks.gpu_training import matmul_precision
@@ -22,7 +24,7 @@ from tests.model.literal import fused_attention, literal_forward
 PRECISIONS = ("float32", "TF32", "bfloat16")
 
 
-def models(short: bool) -> dict[str, tuple[CourantConfig, int, int, int | None]]:
+def models(short: bool) -> dict[str, tuple[CourantConfig, int, int, int]]:
     """Configuration, clouds, points in the encoder, steps."""
     if short:
         small = replace(presets.cylinder_flow(), width=24, num_anchors=8)
@@ -30,8 +32,8 @@ def models(short: bool) -> dict[str, tuple[CourantConfig, int, int, int | None]]
         return {"small": (small, 1, 40, 2), "small, windows": (windowed, 1, 40, 2)}
     return {
         "Cyl.Flow": (presets.cylinder_flow(), 8, 2_400, 10),
-        "Br.Pipe": (presets.branched_pipe(), 1, 12_000, None),
-        "Br.Pipe, windows": (presets.branched_pipe_gaussian_window(), 1, 12_000, None),
+        "Br.Pipe": (presets.branched_pipe(), 1, 12_000, 1),
+        "Br.Pipe, windows": (presets.branched_pipe_gaussian_window(), 1, 12_000, 1),
     }
 
 
@@ -74,14 +76,14 @@ def accuracy(device: torch.device, short: bool) -> list[dict[str, Any]]:
                 matmul_precision(precision == "TF32"),
                 torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"),
             ):
-                field = fast(**given, num_steps=steps)
+                field = fast(*arguments(given), steps)
                 found = flat_gradient(fast, field, weight.float())
-                parts = fast.decompose(**given, num_steps=steps)
+                parts = fast.decompose(*arguments(given), steps)
                 whole = torch.cat([part.contributions.sum(-3) for part in parts.chunks(4_096)], dim=-2) + parts.offset
                 mask = pad(torch.ones(given["points"].shape[:2], dtype=torch.bool, device=device), (0, 64))
                 longer = {key: pad(given[key], (0, 0, 0, 64), value=float("nan")) for key in ("points", "features")}
                 with torch.no_grad():
-                    padded = fast(**{**given, **longer}, mask=mask, num_steps=steps)
+                    padded = fast(*arguments({**given, **longer}, mask), steps)
             rows.append({
                 "model": name,
                 "precision": precision,
@@ -92,6 +94,13 @@ def accuracy(device: torch.device, short: bool) -> list[dict[str, Any]]:
             })  # fmt: skip
             print(rows[-1], flush=True)
     return rows
+
+
+def arguments(tensors: Mapping[str, Tensor], mask: Tensor | None = None) -> tuple[ModelInputs, Queries]:
+    """Of the model, from tensors by name."""
+    given = dict(tensors)
+    queries = Queries(given.pop("query_points"), given.pop("query_features", None))
+    return ModelInputs(**given, mask=mask), queries
 
 
 def flat_gradient(model: Courant, field: Tensor, weight: Tensor) -> Tensor:
@@ -110,14 +119,14 @@ def predictions(device: torch.device, short: bool) -> list[dict[str, Any]]:
     rows = []
     cases = [(name, config, points, steps) for name, (config, _, points, steps) in models(short).items()]
     # A rollout of many steps as well: a graph saves most where kernels are small and many.
-    cases += [(name, config, points, 10 * steps) for name, config, points, steps in cases if steps]
+    cases += [(name, config, points, 10 * steps) for name, config, points, steps in cases if config.transient]
     for name, config, points, steps in cases:
         model, inputs = example(config, device, 1, points, points)
         model, inputs = model.float(), {key: value.float() for key, value in inputs.items()}
 
         @torch.no_grad()
-        def call(given: Inputs, model: Courant = model, steps: int | None = steps) -> Tensor:
-            return model(**given, num_steps=steps)
+        def call(given: Inputs, model: Courant = model, steps: int = steps) -> Tensor:
+            return model(*arguments(given), steps)
 
         contenders: dict[str, Callable[[Inputs], Tensor]] = {"eager": call}
         if device.type == "cuda":
@@ -139,17 +148,17 @@ def decoding(device: torch.device, short: bool) -> list[dict[str, Any]]:
         for queries in sizes:
             torch.manual_seed(0)
             model = Courant(config).to(device)
-            Z = torch.randn(1, steps or 1, config.num_anchors, config.width, device=device)
+            Z = torch.randn(1, steps, config.num_anchors, config.width, device=device)
             x = 2 * torch.rand(1, queries, config.dimension, device=device) - 1
             xi = torch.randn(1, queries, config.num_query_features, device=device)
-            row: dict[str, Any] = {"model": name, "steps": steps or 1, "points": queries}
+            row: dict[str, Any] = {"model": name, "steps": steps, "points": queries}
             for precision in PRECISIONS:
                 with (
                     torch.no_grad(),
                     matmul_precision(precision == "TF32"),
                     torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"),
                 ):
-                    call = lambda: model.decode(Z, x, xi, chunk=65_536)  # noqa: B023, E731
+                    call = lambda: model.decode(Z, Queries(x, xi), chunk=65_536)  # noqa: B023, E731
                     row[f"{precision} ms"] = 1e3 * seconds_of(call, device)
                     row[f"{precision} MB"] = peak_bytes(call, device) / 1e6
             rows.append(row)
@@ -164,8 +173,8 @@ def decompositions(device: torch.device, short: bool) -> list[dict[str, Any]]:
         model, inputs = example(config, device, 1, points, points)
         model, inputs = model.float(), {key: value.float() for key, value in inputs.items()}
 
-        def call(model: Courant = model, inputs: Inputs = inputs, steps: int | None = steps) -> None:
-            for part in model.decompose(**inputs, num_steps=steps).chunks(4_096):
+        def call(model: Courant = model, inputs: Inputs = inputs, steps: int = steps) -> None:
+            for part in model.decompose(*arguments(inputs), steps).chunks(4_096):
                 part.contributions.sum()
 
         row = {

@@ -20,7 +20,7 @@ from courant.data.samples import Batch, list_windows, spread
 from courant.data.steady import SteadyBatches, SteadySample
 from courant.data.streaming import StreamingBatches
 from courant.data.trajectories import TrajectorySet, select_anchors
-from courant.experiment import AnyExperiment, Experiment, SteadyExperiment
+from courant.experiment import Experiment
 from courant.training.task import Task
 from courant.training.validation import validate_samples, validate_windows
 
@@ -49,14 +49,14 @@ TINY = {
 }
 
 
-def make_task(experiment: AnyExperiment, sizes: Sizes, device: torch.device, streamed: bool = False) -> Task:
+def make_task(experiment: Experiment, sizes: Sizes, device: torch.device, streamed: bool = False) -> Task:
     """An experiment with data of these sizes, resident on the device or streamed from this
     machine's memory."""
     torch.manual_seed(0)
     training = experiment.training
     order = BatchOrder(training.batch_size, training.samples_per_epoch, training.seed)
     normaliser = make_normaliser(experiment)
-    if isinstance(experiment, SteadyExperiment):
+    if isinstance(experiment, Experiment):
         train = SteadyBatches(Source(experiment, sizes.train, sizes, device), experiment.data, order, device)  # type: ignore[arg-type]
         samples = Source(experiment, sizes.validation, sizes, device).read_all(device)
         return Task(experiment, normaliser, train, validate_samples(samples, normaliser))
@@ -75,7 +75,7 @@ def make_task(experiment: AnyExperiment, sizes: Sizes, device: torch.device, str
     )
 
 
-def make_normaliser(experiment: AnyExperiment) -> Normaliser:
+def make_normaliser(experiment: Experiment) -> Normaliser:
     """Values are standardised already."""
     count = experiment.model.num_outputs
     return Normaliser(
@@ -123,7 +123,7 @@ def distances(points: Tensor, num: int) -> Tensor:
 class Source:
     """Steady cases, as `courant.data.steady.SteadySource` has them; made once."""
 
-    def __init__(self, experiment: SteadyExperiment, num: int, sizes: Sizes, device: torch.device) -> None:
+    def __init__(self, experiment: Experiment, num: int, sizes: Sizes, device: torch.device) -> None:
         self.ids = tuple(f"case-{number}" for number in range(num))
         cells = torch.linspace(*sizes.cells, num).long().tolist()
         self._samples = [
@@ -135,7 +135,7 @@ class Source:
 
     def _make(
         self,
-        experiment: SteadyExperiment,
+        experiment: Experiment,
         number: int,
         cells: int,
         faces: int,

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from courant.experiment import AnyExperiment
+from courant.experiment import Experiment
 from courant.model.cuda_graphs import WARM_UPS
 from courant.recipes import get_recipe
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
 from courant.training.loop import Fitting
 from courant.training.throughput import DataClock
 from tests.benchmarks.gpu_tasks import PAPER, TINY, make_task
@@ -45,7 +45,7 @@ class Mode:
         parts = ["TF32" if self.tf32 else self.precision] + ["compile"] * self.compile
         return ", ".join([*parts, "CUDA graph" if self.graphs else "eager"])
 
-    def of(self, experiment: AnyExperiment) -> AnyExperiment:
+    def of(self, experiment: Experiment) -> Experiment:
         options = {
             "precision": self.precision,
             "compile": self.compile,
@@ -83,7 +83,7 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
 
 
 @contextmanager
-def fitting(experiment: AnyExperiment, device: torch.device, short: bool, streamed: bool = False) -> Iterator[Fitting]:
+def fitting(experiment: Experiment, device: torch.device, short: bool, streamed: bool = False) -> Iterator[Fitting]:
     """The training loop on made-up data, in a folder that is gone afterwards."""
     sizes = (TINY if short else PAPER)[experiment.family]
     with tempfile.TemporaryDirectory(prefix="bench-gpu-") as folder:
@@ -93,7 +93,7 @@ def fitting(experiment: AnyExperiment, device: torch.device, short: bool, stream
         torch.cuda.empty_cache()
 
 
-def shortened(experiment: AnyExperiment, short: bool) -> AnyExperiment:
+def shortened(experiment: Experiment, short: bool) -> Experiment:
     """On a machine without a GPU: that it runs, no more."""
     if not short:
         return experiment

@@ -12,12 +12,12 @@ from courant.data.known import check_prescribed, prepare_inputs, read_known
 from courant.data.normalisation import Normaliser
 from courant.data.samples import Batch
 from courant.data.steady import SteadySource
-from courant.experiment import SteadyDataConfig
+from courant.experiment import SteadyData
 from simgen.errors import InputError
 from simgen.store.reader import Dataset
 from tests.training.ducts import SPACE, publish_ducts
 
-CONFIG = SteadyDataConfig(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})
+CONFIG = SteadyData(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})
 MESH = CONFIG.model_copy(update={"encoder": "mesh"})
 
 
@@ -34,7 +34,7 @@ def normaliser(ducts: Dataset) -> Normaliser:
 @pytest.mark.parametrize("config", [CONFIG, MESH])
 @pytest.mark.parametrize("fields_", [CONFIG.fields, ("velocity", "kinematic_pressure")])
 def test_no_solved_value_reaches_the_models_inputs(
-    ducts: Dataset, tmp_path: Path, config: SteadyDataConfig, fields_: tuple[str, ...]
+    ducts: Dataset, tmp_path: Path, config: SteadyData, fields_: tuple[str, ...]
 ) -> None:
     """Every solved value changed, in cells and on faces: the inputs stay the same to the bit, and the targets do not."""
     other = simgen.open_dataset(publish_ducts(str(tmp_path / "branched-pipe"), solved_scale=-3.0))

@@ -10,10 +10,10 @@ import torch
 from courant.data.normalisation import Normaliser
 from courant.data.samples import draw_batch, epoch_batches, full_batch, list_windows, seeded, spread
 from courant.data.trajectories import TrajectorySet, load_trajectories
-from courant.experiment import DataConfig
+from courant.experiment import TransientData
 from simgen.errors import InputError
 
-CONFIG = DataConfig(window_steps=3, step_s=4.0, start_s=5.0, points_per_sample=20, queries_per_sample=12)
+CONFIG = TransientData(window_steps=3, step_s=4.0, start_s=5.0, points_per_sample=20, queries_per_sample=12)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_anchors_are_points_of_their_case(trajectories: TrajectorySet) -> None:
 
 def test_what_batches_are_made_of_moves_to_a_device_and_what_finds_windows_stays(trajectories: TrajectorySet) -> None:
     moved = trajectories.to("meta")
-    made_of = {"points", "distance", "anchors", "frames", "sign", "offset"}
+    made_of = {"points", "distance", "anchors", "parameters", "frames", "sign", "offset"}
     tensors = {name: value for name, value in vars(moved).items() if isinstance(value, torch.Tensor)}
     assert {name for name, value in tensors.items() if value.device.type == "meta"} == made_of
     assert {name for name, value in tensors.items() if value.device.type == "cpu"} == set(tensors) - made_of

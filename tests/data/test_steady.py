@@ -12,12 +12,12 @@ from courant.data.batches import BatchOrder
 from courant.data.normalisation import Normaliser
 from courant.data.samples import Batch
 from courant.data.steady import SteadyBatches, SteadySource, load_steady_batches
-from courant.experiment import SteadyDataConfig
+from courant.experiment import SteadyData
 from courant.model import Courant, CourantConfig
 from simgen.store.reader import Dataset
 from tests.training.ducts import publish_ducts
 
-CONFIG = SteadyDataConfig(
+CONFIG = SteadyData(
     fields=("velocity.x", "velocity.z"),
     prescribed={"velocity": ("inlet",)},
     points_per_sample=30,
@@ -32,9 +32,7 @@ def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return simgen.open_dataset(publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe")))
 
 
-def batches(
-    ducts: Dataset, config: SteadyDataConfig, order: BatchOrder = ORDER, resident: bool = True
-) -> SteadyBatches:
+def batches(ducts: Dataset, config: SteadyData, order: BatchOrder = ORDER, resident: bool = True) -> SteadyBatches:
     source = SteadySource(ducts, ducts.cases("train"), Normaliser.of(ducts, config.fields), config, 6)
     return SteadyBatches(source, config, order, resident=resident)
 
@@ -74,10 +72,7 @@ def test_a_batch_predicts_what_its_cases_predict_alone(ducts: Dataset) -> None:
 
     def predict(of: Batch) -> torch.Tensor:
         with torch.no_grad():
-            return model(
-                of.points, of.features, of.query_points, of.query_features,
-                mask=of.mask, parameters=of.parameters, anchors=of.anchors,
-            )  # fmt: skip
+            return model(*of.for_model(model.config))[:, 0]
 
     together = predict(batch)
     for row, number in enumerate(numbers.tolist()):

@@ -19,16 +19,16 @@ from courant.data.samples import Batch, full_batch
 from courant.data.streaming import StreamingBatches
 from courant.data.trajectories import load_trajectories
 from courant.data.window_reader import WindowReader
-from courant.experiment import DataConfig
-from courant.run_directory import RunDirectory
+from courant.experiment import TransientData
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records
 from courant.training.loop import fit
-from courant.training.record import read_records
 from simgen.errors import InputError
 from simgen.store.local_cache import LocalCache
 from simgen.store.reader import Dataset, StoredCase
 from tests.training.waves import publish_waves, tiny_experiment
 
-CONFIG = DataConfig(window_steps=3, step_s=4.0, start_s=5.0, points_per_sample=20, queries_per_sample=12)
+CONFIG = TransientData(window_steps=3, step_s=4.0, start_s=5.0, points_per_sample=20, queries_per_sample=12)
 ORDER = BatchOrder(batch_size=6, samples_per_epoch=None, seed=7)
 ANCHORS = 6
 
@@ -39,7 +39,7 @@ def cache(tmp_path: Path) -> LocalCache:
 
 
 def streamed(
-    dataset: Dataset, cache: LocalCache, config: DataConfig = CONFIG, order: BatchOrder = ORDER
+    dataset: Dataset, cache: LocalCache, config: TransientData = CONFIG, order: BatchOrder = ORDER
 ) -> StreamingBatches:
     normaliser = Normaliser.of(dataset, config.fields)
     reader = WindowReader(
@@ -49,7 +49,7 @@ def streamed(
     return StreamingBatches(reader, config, order)
 
 
-def resident(dataset: Dataset, config: DataConfig = CONFIG, order: BatchOrder = ORDER) -> ResidentBatches:
+def resident(dataset: Dataset, config: TransientData = CONFIG, order: BatchOrder = ORDER) -> ResidentBatches:
     normaliser = Normaliser.of(dataset, config.fields)
     trajectories = load_trajectories(
         dataset, dataset.cases("train"), normaliser,

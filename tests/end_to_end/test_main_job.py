@@ -8,7 +8,7 @@ import pytest
 
 import courant
 import simgen
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
 from tests.end_to_end.conftest import SHORT, run
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]

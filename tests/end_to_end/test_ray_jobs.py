@@ -13,9 +13,9 @@ import s3fs
 from ray.job_submission import JobSubmissionClient
 
 import simgen
-from courant.run_directory import RunDirectory
-from courant.training.checkpoint import checkpoint_epochs
-from courant.training.record import is_finished, read_records
+from courant.runs.checkpoint import checkpoint_epochs
+from courant.runs.directory import RunDirectory
+from courant.runs.record import is_finished, read_records
 from tests.end_to_end.conftest import BIN, ROOT, run, wait_for
 from tests.ray_nodes import RayNode, ray_head
 from tests.training.waves import publish_waves, tiny_experiment

@@ -17,7 +17,7 @@ import torch
 
 import courant
 import simgen
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from tests.end_to_end.conftest import BIN, ROOT, wait_for
 from tests.end_to_end.processes import listeners, tree

@@ -15,9 +15,9 @@ import s3fs
 
 import simgen
 from courant.experiment import parse_experiment
-from courant.run_directory import RunDirectory
-from courant.training.checkpoint import checkpoint_epochs
-from courant.training.record import is_finished, read_records
+from courant.runs.checkpoint import checkpoint_epochs
+from courant.runs.directory import RunDirectory
+from courant.runs.record import is_finished, read_records
 from tests.end_to_end.conftest import SHORT, wait_for
 from tests.end_to_end.test_ray_jobs import submit
 from tests.ray_nodes import RayNode, ray_head, ray_worker

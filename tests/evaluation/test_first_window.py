@@ -4,7 +4,7 @@ from pathlib import Path
 
 import simgen
 from courant.evaluation.evaluate import evaluate
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from tests.training.waves import publish_waves, tiny_experiment
 
@@ -14,6 +14,6 @@ def test_a_dataset_that_begins_after_the_experiments_start_is_evaluated_from_its
     run, experiment = RunDirectory(tmp_path / "run"), tiny_experiment(epochs=1)
     assert experiment.data.start_s == 0.0 and dataset[0].time[0] == 1.0
     fit(experiment, dataset, run)
-    (case,) = evaluate(run.url)["cases"].values()
-    # From 1 to 30 s windows of 6 s begin at 1, 11 and 21 s.
-    assert case["windows"] == 3
+    (case,) = evaluate(run.url).cases.values()
+    # From 1 to 30 s windows of 6 s begin every step of 3 s, from 1 to 22 s.
+    assert case.windows == 8

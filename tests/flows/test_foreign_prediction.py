@@ -6,7 +6,7 @@ import pytest
 
 import courant
 import simgen
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from flows.foreign_boundary import read_boundary
 from flows.foreign_prediction import predict_file

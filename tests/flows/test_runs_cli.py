@@ -7,9 +7,9 @@ import s3fs
 from typer.testing import CliRunner
 
 import courant
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
+from courant.runs.summary import list_runs, read_run
 from courant.training.loop import fit
-from courant.training.run_summary import list_runs, read_run
 from flows.cli import app
 from flows.terminal import screen
 from simgen.errors import InputError

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from courant.field_model import Inputs as ModelInputs
+from courant.field_model import Queries
 from courant.model import Courant, CourantConfig
 
 #: 20 = 3 * 6 + 2: the heads leave channels over, as 128 = 3 * 42 + 2 does.
@@ -44,7 +46,7 @@ CHOICES: dict[str, CourantConfig] = {
 
 @dataclass(frozen=True)
 class Inputs:
-    """Arguments of `Courant.forward`."""
+    """All that goes into a prediction, tensor by tensor."""
 
     points: Tensor
     features: Tensor
@@ -52,10 +54,23 @@ class Inputs:
     query_features: Tensor | None
     mask: Tensor | None = None
     parameters: Tensor | None = None
-    num_steps: int | None = None
+    num_steps: int = 1
     anchors: Tensor | None = None
 
+    @property
+    def cloud(self) -> ModelInputs:
+        return ModelInputs(self.points, self.features, self.mask, self.parameters, self.anchors)
+
+    @property
+    def queries(self) -> Queries:
+        return Queries(self.query_points, self.query_features)
+
     def arguments(self) -> dict[str, Any]:
+        """Of `Courant.forward` and `Courant.decompose`."""
+        return {"inputs": self.cloud, "queries": self.queries, "num_steps": self.num_steps}
+
+    def tensors(self) -> dict[str, Any]:
+        """Of the literal model."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
@@ -74,7 +89,7 @@ def random_inputs(
         query_points=uniform(queries),
         query_features=normal(queries, config.num_query_features) if config.num_query_features else None,
         parameters=normal(config.num_parameters) if config.num_parameters else None,
-        num_steps=3 if config.transient else None,
+        num_steps=3 if config.transient else 1,
     )
 
 

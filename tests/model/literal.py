@@ -40,15 +40,14 @@ def literal_forward(
     *,
     mask: Tensor | None = None,
     parameters: Tensor | None = None,
-    num_steps: int | None = None,
+    num_steps: int = 1,
     anchors: Tensor | None = None,
     attention: Attention = explicit_attention,
 ) -> Tensor:
     anchors = model.place_anchors(points, mask) if anchors is None else anchors
     Z = _encode(model, points, features, mask, parameters, anchors, attention)
     if model.processor is None:
-        return literal_decode(model, Z, query_points, query_features, anchors, attention)
-    assert num_steps is not None
+        return literal_decode(model, Z, query_points, query_features, anchors, attention)[:, None]
     states = []
     for _ in range(num_steps):
         for _ in range(model.config.num_substeps):  # Eq. ode

@@ -19,7 +19,7 @@ def gradients(model: Courant, output: Tensor) -> dict[str, Tensor]:
 
 
 def assert_same(model: Courant, fast: Inputs, literal: Inputs, tolerance: float) -> None:
-    output, expected = model(**fast.arguments()), literal_forward(model, **literal.arguments())
+    output, expected = model(**fast.arguments()), literal_forward(model, **literal.tensors())
     assert relative_error(output, expected) < tolerance
     ours, theirs = gradients(model, output), gradients(model, expected)
     assert set(ours) == set(theirs) == {name for name, _ in model.named_parameters()}
@@ -47,6 +47,6 @@ def test_a_mask_is_a_bias_of_minus_infinity(config: CourantConfig) -> None:
 def test_the_two_cores_of_the_oracle_agree() -> None:
     config = CHOICES["window, transient"]
     model, inputs = random_model(config, torch.float64), random_inputs(config, dtype=torch.float64)
-    explicit = literal_forward(model, **inputs.arguments())
-    fused = literal_forward(model, **inputs.arguments(), attention=fused_attention)
+    explicit = literal_forward(model, **inputs.tensors())
+    fused = literal_forward(model, **inputs.tensors(), attention=fused_attention)
     assert relative_error(fused, explicit) < 1e-12

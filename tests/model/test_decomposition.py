@@ -28,7 +28,7 @@ def test_the_sum_is_exact_for_published_configurations_too(preset) -> None:  # t
 def test_the_offset_is_the_prediction_of_a_latent_of_zeros() -> None:
     config = CHOICES["steady"]
     model, inputs = random_model(config), random_inputs(config)
-    field = model.decode(torch.zeros(2, config.num_anchors, config.width), inputs.query_points, inputs.query_features)
+    field = model.decode(torch.zeros(2, config.num_anchors, config.width), inputs.queries)
     torch.testing.assert_close(field, model.decoder.offset().expand_as(field), rtol=1e-5, atol=1e-6)
 
 
@@ -43,8 +43,8 @@ def test_weights_are_a_partition_of_unity() -> None:
 def test_contributions_of_heads_sum_to_those_of_anchors() -> None:
     config = CHOICES["steady"]
     part = random_model(config).decompose(**random_inputs(config).arguments()).whole()
-    assert part.head_contributions.shape == (2, config.num_heads, config.num_anchors, 11, 2)
-    torch.testing.assert_close(part.head_contributions.sum(1), part.contributions)
+    assert part.head_contributions.shape == (2, 1, config.num_heads, config.num_anchors, 11, 2)
+    torch.testing.assert_close(part.head_contributions.sum(2), part.contributions)
 
 
 def test_chunks_join_to_the_whole() -> None:
@@ -60,7 +60,7 @@ def test_latents_and_anchors_of_every_level_come_along() -> None:
     config = CHOICES["window, transient"]
     model, inputs = random_model(config), random_inputs(config)
     decomposition = model.decompose(**inputs.arguments())
-    Z = model.encode(inputs.points, inputs.features)
+    Z = model.encode(inputs.cloud)
     torch.testing.assert_close(decomposition.latent, model.rollout(Z, 3))
     assert decomposition.anchors is not None
     torch.testing.assert_close(decomposition.anchors, model.place_anchors(inputs.points))
@@ -73,7 +73,7 @@ def test_decoding_in_chunks_changes_nothing() -> None:
     config = CHOICES["window, transient"]
     model, inputs = random_model(config), random_inputs(config)
     anchors = model.place_anchors(inputs.points)
-    Z = model.rollout(model.encode(inputs.points, inputs.features, anchors=anchors), 3)
-    whole = model.decode(Z, inputs.query_points, inputs.query_features, anchors=anchors)
-    chunked = model.decode(Z, inputs.query_points, inputs.query_features, anchors=anchors, chunk=4)
+    Z = model.rollout(model.encode(inputs.cloud._replace(anchors=anchors)), 3)
+    whole = model.decode(Z, inputs.queries, anchors=anchors)
+    chunked = model.decode(Z, inputs.queries, anchors=anchors, chunk=4)
     torch.testing.assert_close(chunked, whole)

@@ -20,7 +20,7 @@ PARAMETERS = CHOICES["design parameters"]
         ({"query_features": None}, r"query_features must be \(2, 11, 3\), got None"),
         ({"mask": torch.ones(2, 17)}, r"mask must be bool \(2, 17\), got torch.float32"),
         ({"parameters": None}, r"parameters must be \(2, 3\), got None"),
-        ({"num_steps": 4}, "predicts no steps, got num_steps=4"),
+        ({"num_steps": 4}, "predicts one step, got num_steps=4"),
         ({"anchors": torch.zeros(2, 4, 3)}, r"anchors must be \(2, 5, 3\), got \(2, 4, 3\)"),
     ],
 )
@@ -30,15 +30,9 @@ def test_shapes_are_checked(change: dict[str, Any], message: str) -> None:
         random_model(PARAMETERS)(**inputs.arguments())
 
 
-def test_a_transient_model_asks_for_the_number_of_steps() -> None:
-    config = CHOICES["transient"]
-    with pytest.raises(ValueError, match="needs num_steps"):
-        random_model(config)(**replace(random_inputs(config), num_steps=None).arguments())
-
-
 def test_a_windowed_decoder_asks_for_the_anchors() -> None:
     config = CHOICES["window in decoder"]
     model, inputs = random_model(config), random_inputs(config)
-    Z = model.encode(inputs.points, inputs.features)
+    Z = model.encode(inputs.cloud)
     with pytest.raises(ValueError, match="place_anchors"):
-        model.decode(Z, inputs.query_points, inputs.query_features)
+        model.decode(Z, inputs.queries)

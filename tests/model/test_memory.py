@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from courant.field_model import Queries
 from courant.model import blend as module
 from courant.model.blend import blend
 from tests.benchmarks.measure import peak_bytes
@@ -21,7 +22,7 @@ def test_decoding_in_chunks_holds_the_field_and_one_chunk() -> None:
     for count in (4_000, 40_000):
         x, xi = torch.rand(1, count, 3), torch.rand(1, count, 3)
         field = 4 * count * 2 * 4  # T, M, d_out in float32
-        peaks.append(peak_bytes(lambda: model.decode(Z, x, xi, chunk=1_000), CPU) - field)  # noqa: B023
+        peaks.append(peak_bytes(lambda: model.decode(Z, Queries(x, xi), chunk=1_000), CPU) - field)  # noqa: B023
     assert peaks[1] < 1.1 * peaks[0]
 
 

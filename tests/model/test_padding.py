@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from courant.field_model import Inputs as ModelInputs
+from courant.field_model import Queries
 from courant.model import CourantConfig
 from tests.model.clouds import CHOICES, SMALL, pad_cloud, random_inputs, random_model, relative_error
 
@@ -61,4 +63,4 @@ def test_clouds_of_different_sizes_give_in_one_batch_what_they_give_alone() -> N
     assert large.query_features is not None and small.query_features is not None
     query_features = torch.cat((large.query_features, small.query_features))
 
-    assert relative_error(model(points, features, queries, query_features, mask=mask), alone) < 1e-5
+    assert relative_error(model(ModelInputs(points, features, mask), Queries(queries, query_features)), alone) < 1e-5

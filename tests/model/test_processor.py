@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from courant.field_model import Inputs
 from courant.model import Courant
 from courant.model.presets import cylinder_flow
 from courant.model.processor import Processor
@@ -55,7 +56,7 @@ def test_the_right_hand_side_does_not_carry_the_identity() -> None:
 
 def test_a_fresh_model_rolls_out_far_beyond_training_without_blowing_up() -> None:
     model = Courant(cylinder_flow())
-    Z = model.encode(2 * torch.rand(1, 200, 3) - 1, torch.randn(1, 200, 18))
+    Z = model.encode(Inputs(2 * torch.rand(1, 200, 3) - 1, torch.randn(1, 200, 18)))
     with torch.no_grad():
         states = model.rollout(Z, 400)
     assert float(states[:, 9].norm() / Z.detach().norm()) < 2

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 
 import courant.model as package
+from courant.field_model import Inputs, Queries
 from courant.model import Courant, CourantConfig
 from courant.model.fourier_features import FourierFeatures
 
@@ -60,7 +61,7 @@ def test_eq_anchor_init() -> None:
                 torch.nn.init.zeros_(parameter)
     anchors = model.place_anchors(points)
     assert anchors is not None
-    torch.testing.assert_close(model.encode(points, cloud(9, 3)), model.embedding(anchors))
+    torch.testing.assert_close(model.encode(Inputs(points, cloud(9, 3))), model.embedding(anchors))
 
 
 def test_eq_kv_tokens() -> None:
@@ -71,7 +72,7 @@ def test_eq_kv_tokens() -> None:
     assert conditioning is not None
     g = conditioning.weight @ parameters[0] + conditioning.bias
     c = torch.stack([torch.cat((model.embedding(points[0, i]) + g, features[0, i])) for i in range(5)])
-    context = model.encoder._context(None, model.embedding(points), features, parameters, None)
+    context = model.encoder._context(model.embedding(points), Inputs(points, features, parameters=parameters), False)
     torch.testing.assert_close(
         context[0], (c - c.mean(1, keepdim=True)) / (c.var(1, False, keepdim=True) + 1e-5).sqrt()
     )
@@ -133,7 +134,7 @@ def test_eq_dec_weights() -> None:
     model = model_of(TRANSIENT)
     x, xi, Z, e, z = decoder_terms(model)
     W_Q, (W_K, _) = model.decoder.query.weight.chunk(2), model.decoder.key_value.weight.chunk(2)
-    weights = model.decoder.weights(model.embed_queries(x, xi), model.fold(Z)[0])[0, 0]
+    weights = model.decoder.weights(model.embed_queries(Queries(x, xi)), model.fold(Z)[0])[0, 0]
     for h in range(2):
         logits = torch.stack([(W_Q[h] @ e[j]) @ (W_K.chunk(2)[h] @ z[k]) for j in range(6) for k in range(4)])
         torch.testing.assert_close(weights[h], torch.softmax(logits.view(6, 4) / math.sqrt(6), dim=-1))
@@ -144,14 +145,14 @@ def test_eq_dec_output_and_eq_exact_decomp() -> None:
     x, xi, Z, _, z = decoder_terms(model)
     decoder = model.decoder
     keys, table = model.fold(Z)
-    w = decoder.weights(model.embed_queries(x, xi), keys)[0, 0]
+    w = decoder.weights(model.embed_queries(Queries(x, xi)), keys)[0, 0]
     W_V, W_O = decoder.key_value.weight.chunk(2)[1].chunk(2), decoder.output.weight.chunk(2, dim=1)
 
     field = torch.zeros(6, 12, dtype=torch.float64)
     for h in range(2):  # Eq. dec-output
         field = field + torch.stack([sum(w[h, j, k] * (W_V[h] @ z[k]) for k in range(4)) for j in range(6)]) @ W_O[h].T  # type: ignore[misc]
     field = field @ decoder.field.weight.T + decoder.field.bias
-    torch.testing.assert_close(model.decode(Z, x, xi)[0], field)
+    torch.testing.assert_close(model.decode(Z, Queries(x, xi))[0], field)
 
     beta = decoder.latent_norm.bias  # Eq. exact-decomp: LN(0) = beta
     offset = decoder.field.bias + decoder.field.weight @ sum(W_O[h] @ W_V[h] @ beta for h in range(2))  # type: ignore[operator]
@@ -194,7 +195,7 @@ def test_eq_gwa() -> None:
         Z = Z + cross.output(attention(cross.query(cross.query_norm(Z)), k, v, 2, b(level, p, points[0])))
         Z = Z + cross.feed_forward(Z)
         Z = block.loops[0](Z[None])[0]
-    torch.testing.assert_close(model.encode(points, features)[0], Z)
+    torch.testing.assert_close(model.encode(Inputs(points, features))[0], Z)
 
     decoder = model.decoder
     p = windows.anchors(2, anchors, Z[None])[0]
@@ -202,4 +203,4 @@ def test_eq_gwa() -> None:
     k, v = decoder.key_value(decoder.latent_norm(Z)).chunk(2, -1)
     attended = attention(decoder.query(decoder.query_norm(e)), k, v, 2, b(2, p, x[0]).T)
     field = decoder.field(decoder.output(attended))
-    torch.testing.assert_close(model(points, features, x, xi)[0], field)
+    torch.testing.assert_close(model(Inputs(points, features), Queries(x, xi))[0, 0], field)

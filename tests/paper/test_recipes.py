@@ -4,7 +4,8 @@ import pytest
 
 from courant.experiment import parse_experiment
 from courant.model import Courant
-from courant.recipes import RECIPES, cylinder_flow, get_recipe
+from courant.recipes import RECIPES, get_recipe
+from courant.recipes.cylinder_flow import cylinder_flow
 from courant.training.schedule import learning_rate
 from simgen.errors import InputError
 

@@ -6,19 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from courant.data.normalisation import select_channels
-from courant.experiment import SteadyExperiment
+from courant.experiment import Experiment
 from courant.model import Courant
-from courant.recipes import (
-    RECIPES,
-    branched_pipe,
-    branched_pipe_full_mesh,
-    branched_pipe_gwa,
-    centrifugal_pump,
-    centrifugal_pump_full_mesh,
-    centrifugal_pump_gwa,
-    get_recipe,
-)
-from courant.training.search_space import load_space
+from courant.recipes import RECIPES, get_recipe
+from courant.recipes.branched_pipe import branched_pipe, branched_pipe_full_mesh, branched_pipe_gwa
+from courant.recipes.centrifugal_pump import centrifugal_pump, centrifugal_pump_full_mesh, centrifugal_pump_gwa
+from courant.sweeps.search_space import load_space
 from simgen.cases import FAMILIES
 from simgen.store.layout import Schema
 
@@ -26,12 +19,12 @@ PIPE = (branched_pipe, branched_pipe_gwa, branched_pipe_full_mesh)
 PUMP = (centrifugal_pump, centrifugal_pump_gwa, centrifugal_pump_full_mesh)
 
 
-def count(experiment: SteadyExperiment) -> int:
+def count(experiment: Experiment) -> int:
     return sum(parameter.numel() for parameter in Courant(experiment.model).parameters())
 
 
 @pytest.mark.parametrize("recipe", PIPE + PUMP)
-def test_steady_recipes_follow_tab_dataset_details(recipe: Callable[[], SteadyExperiment]) -> None:
+def test_steady_recipes_follow_tab_dataset_details(recipe: Callable[[], Experiment]) -> None:
     experiment = recipe()
     assert experiment.task == "steady"
     assert experiment.training.seed == 42
@@ -42,7 +35,7 @@ def test_steady_recipes_follow_tab_dataset_details(recipe: Callable[[], SteadyEx
 
 
 @pytest.mark.parametrize("recipe", PIPE + PUMP)
-def test_steady_recipes_follow_tab_baseline_arch(recipe: Callable[[], SteadyExperiment]) -> None:
+def test_steady_recipes_follow_tab_baseline_arch(recipe: Callable[[], Experiment]) -> None:
     model = recipe().model
     assert (model.width, model.num_heads, model.ffn_multiple) == (128, 3, 2)
     assert (model.num_levels, model.num_loops, model.num_anchors) == (3, 1, 256)
@@ -58,7 +51,7 @@ def test_steady_recipes_follow_tab_baseline_arch(recipe: Callable[[], SteadyExpe
     ids=["tab:hvac-hparams", "tab:pump-hparams"],
 )
 def test_steady_recipes_follow_their_tables(
-    recipes: tuple[Callable[[], SteadyExperiment], ...], epochs: int, counts: tuple[int, ...]
+    recipes: tuple[Callable[[], Experiment], ...], epochs: int, counts: tuple[int, ...]
 ) -> None:
     for recipe, expected in zip(recipes, counts, strict=True):
         training = recipe().training
@@ -82,7 +75,7 @@ def test_a_recipe_names_fields_parameters_and_patch_kinds_of_its_family(name: st
     assert family.transient == experiment.model.transient
     channels = select_channels(Schema.of(family), experiment.data.fields)
     assert len(channels) == experiment.model.num_outputs
-    if isinstance(experiment, SteadyExperiment):
+    if experiment.task == "steady":
         assert experiment.model.num_parameters == len(family.design_space.parameters)
         assert {kind for kinds in experiment.data.prescribed.values() for kind in kinds} <= set(family.patch_kinds)
     kinds = experiment.data.distance_kinds or family.patch_kinds

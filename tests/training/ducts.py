@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from courant.experiment import SteadyExperiment
-from courant.steady_recipes import branched_pipe_demo
+from courant.experiment import Experiment
+from courant.recipes.branched_pipe import branched_pipe_demo
 from simgen.case import CaseResult, Field
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.point_cloud import BoundaryCloud, PointCloud
@@ -104,7 +104,7 @@ def publish_ducts(url: str, num_cases: int = 10, solved_scale: float = 1.0) -> s
     return url
 
 
-def tiny_steady(**training: Any) -> SteadyExperiment:
+def tiny_steady(**training: Any) -> Experiment:
     """Seconds of training on ducts, with everything that the real recipes have."""
     return branched_pipe_demo().derive(
         name="tiny-steady",

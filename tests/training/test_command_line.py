@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
+from courant.runs.record import is_finished
 from courant.training.__main__ import main
-from courant.training.record import is_finished
 from simgen.store.reader import Dataset
 
 TINY = [

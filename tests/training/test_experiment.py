@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from courant.experiment import parse_experiment
-from courant.recipes import cylinder_flow
+from courant.recipes.cylinder_flow import cylinder_flow
 from courant.training.__main__ import apply_changes
 from simgen.errors import InputError
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import simgen
-from courant.experiment import AnyExperiment
+from courant.experiment import Experiment
 from courant.model import Courant
-from courant.run_directory import RunDirectory
+from courant.runs.checkpoint import read_latest_checkpoint
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, read_records
 from courant.training.averaging import WeightAverage
-from courant.training.checkpoint import read_latest_checkpoint
 from courant.training.errors import TrainingError
 from courant.training.gradients import backward, flops_per_sample
 from courant.training.loop import fit
-from courant.training.record import EpochRecord, read_records
 from courant.training.task import Task
 from simgen.errors import InputError
 from simgen.store.reader import Dataset
@@ -51,7 +51,7 @@ def gradients(task: Task, num_parts: int) -> tuple[float, list[torch.Tensor]]:
 def test_a_killed_run_goes_on_exactly(
     ducts: Dataset, dataset: Dataset, tmp_path: Path, kind: str, options: dict[str, Any]
 ) -> None:
-    experiment: AnyExperiment = tiny_steady(**options) if kind == "steady" else tiny_experiment(**options)
+    experiment: Experiment = tiny_steady(**options) if kind == "steady" else tiny_experiment(**options)
     data = ducts if kind == "steady" else dataset
     straight, killed = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "killed")
     fit(experiment, data, straight)

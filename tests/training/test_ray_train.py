@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import ray
 
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, read_records
 from courant.training.errors import TrainingError
 from courant.training.loop import fit
 from courant.training.ray_train import train
-from courant.training.record import EpochRecord, read_records
 from simgen.errors import InputError
 from simgen.store.reader import Dataset
 from tests.training.waves import tiny_experiment

@@ -15,13 +15,13 @@ import ray
 import courant
 import simgen
 from courant.experiment import parse_experiment
-from courant.run_directory import RunDirectory
-from courant.training.checkpoint import checkpoint_epochs
+from courant.runs.checkpoint import checkpoint_epochs
+from courant.runs.directory import RunDirectory
+from courant.runs.record import is_finished, read_records
+from courant.sweeps.ray_tune import run_sweep
+from courant.sweeps.search_space import parse_space
+from courant.sweeps.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
 from courant.training.loop import fit
-from courant.training.ray_tune import run_sweep
-from courant.training.record import is_finished, read_records
-from courant.training.search_space import parse_space
-from courant.training.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
 from simgen.errors import InputError
 from simgen.store.reader import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
@@ -107,7 +107,7 @@ DRIVER = """
 import sys
 import ray, simgen
 from pathlib import Path
-from courant.training.ray_tune import run_sweep
+from courant.sweeps.ray_tune import run_sweep
 from tests.training.test_ray_tune import sweep_of
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 run_sweep(sweep_of(simgen.open_dataset(sys.argv[1]), Path(sys.argv[2]), num=3, epochs=30))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from courant.run_directory import RunDirectory, absolute_url
+from courant.runs.directory import RunDirectory, absolute_url
 from simgen.errors import InputError, StoreError
 
 

@@ -8,10 +8,10 @@ import pytest
 import s3fs
 
 import courant
-from courant.run_directory import RunDirectory
-from courant.training.checkpoint import checkpoint_epochs
+from courant.runs.checkpoint import checkpoint_epochs
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, read_records
 from courant.training.loop import fit
-from courant.training.record import EpochRecord, read_records
 from simgen.errors import StoreError
 from simgen.store.reader import Dataset
 from tests.training.waves import tiny_experiment

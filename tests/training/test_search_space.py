@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from courant.recipes import RECIPES, get_recipe
-from courant.training.search_space import SearchSpace, apply_setting, load_space, parse_space, shipped_spaces
+from courant.sweeps.search_space import SearchSpace, apply_setting, load_space, parse_space, shipped_spaces
 from simgen.errors import InputError
 
 BASELINE = get_recipe("cylinder-flow")

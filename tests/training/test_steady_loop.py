@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import simgen
-from courant.experiment import SteadyExperiment, parse_experiment
+from courant.experiment import Experiment, parse_experiment
 from courant.recipes import get_recipe
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records
 from courant.training.loop import fit
-from courant.training.record import read_records
 from simgen.errors import InputError
 from simgen.store.reader import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
@@ -23,11 +23,11 @@ def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return simgen.open_dataset(publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe")))
 
 
-def full_mesh() -> SteadyExperiment:
+def full_mesh() -> Experiment:
     return tiny_steady().derive(model={"num_features": 14}, data={"encoder": "mesh"})
 
 
-def every_field() -> SteadyExperiment:
+def every_field() -> Experiment:
     """As the pump's recipe: velocity and pressure, and one kind of boundary in the distance field."""
     return tiny_steady().derive(
         model={"num_features": 4, "num_outputs": 4, "num_query_features": 4},

@@ -15,14 +15,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import simgen
 from courant.data.samples import Batch
-from courant.experiment import AnyExperiment
+from courant.experiment import Experiment
 from courant.model import Courant
 from courant.model.cuda_graphs import Replayed
-from courant.run_directory import RunDirectory
+from courant.runs.checkpoint import Checkpoint, load_optimiser
+from courant.runs.directory import RunDirectory
 from courant.training.averaging import WeightAverage
-from courant.training.checkpoint import Checkpoint, load_optimiser
 from courant.training.loop import fit
-from courant.training.step import OptimiserStep, check_graphs, make_optimiser
+from courant.training.step import OptimiserStep, check_graphs, fused_optimiser
 from courant.training.task import Task
 from simgen.errors import InputError
 from simgen.store.reader import Dataset
@@ -55,7 +55,7 @@ class Run:
         training = task.experiment.training
         torch.manual_seed(0)
         self.model = Courant(task.experiment.model)
-        self.optimiser = make_optimiser(self.model, training)
+        self.optimiser = fused_optimiser(self.model, training)
         self.average = WeightAverage(self.model, training.ema_decay) if training.ema_decay else None
         self.step = OptimiserStep(task, self.model, self.model, self.optimiser, self.average, world=1)
 
@@ -92,7 +92,7 @@ def test_replayed_steps_are_the_plain_ones_to_the_bit(
         assert all(torch.equal(value, plain.state[name]) for name, value in replayed.state.items())
 
 
-def test_a_step_is_pytorch_s_own(dataset: Dataset, tiny: AnyExperiment) -> None:
+def test_a_step_is_pytorch_s_own(dataset: Dataset, tiny: Experiment) -> None:
     task = Task.load(tiny, dataset, CPU)
     run, model = Run(task), Courant(tiny.model)
     model.load_state_dict(run.model.state_dict())
@@ -113,7 +113,7 @@ def test_a_step_is_pytorch_s_own(dataset: Dataset, tiny: AnyExperiment) -> None:
 
 
 def test_a_step_that_is_not_finite_leaves_weights_moments_and_average_as_they_are(
-    dataset: Dataset, tiny: AnyExperiment
+    dataset: Dataset, tiny: Experiment
 ) -> None:
     task = Task.load(tiny.derive(training={"ema_decay": 0.9}), dataset, CPU)
     run, batches = Run(task), list(task.train.epoch(1))
@@ -154,7 +154,7 @@ def test_a_step_asks_the_device_nothing_and_takes_nothing_from_the_host(
                 outcome.tolist()
 
 
-def test_moments_of_a_checkpoint_go_on_whatever_took_the_steps_before(tiny: AnyExperiment, tmp_path: Any) -> None:
+def test_moments_of_a_checkpoint_go_on_whatever_took_the_steps_before(tiny: Experiment, tmp_path: Any) -> None:
     """Checkpoints of earlier releases, or of another device, name other ways to compute a step."""
     model = nn.Linear(3, 2)
     older = AdamW(model.parameters(), lr=1e-2, weight_decay=0.01)
@@ -162,7 +162,7 @@ def test_moments_of_a_checkpoint_go_on_whatever_took_the_steps_before(tiny: AnyE
     older.step()
     saved = deepcopy(older.state_dict())
     saved["param_groups"][0]["capturable"] = True
-    newer = make_optimiser(model, tiny.training)
+    newer = fused_optimiser(model, tiny.training)
     checkpoint = Checkpoint(1, {}, saved, {}, 1, 0.0, {})
     load_optimiser(newer, checkpoint, RunDirectory(tmp_path))
     group = newer.param_groups[0]
@@ -180,7 +180,7 @@ def test_moments_of_a_checkpoint_go_on_whatever_took_the_steps_before(tiny: AnyE
 
 
 def test_graphs_that_cannot_be_are_refused_before_anything_is_read(
-    dataset: Dataset, tiny: AnyExperiment, tmp_path: Any
+    dataset: Dataset, tiny: Experiment, tmp_path: Any
 ) -> None:
     graphed = tiny.derive(training={"cuda_graphs": True})
     with pytest.raises(InputError, match=r"training\.cuda_graphs = true, but training runs on cpu; leave it out"):
@@ -192,11 +192,11 @@ def test_graphs_that_cannot_be_are_refused_before_anything_is_read(
     check_graphs(graphed, torch.device("cuda"), world=1)
 
 
-def test_graphs_are_no_part_of_a_run_s_identity(tiny: AnyExperiment) -> None:
+def test_graphs_are_no_part_of_a_run_s_identity(tiny: Experiment) -> None:
     assert tiny.derive(training={"cuda_graphs": True}).run_id("snapshot") == tiny.run_id("snapshot")
 
 
-def test_a_batch_comes_back_from_its_tensors(dataset: Dataset, tiny: AnyExperiment) -> None:
+def test_a_batch_comes_back_from_its_tensors(dataset: Dataset, tiny: Experiment) -> None:
     _, batch = next(Task.load(tiny, dataset, CPU).train.epoch(1))
     assert batch.mask is None
     again = Batch.of(batch.tensors)

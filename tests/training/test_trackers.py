@@ -7,9 +7,9 @@ import pytest
 from mlflow.tracking import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from courant.run_directory import RunDirectory
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, read_records
 from courant.training.loop import fit
-from courant.training.record import EpochRecord, read_records
 from simgen.errors import InputError
 from simgen.store.reader import Dataset
 from tests.training.waves import tiny_experiment
@@ -65,7 +65,7 @@ def test_mlflow_that_is_asked_for_and_missing_or_unusable_is_one_line(
     with pytest.raises(InputError, match="MLflow cannot be used") as caught:
         fit(tiny_experiment(), dataset, RunDirectory(tmp_path / "a"))
     assert "\n" not in str(caught.value)
-    monkeypatch.delitem(sys.modules, "courant.training.mlflow_tracker")
+    monkeypatch.delitem(sys.modules, "courant.runs.mlflow_tracker")
     monkeypatch.setitem(sys.modules, "mlflow.entities", None)
     with pytest.raises(InputError, match=r'pip install "courant\[mlflow\]"'):
         fit(tiny_experiment(), dataset, RunDirectory(tmp_path / "b"))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from courant.experiment import Experiment
-from courant.recipes import cylinder_flow_demo
+from courant.recipes.cylinder_flow import cylinder_flow_demo
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from simgen.case import SolvedCase
 from simgen.cases.centrifugal_pump_geometry import DEPTH
+from simgen.figure_files import png_bytes
 from simgen.foam.field import read_field, time_directories
 from simgen.foam.geometry import MeshGeometry, read_geometry
 
@@ -31,7 +32,7 @@ def draw_curve(file: Path, rows: Sequence[Mapping[str, Any]], slower: Sequence[M
     axes.set(xlabel="flow (m³/h)", ylabel="head (m)")
     axes.set_ylim(bottom=0)
     axes.legend()
-    figure.savefig(file, dpi=70)
+    file.write_bytes(png_bytes(figure, dpi=70))
 
 
 def draw_fields(file: Path, case: SolvedCase) -> None:
@@ -52,7 +53,7 @@ def draw_fields(file: Path, case: SolvedCase) -> None:
         axes.set_aspect("equal")
         axes.set_axis_off()
         figure.colorbar(filled, ax=axes, label=name, orientation="horizontal", shrink=0.8)
-    figure.savefig(file, dpi=70)
+    file.write_bytes(png_bytes(figure, dpi=70))
 
 
 def _layer(geometry: MeshGeometry, height: float) -> tuple[list[np.ndarray], np.ndarray]:

@@ -1,0 +1,128 @@
+"""What an evaluation found: frozen, typed, and the same after a JSON round trip.
+
+Predictors are the model and its references, by name, the model first. Components are "<field>.<component>"; "all"
+takes a field's components together, and is the mean of the fields' measures where several fields are modelled.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from courant.evaluation.metrics import ALL
+from courant.problems.problem import Kind
+
+MODEL = "model"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Score(_Frozen):
+    """Errors over all steps together."""
+
+    nmae: float
+    relative_l2: float
+
+
+Split = Literal["train", "validation", "test"]
+StepErrors = dict[str, tuple[float, ...]]
+"""A measure for each step, of "all" and of each component"""
+
+
+class CaseErrors(_Frozen):
+    """Errors on one case."""
+
+    windows: int
+    overall: dict[str, Score]
+    """By predictor"""
+    nmae: dict[str, StepErrors]
+    """By predictor"""
+    notes: dict[str, str] = {}
+    """What a reference looked up, such as the id of the nearest design"""
+
+
+class Timing(_Frozen):
+    """What a prediction takes beside what the solver took, each on the machine that it ran on."""
+
+    prediction_s: float
+    """Median over the evaluation's predictions, from stored arrays to numpy"""
+    prediction_total_s: float
+    prediction_device: str
+    prediction_threads: int
+    solver_s: float | None
+    """The solver's mean time for as much; None where no case records one"""
+    solver_host: str
+
+    @property
+    def speed_up(self) -> float | None:
+        return self.solver_s / self.prediction_s if self.solver_s else None
+
+
+class EvaluatedDataset(_Frozen):
+    """The dataset version whose cases were predicted."""
+
+    url: str
+    version: str
+    family: str
+
+
+class Evaluation(_Frozen):
+    """A trained run on a split of its dataset version."""
+
+    run: str
+    fingerprint: str
+    """Of what the numbers depend on"""
+    date: str
+    split: Split
+    task: Kind
+    dataset: EvaluatedDataset
+    components: tuple[str, ...] = Field(min_length=1)
+    step_s: float | None
+    """Time between predicted states; None in steady problems"""
+    num_windows: int
+    """Predictions over all cases"""
+    cases: dict[str, CaseErrors] = Field(min_length=1)
+    overall: dict[str, Score]
+    by_component: dict[str, dict[str, Score]]
+    nmae: dict[str, StepErrors]
+    relative_l2: dict[str, StepErrors]
+    timing: Timing
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        """Every predictor has every component, every case and every step."""
+        names, components = set(self.overall), set(self.components)
+        steps = {
+            len(values) for of in (self.nmae, self.relative_l2) for each in of.values() for values in each.values()
+        }
+        complete = (
+            MODEL in names
+            and all(set(of) == names for of in (self.by_component, self.nmae, self.relative_l2))
+            and all(set(each) == components for each in self.by_component.values())
+            and all(set(each) == {ALL, *components} for of in (self.nmae, self.relative_l2) for each in of.values())
+            and all(set(case.overall) == names for case in self.cases.values())
+            and len(steps) == 1
+        )
+        if not complete:
+            raise ValueError("it does not hold every predictor, component, case and step")
+        return self
+
+    @property
+    def predictors(self) -> tuple[str, ...]:
+        return tuple(self.overall)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        return self.predictors[1:]
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.nmae[MODEL][ALL])
+
+    def beats(self, reference: str) -> tuple[bool, ...]:
+        """For each step, whether the model's NMAE is below the reference's."""
+        ours, theirs = self.nmae[MODEL][ALL], self.nmae[reference][ALL]
+        return tuple(mine < other for mine, other in zip(ours, theirs, strict=True))

@@ -1,0 +1,52 @@
+"""Kinds of problems by the task that an experiment names, and whether an experiment fits a dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from courant.data.normalisation import Normaliser
+from courant.experiment import Experiment
+from courant.problems.problem import Problem, Request, Space, Window
+from courant.problems.steady import SteadyProblem
+from courant.problems.transient import TransientProblem
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.reader import Dataset
+
+__all__ = ["Problem", "Request", "Space", "Window", "open_problem", "problem_of"]
+
+PROBLEMS: dict[str, type[Problem]] = {problem.kind: problem for problem in (TransientProblem, SteadyProblem)}
+
+
+def problem_of(experiment: Experiment, normaliser: Normaliser) -> Problem:
+    """The problem of an experiment whose data have been looked at before."""
+    return PROBLEMS[experiment.task](experiment, normaliser)
+
+
+def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
+    """The problem of an experiment on a dataset.
+
+    InputError where the experiment is for another family, or its model's sizes are not those that the data has.
+    """
+    schema = dataset.schema
+    if experiment.family != schema.family:
+        raise InputError(
+            f"experiment {experiment.name} is for {experiment.family}, dataset {dataset.url} holds "
+            f"{schema.family}; choose a recipe of that family"
+        )
+    task = "transient" if schema.transient else "steady"
+    if experiment.task != task:
+        raise InputError(
+            f"experiment {experiment.name} is {experiment.task}, {schema.family} is {task}; "
+            "choose a recipe of that family"
+        )
+    normaliser = Normaliser.of(dataset, experiment.data.fields, experiment.data.distance_kinds)
+    problem = problem_of(experiment, normaliser)
+    if wrong := problem.wrong_sizes():
+        channels = ", ".join(channel.name for channel in normaliser.channels)
+        raise InputError(
+            f"experiment {experiment.name}: {'; '.join(wrong)} for channels {channels} and patch kinds "
+            f"{', '.join(normaliser.patch_kinds)}"
+        )
+    return problem

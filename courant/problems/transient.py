@@ -1,0 +1,209 @@
+"""Transient problems: from a snapshot of the flow and its geometry to the states after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import numpy as np
+import torch
+
+from courant.data.batches import Batches, BatchOrder
+from courant.data.geometry import DistanceField, distance_field
+from courant.data.inputs import check_array, check_distance, check_parameters, check_points
+from courant.data.loading import load_batches, load_windows
+from courant.data.normalisation import Normaliser
+from courant.data.samples import Batch, full_batch
+from courant.data.trajectories import TIME_TOLERANCE_S, read_states, select_anchors
+from courant.experiment import Experiment, TransientData
+from courant.problems.problem import Kind, Problem, Request, Samples, Space, Window
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.reader import Dataset, StoredCase
+
+VALIDATION_BATCH = 16
+
+
+class TransientProblem(Problem):
+    """Windows of a trajectory: the state at t0, and the states after 1..T steps."""
+
+    kind: ClassVar[Kind] = "transient"
+    takes = ("initial", "parameters", "distance", "queries", "query_distance", "steps")
+    needs = ("points", "initial", "parameters or distance")
+
+    def __init__(self, experiment: Experiment, normaliser: Normaliser) -> None:
+        super().__init__(experiment, normaliser)
+        self.data = cast(TransientData, experiment.data)
+
+    @property
+    def num_steps(self) -> int:
+        return self.data.window_steps
+
+    @property
+    def step_s(self) -> float:
+        return self.data.step_s
+
+    def num_features(self) -> tuple[int, ...]:
+        channels = len(self.normaliser.channels)
+        return (channels + self.normaliser.num_distance_channels, channels)
+
+    def check(self) -> None:
+        if self.data.mirror_y and self.experiment.model.num_parameters:
+            raise InputError(
+                "data.mirror_y with model.num_parameters: the parameters of a mirrored design are not known; "
+                "set one of them to false or 0"
+            )
+
+    def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
+        return load_batches(dataset, self.normaliser, self.data, order, self._num_anchors, device)
+
+    def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
+        trajectories, windows = load_windows(
+            dataset, "validation", self.normaliser, self.data, num, self._num_anchors, device
+        )
+        draw = partial(full_batch, trajectories, config=self.data)
+        return lambda: (draw(windows=chosen) for chosen in windows.split(VALIDATION_BATCH))
+
+    def prepare(self, request: Request, space: Space) -> Batch:
+        self.refuse_foreign(request)
+        if request.initial is None:
+            raise InputError(f"give initial, the state ({self._channels}) at each point")
+        parameters = request.parameters
+        if parameters is not None:
+            check_parameters(parameters, space.parameters, space.family)
+        elif self.experiment.model.num_parameters:
+            raise InputError(f"give parameters={{...}}, the design parameters {space.names}")
+        given = check_points(request.points, "points", self.normaliser)
+        field = self._distance(given, request.distance, "distance", parameters, space.family)
+        shape = (len(given), len(self.normaliser.channels))
+        state = check_array(request.initial, shape, f"initial ({self._channels} at each point)")
+        wanted, query_field = given, field
+        if request.queries is not None:
+            wanted = check_points(request.queries, "queries", self.normaliser)
+            query_field = self._distance(wanted, request.query_distance, "query_distance", parameters, space.family)
+        return self._batch((given, field), state, (wanted, query_field), parameters)
+
+    def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
+        self.check_case(case)
+        state = self._state(case, self.snapshot(case, self.start(case, start_s)))
+        cloud = (np.asarray(case.points), (np.asarray(case.distance), np.asarray(case.direction)))
+        return self._batch(cloud, state, cloud, case.parameters)
+
+    def windows(self, case: StoredCase) -> Iterator[Window]:
+        """One every step of the rollout, from where training windows begin."""
+        times = np.asarray(case.time)
+        states = read_states(case, self.normaliser.channels, slice(None))
+        last = times[-1] - self.num_steps * self.step_s
+        starts = np.arange(self.start(case), last + TIME_TOLERANCE_S, self.step_s)
+        if not len(starts):
+            raise InputError(
+                f"case {case.id} ends at {times[-1]:g} s: no window of {self.num_steps * self.step_s:g} s fits "
+                f"after {self.data.start_s:g} s"
+            )
+        for start in starts.tolist():
+            after = [self.snapshot(case, moment) for moment in self.times(start, self.num_steps).tolist()]
+            yield Window(start, states[self.snapshot(case, start)], states[after])
+
+    def solution(self, case: StoredCase, at_s: float | None) -> np.ndarray | None:
+        frame = self._find(case, self.start(case, at_s))
+        return None if frame is None else self._state(case, frame)
+
+    def start(self, case: StoredCase, asked: float | None = None) -> float:
+        """Training windows begin at the first snapshot from `start_s` on."""
+        if asked is not None:
+            return asked
+        time = np.asarray(case.time)
+        late = time[time >= self.data.start_s - TIME_TOLERANCE_S]
+        if not len(late):
+            raise InputError(f"case {case.id} ends at {time[-1]:g} s, before data.start_s = {self.data.start_s:g} s")
+        return float(late[0])
+
+    def shown_start(self, case: StoredCase) -> float:
+        """So that the last predicted state is the case's last."""
+        return float(np.asarray(case.time)[-1] - self.num_steps * self.step_s)
+
+    def times(self, start_s: float, steps: int) -> np.ndarray:
+        return start_s + self.step_s * np.arange(1, steps + 1)
+
+    def steps(self, asked: int | None) -> int:
+        steps = self.num_steps if asked is None else asked
+        if steps < 1:
+            raise InputError(f"steps = {steps}: ask for at least one")
+        return steps
+
+    def presented(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+    def share_of_solve(self, case: StoredCase) -> float | None:
+        end = case.settings.get("end_time")
+        return self.num_steps * self.step_s / end if end else None
+
+    def snapshot(self, case: StoredCase, at_s: float) -> int:
+        """The number of the case's snapshot at a time; InputError where there is none."""
+        frame = self._find(case, at_s)
+        if frame is None:
+            time = np.asarray(case.time)
+            nearest = time[np.abs(time - at_s).argmin()]
+            raise InputError(
+                f"case {case.id} has no snapshot at {at_s:g} s; its snapshots run from {time[0]:g} to "
+                f"{time[-1]:g} s, the nearest is {nearest:g} s"
+            )
+        return frame
+
+    def _find(self, case: StoredCase, at_s: float) -> int | None:
+        away = np.abs(np.asarray(case.time) - at_s)
+        nearest = int(away.argmin())
+        return nearest if away[nearest] <= TIME_TOLERANCE_S * max(1.0, abs(at_s)) else None
+
+    def _state(self, case: StoredCase, frame: int) -> np.ndarray:
+        """(N, C)"""
+        return read_states(case, self.normaliser.channels, slice(frame, frame + 1))[0]
+
+    @property
+    def _num_anchors(self) -> int:
+        return self.experiment.model.num_sampled_anchors
+
+    @property
+    def _channels(self) -> str:
+        return ", ".join(channel.name for channel in self.normaliser.channels)
+
+    def _batch(
+        self,
+        cloud: tuple[np.ndarray, DistanceField],
+        state: np.ndarray,
+        queries: tuple[np.ndarray, DistanceField],
+        parameters: Mapping[str, float] | None,
+    ) -> Batch:
+        """Places with their distance fields, and the state at the first of them, as a batch of one."""
+        normaliser = self.normaliser
+        positions = torch.from_numpy(normaliser.points(cloud[0]))[None]
+        features = np.concatenate([normaliser.standardise(state), normaliser.distance(*cloud[1])], axis=-1)
+        num_channels = len(normaliser.channels)
+        design = np.zeros(0, np.float32) if parameters is None else normaliser.design(parameters)
+        return Batch(
+            points=positions,
+            features=torch.from_numpy(features)[None],
+            mask=None,
+            anchors=select_anchors(positions, self._num_anchors),
+            query_points=torch.from_numpy(normaliser.points(queries[0]))[None],
+            query_features=torch.from_numpy(normaliser.distance(*queries[1]))[None],
+            query_mask=None,
+            targets=torch.zeros(1, 0, len(queries[0]), num_channels),
+            parameters=torch.from_numpy(design)[None],
+        )
+
+    def _distance(
+        self,
+        points: np.ndarray,
+        given: DistanceField | None,
+        name: str,
+        parameters: Mapping[str, float] | None,
+        family: str,
+    ) -> DistanceField:
+        if given is not None:
+            return check_distance(given, len(points), self.normaliser.patch_kinds, name)
+        if parameters is None:
+            raise InputError(f"give the geometry: parameters={{...}} or {name}=(distance, direction)")
+        return distance_field(family, points, parameters)

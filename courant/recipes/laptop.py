@@ -1,0 +1,31 @@
+"""A published steady run made smaller: sizes that two CPU cores train in minutes."""
+
+from __future__ import annotations
+
+from courant.experiment import Experiment
+
+
+def small(published: Experiment) -> Experiment:
+    return published.derive(
+        name=f"{published.name}-small",
+        model={"num_anchors": 64},
+        data={"points_per_sample": 1024, "queries_per_sample": 1024},
+        training={
+            "epochs": 60,
+            "batch_size": 4,
+            "samples_per_epoch": 480,
+            "learning_rate": 1e-3,
+            "warmup_steps": 100,
+            "validate_every": 5,
+            "checkpoint_every": 5,
+        },
+    )
+
+
+def demo(published: Experiment) -> Experiment:
+    return small(published).derive(
+        name=f"{published.name}-demo",
+        model={"num_anchors": 32},
+        data={"points_per_sample": 512, "queries_per_sample": 512},
+        training={"epochs": 30, "samples_per_epoch": 160, "warmup_steps": 40, "validate_every": 3},
+    )

@@ -1,0 +1,1 @@
+"""Reports as folders of plain files: a trained run's, made of panels, and a sweep's."""

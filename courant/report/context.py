@@ -1,0 +1,104 @@
+"""What the panels of a report are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+import simgen
+from courant.data.normalisation import Channel
+from courant.evaluation.evaluation import MODEL, Evaluation
+from courant.prediction.surrogate import Surrogate, load
+from courant.runs.course import Course, read_course
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, read_records
+from simgen.errors import StoreError
+from simgen.store.reader import Dataset, StoredCase
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A case whose prediction is drawn: the last state of a rollout, or the one field."""
+
+    label: str
+    """`median error`"""
+    case: StoredCase
+    start_s: float | None
+    """Of the rollout; None in steady problems"""
+    end_s: float | None
+
+    @property
+    def slug(self) -> str:
+        return self.label.replace(" ", "_")
+
+
+@dataclass(frozen=True)
+class Context:
+    """A trained run, its dataset version and what was measured."""
+
+    run: RunDirectory
+    surrogate: Surrogate
+    dataset: Dataset
+    evaluation: Evaluation
+    records: tuple[EpochRecord, ...]
+    course: Course
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        return self.surrogate.normaliser.channels
+
+    @cached_property
+    def shown(self) -> tuple[Shown, ...]:
+        """The case of median error and the one of largest; of fewer than three the latter alone."""
+        return tuple(self._show(label, case) for label, case in choose_cases(self.evaluation).items())
+
+    def truth(self, shown: Shown) -> np.ndarray:
+        """(N, C), in physical units."""
+        truth = self.surrogate.problem.solution(shown.case, shown.end_s)
+        if truth is None:
+            raise StoreError(f"case {shown.case.id} has no snapshot at {shown.end_s:g} s to compare with")
+        return truth
+
+    def predict(self, shown: Shown) -> np.ndarray:
+        """(N, C), in physical units."""
+        predicted = self.surrogate.predict_case(shown.case, start_s=shown.start_s)
+        return predicted.reshape(-1, *predicted.shape[-2:])[-1]
+
+    def _show(self, label: str, name: str) -> Shown:
+        case = self.dataset[name]
+        start = self.surrogate.problem.shown_start(case)
+        times = None if start is None else self.surrogate.times(start)
+        return Shown(label, case, start, None if times is None else float(times[-1]))
+
+
+def open_context(run: RunDirectory, evaluation: Evaluation) -> Context:
+    """Load the run and open the dataset version that it was trained on."""
+    course, surrogate = read_course(run), load(run.url)
+    dataset = simgen.open_dataset(surrogate.dataset["url"], surrogate.dataset["version"])
+    _check_fits(run, evaluation, surrogate, dataset)
+    return Context(run, surrogate, dataset, evaluation, tuple(read_records(run)), course)
+
+
+def _check_fits(run: RunDirectory, evaluation: Evaluation, surrogate: Surrogate, dataset: Dataset) -> None:
+    """StoreError where the record is of another model or dataset, whatever its fingerprint says."""
+    unknown = set(evaluation.cases) - set(dataset.cases(evaluation.split))
+    steps = surrogate.problem.num_steps
+    if evaluation.components != surrogate.channels or evaluation.num_steps != steps or unknown:
+        raise StoreError(
+            f"{run.url}/evaluation.json is of another model or dataset version; remove it and evaluate again"
+        )
+
+
+def choose_cases(evaluation: Evaluation) -> dict[str, str]:
+    """Label -> case."""
+    by_error = ranked_cases(evaluation)
+    if len(by_error) < 3:
+        return {"largest error" if len(by_error) > 1 else "only case": by_error[-1]}
+    return {"median error": by_error[len(by_error) // 2], "largest error": by_error[-1]}
+
+
+def ranked_cases(evaluation: Evaluation) -> list[str]:
+    """Ids of the cases, the best predicted first."""
+    return sorted(evaluation.cases, key=lambda case: evaluation.cases[case].overall[MODEL].nmae)

@@ -1,0 +1,113 @@
+"""A report's page and the files beside it, from panels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jinja2
+import numpy as np
+
+from courant.evaluation.evaluation import MODEL, Evaluation
+from courant.report.context import Context
+from courant.report.panel import Panel
+from courant.report.verdict import summary_line
+from courant.report.wording import count
+from courant.runs.course import Environment
+from courant.runs.directory import RunDirectory
+from simgen.figure_files import png_bytes
+
+SCROLLED_ROWS = 16
+"""Longer tables scroll"""
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """A number at the head of the page."""
+
+    value: str
+    label: str
+
+
+def write_panel(folder: RunDirectory, panel: Panel) -> None:
+    """The panel's figures as PNG files, and its arrays as one file."""
+    for figure in panel.figures:
+        folder.write_bytes(figure.name, png_bytes(figure.figure))
+    if panel.data is not None:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **panel.arrays)  # type: ignore[arg-type]
+        folder.write_bytes(panel.data, buffer.getvalue())
+
+
+def report_page(context: Context, panels: Sequence[Panel]) -> str:
+    """The page of a trained run."""
+    return render_page(
+        title=f"{context.dataset.schema.family}: {context.surrogate.experiment.name}",
+        meta=_meta(context),
+        verdict=summary_line(context.evaluation),
+        panels=panels,
+        keys=key_figures(context),
+    )
+
+
+def render_page(
+    title: str,
+    meta: Sequence[str],
+    verdict: str,
+    panels: Sequence[Panel],
+    keys: Sequence[KeyFigure] = (),
+) -> str:
+    """index.html; whatever comes from data is escaped."""
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("courant.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return templates.get_template("page.html.j2").render(
+        title=title,
+        meta=meta,
+        verdict=verdict,
+        keys=keys,
+        panels=panels,
+        scrolled_rows=SCROLLED_ROWS,
+    )
+
+
+def key_figures(context: Context) -> list[KeyFigure]:
+    """Errors of all predictors, accepted cases, and the time beside the solver's."""
+    evaluation, design = context.evaluation, context.dataset.design
+    errors = [KeyFigure(f"{evaluation.overall[name].nmae:.3f}", f"NMAE, {name}") for name in evaluation.predictors]
+    accepted = int((design["status"] == "accepted").sum())
+    return [
+        *errors,
+        KeyFigure(f"{evaluation.overall[MODEL].relative_l2:.3f}", f"relative L2, {MODEL}"),
+        KeyFigure(f"{accepted} / {len(design)}", "cases accepted"),
+        *_speed_up(evaluation),
+    ]
+
+
+def _speed_up(evaluation: Evaluation) -> list[KeyFigure]:
+    factor = evaluation.timing.speed_up
+    if factor is None:
+        return []
+    return [KeyFigure(f"{float(f'{factor:.2g}'):,.15g}×", "the solver's speed")]
+
+
+def _meta(context: Context) -> Sequence[str]:
+    dataset, model = context.dataset, context.surrogate.model
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return (
+        f"run {context.run.url.rsplit('/', 1)[-1]}",
+        f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC, snapshot {dataset.snapshot_id}",
+        f"{model.config.kind}, {parameters:,} weights",
+        *_machine(context.course.environment),
+    )
+
+
+def _machine(environment: Environment | None) -> list[str]:
+    if environment is None:
+        return []
+    return [f"trained on {environment.device} by {count(environment.workers, 'worker')}"]

@@ -1,0 +1,91 @@
+"""A panel of a report: a title, figures with captions, tables, and the arrays behind them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from simgen.errors import InputError
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class PanelFigure:
+    """A figure, the file that it is kept in, and what to see in it."""
+
+    name: str
+    """Of a file in the report's folder, such as parity.png"""
+    figure: Figure
+    caption: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+    @property
+    def alt(self) -> str:
+        """What stands in the picture's place where it is not shown."""
+        return self.name.rpartition(".")[0].replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Column:
+    """The head of a table's column; numbers stand flush right."""
+
+    name: str
+    is_number: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table, marked where it speaks for the model or against it."""
+
+    text: str
+    mark: Literal["", "good", "bad"] = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with one cell for each column in every row."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"a row of {len(row)} cells in a table of {len(self.columns)}")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of the page. Its arrays are written beside it as `<name>.npz`."""
+
+    name: str
+    title: str
+    figures: tuple[PanelFigure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    note: str = ""
+    code: str = ""
+    """Lines to paste"""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.arrays):
+            check_name(name)
+
+    @property
+    def data(self) -> str | None:
+        """The file of the arrays; None where there are none."""
+        return f"{self.name}.npz" if self.arrays else None
+
+
+def check_name(name: str) -> None:
+    """InputError for a name that is no plain file name in the report's folder."""
+    if not _PLAIN_NAME.fullmatch(name):
+        raise InputError(f"{name!r} cannot name a file of the report: only letters, digits, '.', '_' and '-'")

@@ -1,0 +1,26 @@
+"""The sampled designs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from courant.report.context import Context
+from courant.report.panel import Panel, PanelFigure
+from simgen import dataset_figures
+
+
+def panel(context: Context) -> Panel | None:
+    """Every design in the planes of its parameters; None where there are none."""
+    parameters = context.dataset.schema.parameters
+    if not parameters:
+        return None
+    table = context.dataset.design
+    caption = "The sampled designs over their parameters. A case keeps its split in every later version of the dataset."
+    figure = PanelFigure("designs.png", dataset_figures.designs(context.dataset), caption)
+    arrays = {
+        "cases": np.array(table.index.tolist(), dtype=str),
+        "split": np.array([split or "" for split in table["split"]], dtype=str),
+        "parameter_names": np.array([each.name for each in parameters]),
+        "parameters": table[[each.name for each in parameters]].to_numpy(float),
+    }
+    return Panel("designs", "Designs", (figure,), arrays=arrays)

@@ -1,0 +1,164 @@
+"""Checkpoints: one file holds all that the next epoch depends on, so it is whole or absent, on disk and on S3 alike.
+
+    checkpoints/epoch-000010.pt     model, its average, optimiser, best weights so far, their loss, epochs done, seconds spent
+
+Sampler, learning rate and random draws are functions of the seed and the step and need no state.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from courant.runs.directory import MAX_READ_BYTES, RunDirectory
+from courant.runs.weights import WEIGHTS
+from simgen.errors import StoreError
+
+FOLDER = "checkpoints"
+_ARCHIVE_BYTES = 16 * 2**20
+_NAME = re.compile(r"epoch-(\d{6})\.pt")
+
+
+@dataclass
+class Checkpoint:
+    """The state of a run after `epoch` epochs (0: before the first)."""
+
+    epoch: int
+    model: dict[str, Tensor]
+    optimiser: dict[str, Any]
+    best: dict[str, Tensor]
+    best_epoch: int
+    best_loss: float
+    seconds: dict[str, float]
+    average: dict[str, Tensor] = field(default_factory=dict)
+    """Moving average of the weights, where there is one"""
+
+
+def write_checkpoint(run: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
+    """Store it with the best weights beside it, then drop all but the last `keep`."""
+    buffer = io.BytesIO()
+    torch.save({each.name: getattr(checkpoint, each.name) for each in fields(Checkpoint)}, buffer)
+    run.write_bytes(f"{FOLDER}/epoch-{checkpoint.epoch:06d}.pt", buffer.getvalue())
+    write_weights(run, checkpoint.best)
+    for epoch in checkpoint_epochs(run)[:-keep]:
+        run.remove(f"{FOLDER}/epoch-{epoch:06d}.pt")
+
+
+def checkpoint_epochs(run: RunDirectory) -> list[int]:
+    """The epochs that have a checkpoint, in order."""
+    return sorted(int(match.group(1)) for match in map(_NAME.fullmatch, run.names(FOLDER)) if match)
+
+
+def read_latest_checkpoint(
+    run: RunDirectory, device: torch.device | str = "cpu", model: nn.Module | None = None
+) -> Checkpoint | None:
+    """The newest checkpoint; None before the first; StoreError for one that cannot be read, or is not of `model`.
+
+    Tensors and plain containers alone are unpickled, from a file that is not larger than a checkpoint of `model` can be.
+    """
+    epochs = checkpoint_epochs(run)
+    if not epochs:
+        return None
+    name = f"{FOLDER}/epoch-{epochs[-1]:06d}.pt"
+    content = run.read_bytes(name, limit=_most_bytes(model))
+    try:
+        checkpoint = Checkpoint(**_unpickle(content, device))
+        _check_types(checkpoint)
+        if model is not None:
+            _check_fits(checkpoint, model)
+    except (_DamageError, TypeError) as error:
+        raise StoreError(
+            f"{run.url}/{name} is damaged ({error}); remove it to go on from the checkpoint before it"
+        ) from error
+    return checkpoint
+
+
+class _DamageError(Exception):
+    """What is wrong with a checkpoint's content."""
+
+
+def load_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, run: RunDirectory) -> None:
+    """Take up the optimiser's state; StoreError where its groups are not those of the model's parameters.
+
+    How steps are computed (fused, capturable, the learning rate's place) depends on this process alone.
+    """
+    saved = checkpoint.optimiser
+    try:
+        groups = [
+            {**own, "params": group["params"]}
+            for own, group in zip(optimiser.param_groups, saved["param_groups"], strict=True)
+        ]
+        optimiser.load_state_dict({"state": saved["state"], "param_groups": groups})
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise StoreError(
+            f"{run.url}/{FOLDER}: the optimiser's state of epoch {checkpoint.epoch} does not fit the model; "
+            "remove that checkpoint to go on from the one before it"
+        ) from error
+
+
+def _unpickle(content: bytes, device: torch.device | str) -> dict[str, Any]:
+    """The content of a checkpoint's file, which has to be a plain zip archive of torch's."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = archive.infolist()
+    except Exception as error:  # zipfile raises half a dozen kinds on damage
+        raise _DamageError("it is no archive of torch") from error
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise _DamageError("its archive is compressed, which torch never does")
+    if sum(entry.file_size for entry in entries) > len(content):
+        raise _DamageError("its archive announces more than it holds")
+    try:
+        state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+    except Exception as error:  # whatever the damage leads the unpickler to
+        # torch's own words end in the advice to load the file without any protection.
+        raise _DamageError(f"torch cannot read it: {type(error).__name__}") from error
+    if not isinstance(state, dict):
+        raise _DamageError("it holds no mapping")
+    return state
+
+
+def _most_bytes(model: nn.Module | None) -> int:
+    """Of a checkpoint: weights, their average, the best ones and two moments each, and the archive around them."""
+    if model is None:
+        return MAX_READ_BYTES
+    weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
+    return 8 * weights + _ARCHIVE_BYTES
+
+
+def _check_types(checkpoint: Checkpoint) -> None:
+    if not isinstance(checkpoint.seconds, dict) or not isinstance(checkpoint.optimiser, dict):
+        raise _DamageError("its optimiser or its times are no mapping")
+    numbers = (checkpoint.epoch, checkpoint.best_epoch, checkpoint.best_loss, *checkpoint.seconds.values())
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise _DamageError("an epoch, a loss or a time is no number")
+    for part in ("model", "best", "average"):
+        tensors = getattr(checkpoint, part)
+        if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
+            raise _DamageError(f"its {part} holds something else than tensors")
+
+
+def _check_fits(checkpoint: Checkpoint, model: nn.Module) -> None:
+    expected = {name: value.shape for name, value in model.state_dict().items()}
+    parts = {"model": checkpoint.model, "best": checkpoint.best, "average": checkpoint.average or checkpoint.model}
+    for part, tensors in parts.items():
+        if {name: value.shape for name, value in tensors.items()} != expected:
+            raise _DamageError(f"its {part} has other tensors than the experiment's model")
+    states = checkpoint.optimiser.get("state")
+    if not isinstance(states, dict) or not all(isinstance(each, dict) for each in states.values()):
+        raise _DamageError("its optimiser has no state")
+    shapes = {*expected.values(), torch.Size([])}
+    for value in (value for each in states.values() for value in each.values()):
+        if not isinstance(value, Tensor) or value.shape not in shapes:
+            raise _DamageError("its optimiser has other tensors than the experiment's model")
+
+
+def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:
+    """model.safetensors: plain weights, readable without this project."""
+    run.write_bytes(WEIGHTS, save({name: value.detach().cpu().contiguous() for name, value in weights.items()}))

@@ -1,0 +1,85 @@
+"""How a run went: status.json, timings.json and environment.json.
+
+They are checked, since they may be somebody else's; a run that was cut off does not have all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from courant.runs.directory import RunDirectory
+from courant.runs.record import State
+from simgen.errors import StoreError
+
+# Further entries are no harm: they are not looked at.
+_CONFIG = ConfigDict(extra="ignore", frozen=True)
+
+
+class Timings(BaseModel):
+    """Seconds by part of a run."""
+
+    model_config = _CONFIG
+    load: float
+    train: float
+    validation: float
+    checkpoint: float
+
+
+class Status(BaseModel):
+    """Where a run stands."""
+
+    model_config = _CONFIG
+    state: State
+    best_epoch: int | None = None
+    """The epoch whose weights are kept; None before the end"""
+
+    @model_validator(mode="after")
+    def _ended(self) -> Self:
+        if self.state == "finished" and self.best_epoch is None:
+            raise ValueError("a finished run names its best_epoch")
+        return self
+
+
+class Environment(BaseModel):
+    """Where a run took place."""
+
+    model_config = _CONFIG
+    device: str
+    workers: int
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a run went; None where the run has no such file."""
+
+    status: Status | None
+    timings: Timings | None
+    environment: Environment | None
+
+
+def read_course(run: RunDirectory) -> Course:
+    """StoreError where the files are not what a run writes."""
+    return Course(
+        _read(run, "status.json", Status),
+        _read(run, "timings.json", Timings),
+        _read(run, "environment.json", Environment),
+    )
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _read(run: RunDirectory, name: str, kind: type[M]) -> M | None:
+    if not run.exists(name):
+        return None
+    try:
+        return kind.model_validate(run.read_object(name))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))[:100]
+        raise StoreError(
+            f"{run.url}/{name} is not what this project writes ({where}: {first['msg']}); train again"
+        ) from error

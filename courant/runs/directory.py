@@ -1,0 +1,234 @@
+"""The run directory: a local path or s3://bucket/prefix behind one small interface, every write all-or-nothing.
+
+    experiment.json dataset.json normaliser.json environment.json    what was asked for, and on what
+    metrics.jsonl timings.json status.json                           how it went
+    checkpoints/epoch-000010.pt                                      where to go on
+    model.safetensors                                                the best weights so far
+    events.out.tfevents.*                                            the same for TensorBoard
+
+Locally a file is written under a temporary name, synced and renamed; on S3 an object appears whole or not at all.
+S3 keys, region and AWS_ENDPOINT_URL come from the environment, which botocore reads itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import uuid
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from courant.json_text import parse_json
+from simgen.errors import InputError, SimgenError, StoreError
+
+_TEMPORARY = ".partial-"
+MAX_READ_BYTES = 64 * 2**20
+"""What `read_bytes` takes into memory unless told otherwise; weights are read by `courant.runs.weights`."""
+
+
+class RunDirectory:
+    """Files under one URL; picklable by its URL.
+
+    The files may be somebody else's: only regular files are read, within a bound, names do not lead
+    out of the directory, and nothing is written through a link.
+
+    Raises StoreError where the place cannot be reached, read or written, InputError where the URL makes no sense.
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        try:
+            self.url = absolute_url(url)
+            options = {"use_listings_cache": False} if self.url.startswith("s3://") else {}
+            self._fs, self._root = fsspec.core.url_to_fs(self.url, **options)
+        except (ValueError, ImportError, RuntimeError, OSError) as error:  # RuntimeError: links in a circle
+            raise InputError(f"run URL {url}: {error}; use a local path or s3://bucket/prefix") from error
+
+    def __reduce__(self) -> tuple[type[RunDirectory], tuple[str]]:
+        return (type(self), (self.url,))
+
+    def __truediv__(self, name: str) -> RunDirectory:
+        check_name(name, self.url)
+        return RunDirectory(f"{self.url.rstrip('/')}/{name}")
+
+    @property
+    def filesystem(self) -> fsspec.AbstractFileSystem:
+        return self._fs
+
+    def path(self, name: str) -> str:
+        """The name's path on `filesystem`; InputError for a name that leads elsewhere."""
+        if name:
+            check_name(name, self.url)
+        return f"{self._root.rstrip('/')}/{name}" if name else self._root
+
+    def exists(self, name: str) -> bool:
+        return bool(self._guard("read", name, lambda: self._fs.exists(self.path(name))))
+
+    def names(self, folder: str = "") -> list[str]:
+        """Sorted names of what lies in a folder; empty when there is none. Half-written files are not listed."""
+        here = self.path(folder).rstrip("/")
+        try:
+            found = self._guard("list", folder, lambda: self._fs.ls(here, detail=False, refresh=True))
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return []
+            raise
+        # Some S3 servers list an emptied folder as an object within itself.
+        paths = [str(path).rstrip("/") for path in found]
+        names = [path.rsplit("/", 1)[-1] for path in paths if path.lstrip("/") != here.lstrip("/")]
+        return sorted(name for name in names if _TEMPORARY not in name)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file; StoreError for anything but a regular file."""
+        return int(self._guard("read", name, lambda: self._size(name)))
+
+    def read_bytes(
+        self, name: str, start: int | None = None, end: int | None = None, *, limit: int = MAX_READ_BYTES
+    ) -> bytes:
+        """A whole file, or its bytes from `start` to before `end`; StoreError where that is more than `limit`."""
+        return bytes(self._guard("read", name, lambda: self._read(name, start, end, limit)))
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        self._guard("write", name, lambda: self._write(name, content))
+
+    def read_json(self, name: str) -> Any:
+        try:
+            return parse_json(self.read_bytes(name))
+        except ValueError as error:
+            raise StoreError(
+                f"{self.url}/{name} is not valid JSON ({error}); the run is damaged, train it again"
+            ) from error
+
+    def read_object(self, name: str) -> dict[str, Any]:
+        """A JSON file that holds a mapping; StoreError for any other."""
+        content = self.read_json(name)
+        if not isinstance(content, dict):
+            raise StoreError(
+                f"{self.url}/{name} holds a {type(content).__name__} where a mapping belongs; "
+                "the run is damaged, train it again"
+            )
+        return content
+
+    def write_json(self, name: str, content: Any) -> None:
+        self.write_bytes(name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def grow_file(self, name: str, content: bytes) -> None:
+        """Write a file that only ever grows, for readers that follow it: locally by appending, which they see."""
+        self._guard("write", name, lambda: self._grow(name, content))
+
+    def remove(self, name: str) -> None:
+        self._guard("remove", name, lambda: self._remove(name))
+
+    def _size(self, name: str) -> int:
+        path = self.path(name)
+        if isinstance(self._fs, LocalFileSystem):
+            status = Path(path).stat()
+            _check_regular(status, f"{self.url}/{name}")
+            return status.st_size
+        found = self._fs.info(path, refresh=True)
+        if found["type"] != "file":
+            raise StoreError(f"{self.url}/{name} is a folder, expected a file")
+        return int(found["size"])
+
+    def _read(self, name: str, start: int | None, end: int | None, limit: int) -> bytes:
+        # The size first: opening a device can have effects, and a FIFO never ends.
+        size = self._size(name)
+        first, last = min(start or 0, size), size if end is None else min(end, size)
+        if last - first > limit:
+            raise StoreError(
+                f"{self.url}/{name} has {(last - first) / 1e6:,.0f} MB where {limit / 1e6:,.0f} MB at most belong; "
+                "it was damaged or not written by this project"
+            )
+        if not isinstance(self._fs, LocalFileSystem):
+            content = self._fs.cat_file(self.path(name), start=start, end=end)
+            return bytes(content)
+        with open(os.open(self.path(name), os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+            _check_regular(os.fstat(file.fileno()), f"{self.url}/{name}")
+            file.seek(first)
+            return file.read(max(0, last - first))
+
+    def _write(self, name: str, content: bytes) -> None:
+        target = self.path(name)
+        if not isinstance(self._fs, LocalFileSystem):
+            self._fs.pipe_file(target, content)
+            return
+        final = Path(target)
+        self._check_inside(final)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary = final.with_name(f"{final.name}{_TEMPORARY}{uuid.uuid4().hex}")
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(final)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _grow(self, name: str, content: bytes) -> None:
+        target = self.path(name)
+        if not isinstance(self._fs, LocalFileSystem):
+            self._fs.pipe_file(target, content)
+            return
+        self._check_inside(Path(target))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        with open(os.open(target, flags, 0o666), "ab") as file:  # noqa: PTH123
+            _check_regular(os.fstat(file.fileno()), f"{self.url}/{name}")
+            file.write(content[file.seek(0, os.SEEK_END) :])
+
+    def _remove(self, name: str) -> None:
+        if isinstance(self._fs, LocalFileSystem):
+            self._check_inside(Path(self.path(name)))
+        self._fs.rm_file(self.path(name))
+
+    def _check_inside(self, target: Path) -> None:
+        """StoreError where a folder on the way to the file is a link out of this directory."""
+        root = Path(self._root)
+        if not target.parent.resolve().is_relative_to(root.resolve()):
+            raise StoreError(
+                f"{target.parent} is a link out of {self.url}; nothing is written through it, put a folder there"
+            )
+
+    def _guard(self, verb: str, name: str, action: Any) -> Any:
+        """Storage speaks in many exceptions; the project in one line."""
+        try:
+            return action()
+        except SimgenError:
+            raise
+        except FileNotFoundError as error:
+            raise StoreError(f"{self.url}/{name} does not exist") from error
+        except Exception as error:
+            raise StoreError(
+                f"cannot {verb} {self.url}/{name}: {str(error) or type(error).__name__}; "
+                "check the path, and for s3:// the keys and AWS_ENDPOINT_URL"
+            ) from error
+
+
+def absolute_url(url: str | Path) -> str:
+    """Local paths made absolute, since Ray's workers have folders of their own; file:// dropped; other URLs as they are."""
+    text = str(url)
+    if "://" in text and not text.startswith("file://"):
+        return text.rstrip("/")
+    return str(Path(text.removeprefix("file://")).expanduser().resolve())
+
+
+def check_name(name: str, url: str) -> None:
+    """InputError for a name that is empty or absolute, or leads out of the directory at `url`."""
+    if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
+        raise InputError(f"{name!r} is no name of a file in {url}: it leads elsewhere")
+
+
+def _check_regular(status: os.stat_result, shown: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kinds = {
+            stat.S_IFDIR: "a folder",
+            stat.S_IFIFO: "a FIFO",
+            stat.S_IFSOCK: "a socket",
+            stat.S_IFCHR: "a device",
+            stat.S_IFBLK: "a device",
+        }
+        kind = kinds.get(stat.S_IFMT(status.st_mode), "no file")
+        raise StoreError(f"{shown} is {kind}, expected a regular file; copy the run again")

@@ -1,0 +1,160 @@
+"""Runs as lines of a table: what was trained on what, how well, how long. Read from the run directories alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from courant.runs.dataset_record import read_dataset_record
+from courant.runs.directory import RunDirectory
+from courant.runs.record import STATUS, read_records, read_status
+from courant.runs.weights import WEIGHTS, read_header
+from simgen.errors import InputError, SimgenError, StoreError
+
+EXPERIMENT = "experiment.json"
+READERS = 8
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run. None where the run has not come so far, or was made before the figure was recorded."""
+
+    name: str
+    url: str
+    experiment: dict[str, Any]
+    """experiment.json as it is, so that runs of an older schema can be listed as well"""
+    dataset: str
+    version: str
+    snapshot_id: str
+    state: str
+    started: str | None
+    """ISO 8601, UTC; of the last start"""
+    revision: str | None
+    """of the source"""
+    num_parameters: int | None
+    """stored weights, the fixed frequencies of the embedding among them"""
+    num_epochs: int
+    """trained so far"""
+    best_epoch: int | None
+    validation_nmae: float | None
+    """of the weights that the run keeps"""
+    test_nmae: float | None
+    """over the rollout on the split that the run was last evaluated on"""
+    train_s: float
+    """of training, without reading, validation and checkpoints"""
+    samples_per_s: float | None
+
+    @property
+    def recipe(self) -> str:
+        return str(self.experiment["name"])
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A run directory that is damaged, and why, in one line."""
+
+    url: str
+    reason: str
+
+
+def list_runs(url: str) -> tuple[list[RunSummary], list[Unreadable]]:
+    """The runs directly under a folder or s3://bucket/prefix, in the order of their start, and those that cannot be read.
+
+    StoreError where the folder itself cannot be read.
+    """
+    folder = RunDirectory(url)
+    with ThreadPoolExecutor(READERS) as pool:
+        found = list(pool.map(_read_or_explain, [f"{folder.url}/{name}" for name in folder.names()]))
+    runs = [run for run in found if isinstance(run, RunSummary)]
+    unreadable = [run for run in found if isinstance(run, Unreadable)]
+    return sorted(runs, key=lambda run: (run.started or "", run.name)), unreadable
+
+
+def _read_or_explain(url: str) -> RunSummary | Unreadable | None:
+    try:
+        return _read_if_run(RunDirectory(url))
+    except SimgenError as error:
+        return Unreadable(url, str(error))
+
+
+def read_run(url: str) -> RunSummary:
+    """One run; InputError where there is none."""
+    run = _read_if_run(RunDirectory(url))
+    if run is None:
+        raise InputError(f"{url} has no {EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>")
+    return run
+
+
+def differing_settings(runs: Sequence[RunSummary]) -> dict[str, list[Any]]:
+    """`section.key` -> its value in each run, where not all have the same; "" where a run has no such key."""
+    flat = [flatten(run.experiment) for run in runs]
+    keys = dict.fromkeys(key for settings in flat for key in settings)
+    rows = {key: [settings.get(key, "") for settings in flat] for key in keys}
+    return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
+
+
+def _read_if_run(run: RunDirectory) -> RunSummary | None:
+    if not run.exists(EXPERIMENT):
+        return None
+    # A run that is just being set up has not all of its files.
+    dataset = read_dataset_record(run) if run.exists("dataset.json") else {}
+    environment = run.read_object("environment.json") if run.exists("environment.json") else {}
+    status = read_status(run) if run.exists(STATUS) else {}
+    records = read_records(run)
+    best = min(
+        (record for record in records if record.validation_loss is not None),
+        key=lambda record: record.validation_loss or 0.0,
+        default=None,
+    )
+    seconds = sum(record.seconds for record in records)
+    samples = sum(record.samples_per_s * record.seconds for record in records)
+    return RunSummary(
+        name=run.url.rsplit("/", 1)[-1],
+        url=run.url,
+        experiment=_named_experiment(run),
+        dataset=dataset.get("url", ""),
+        version=dataset.get("version", ""),
+        snapshot_id=dataset.get("snapshot_id", ""),
+        state=status.get("state", "waiting"),
+        started=_text_or_none(environment.get("started")),
+        revision=_text_or_none(environment.get("source_revision")),
+        num_parameters=read_header(run).num_values if run.exists(WEIGHTS) else None,
+        num_epochs=records[-1].epoch if records else 0,
+        best_epoch=best.epoch if best else None,
+        validation_nmae=best.validation_nmae if best else None,
+        test_nmae=_test_nmae(run),
+        train_s=seconds,
+        samples_per_s=samples / seconds if seconds else None,
+    )
+
+
+def _named_experiment(run: RunDirectory) -> dict[str, Any]:
+    """experiment.json of whatever schema, as long as it has a name and sections."""
+    content = run.read_object(EXPERIMENT)
+    if not isinstance(content.get("name"), str) or not isinstance(content.get("training", {}), dict):
+        raise StoreError(f"{run.url}/{EXPERIMENT} has no name or training; the run is damaged, train it again")
+    return content
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _test_nmae(run: RunDirectory) -> float | None:
+    found: Any = run.read_object("evaluation.json") if run.exists("evaluation.json") else {}
+    for key in ("overall", "model", "nmae"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return float(found) if isinstance(found, int | float) and abs(found) < 1e30 else None
+
+
+def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"data": {"step_s": 1}}` as `{"data.step_s": 1}`."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,29 @@
+"""Who else is told how a run goes: TensorBoard always, MLflow where it is asked for."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from courant.experiment import Experiment
+from courant.runs.directory import RunDirectory
+from courant.runs.event_file import EventFile
+from courant.runs.record import EpochRecord
+
+
+class Tracker(Protocol):
+    """Follows one start of a run."""
+
+    def epoch(self, record: EpochRecord) -> None: ...
+
+    def end(self, state: str) -> None: ...
+
+
+def open_trackers(run: RunDirectory, experiment: Experiment, first_epoch: int) -> list[Tracker]:
+    """For a run that begins, or goes on, with `first_epoch`; InputError where MLflow is asked for and cannot be used."""
+    trackers: list[Tracker] = [EventFile(run, first_epoch)]
+    if os.environ.get("MLFLOW_TRACKING_URI"):
+        from courant.runs.mlflow_tracker import MlflowTracker
+
+        trackers.append(MlflowTracker(run, experiment))
+    return trackers

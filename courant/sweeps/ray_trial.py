@@ -1,0 +1,72 @@
+"""One trial, in a process that Ray Tune starts: the plain training loop, with each validation reported.
+
+torch is imported inside the function: OpenMP reads how its threads wait when torch is loaded, Tune gives its processes no
+environment of their own, and so the variable has to be set in the process before that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+
+if TYPE_CHECKING:
+    from courant.runs.record import EpochRecord
+
+
+def run_trial(
+    config: dict[str, Any], trials: dict[int, tuple[str, str]], dataset: tuple[str, str], cpus: float, gpus: float
+) -> None:
+    """Train the trial `config["trial"]["number"]` to its end, from its newest checkpoint where it has one.
+
+    `trials` holds experiment (JSON) and run URL of each, `dataset` URL and version. What no retry can cure goes on record;
+    anything else is raised, and Tune starts the trial again.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    import torch
+
+    import simgen
+    from courant.experiment import parse_experiment
+    from courant.runs.checkpoint import checkpoint_epochs
+    from courant.runs.directory import RunDirectory
+    from courant.runs.record import read_records, write_status
+    from courant.training.errors import TrainingError
+    from courant.training.loop import fit
+    from simgen.errors import InputError
+
+    torch.set_num_threads(max(1, int(cpus)))
+    logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s", force=True)
+    logging.getLogger("courant").setLevel(logging.INFO)
+    content, url = trials[config["trial"]["number"]]
+    experiment, run = parse_experiment(content), RunDirectory(url)
+    # Tune's scheduler may be a new one; it learns how the trial did before it was cut off.
+    kept = max(checkpoint_epochs(run), default=0)
+    earlier = [record for record in read_records(run) if record.epoch <= kept]
+    for record in earlier:
+        report_unless_last(record)
+    try:
+        fit(
+            experiment,
+            simgen.open_dataset(*dataset),
+            run,
+            device="cuda" if gpus else "cpu",
+            on_epoch=report_unless_last,
+        )
+    except (InputError, TrainingError) as error:
+        write_status(run, "failed", reason=str(error))
+        return
+    report(read_records(run)[-1])
+
+
+def report_unless_last(record: EpochRecord) -> None:
+    """The last epoch is reported when the run is closed: Tune ends a trial that has reported all that it was to do."""
+    if record.epoch < record.epochs and record.validation_nmae is not None:
+        report(record)
+
+
+def report(record: EpochRecord) -> None:
+    tune.report(asdict(record))

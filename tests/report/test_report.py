@@ -1,0 +1,180 @@
+"""Reports of transient and steady runs, for every kind of anchors and for other models."""
+
+import dataclasses
+import html
+import re
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import simgen
+from courant.evaluation.evaluate import evaluate
+from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
+from courant.prediction.surrogate import Surrogate
+from courant.report.context import Context, open_context
+from courant.report.panels import PANELS, cases, decomposition, designs, errors_by_case, use
+from courant.report.report import main_figure, summary_line, write_report
+from courant.runs.directory import RunDirectory
+from courant.training.loop import fit
+from simgen.dataset_figures import designs as draw_designs
+from simgen.dataset_figures import sample_cases
+from simgen.store.layout import Schema
+from simgen.store.reader import Dataset
+from tests.training.ducts import publish_ducts, tiny_steady
+from tests.training.waves import publish_waves, tiny_experiment
+
+BOTH_FIELDS = {"fields": ("velocity", "kinematic_pressure")}
+RUNS: dict[str, Any] = {
+    "transient sampled": {},
+    "transient abstract": {"model": {"anchor_kind": "abstract"}},
+    "steady learned": {
+        "model": {"anchor_kind": "learned", "num_outputs": 4, "num_features": 4},
+        "data": BOTH_FIELDS,
+    },
+    "steady abstract": {"model": {"anchor_kind": "abstract"}},
+}
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+    folder = tmp_path_factory.mktemp("store")
+    return {
+        "transient": simgen.open_dataset(publish_waves(str(folder / "waves"))),
+        "steady": simgen.open_dataset(publish_ducts(str(folder / "ducts"), num_cases=20)),
+    }
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def context(
+    request: pytest.FixtureRequest,
+    datasets: dict[str, Dataset],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Context:
+    torch.set_num_threads(1)
+    task = request.param.split()[0]
+    run = RunDirectory(tmp_path_factory.mktemp("runs")) / request.param.replace(" ", "-")
+    tiny = {"transient": tiny_experiment, "steady": tiny_steady}[task](epochs=1)
+    fit(tiny.derive(**RUNS[request.param]), datasets[task], run)
+    return open_context(run, evaluate(run.url))
+
+
+def test_a_report_holds_every_file_that_its_page_names(context: Context, tmp_path: Path) -> None:
+    url = write_report(context.run.url, str(tmp_path))
+    page = html.unescape(Path(url).read_text())
+    named = re.findall(r'(?:src|href)="([^"]+)"', page)
+    written = {file.name for file in tmp_path.iterdir()} - {"index.html", "report.json"}
+    assert set(named) == written
+    assert all((tmp_path / name).stat().st_size > 5000 for name in named if name.endswith(".png"))
+    assert summary_line(context.evaluation) in page
+    assert main_figure(context.evaluation) in written
+    assert {"decomposition.png", "decomposition.npz", "prediction.npz"} <= written
+    for name in (file for file in named if file.endswith(".npz")):
+        with np.load(tmp_path / name, allow_pickle=False) as arrays:
+            assert all(arrays[key].size for key in arrays.files), name
+    assert "the paper never defines" in page
+    for channel in context.channels:
+        assert f"{channel.field} {channel.component}".replace("_", " ") in page
+
+
+def test_a_report_of_unchanged_inputs_is_not_drawn_again(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PANELS, context.evaluation.task, (designs.panel,))
+    url = write_report(context.run.url, str(tmp_path))
+    (tmp_path / "designs.png").unlink()
+    assert write_report(context.run.url, str(tmp_path)) == url
+    assert not (tmp_path / "designs.png").exists()
+    (tmp_path / "report.json").write_text("{}")
+    write_report(context.run.url, str(tmp_path))
+    assert (tmp_path / "designs.png").exists()
+
+
+def test_anchors_are_ranked_over_the_whole_field_in_standard_deviations(context: Context) -> None:
+    shown = context.shown[0]
+    parts = context.surrogate.decompose_case(shown.case, start_s=shown.start_s)
+    fields = parts.contributions.reshape(-1, *parts.contributions.shape[-3:])[-1]
+    norms = np.linalg.norm((fields / context.surrogate.normaliser.std).reshape(len(fields), -1), axis=1)
+    ranking = decomposition.rank(context, shown)
+    np.testing.assert_allclose(ranking.norms, norms, rtol=1e-5)
+    assert ranking.largest.tolist() == np.argsort(-norms).tolist()[: decomposition.TOP_ANCHORS]
+    assert ranking.deviation < 1e-4
+    assert (ranking.anchors is None) == (context.surrogate.experiment.model.anchor_kind == "abstract")
+
+
+def test_a_decomposition_in_parts_is_the_same(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = context.shown[0]
+    whole = decomposition.rank(context, shown)
+    asked: list[int] = []
+    decompose = Surrogate.decompose_case
+
+    def counted(surrogate: Surrogate, case: Any, **given: Any) -> Any:
+        asked.append(len(given["cells"]))
+        return decompose(surrogate, case, **given)
+
+    one_cell = decompose(context.surrogate, shown.case, start_s=shown.start_s, cells=np.arange(1))
+    monkeypatch.setattr(Surrogate, "decompose_case", counted)
+    monkeypatch.setattr(decomposition, "MAX_VALUES", 7 * one_cell.contributions.size)
+    parted = decomposition.rank(context, shown)
+    assert max(asked) == 7
+    assert sum(asked) == shown.case.num_points + 1
+    np.testing.assert_allclose(parted.norms, whole.norms, rtol=1e-4)
+
+
+def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
+    made = {"transient": use.rollout_panel, "steady": use.field_panel}[context.evaluation.task]
+    code = made(context).code
+    by_case = re.sub(r"^surrogate\.predict_case", "by_case = surrogate.predict_case", code, flags=re.M)
+    names: dict[str, Any] = {}
+    exec(re.sub(r"^surrogate\.predict\(", "given = surrogate.predict(", by_case, flags=re.M), names)
+    expected = context.predict(context.shown[0])
+    for found in (names["by_case"], names["given"]):
+        last = found.reshape(-1, *found.shape[-2:])[-1]
+        np.testing.assert_allclose(last, expected, atol=1e-4 * np.abs(expected).max())
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainConfig(ModelConfig):
+    kind: ClassVar[str] = "plain"
+
+
+class PlainModel(FieldModel):
+    """A model that has no decomposition."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layer = nn.Linear(config.dimension, config.num_outputs)
+
+    def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
+        return self.layer(queries.points)[:, None].expand(-1, num_steps, -1, -1)
+
+
+def test_a_model_that_does_not_decompose_has_no_such_panel(context: Context) -> None:
+    sizes = {each.name for each in dataclasses.fields(ModelConfig)}
+    trained = context.surrogate.model.config
+    model = PlainModel(PlainConfig(**{name: getattr(trained, name) for name in sizes}))
+    plain = Surrogate(context.run.url, context.surrogate.problem, context.surrogate.dataset, model)
+    other = dataclasses.replace(context, surrogate=plain)
+    made = [make(other) for make in PANELS[context.evaluation.task]]
+    names = [panel.name for panel in made if panel is not None]
+    assert "decomposition" not in names
+    assert len(names) == len(made) - 1
+
+
+@pytest.mark.parametrize("num", [0, 1])
+def test_a_design_space_of_one_parameter_or_none_has_a_report(
+    context: Context, monkeypatch: pytest.MonkeyPatch, num: int
+) -> None:
+    schema: Schema = context.dataset.schema
+    fewer = dataclasses.replace(schema, parameters=schema.parameters[:num])
+    monkeypatch.setattr(context.dataset, "schema", fewer)
+    assert len(errors_by_case.panel(context).figures) == 1 + num
+    assert (designs.panel(context) is not None) == (num == 1)
+    assert len(cases.table(context.dataset).columns) == 6 + num
+    sample_cases([context.dataset[0]], context.channels[0].field).canvas.draw()
+    if num:
+        draw_designs(context.dataset).canvas.draw()
