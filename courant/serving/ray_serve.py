@@ -11,9 +11,11 @@ import asyncio
 import ray
 from ray import serve
 from ray.serve import Application
+from ray.serve._private import replica
 from ray.serve.handle import DeploymentHandle
 
 from courant.prediction.surrogate import load
+from courant.ray_embedded import LOOPBACK
 from courant.serving.requests import Limits, ModelCard, Refusal, answer, describe, parse_request
 
 MAX_BATCH = 16
@@ -26,6 +28,7 @@ class Served:
     """The model, loaded once."""
 
     def __init__(self, run: str, limits: Limits) -> None:
+        _stay_on_loopback()
         self.surrogate, self.limits = load(run), limits
 
     @serve.batch(max_batch_size=MAX_BATCH, batch_wait_timeout_s=BATCH_WAIT_S)
@@ -39,6 +42,17 @@ class Served:
 
     async def card(self) -> ModelCard:
         return describe(self.surrogate, self.limits)
+
+
+def _stay_on_loopback() -> None:
+    """On an embedded Ray, have this replica listen for other deployments on loopback alone.
+
+    Ray opens that port to all networks, behind the token. It does so after the model is loaded.
+    """
+    if ray.util.get_node_ip_address() != LOOPBACK:
+        return
+    open_port = replica.add_port_to_grpc_server
+    replica.add_port_to_grpc_server = lambda server, address: open_port(server, address.replace("[::]", LOOPBACK))
 
 
 class RayModel:
