@@ -2,7 +2,7 @@
 
 An ablation derives from a recipe:
 
-    recipes.cylinder_flow.cylinder_flow_small().derive(name="few-anchors", model={"num_anchors": 16})
+    get_recipe("cylinder-flow-small").derive(name="few-anchors", model={"num_anchors": 16})
 """
 
 from __future__ import annotations
