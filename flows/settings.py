@@ -1,4 +1,4 @@
-"""Where things go: the only reader of the environment (the AWS variables apart, which the S3 clients read themselves).
+"""Settings of the flows and the command line, from the environment. S3 clients read the AWS variables themselves.
 
 COURANT_STORE      datasets, one per family         default courant-data/store
 COURANT_RUNS       trained models                   default courant-data/runs
@@ -6,6 +6,7 @@ COURANT_REPORTS    reports                          default courant-data/reports
 COURANT_SCRATCH    running cases, on a local disk   default <the system's temporary folder>/courant-<user id>
 RAY_ADDRESS        http://head:8265: jobs are submitted to that Ray cluster; head:6379: it is joined; default: an embedded Ray
 COURANT_JOB_ENV    names of variables, comma-separated, that a submitted job gets from this environment
+COURANT_MODELS     modules that register models of your own; read by courant.models wherever an experiment is
 """
 
 from __future__ import annotations

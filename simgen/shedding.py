@@ -26,8 +26,8 @@ class Shedding:
 def shedding(cloud: PointCloud, *, radius: float, center: tuple[float, float], start: float) -> Shedding:
     """The wake's dominant frequency over the snapshots from time `start` (s) on, averaged over the probes inside the channel.
 
-    A Hann-windowed periodogram, zero-padded eightfold, its peak refined by a parabola: the paper's Welch segments of 64
-    snapshots at 1 s cannot resolve 0.022 Hz (a bin is 1/64 Hz).
+    A Hann-windowed periodogram, zero-padded eightfold, its peak refined by a parabola. The paper uses Welch's method on 90
+    snapshots 10 s apart in segments of 45, whose bins are 0.0022 Hz wide; its printed 0.0222 Hz is the tenth of them.
     """
     if cloud.time is None:
         raise ValueError("shedding needs a transient case")

@@ -34,7 +34,7 @@ class RunSummary:
     revision: str | None
     """of the source"""
     num_parameters: int | None
-    """stored weights, the fixed frequencies of the embedding among them"""
+    """stored weights"""
     num_epochs: int
     """trained so far"""
     best_epoch: int | None
