@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from courant.model import Courant, CourantConfig
-from courant.model.count import check_size, count_parameters
+from courant.model.count import count_parameters
+from courant.models import dump_config, parse_config
 from tests.model.clouds import CHOICES, SMALL
 
 
@@ -58,7 +59,7 @@ def test_the_parameters_of_a_config_are_counted_without_building_it(config: Cour
 
 def test_a_model_beyond_the_bound_is_refused_by_its_config() -> None:
     with pytest.raises(ValueError, match=r"makes a model of .* parameters, 500,000,000 at most"):
-        check_size(replace(SMALL, width=16_384))
+        parse_config({**dump_config(SMALL), "width": 16_384})
 
 
 def test_unknown_and_missing_fields_are_named() -> None:
