@@ -22,6 +22,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,10 @@ FOLDER = "courant-ray-"
 LOCK = "lock"
 #: Paths of Unix sockets end at 107 bytes, of which Ray's own folders and names take about 75.
 LONGEST_BASE = 24
+#: Longer than anyone needs between a folder and its lock.
+START_S = 60.0
+
+_folders: list[Path] = []
 
 
 def start_embedded_ray(**options: Any) -> None:
@@ -59,6 +64,26 @@ def start_embedded_ray(**options: Any) -> None:
 def is_embedded() -> bool:
     """Whether the Ray that this process is connected to is of its own making."""
     return ray.is_initialized() and ray.util.get_node_ip_address() == LOOPBACK
+
+
+def lost_embedded_ray() -> str | None:
+    """What of an embedded Ray has died, in words; None where all is well, or another's to look
+    after.
+    """
+    node = ray._private.worker._global_node
+    if node is None or not is_embedded():
+        return None
+    for name in (ray_constants.PROCESS_TYPE_GCS_SERVER, ray_constants.PROCESS_TYPE_RAYLET):
+        for one in node.all_processes.get(name, []):
+            if one.process.poll() is not None:
+                return f"the embedded Ray has lost its {name} (exit code {one.process.returncode})"
+    return None
+
+
+def remove_embedded_ray() -> None:
+    """Remove the folder of this process's Ray; for an end that does not wait for `atexit`."""
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _require_a_token() -> None:
@@ -99,6 +124,7 @@ def _private_folder(base: Path) -> Path:
         lock.close()
 
     atexit.register(remove)
+    _folders.append(folder)
     return folder
 
 
@@ -108,6 +134,11 @@ def _remove_abandoned(base: Path) -> None:
         with suppress(OSError):
             # Nobody else's: what lies there could point anywhere.
             if folder.lstat().st_uid != os.getuid() or not stat.S_ISDIR(folder.lstat().st_mode):
+                continue
+            if not (folder / LOCK).exists():
+                # Of a Ray that wrote its last line too late, or of one that just starts.
+                if time.time() - folder.lstat().st_mtime > START_S:
+                    shutil.rmtree(folder, ignore_errors=True)
                 continue
             with (folder / LOCK).open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.__main__ import main
 from flows.cli_options import (
     ArchiveRaw,
     Cases,
@@ -252,10 +253,4 @@ def _show_report(report: Report) -> None:
     screen.print(f"run     {report.run}\nreport  {report.url}\n{report.verdict}", highlight=False, soft_wrap=True)
 
 
-def main() -> None:
-    """Entry point of the `courant` command."""
-    app()
-
-
-if __name__ == "__main__":
-    main()
+__all__ = ["app", "main"]

@@ -6,10 +6,10 @@ import base64
 from dataclasses import dataclass
 
 from prefect import flow, task
-from prefect.artifacts import create_image_artifact, create_markdown_artifact
 
 from courant.evaluation.evaluation import Evaluation, Split
 from courant.runs.directory import RunDirectory
+from flows.artifacts import show_image, show_markdown
 from flows.settings import absolute, load_settings
 
 
@@ -46,9 +46,10 @@ def draw(run: str, out: str, evaluation: Evaluation) -> Report:
 
     page, verdict = str(write_report(run, out)), summary_line(evaluation)
     key = run.rsplit("/", 1)[-1].lower().replace("_", "-").replace(".", "-")
-    create_markdown_artifact(f"## {key}\n\n{verdict}\n\nReport: `{page}`\n", key=f"report-{key}", description=page)
+    text = f"## {key}\n\n{verdict}\n\nReport: `{page}`\n"
+    show_markdown(text, key=f"report-{key}", description=page)
     figure = RunDirectory(out).read_bytes(main_figure(evaluation))
-    create_image_artifact(
+    show_image(
         f"data:image/png;base64,{base64.b64encode(figure).decode()}",
         key=f"errors-{key}",
         description="Errors of the model beside the references",

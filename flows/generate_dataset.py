@@ -11,12 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from prefect import flow, get_run_logger, task
-from prefect.artifacts import (
-    create_markdown_artifact,
-    create_table_artifact,
-)
 
 import simgen
+from flows.artifacts import show_markdown, show_table
 from flows.display import announce
 from flows.ray_cluster import ensure_ray, warm_workers
 from flows.settings import absolute, load_settings
@@ -129,10 +126,10 @@ def describe(url: str, version: str) -> None:
     rows = [
         {"case": case, **{str(name): _cell(value) for name, value in row.items()}} for case, row in design.iterrows()
     ]
-    create_table_artifact(rows, key=f"cases-{dataset.schema.family}", description=f"Cases of {url} {version}")
+    show_table(rows, key=f"cases-{dataset.schema.family}", description=f"Cases of {url} {version}")
     counts = "\n".join(f"| {status} | {count} |" for status, count in design["status"].value_counts().items())
     splits = ", ".join(f"{len(dataset.cases(split))} {split}" for split in ("train", "validation", "test"))
-    create_markdown_artifact(
+    show_markdown(
         f"## {dataset.schema.family} {version}\n\n`{url}`\n\n| status | cases |\n| --- | --- |\n{counts}\n\n"
         f"{splits}; {design['num_bytes'].sum() / 1e6:.0f} MB of fields.\n\n"
         f'```python\nimport simgen\nds = simgen.open_dataset("{url}", version="{version}")\n```\n',

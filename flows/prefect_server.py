@@ -15,11 +15,14 @@ import secrets
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+from flows.ending import leave_nothing
+from flows.terminal import errors
 from simgen.errors import InputError
 
 HOST = "127.0.0.1"
@@ -28,16 +31,18 @@ HOST = "127.0.0.1"
 PORTS = range(20000, 30000)
 START_S = 300.0
 STOP_S = 3.0
+ANSWER_S = 10.0
+#: A server that dies more often is not worth its starts.
+RESTARTS = 5
 
 
 class PrefectServer:
-    """The server as a child process, started with `start` and ended with this process, however that
-    ends.
-    """
+    """The server as a child process, which ends with this one however that ends."""
 
     def __init__(self) -> None:
         self.port = _free_port()
         self.password = f"courant:{secrets.token_hex(32)}"
+        self._stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -54,11 +59,13 @@ class PrefectServer:
         """Start it and wait until it answers. InputError where it does not."""
         self._launch()
         atexit.register(self.stop)
+        leave_nothing(self.stop)
         self._wait_until_it_answers()
+        threading.Thread(target=self._keep, name="keep-prefect", daemon=True).start()
 
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_S
-        while not self.answers():
+        while not answers(self.api_url):
             process = self._process
             if process is None:
                 return
@@ -70,16 +77,23 @@ class PrefectServer:
                 )
             time.sleep(0.1)
 
-    def answers(self) -> bool:
-        """Whether it is well; this alone it tells without the password."""
-        try:
-            with urllib.request.urlopen(f"{self.api_url}/health", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.HTTPError):
-            return False
+    def _keep(self) -> None:
+        """Start it again when it dies, on its port and database: clients ask for longer."""
+        for _ in range(RESTARTS):
+            process = self._process
+            if process is None:
+                return
+            process.wait()
+            if self._stopped.wait(0.2):
+                return
+            errors.print("Prefect's server died; starting it again", highlight=False)
+            self._launch()
+            with contextlib.suppress(InputError):
+                self._wait_until_it_answers()
 
     def stop(self) -> None:
         """End it, gently first."""
+        self._stopped.set()
         process, self._process = self._process, None
         if process is None:
             return
@@ -96,14 +110,8 @@ class PrefectServer:
     def _launch(self) -> None:
         import prefect
 
-        uvicorn = [
-            sys.executable,
-            "-m",
-            "uvicorn",
-            "--app-dir",
-            str(Path(prefect.__file__).parent.parent),
-            "--factory",
-        ]
+        packages = Path(prefect.__file__).parent.parent
+        uvicorn = [sys.executable, "-m", "uvicorn", "--app-dir", str(packages), "--factory"]
         self._process = subprocess.Popen(
             [
                 *uvicorn, "prefect.server.api.server:create_app", "--host", HOST,
@@ -130,6 +138,18 @@ class PrefectServer:
             "PREFECT__SERVER_FINAL": "1",
             "PREFECT_SERVER_API_AUTH_STRING": self.password,
         }
+
+
+def answers(api_url: str) -> bool:
+    """Whether a server is there; this alone it tells without a password."""
+    try:
+        with urllib.request.urlopen(f"{api_url}/health", timeout=ANSWER_S):
+            return True
+    except urllib.error.HTTPError:
+        # A proxy may want to know who asks: it is there.
+        return True
+    except OSError:
+        return False
 
 
 def _free_port() -> int:

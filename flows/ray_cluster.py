@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import ray
 
-from courant.ray_embedded import start_embedded_ray
+from courant.ray_embedded import lost_embedded_ray, remove_embedded_ray, start_embedded_ray
+from flows.ending import leave_nothing, need
 from flows.settings import LOOPBACK, load_settings
 from simgen.errors import InputError
 
@@ -32,11 +33,19 @@ def ensure_ray() -> None:
             os.environ.setdefault("RAY_worker_niceness", "0")
             # On loopback, behind a token, and without a dashboard, which would take a second core-minute to start.
             start_embedded_ray(num_cpus=len(os.sched_getaffinity(0)), **options)
+            leave_nothing(remove_embedded_ray)
+            need(_lost_ray)
         else:
             ray.init(address=address, runtime_env={"env_vars": _worker_variables()}, **options)
     except Exception as error:  # of a node that is too slow, Ray raises no class of its own
         where = f"the Ray cluster at {address} (RAY_ADDRESS)" if address else "an embedded Ray"
         raise InputError(f"cannot start {where}: {str(error).splitlines()[0]}") from error
+
+
+def _lost_ray() -> str | None:
+    lost = lost_embedded_ray()
+    kept = "what was done is kept, and the same command goes on from here"
+    return f"{lost}; {kept}" if lost else None
 
 
 def _worker_variables() -> dict[str, str]:

@@ -18,7 +18,10 @@ from simgen.errors import InputError
 
 
 def serve_model(run: str, host: str, port: int, limits: Limits) -> None:
-    """Serve a run until Ctrl-C or SIGTERM. InputError where the run, the port or Ray is not there."""
+    """Serve a run until SIGTERM, or Ctrl-C, which is an interruption as in any command.
+
+    InputError where the run, the port or Ray is not there.
+    """
     if not RunDirectory(run).exists("model.safetensors"):
         raise InputError(f"{run} has no model.safetensors; give the folder of a trained run, <runs>/<name>-<hash>")
     if load_settings().jobs_address:
@@ -27,8 +30,6 @@ def serve_model(run: str, host: str, port: int, limits: Limits) -> None:
         )
     listener = _listen(host, port)
     asked_to_end = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked_to_end.set())
     with errors.status("starting Ray Serve, loading the model"):
         ensure_ray()
         model = ray_serve.start(run, limits)
@@ -39,6 +40,8 @@ def serve_model(run: str, host: str, port: int, limits: Limits) -> None:
             f"serving  http://{host}:{port}/predict   what it takes: /model and /docs   end with Ctrl-C",
             highlight=False,
         )
+        # Not before: while the model is loaded, Ctrl-C ends the command where it stands.
+        signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
         asked_to_end.wait()
     finally:
         server.stop()

@@ -7,14 +7,19 @@ COURANT_SCRATCH    running cases, on a local disk   default <the system's tempor
 RAY_ADDRESS        http://head:8265: jobs are submitted to that Ray cluster; head:6379: it is joined; default: an embedded Ray
 COURANT_JOB_ENV    names of variables, comma-separated, that a submitted job gets from this environment
 COURANT_MODELS     modules that register models of your own; read by courant.models wherever an experiment is
+COURANT_PREFECT_PATIENCE_S
+                   for how long the server of PREFECT_API_URL may be away, in seconds       default 120
 """
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from simgen.errors import InputError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts that mean this machine."""
@@ -30,6 +35,7 @@ class Settings:
     scratch: str
     ray_address: str | None
     job_variables: tuple[str, ...]
+    prefect_patience_s: float = 120.0
 
     @property
     def jobs_address(self) -> str | None:
@@ -47,7 +53,19 @@ def load_settings() -> Settings:
         scratch=os.environ.get("COURANT_SCRATCH", str(Path(tempfile.gettempdir()) / f"courant-{os.getuid()}")),
         ray_address=os.environ.get("RAY_ADDRESS") or None,
         job_variables=tuple(filter(None, map(str.strip, os.environ.get("COURANT_JOB_ENV", "").split(",")))),
+        prefect_patience_s=_seconds("COURANT_PREFECT_PATIENCE_S", 120.0),
     )
+
+
+def _seconds(name: str, default: float) -> float:
+    given = os.environ.get(name) or str(default)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise InputError(f"{name} is {given!r}; give seconds above 0, such as {default:g}")
+    return seconds
 
 
 def absolute(url: str) -> str:
@@ -64,6 +82,10 @@ def embedded_defaults() -> None:
         "DO_NOT_TRACK": "1",
         # The command prints what a person needs to know; Prefect would repeat each error with its traceback.
         "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        # On a busy machine a server needs longer to start again than Prefect's five attempts take.
+        "PREFECT_CLIENT_MAX_RETRIES": "6",
+        # Asked by every task as it starts, and fatal to it while the server is away.
+        "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }

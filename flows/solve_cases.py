@@ -7,18 +7,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
-from uuid import UUID
+from typing import Any
 
 import ray
 from prefect import flow, get_run_logger, task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.schemas.objects import TaskRun
 from prefect.futures import as_completed
 from prefect.states import State
 from prefect_ray import RayTaskRunner
 from prefect_ray.context import remote_options
 
+from flows.artifacts import ProgressArtifact
 from flows.committer import Committer, SolvedFork
 from flows.display import CaseBars, duration, write_progress
 from flows.settings import load_settings
@@ -154,9 +153,7 @@ class _CaseReport:
         self._logged, self._logged_at = 0.0, time.monotonic()
         parameters = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
         self._logger.info("case %s: %s", point.id, parameters)
-        self._artifact = cast(
-            UUID, create_progress_artifact(0.0, key=f"case-{point.id}", description=f"{point.family}: {parameters}")
-        )
+        self._artifact = ProgressArtifact(f"case-{point.id}", f"{point.family}: {parameters}")
 
     def __call__(self, progress: Progress) -> None:
         write_progress(progress, self._directory)
@@ -165,11 +162,11 @@ class _CaseReport:
             self._logged, self._logged_at = progress.fraction, time.monotonic()
             left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
             self._logger.info("%s%s", progress.message, left)
-            update_progress_artifact(self._artifact, 100 * progress.fraction)
+            self._artifact.update(100 * progress.fraction)
 
     def waits(self) -> None:
         self._logger.info("another run on this machine is solving this case: waiting for its result")
 
     def ended(self, line: str) -> None:
         self._logger.info(line)
-        update_progress_artifact(self._artifact, 100.0)
+        self._artifact.update(100.0)

@@ -6,7 +6,6 @@ import base64
 from dataclasses import dataclass
 
 from prefect import flow, get_run_logger, task
-from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 
 import simgen
 from courant.sweeps.search_space import load_space
@@ -22,6 +21,7 @@ from courant.sweeps.sweep import (
     read_result,
     table_row,
 )
+from flows.artifacts import show_image, show_markdown, show_table
 from flows.display import Bars
 from flows.settings import absolute, load_settings
 from flows.train_surrogate import choose_experiment
@@ -123,11 +123,12 @@ def show_sweep(plan: Sweep, results: list[TrialResult]) -> FinishedSweep:
     from courant.report.sweep_page import HYPERPARAMETERS, verdict, write_sweep_page
 
     page, said, key = write_sweep_page(plan, results), verdict(plan, results), f"sweep-{plan.space.name}"
-    create_table_artifact([table_row(plan.space, result) for result in results], key=f"{key}-trials", description=page)
+    rows = [table_row(plan.space, result) for result in results]
+    show_table(rows, key=f"{key}-trials", description=page)
     best = plan.trials[best_trial(results).number - 1]
-    create_markdown_artifact(f"## {key}\n\n{said}\n\nPage: `{page}`\n\nBest run: `{best.run.url}`\n", key=key)
+    show_markdown(f"## {key}\n\n{said}\n\nPage: `{page}`\n\nBest run: `{best.run.url}`\n", key=key)
     figure = base64.b64encode(plan.folder.read_bytes(HYPERPARAMETERS)).decode()
-    create_image_artifact(
+    show_image(
         f"data:image/png;base64,{figure}",
         key=f"{key}-hyperparameters",
         description="Each hyperparameter against validation NMAE",

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from flows.ending import INTERRUPTED_CODE, lost
 from simgen.errors import SimgenError
 
 screen = Console()
@@ -19,15 +20,19 @@ errors = Console(stderr=True)
 
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
-    """What can go wrong in one line on stderr, and an exit code: 1 for errors, 130 for an interruption."""
+    """End in one line on stderr and with an exit code: 1 for errors, 130 for an interruption.
+
+    Of an interruption, and of a server that is lost, `ending.finish` says the line, as the last.
+    """
     try:
         yield
-    except SimgenError as error:
-        fail(str(error))
     except KeyboardInterrupt:
-        errors.print("interrupted; the same command goes on from here", highlight=False)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED_CODE) from None
     except Exception as error:
+        if lost():
+            raise typer.Exit(1) from None
+        if isinstance(error, SimgenError):
+            fail(str(error))
         if _is_parameter_error(error):
             fail(" ".join(str(error).split()))
         raise

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from prefect import flow, get_run_logger, task
-from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 
 import simgen
 from courant.experiment import Experiment, parse_experiment
 from courant.recipes import get_recipe, recipe_of
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, is_finished
+from flows.artifacts import ProgressArtifact, show_markdown
 from flows.display import Bars, duration
 from flows.settings import absolute, load_settings
 
@@ -53,14 +52,11 @@ def fit(experiment: Experiment, dataset: str, version: str | None, runs: str) ->
     if is_finished(run):
         get_run_logger().info("%s is trained already", run.url)
         return run.url
-    artifact = cast(
-        UUID,
-        create_progress_artifact(0.0, key=f"train-{experiment.name}", description=f"{experiment.name} on {dataset}"),
-    )
+    artifact = ProgressArtifact(f"train-{experiment.name}", f"{experiment.name} on {dataset}")
     with Bars(f"train {experiment.name}", experiment.training.epochs, get_run_logger()) as bars:
 
         def on_epoch(record: EpochRecord) -> None:
-            update_progress_artifact(artifact, 100 * record.epoch / record.epochs)
+            artifact.update(100 * record.epoch / record.epochs)
             bars.advance(record.epoch, f"loss {record.train_loss:.4f}, {duration(record.eta_s)} left")
             if record.validation_nmae is not None and not load_settings().jobs_address:
                 bars.line(record.line())
@@ -71,7 +67,7 @@ def fit(experiment: Experiment, dataset: str, version: str | None, runs: str) ->
             _fit_on_cluster(experiment, opened, run, on_epoch, bars)
         else:
             _fit_here(experiment, opened, runs, on_epoch)
-    create_markdown_artifact(_summary(run), key=f"run-{experiment.name}", description=run.url)
+    show_markdown(_summary(run), key=f"run-{experiment.name}", description=run.url)
     return run.url
 
 

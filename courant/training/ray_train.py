@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -81,12 +83,33 @@ def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: Ru
         ),
     )  # fmt: skip
     try:
-        trainer.fit()
+        _beside_the_main_thread(trainer.fit)
     except Exception as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TrainingError(
             f"{run.url}: training failed on Ray ({first_line}); train again to go on from the last checkpoint"
         ) from error
+
+
+def _beside_the_main_thread(work: Callable[[], object]) -> None:
+    """Do it in a thread and wait.
+
+    In the main thread Ray Train answers Ctrl-C itself, takes its time, and calls it a failure.
+    """
+    trouble: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            work()
+        except BaseException as error:
+            trouble.append(error)
+
+    # A daemon, because after an interruption nobody waits for it.
+    thread = threading.Thread(target=do, name="ray-train", daemon=True)
+    thread.start()
+    thread.join()
+    if trouble:
+        raise trouble[0]
 
 
 def _work(config: dict[str, Any]) -> None:

@@ -42,6 +42,13 @@ def tree(root: int) -> list[int]:
     return found
 
 
+def lives(process: int) -> bool:
+    """Whether it is there, and more than an entry of the process table."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
 def listeners(processes: list[int]) -> set[Listener]:
     """Every TCP socket on which one of the processes listens."""
     inodes = _listening_inodes()
@@ -52,7 +59,7 @@ def listeners(processes: list[int]) -> set[Listener]:
             for descriptor in Path(f"/proc/{process}/fd").iterdir():
                 target = str(descriptor.readlink())
                 if target.startswith("socket:[") and target[8:-1] in inodes:
-                    found.add(Listener(_name(process), *inodes[target[8:-1]]))
+                    found.add(Listener(command_line(process), *inodes[target[8:-1]]))
     return found
 
 
@@ -73,7 +80,8 @@ def _address(hexadecimal: str) -> IPv4Address | IPv6Address:
     return ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
 
 
-def _name(process: int) -> str:
+def command_line(process: int) -> str:
+    """How it was started, or what it calls itself; cut short."""
     return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:150]
 
 

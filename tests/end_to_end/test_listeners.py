@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -12,7 +14,7 @@ import pytest
 
 from tests.end_to_end.conftest import SHORT, wait_for
 from tests.end_to_end.interrupting import start_courant
-from tests.end_to_end.processes import listeners, listeners_until_end, tree
+from tests.end_to_end.processes import command_line, listeners, listeners_until_end, tree
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
 
@@ -54,11 +56,16 @@ def test_the_main_job_listens_on_loopback_alone_and_lets_nobody_in(environment, 
         assert set(secrets) == {"RAY_AUTH_TOKEN", "PREFECT_API_AUTH_STRING"}
         lines = "\n".join(_read(job, "cmdline"))
         assert not [secret for secret in secrets.values() if secret in lines]
+        # The work does not hang on its dashboard: this one is started again.
+        server = next(one for one in tree(job.pid) if "uvicorn" in command_line(one))
+        os.kill(server, signal.SIGKILL)
         found = listeners_until_end(job, 400)
         output = job.stdout.read().decode()
     finally:
         job.kill()
     assert job.returncode == 0, output
+    assert "Prefect's server died; starting it again" in output
+    assert "Traceback" not in output
     assert not [one for one in found if not one.on_loopback]
     names = " ".join(one.process for one in found)
     agents = ("DashboardAgent", "RuntimeEnvAgent")

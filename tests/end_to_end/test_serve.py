@@ -85,7 +85,7 @@ def serving(run_url):
     try:
         yield address
         process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 0, "".join(told)
+        assert process.wait(120) == 130, "".join(told)
         assert "Traceback" not in "".join(told)
     finally:
         process.kill()

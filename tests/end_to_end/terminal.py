@@ -1,0 +1,79 @@
+"""A command in a terminal of its own: what it prints, and Ctrl-C as the keyboard sends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+
+from tests.end_to_end.conftest import BIN, ROOT
+from tests.end_to_end.processes import tree
+
+# Of the terminal that is its input, the command becomes the first process, as a shell would.
+AS_A_SHELL_DOES = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Terminal:
+    """A running command and what it has printed."""
+
+    def __init__(self, process: subprocess.Popen[bytes], keyboard: int) -> None:
+        self.process, self._keyboard = process, keyboard
+        self._printed: list[bytes] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def printed(self) -> str:
+        """What it has printed, without the codes that move a cursor."""
+        text = b"".join(self._printed).decode(errors="replace")
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+    @property
+    def last_line(self) -> str:
+        return self.printed.strip().splitlines()[-1].strip()
+
+    def interrupt(self) -> tuple[float, list[int]]:
+        """Press Ctrl-C and wait: how long the command took, and what processes it had."""
+        processes = tree(self.process.pid)
+        began = time.monotonic()
+        os.write(self._keyboard, b"\x03")
+        self.process.wait(60)
+        took = time.monotonic() - began
+        self._reader.join(10)
+        return took, processes
+
+    def _read(self) -> None:
+        # Reading a terminal that nobody is left at is an error.
+        with contextlib.suppress(OSError):
+            while text := os.read(self._keyboard, 4096):
+                self._printed.append(text)
+
+
+@contextlib.contextmanager
+def in_a_terminal(environment: Mapping[str, str], *arguments: str) -> Iterator[Terminal]:
+    """Start `courant` so; it does not outlive the block."""
+    keyboard, screen = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", AS_A_SHELL_DOES, str(BIN / "courant"), *arguments],
+            env=environment, cwd=ROOT, start_new_session=True,
+            stdin=screen, stdout=screen, stderr=screen,
+        )  # fmt: skip
+        os.close(screen)
+        try:
+            yield Terminal(process, keyboard)
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        os.close(keyboard)

@@ -1,0 +1,76 @@
+"""Prefect's server away: said, waited for, and then the command ends in one line."""
+
+import http.server
+import threading
+import time
+
+import pytest
+
+from flows.prefect_api import OtherServer
+from flows.settings import load_settings
+from simgen.errors import InputError
+from tests.conftest import free_ports
+
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def start_server(port: int) -> http.server.HTTPServer:
+    server = http.server.HTTPServer(("127.0.0.1", port), Healthy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def stop(server: http.server.HTTPServer) -> None:
+    server.shutdown()
+    server.server_close()
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_server_that_goes_away_is_said_once_and_so_is_its_return(monkeypatch, capsys):
+    monkeypatch.setattr("flows.prefect_api.LOOK_S", 0.05)
+    (port,) = free_ports(1)
+    server = start_server(port)
+    watched = OtherServer(f"http://127.0.0.1:{port}/api", patience_s=600)
+    watched.wait_until_it_answers()
+    assert capsys.readouterr().err == ""
+    stop(server)
+    told = ""
+
+    def said(line: str) -> bool:
+        nonlocal told
+        told += " ".join(capsys.readouterr().err.split()) + " "
+        return line in told
+
+    wait_for(lambda: said("does not answer; waiting up to 600 s (COURANT_PREFECT_PATIENCE_S)"))
+    assert watched.lost() is None
+    start_server(port)
+    wait_for(lambda: said("Prefect's server answers again"))
+    assert told.count("does not answer") == 1
+
+
+def test_a_server_that_stays_away_ends_the_command_in_one_line(monkeypatch):
+    monkeypatch.setattr("flows.prefect_api.LOOK_S", 0.05)
+    (port,) = free_ports(1)
+    watched = OtherServer(f"http://127.0.0.1:{port}/api", patience_s=0.2)
+    with pytest.raises(InputError, match=r"has not answered for 0.2 s; what was done is kept"):
+        watched.wait_until_it_answers()
+
+
+@pytest.mark.parametrize("given", ["soon", "0", "-1", "nan"])
+def test_a_patience_that_is_no_time_is_named(monkeypatch, given):
+    monkeypatch.setenv("COURANT_PREFECT_PATIENCE_S", given)
+    with pytest.raises(InputError, match="COURANT_PREFECT_PATIENCE_S is"):
+        load_settings()
