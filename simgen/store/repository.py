@@ -26,6 +26,8 @@ BRANCH = "main"
 ENDPOINT_TIMEOUT_S = 5.0
 #: How long another writer's creation of a repository may take.
 CREATION_S = 5.0
+#: How long its branch may be missing after its first commit.
+BRANCH_S = 2.0
 
 # Icechunk warns at every opening that local files are no place for concurrent commits (`lock.py` sees to that), and prints
 # several lines for what it raises as well.
@@ -39,7 +41,10 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
         if icechunk.Repository.exists(storage):
             return icechunk.Repository.open(storage, config=_config())
         if _has_commits(url):
-            raise StoreError(_lost_branch(url))
+            # A writer that creates the repository writes its first commit before the branch.
+            if not _appears(storage, BRANCH_S):
+                raise StoreError(_lost_branch(url))
+            return icechunk.Repository.open(storage, config=_config())
         if not create:
             raise InputError(
                 f"there is no dataset at {url}; generate one with: courant generate <family> --store <its parent>"
@@ -47,7 +52,7 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
         try:
             return icechunk.Repository.create(storage, config=_config())
         except icechunk.IcechunkError:
-            if not _appears(storage):
+            if not _appears(storage, CREATION_S):
                 raise
             return icechunk.Repository.open(storage, config=_config())  # another writer was quicker
 
@@ -60,9 +65,9 @@ def repository_exists(url: str) -> bool:
         return icechunk.Repository.exists(_storage(url, create=False))
 
 
-def _appears(storage: icechunk.Storage) -> bool:
+def _appears(storage: icechunk.Storage, within_s: float) -> bool:
     """Whether there is a repository, or will be in a moment: another writer may be in the midst of creating it."""
-    deadline = time.monotonic() + CREATION_S
+    deadline = time.monotonic() + within_s
     while not icechunk.Repository.exists(storage):
         if time.monotonic() > deadline:
             return False

@@ -67,6 +67,16 @@ def test_writers_that_commit_and_publish_at_once_all_land_on_s3(s3):
     everything_is_there(url, range(8))
 
 
+def test_a_repository_whose_first_commit_is_there_before_its_branch_is_waited_for(url, monkeypatch):
+    DatasetWriter.open(url, SCHEMA)
+    answers = iter([False, False])
+    exists = icechunk.Repository.exists
+    monkeypatch.setattr(
+        icechunk.Repository, "exists", staticmethod(lambda storage: next(answers, True) and exists(storage))
+    )
+    assert open_repository(url).list_branches()
+
+
 @pytest.mark.parametrize("session", ["readonly_session", "writable_session"])
 def test_a_dataset_that_another_writer_creates_between_two_looks_at_it_is_opened(url, monkeypatch, session):
     class Slow:
