@@ -22,7 +22,8 @@ def measure(surrogate: Surrogate, dataset: Dataset, ids: Sequence[str]) -> dict[
     total = {name: ErrorSums(surrogate.channels) for name in (MODEL, *beside)}
     cases: dict[str, CaseErrors] = {}
     seconds: list[float] = []
-    _warm_up(surrogate, dataset[ids[0]])
+    # The first prediction also loads libraries: it is no measure of the time.
+    surrogate.predict_case(dataset[ids[0]])
     for case in map(dataset.__getitem__, ids):
         sums, took = _measure_case(surrogate, case, beside)
         seconds += took
@@ -62,11 +63,6 @@ def _measure_case(
         for name, reference in beside.items():
             sums[name].add(reference.predict(case, window), window.truth)
     return sums, seconds
-
-
-def _warm_up(surrogate: Surrogate, case: StoredCase) -> None:
-    """The first prediction also loads libraries: it is no measure of the time."""
-    surrogate.predict_case(case, start_s=next(surrogate.problem.windows(case)).start_s)
 
 
 def _score(sums: ErrorSums, component: str = ALL) -> Score:

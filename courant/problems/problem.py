@@ -150,6 +150,11 @@ class Problem(ABC):
     def share_of_solve(self, case: StoredCase) -> float | None:
         """The part of a case's solution that one prediction stands for; None where the case does not say."""
 
+    @property
+    def num_anchors(self) -> int:
+        """Points that are sampled from each cloud for the model."""
+        return self.experiment.model.num_sampled_anchors
+
     def sizes(self) -> dict[str, tuple[int | bool, ...]]:
         """What the model's sizes may be; 0 leaves out the distance field of queries, or the design parameters."""
         distance = self.normaliser.num_distance_channels

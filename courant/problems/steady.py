@@ -46,11 +46,11 @@ class SteadyProblem(Problem):
         check_prescribed(self.data.prescribed, self.normaliser.channels, self.normaliser.patch_kinds)
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
-        return load_steady_batches(dataset, self.normaliser, self.data, order, self._num_anchors, device)
+        return load_steady_batches(dataset, self.normaliser, self.data, order, self.num_anchors, device)
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
         """One case at a time: their clouds are large."""
-        samples = load_steady_samples(dataset, "validation", self.normaliser, self.data, num, self._num_anchors, device)
+        samples = load_steady_samples(dataset, "validation", self.normaliser, self.data, num, self.num_anchors, device)
         return lambda: (sample.batch for sample in samples)
 
     def prepare(self, request: Request, space: Space) -> Batch:
@@ -101,12 +101,8 @@ class SteadyProblem(Problem):
     def share_of_solve(self, case: StoredCase) -> float:
         return 1.0
 
-    @property
-    def _num_anchors(self) -> int:
-        return self.experiment.model.num_sampled_anchors
-
     def _batch(self, known: KnownCase) -> Batch:
         """A batch of one; its targets are empty."""
         inputs = prepare_inputs(known, self.normaliser, self.data)
-        anchors = select_anchors(torch.from_numpy(inputs.points)[None], self._num_anchors)
+        anchors = select_anchors(torch.from_numpy(inputs.points)[None], self.num_anchors)
         return as_batch(inputs, anchors, np.zeros((0, len(self.normaliser.channels)), np.float32))

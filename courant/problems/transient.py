@@ -57,11 +57,11 @@ class TransientProblem(Problem):
             )
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
-        return load_batches(dataset, self.normaliser, self.data, order, self._num_anchors, device)
+        return load_batches(dataset, self.normaliser, self.data, order, self.num_anchors, device)
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
         trajectories, windows = load_windows(
-            dataset, "validation", self.normaliser, self.data, num, self._num_anchors, device
+            dataset, "validation", self.normaliser, self.data, num, self.num_anchors, device
         )
         draw = partial(full_batch, trajectories, config=self.data)
         return lambda: (draw(windows=chosen) for chosen in windows.split(VALIDATION_BATCH))
@@ -162,10 +162,6 @@ class TransientProblem(Problem):
         return read_states(case, self.normaliser.channels, slice(frame, frame + 1))[0]
 
     @property
-    def _num_anchors(self) -> int:
-        return self.experiment.model.num_sampled_anchors
-
-    @property
     def _channels(self) -> str:
         return ", ".join(channel.name for channel in self.normaliser.channels)
 
@@ -186,7 +182,7 @@ class TransientProblem(Problem):
             points=positions,
             features=torch.from_numpy(features)[None],
             mask=None,
-            anchors=select_anchors(positions, self._num_anchors),
+            anchors=select_anchors(positions, self.num_anchors),
             query_points=torch.from_numpy(normaliser.points(queries[0]))[None],
             query_features=torch.from_numpy(normaliser.distance(*queries[1]))[None],
             query_mask=None,
