@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH_ARGS ?=
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint bench gpu validate small clean
+.PHONY: help setup demo test thorough lint docs bench gpu validate chaos rehearse small serve images-rehearse clean
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -23,19 +23,28 @@ $(STAMP): pyproject.toml constraints.txt infra/debian-packages
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $(STAMP)
 
-demo: setup ## eight OpenFOAM cases, a dataset version, a trained model and a report, all under demo-run/
-	@$(BIN)/courant run cylinder-flow --cases 8 --preset trial --recipe cylinder-flow-demo --out demo-run
+# Coarse and short: 24 designs in the time of eight, and a model learns from designs.
+DEMO_SETTINGS := --set end_time=300 --set snapshot_interval=2 --set mesh_size=1.3 --set time_step=0.2
+
+demo: setup ## 24 OpenFOAM cases, a dataset version, a trained model and a report, all under demo-run/
+	@$(BIN)/courant run cylinder-flow --cases 24 $(DEMO_SETTINGS) --recipe cylinder-flow-demo --out demo-run
 
 small: setup ## the longer run: 96 designs and under an hour of training on 2 cores, under small-run/
 	@$(BIN)/courant run cylinder-flow --cases 96 --preset trial --recipe cylinder-flow-small --out small-run
 
-test: setup lint ## ruff, mypy, import rules and the whole test suite
-	@# The end-to-end tests mostly wait for servers and solvers: they run beside the others, and print what they found after them.
-	@$(BIN)/python -m pytest tests/end_to_end > test-end-to-end.log 2>&1 & beside=$$!; \
-	$(BIN)/python -m pytest --ignore=tests/end_to_end; own=$$?; \
-	echo "waiting for the end-to-end tests (test-end-to-end.log)"; \
-	wait $$beside; other=$$?; cat test-end-to-end.log; \
-	test $$own -eq 0 -a $$other -eq 0
+# What hangs or crawls is told by name, before whoever started this gives up on it.
+IN_TIME := --session-timeout=4200 --durations=20
+
+test: setup lint ## ruff, mypy, import rules and the whole test suite (installs Chromium for it)
+	@infra/debian-packages $(PYTHON) tests
+	@# Many tests wait for servers and solvers: three files at once keep two cores busy. They start
+	@# hundreds of processes, each of which would compile the project anew without its bytecode.
+	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(IN_TIME)
+
+thorough: setup ## fuzzed tests with ten times the trials, and 5,000 damages of a store
+	@COURANT_TEST_TRIALS=10 $(BIN)/python -m pytest tests/runs/test_hostile_fuzz.py tests/imports/test_hostile_import.py \
+		tests/simgen/test_design_file.py tests/store/access/test_store_model.py
+	@$(BIN)/python -m tests.store.damage.campaign --trials 5000 --seed 1 --out damage-out
 
 lint: setup ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .
@@ -43,8 +52,20 @@ lint: setup ## ruff, mypy and the import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
+serve: setup ## Prefect's server, a pool, every deployment and a worker, until Ctrl-C
+	@infra/prefect/serve
+
 validate: setup ## studies of the CFD itself: meshes, benchmarks, mesh convergence; tables and validation-out/
 	@$(BIN)/python -m tests.validation
+
+chaos: setup ## 100 seeded schedules of faults, held against an undisturbed run; goes on where it was cut off
+	@$(BIN)/python -m tests.chaos --seeds 1-100 --out chaos-out
+
+rehearse: setup ## as root, with Debian's postgresql: the whole cluster on this machine, a job on it, a table of checks
+	@$(BIN)/python -m tests.rehearsal
+
+docs: setup ## the pages as a site, build/site/index.html, with a reference made from the code
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 bench: setup ## benchmarks: tables on the screen, JSON under bench-out/
 	@$(BIN)/python -m tests.benchmarks
@@ -53,5 +74,9 @@ bench: setup ## benchmarks: tables on the screen, JSON under bench-out/
 gpu: ## what only a GPU can show, with PYTHON's own packages: tests, precision, speed; a table and bench-out/gpu.json
 	@$(PYTHON) -m tests.benchmarks gpu
 
+IMAGE ?= solving
+images-rehearse: ## as root, with debootstrap: the build steps of the image IMAGE without a container engine
+	@$(PYTHON) infra/images/rehearse.py $(IMAGE)
+
 clean: ## remove the Python environment and what runs left behind in the tree
-	rm -rf $(VENV) test-end-to-end.log demo-run small-run bench-out validation-out build *.egg-info
+	rm -rf $(VENV) demo-run small-run bench-out validation-out chaos-out damage-out build *.egg-info

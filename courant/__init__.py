@@ -4,7 +4,7 @@
     surrogate = courant.load("runs/cylinder-flow-demo-0123456789")
     surrogate.predict_case(case, start_s=200.0)
 
-`courant.model` stands alone on torch; what it takes to load a run is imported when it is first asked for.
+`courant.model` needs torch alone; what loading a run needs is imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,10 +1,11 @@
-"""What a training run is: frozen, typed, complete, and refused when it holds a key that nobody reads.
+"""Define a training run completely: frozen, typed, and without unknown keys.
 
-An experiment crosses processes as JSON (driver -> worker -> run directory -> predictor). Everything that decides
-the weights is in it, the dataset version aside; `courant.recipes` holds the published ones, and further ones
-derive from them:
+An experiment crosses processes as JSON (driver -> worker -> run directory -> predictor). Everything
+that decides the weights is in it, except the dataset version. `courant.recipes` holds the published
+ones, and others derive from them:
 
-    recipes.cylinder_flow().derive(name="wide", training={"learning_rate": 1e-3}, model={"num_anchors": 128})
+    recipes.cylinder_flow().derive(name="wide", training={"learning_rate": 1e-3},
+                                   model={"num_anchors": 128})
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ from pydantic import (
     model_validator,
 )
 
-from courant.field_model import ModelConfig
 from courant.json_text import parse_json
+from courant.model_config import ModelConfig
 from courant.models import DEFAULT_KIND, dump_config, parse_config
 from simgen.errors import InputError
 
+Kind = Literal["transient", "steady"]
+"""Of a problem: what is predicted are states in time, or one field."""
 MAX_EPOCHS = 50_000
-"""A line of each epoch stays on record and is read as a whole."""
+"""The record keeps one line per epoch and is read as a whole."""
 MAX_WINDOW_STEPS = 10_000
+MAX_NAME = 160
 MANY = 10**9
-"""More than any count in an experiment: what somebody else wrote does not overflow."""
+"""An upper bound on every count in an experiment, so that foreign input cannot overflow."""
 _SHOWN_ERRORS = 8
 
 
@@ -45,52 +49,81 @@ class _Frozen(BaseModel):
 
 
 class SampleData(_Frozen):
-    """What steady and transient samples have in common (Table tab:dataset-details)."""
+    """Settings common to steady and transient samples (Table tab:dataset-details)."""
 
     fields: tuple[str, ...] = Field(default=("velocity",), min_length=1)
     """Modelled fields: "velocity" for every component, "velocity.x" for one."""
+    given: tuple[str, ...] | None = None
+    """Given fields that are inputs, named like the modelled ones; None = every one."""
     distance_kinds: tuple[str, ...] | None = None
-    """Patch kinds that the distance field is taken to, four channels each; "wall+impeller" is the nearer of the two. None = every kind."""
+    """Patch kinds of the distance field, four channels each; "wall+impeller" is the nearer of the
+    two. None = every kind.
+    """
     points_per_sample: int | None = Field(default=None, ge=1, le=MANY)
-    """Encoder points drawn from each case per sample; None = the whole cloud, padded and masked (the paper's way)."""
+    """Encoder points drawn from each case per sample; None = the whole cloud, padded and masked
+    (the paper's way).
+    """
     queries_per_sample: int | None = Field(default=None, ge=1, le=MANY)
     """Query points in the loss per sample; None = the full mesh."""
     resident_gb: float = Field(default=8.0, ge=0)
-    """Memory for the training split: one up to this size lies on the training device, a larger one is streamed from the store."""
+    """Memory for the training split: up to this size it is kept on the training device, a larger
+    one is streamed from the store.
+    """
 
 
 class TransientData(SampleData):
-    """Transient samples: windows, the snapshot at t0 and its successors at t0 + step_s, ..., t0 + window_steps * step_s."""
+    """Transient samples: windows of the snapshot at t0 and its successors.
+
+    These are at t0 + step_s, ..., t0 + window_steps * step_s.
+    """
 
     window_steps: int = Field(default=10, ge=1, le=MAX_WINDOW_STEPS)
-    step_s: float = Field(default=10.0, gt=0)
+    step_s: float = Field(gt=0)
+    """Time between the states of a window: a multiple of the data's snapshot interval."""
     start_s: float = Field(default=0.0, ge=0)
-    """Windows begin at this time or later: the start-up transient before it is not learned."""
-    stride_s: float = Field(default=1.0, gt=0)
-    """Time between the starts of neighbouring windows."""
+    """Windows begin at this time or later, so that the start-up transient is not learned."""
+    stride_s: float = Field(gt=0)
+    """Time between the starts of neighbouring windows, a multiple of the same interval."""
     mirror_y: bool = False
-    """Train on each case's image in the plane y = 0 as well: for families whose physics and domain are symmetric in it."""
+    """Train on each case's image in the plane y = 0 as well: for families whose physics and domain
+    are symmetric in it.
+    """
     shift: float = Field(default=0.0, ge=0)
-    """Move the coordinates of each training sample, as one, by up to this much of the length scale along every axis of the
-    domain; the distance field stays, so that the model learns places from it rather than by heart."""
+    """Shift the coordinates of each training sample as a whole by up to this share of the length
+    scale along every axis of the domain. The distance field stays, so that the model learns
+    location from it rather than by memorising coordinates.
+    """
     cache_gb: float = Field(default=64.0, ge=0)
-    """Disk for what a streamed split has decoded; cases beyond it are decoded anew for every window."""
+    """Disk space for decoded arrays of a streamed split; further cases are decoded anew for every
+    window.
+    """
     cache_folder: str = "~/.cache/courant"
     """On a fast local disk; processes and runs may share it."""
 
 
 class SteadyData(SampleData):
-    """Steady samples: from a case's geometry, boundary data and design parameters to its solved fields."""
+    """Steady samples: geometry, boundary data and design parameters to solved fields."""
 
     encoder: Literal["boundary", "mesh"] = "boundary"
-    """What the encoder reads: the boundary cloud (the paper's baseline), or every cell with its distance field ("no boundary pc")."""
+    """What the encoder reads: the boundary cloud (the paper's baseline), or every cell with its
+    distance field ("no boundary pc").
+    """
     prescribed: dict[str, tuple[str, ...]] = {}
-    """By field, the patch kinds on whose faces its value is a boundary condition, given before anything is solved. Encoder features
-    hold these values and zero on all other faces, whatever the solver found there."""
+    """By field, the patch kinds on whose faces its value is a boundary condition, known before the
+    solve. Encoder features hold these values, and zero on all other faces whatever the solver found
+    there.
+    """
 
 
 MACHINE = {"data": {"resident_gb", "cache_gb", "cache_folder"}, "training": {"cuda_graphs"}}
-"""What suits an experiment to a machine: the same batches come out whatever it is, so it is no part of a run's identity."""
+"""Settings that fit an experiment to a machine: they do not change the batches, so they are not
+part of a run's identity.
+"""
+
+
+_YOUNGER: dict[str, dict[str, Any]] = {"data": {"given": None}}
+"""Settings that older experiments lack, with the behaviour of that time: older runs keep their ids.
+"""
 
 
 class TrainingConfig(_Frozen):
@@ -106,22 +139,32 @@ class TrainingConfig(_Frozen):
     warmup_steps: int = Field(default=0, ge=0, le=MANY)
     """Optimiser steps of linear warm-up, in front of the schedule's own factor."""
     schedule: Literal["two-phase", "cosine", "step"] = "two-phase"
-    """The paper's for the industrial cases; cosine and step for the community benchmarks (Table tab:courant-training)."""
+    """The paper's for the industrial cases; cosine and step are for the community benchmarks (Table
+    tab:courant-training).
+    """
     step_epochs: int = Field(default=100, ge=1, le=MANY)
-    """With schedule "step": epochs from one drop of the learning rate to the next."""
+    """With schedule "step": epochs between drops of the learning rate."""
     step_factor: float = Field(default=0.5, gt=0, le=1)
-    """With schedule "step": what the rate is multiplied by at each drop."""
+    """With schedule "step": the factor of the rate at each drop."""
     loss: Literal["l2", "relative-l2"] = "l2"
-    """Mean square over all points (Table tab:baseline-arch), or each sample's relative error (the community benchmarks)."""
+    """Mean square over all points (Table tab:baseline-arch), or each sample's relative error (the
+    community benchmarks).
+    """
     clip_norm: float = Field(default=2.0, gt=0)
     accumulate: int = Field(default=1, ge=1, le=65_536)
-    """Parts that a worker goes through its batch in, one after another: less memory, the same step."""
+    """Number of parts in which a worker processes its batch: less memory, the same step."""
     ema_decay: float | None = Field(default=None, gt=0, lt=1)
-    """Validate and keep an exponential moving average of the weights, such as 0.999; None = the weights themselves."""
+    """Validate and keep an exponential moving average of the weights with this decay, such as
+    0.999; None = the weights themselves.
+    """
     nonfinite: Literal["stop", "skip"] = "stop"
-    """A loss or gradient that is not finite stops the run with its batch on record, or that step is left out and counted."""
+    """On a loss or gradient that is not finite: stop the run with the batch on record, or skip and
+    count that step.
+    """
     compile: bool = False
-    """torch.compile for the training steps; needs a C++ compiler on a CPU. Not bitwise the same as without."""
+    """Use torch.compile for the training steps; needs a C++ compiler on a CPU. Results are not
+    bitwise the same as without.
+    """
     cuda_graphs: bool = False
     """Replay training steps from CUDA graphs, one for each combination of shapes; on one GPU."""
     seed: int = Field(default=42, ge=0, lt=2**62)
@@ -131,7 +174,9 @@ class TrainingConfig(_Frozen):
     validate_every: int = Field(default=1, ge=1, le=MANY)
     """Epochs between validations; the last epoch is always validated."""
     validation_windows: int = Field(default=64, ge=1, le=1_000_000)
-    """Windows of the validation split, evenly spread over its cases and times, the same at every epoch."""
+    """Windows of the validation split, spread evenly over its cases and times, the same at every
+    epoch.
+    """
     checkpoint_every: int = Field(default=1, ge=1, le=MANY)
     """Epochs between checkpoints; the last epoch is always kept."""
     keep_checkpoints: int = Field(default=2, ge=1, le=MANY)
@@ -140,15 +185,17 @@ class TrainingConfig(_Frozen):
 DATA: dict[str, type[SampleData]] = {"transient": TransientData, "steady": SteadyData}
 """How samples are made of a dataset's cases, by the task of an experiment."""
 
-_Model = Annotated[ModelConfig, PlainValidator(lambda given: _read_model(given)), PlainSerializer(dump_config)]
+_Model = Annotated[
+    ModelConfig, PlainValidator(lambda given: _read_model(given)), PlainSerializer(dump_config)
+]
 
 
 class Experiment(_Frozen):
-    """A complete training run, the dataset version aside."""
+    """A complete training run, except the dataset version."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=160)
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=MAX_NAME)
     family: str
-    task: Literal["transient", "steady"] = "transient"
+    task: Kind = "transient"
     model: _Model
     data: SerializeAsAny[SampleData] = Field(default_factory=dict, validate_default=True)  # type: ignore[assignment]
     training: TrainingConfig
@@ -156,14 +203,19 @@ class Experiment(_Frozen):
     @field_validator("data", mode="before")
     @classmethod
     def _data_of_task(cls, value: Any, info: ValidationInfo) -> Any:
-        """The section's keys are those of the task; a wrong task has an error of its own."""
+        """Check that the section's keys are those of the task.
+
+        A wrong task has an error of its own.
+        """
         kind = DATA.get(info.data.get("task", ""), SampleData)
         return kind.model_validate(value) if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _data_fits_task(self) -> Self:
         if not isinstance(self.data, DATA[self.task]):
-            raise ValueError(f"a {self.task} experiment takes {DATA[self.task].__name__} as its data")
+            raise ValueError(
+                f"a {self.task} experiment takes {DATA[self.task].__name__} as its data"
+            )
         return self
 
     def derive(
@@ -174,30 +226,52 @@ class Experiment(_Frozen):
         data: Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
     ) -> Self:
-        """This experiment with single values of its sections replaced; InputError names a wrong one."""
+        """Copy this experiment with some values of its sections replaced.
+
+        InputError names a wrong one.
+        """
         content = self.model_dump()
         for section, values in {"model": model, "data": data, "training": training}.items():
             content[section].update(values or {})
         return _checked(type(self), {**content, "name": name or self.name})
 
     def run_id(self, snapshot_id: str) -> str:
-        """`<name>-<hash>`, the hash over the whole experiment and the dataset snapshot that it is fitted to."""
+        """Return `<name>-<hash>`.
+
+        The hash covers the whole experiment and the dataset snapshot that it is fitted to.
+        """
         content = self.model_dump(mode="json", exclude=MACHINE)
-        if content["model"]["kind"] == DEFAULT_KIND:  # runs from before there were other kinds keep their ids
+        if (
+            content["model"]["kind"] == DEFAULT_KIND
+        ):  # runs from before there were other kinds keep their ids
             del content["model"]["kind"]
-        text = json.dumps([content, snapshot_id], sort_keys=True)
+        text = json.dumps([without_younger(content), snapshot_id], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
+def without_younger(content: dict[str, Any]) -> dict[str, Any]:
+    """Drop newer settings that have their default value from an experiment's content.
+
+    Runs and sweeps keep the ids that an older release gave them.
+    """
+    for section, values in _YOUNGER.items():
+        for name, default in values.items():
+            if content.get(section, {}).get(name, ...) == default:
+                del content[section][name]
+    return content
+
+
 def parse_experiment(content: str | dict[str, Any]) -> Experiment:
-    """An experiment from JSON or a mapping; InputError with one line that names each wrong key."""
+    """Parse an experiment from JSON or a mapping; InputError names each wrong key in one line."""
     if isinstance(content, str):
         try:
             content = parse_json(content.encode())
         except ValueError as error:
             raise InputError(f"experiment is not valid JSON: {error}") from error
     if not isinstance(content, dict):
-        raise InputError("experiment must be a mapping with name, family, task, model, data and training")
+        raise InputError(
+            "experiment must be a mapping with name, family, task, model, data and training"
+        )
     return _checked(Experiment, content)
 
 
@@ -217,6 +291,9 @@ def _checked(kind: type[E], content: dict[str, Any]) -> E:
         return kind.model_validate(content)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))[:100]}: {item['msg']}" for item in found[:_SHOWN_ERRORS])
+        wrong = "; ".join(
+            f"{'.'.join(map(str, item['loc']))[:100]}: {item['msg']}"
+            for item in found[:_SHOWN_ERRORS]
+        )
         wrong += f"; and {len(found) - _SHOWN_ERRORS} more" if len(found) > _SHOWN_ERRORS else ""
         raise InputError(f"experiment: {' '.join(wrong.split())}") from error

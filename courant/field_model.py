@@ -1,25 +1,45 @@
-"""The seam between models and everything that uses them, in nothing but torch.
+"""Define the seam between models and everything that uses them, in nothing but torch.
 
-A model predicts a field at query points from a point cloud. Training, checkpoints, sweeps, prediction, evaluation and
-serving know `FieldModel`, `Inputs` and `Queries`, and ask for a capability where they need more: a model that
-decomposes its predictions, or whose anchors have positions. They never ask for a class.
+A model predicts a field at query points from a point cloud. Training, checkpoints, sweeps,
+prediction, evaluation and serving know `FieldModel`, `Inputs` and `Queries`, and ask for a
+capability where they need more: a model that decomposes its predictions, or whose anchors have
+positions. They never ask for a class.
 
-Shapes: B clouds, N points, M queries, T steps, C channels, d coordinates, L anchors. Everything is normalised.
+Shapes: B clouds, N points, M queries, T steps, C channels, d coordinates, L anchors. Everything is
+normalised.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from courant.model_config import ModelConfig
+
+__all__ = [
+    "Contributions",
+    "Decomposes",
+    "Encodes",
+    "Evolves",
+    "Exports",
+    "FieldDecomposition",
+    "FieldModel",
+    "Inputs",
+    "ModelConfig",
+    "Partitions",
+    "Queries",
+    "Reading",
+    "Reads",
+]
 
 
 class Inputs(NamedTuple):
-    """What a model reads of B clouds. A part that its sizes leave out is None."""
+    """The input of a model for B clouds; a part that its sizes leave out is None."""
 
     points: Tensor
     """(B, N, d)"""
@@ -32,9 +52,19 @@ class Inputs(NamedTuple):
     anchors: Tensor | None = None
     """(B, L, d), points sampled from each cloud beforehand; None lets the model place its own"""
 
+    def without_padding(self) -> Inputs:
+        """Replace padding values, which may be NaN, by zeros."""
+        if self.mask is None:
+            return self
+        padding = ~self.mask[..., None]
+        return self._replace(
+            points=self.points.masked_fill(padding, 0.0),
+            features=self.features.masked_fill(padding, 0.0),
+        )
+
 
 class Queries(NamedTuple):
-    """Where a model predicts."""
+    """The points where a model predicts."""
 
     points: Tensor
     """(B, M, d)"""
@@ -42,72 +72,34 @@ class Queries(NamedTuple):
     """(B, M, num_query_features)"""
 
     def part(self, chosen: slice | Tensor) -> Queries:
-        """Some of the query points, by a slice of them or their numbers."""
+        """Select some of the query points, by a slice or by their numbers."""
         features = None if self.features is None else self.features[:, chosen]
         return Queries(self.points[:, chosen], features)
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The sizes that a dataset gives to a model. Each kind of model adds its own choices."""
-
-    #: Channels at each encoder point (several input frames are simply more channels).
-    num_features: int
-    #: C: channels of the predicted field.
-    num_outputs: int
-    #: Channels at each query, such as the distance field; 0 leaves the query to its coordinates.
-    num_query_features: int = 0
-    #: Design parameters; 0 for none.
-    num_parameters: int = 0
-    #: d: 1, 2 or 3. A 2D case may well carry z = 0.
-    dimension: int = 3
-    #: Predicts the states after 1..T steps, or a single field.
-    transient: bool = False
-
-    #: The name under which experiments ask for this kind of model.
-    kind: ClassVar[str]
-
-    @property
-    def num_sampled_anchors(self) -> int:
-        """Points that are sampled from each cloud for this model, once a case; 0 where it needs none."""
-        return 0
-
-    @property
-    def waits_for_device(self) -> str | None:
-        """What in the model makes the host ask the device for a number, so that no CUDA graph can hold it."""
-        return None
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Rebuild a config; ValueError names a field that is unknown, missing or of no valid value."""
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ValueError(
-                f"{cls.__name__} has no field {', '.join(unknown)[:200]}; its fields are {', '.join(sorted(known))}"
-            )
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise ValueError(f"{cls.__name__} is incomplete: {error}") from error
 
 
 class FieldModel(nn.Module, ABC):
     """A model as the rest of the project sees it.
 
-    Padding never has an influence: what stands where `mask` is False, NaN included, changes no result and no gradient.
+    Padding never has an influence: values where `mask` is False, NaN included, change no result and
+    no gradient.
     """
 
     config: ModelConfig
 
     @abstractmethod
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
-        """The field after 1..T = `num_steps` steps, (B, T, M, C); a steady model predicts one step."""
+        """Predict the field after 1..T = `num_steps` steps, (B, T, M, C).
 
-    def predict(self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None) -> Tensor:
-        """As `forward`, with at most `chunk` queries at a time: for inference at millions of points.
+        A steady model predicts one step.
+        """
 
-        A model whose encoder does not see the queries overrides this and encodes once.
+    def predict(
+        self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None
+    ) -> Tensor:
+        """Predict like `forward`, with at most `chunk` queries at a time.
+
+        This is for inference at millions of points. A model whose encoder does not see the queries
+        overrides it and encodes once.
         """
         if chunk is None or chunk >= queries.points.shape[1]:
             return self(inputs, queries, num_steps)
@@ -123,15 +115,24 @@ class Contributions(Protocol):
 
     @property
     def queries(self) -> slice:
-        """Which query points these are."""
+        """The numbers of these query points."""
 
     @property
     def contributions(self) -> Tensor:
         """(B, T, L, M, C)"""
 
 
+@runtime_checkable
+class Partitions(Protocol):
+    """Contributions whose weights divide every point among the anchors."""
+
+    @property
+    def weights(self) -> Tensor:
+        """(B, T, H, M, L) of H heads; not negative, and one in sum over the anchors."""
+
+
 class FieldDecomposition(Protocol):
-    """A prediction as an offset and one field for each anchor, whose sum it is."""
+    """A prediction as the sum of an offset and one field for each anchor."""
 
     @property
     def offset(self) -> Tensor:
@@ -139,13 +140,13 @@ class FieldDecomposition(Protocol):
 
     @property
     def anchors(self) -> Tensor | None:
-        """(B, L, d), or None where the anchors have no positions"""
+        """(B, L, d), or None where the anchors have no positions."""
 
     def chunks(self, size: int = ...) -> Iterator[Contributions]:
-        """Parts of at most `size` query points, in order."""
+        """Yield parts of at most `size` query points, in order."""
 
     def whole(self) -> Contributions:
-        """All query points at once."""
+        """Return all query points at once."""
 
 
 @runtime_checkable
@@ -153,4 +154,52 @@ class Decomposes(Protocol):
     """The capability of taking a prediction apart exactly."""
 
     def decompose(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> FieldDecomposition:
-        """The field of `forward` as an offset and one contribution for each anchor."""
+        """Split the field of `forward` into an offset and one contribution for each anchor."""
+
+
+@runtime_checkable
+class Encodes(Protocol):
+    """The capability of reducing the input to latents."""
+
+    def encode(self, inputs: Inputs) -> Tensor:
+        """Return Z(0), (B, L, d)."""
+
+
+class Reading(NamedTuple):
+    """What anchors read of a cloud, level by level."""
+
+    weights: Tensor
+    """(B, levels, A, N) of A anchors, averaged over heads; one in sum over the points"""
+    anchors: tuple[Tensor, ...]
+    """The places (B, L, d) of all anchors at each level; empty where levels do not move them"""
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """The capability of telling which input points an anchor reads."""
+
+    def reading(self, inputs: Inputs, chosen: Sequence[int]) -> Reading:
+        """Return the attention of some anchors to the points of the cloud."""
+
+
+@runtime_checkable
+class Evolves(Encodes, Protocol):
+    """The capability of a transient model to advance a latent state by dZ/dtau = f(Z)."""
+
+    def rollout(self, Z: Tensor, num_steps: int) -> Tensor:
+        """Return Z after 1..T steps of one unit of tau: (B, T, L, d)."""
+
+    def derivative(self, Z: Tensor) -> Tensor:
+        """Return f(Z), (B, L, d)."""
+
+    @property
+    def inner_step(self) -> float:
+        """The step in tau with which the rollout is integrated."""
+
+
+@runtime_checkable
+class Exports(Protocol):
+    """The capability of being saved as programs that need only torch."""
+
+    def export(self) -> Mapping[str, ExportedProgram]:
+        """Export the model's parts by name; ValueError for choices that no program can hold."""

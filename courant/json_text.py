@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written, parsed within stated bounds of memory and depth."""
+"""Parse JSON from untrusted sources within stated bounds of memory and depth."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import json
 from typing import Any
 
 MAX_BYTES = 16 * 2**20
-#: Brackets and commas. An empty list of two characters takes 64 bytes once parsed, so the number
-#: of values bounds the memory, not the number of bytes alone.
+#: Brackets and commas. An empty list of two characters takes 64 bytes once parsed, so the memory is
+#: bounded by the number of values, not by the number of bytes.
 MAX_VALUES = 1_000_000
-#: What this project writes is five deep.
+#: This project's own files are five levels deep.
 MAX_DEPTH = 32
 
 
 def parse_json(content: bytes) -> Any:
-    """Parse UTF-8 JSON; ValueError with a short phrase for what is none, or is too large or too deep."""
+    """Parse UTF-8 JSON; raise ValueError with a short phrase where it is invalid.
+
+    Text that is too large or too deeply nested is invalid too.
+    """
     if len(content) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES / 2**20:g} MiB")
     if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES:

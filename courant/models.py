@@ -1,7 +1,9 @@
-"""The models that an experiment can name, by their kind: one line each.
+"""Register the models that an experiment can name, by their kind: one line each.
 
-A model of your own is one file that ends in `register(MyConfig, MyModel)`. Name its module in COURANT_MODELS, and
-experiments with `"kind": "my-model"` train, sweep, report, predict and serve like any other.
+Courant is registered below, a baseline by its line in `BASELINES` and its own file.
+A model of your own is one file that ends in `register(MyConfig, MyModel)`. Name its module in
+COURANT_MODELS, and experiments with `"kind": "my-model"` train, sweep, report, predict and serve
+like any other.
 """
 
 from __future__ import annotations
@@ -10,21 +12,35 @@ import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from courant.field_model import FieldModel, ModelConfig
-from courant.model import Courant, CourantConfig
+from courant.model import CourantConfig
 from courant.model.count import count_parameters
+from courant.model_config import ModelConfig
 from simgen.errors import InputError
 
+if TYPE_CHECKING:
+    from courant.field_model import FieldModel
+
 VARIABLE = "COURANT_MODELS"
-"""Modules, comma-separated, that register models of their own."""
+"""Comma-separated modules that register models of their own."""
 DEFAULT_KIND = CourantConfig.kind
 """The kind of an experiment that names none."""
 
+BASELINES = {
+    "transolver": "courant.baselines.transolver",
+    "fno": "courant.baselines.fno",
+    "upt": "courant.baselines.upt",
+    "enf": "courant.baselines.enf",
+    "mgn": "courant.baselines.mesh_graph_net",
+    "factformer": "courant.baselines.fact_former",
+}
+"""The modules that register published models, by kind; imported when an experiment names one."""
+
 MAX_PARAMETERS = 500_000_000
-"""2 GB of float32 weights, some 400 times the paper's largest model: a bound on what a config from elsewhere can make
-this process allocate."""
+"""2 GB of float32 weights, some 400 times the paper's largest model: a bound on what an untrusted
+config can make this process allocate.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,59 +54,98 @@ _MODELS: dict[str, _Kind] = {}
 
 
 def register(
-    config: type[ModelConfig], model: Callable[[Any], FieldModel], count: Callable[[Any], int] | None = None
+    config: type[ModelConfig],
+    model: Callable[[Any], FieldModel],
+    count: Callable[[Any], int] | None = None,
 ) -> None:
-    """Make a kind of model known under `config.kind`; `count` says how many parameters a config makes."""
+    """Register a kind of model under `config.kind`.
+
+    `count` returns the number of parameters of a config.
+    """
     _MODELS[config.kind] = _Kind(config, model, count)
 
 
-register(CourantConfig, Courant, count_parameters)
+def _build_courant(config: CourantConfig) -> FieldModel:
+    # With the model comes torch, which those who only read experiments need not wait for.
+    from courant.model.courant import Courant
+
+    return Courant(config)
+
+
+register(CourantConfig, _build_courant, count_parameters)
+
+
+def count_built(model: Callable[[Any], FieldModel]) -> Callable[[Any], int]:
+    """Return a count of parameters that builds the model without memory for its weights."""
+
+    def count_parameters(config: ModelConfig) -> int:
+        import torch
+
+        with torch.device("meta"):
+            return sum(weight.numel() for weight in model(config).parameters())
+
+    return count_parameters
+
+
+def kinds() -> tuple[str, ...]:
+    """Return the kinds that an experiment can name here."""
+    return tuple(dict.fromkeys([*_MODELS, *BASELINES]))
 
 
 def build(config: ModelConfig) -> FieldModel:
-    """The untrained model of a config."""
+    """Build the untrained model of a config."""
     return _find(config.kind).build(config)
 
 
 def count(config: ModelConfig) -> int | None:
-    """The number of its parameters, known before anything is built; None for a kind that does not say."""
+    """Count the parameters before anything is built; None for a kind that does not say."""
     counted = _find(config.kind).count
     return counted(config) if counted else None
 
 
 def parse_config(content: Mapping[str, Any]) -> ModelConfig:
-    """A config from its JSON form; ValueError names what is wrong in it."""
+    """Parse a config from its JSON form; ValueError names what is wrong in it."""
     values = dict(content)
     kind = values.pop("kind", DEFAULT_KIND)
+    if not isinstance(kind, str):
+        raise ValueError(f"model kind {kind!r} is no name; choose one of {', '.join(kinds())}")
     config = _find(kind).config.from_dict(values)
     num = count(config)
     if num is not None and num > MAX_PARAMETERS:
         raise ValueError(
-            f"{type(config).__name__} makes a model of {num:,} parameters, {MAX_PARAMETERS:,} at most; lower its sizes"
+            f"{type(config).__name__} makes a model of {num:,} parameters, {MAX_PARAMETERS:,} at"
+            " most; lower its sizes"
         )
     return config
 
 
 def dump_config(config: ModelConfig) -> dict[str, Any]:
-    """The JSON form of a config, its kind included."""
+    """Return the JSON form of a config, its kind included."""
     return {"kind": config.kind, **asdict(config)}
 
 
 def _find(kind: str) -> _Kind:
+    if kind not in _MODELS and kind in BASELINES:
+        importlib.import_module(BASELINES[kind])
     if kind not in _MODELS:
         _import_named()
     if kind not in _MODELS:
         raise ValueError(
-            f"model kind '{kind}' is unknown; choose one of {', '.join(_MODELS)}, "
+            f"model kind '{kind}' is unknown; choose one of {', '.join(kinds())}, "
             f"or name the module that registers it in {VARIABLE}"
         )
     return _MODELS[kind]
 
 
 def _import_named() -> None:
-    """Import the user's own modules: they come from this process's environment, never from a run's files."""
+    """Import the user's own modules.
+
+    They come from this process's environment, never from a run's files.
+    """
     for name in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise InputError(f"{VARIABLE} names {name}, which cannot be imported: {error}") from error
+            raise InputError(
+                f"{VARIABLE} names {name}, which cannot be imported: {error}"
+            ) from error

@@ -1,37 +1,28 @@
-"""Artifacts in Prefect's UI, as far as its server is there: the work does not wait for what is only
-to be looked at.
-"""
+"""Show artifacts in Prefect's UI, and how far a case is; the work never waits for its server."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterator
+import time
+from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-import httpx
-from prefect import artifacts
-from prefect.settings import (
-    PREFECT_API_REQUEST_TIMEOUT,
-    PREFECT_CLIENT_MAX_RETRIES,
-    temporary_settings,
-)
+from prefect import artifacts, get_run_logger
 
-logger = logging.getLogger(__name__)
+from flows.cluster.prefect_logs import outlive_readers
+from flows.cluster.process_logs import start_logs
+from flows.display import duration, write_progress
+from flows.impatience import if_the_server_is_there
+from simgen.case import Progress
+from simgen.design_space import DesignPoint
 
-#: Once, and no longer than this; the next picture comes soon.
-TIMEOUT_S = 10.0
+# Every flow imports this module.
+outlive_readers()
+start_logs()
 
-
-@contextlib.contextmanager
-def _if_the_server_is_there() -> Iterator[None]:
-    impatient = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_S}
-    with temporary_settings(impatient):
-        try:
-            yield
-        except (httpx.HTTPError, OSError) as error:
-            logger.info("not shown in Prefect's UI: %s", error)
+NOT_SHOWN = "not shown in Prefect's UI"
+#: A case's log gets a line after this much more progress, and this many seconds, at the earliest.
+LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
 
 
 class ProgressArtifact:
@@ -39,30 +30,59 @@ class ProgressArtifact:
 
     def __init__(self, key: str, description: str) -> None:
         self._id: UUID | None = None
-        with _if_the_server_is_there():
+        with if_the_server_is_there(NOT_SHOWN):
             created = artifacts.create_progress_artifact(0.0, key=key, description=description)
             self._id = cast(UUID, created)
 
     def update(self, percent: float) -> None:
-        """Move the bar, where there is one."""
+        """Move the bar, if there is one."""
         if self._id is not None:
-            with _if_the_server_is_there():
+            with if_the_server_is_there(NOT_SHOWN):
                 artifacts.update_progress_artifact(self._id, percent)
 
 
 def show_markdown(text: str, key: str, description: str | None = None) -> None:
     """Show a page of text."""
-    with _if_the_server_is_there():
+    with if_the_server_is_there(NOT_SHOWN):
         artifacts.create_markdown_artifact(text, key=key, description=description)
 
 
 def show_table(rows: list[dict[str, Any]], key: str, description: str | None = None) -> None:
     """Show a table."""
-    with _if_the_server_is_there():
+    with if_the_server_is_there(NOT_SHOWN):
         artifacts.create_table_artifact(rows, key=key, description=description)
 
 
 def show_image(url: str, key: str, description: str | None = None) -> None:
     """Show a picture, which may be a data URL."""
-    with _if_the_server_is_there():
+    with if_the_server_is_there(NOT_SHOWN):
         artifacts.create_image_artifact(url, key=key, description=description)
+
+
+class CaseReport:
+    """Report a case's progress: to a file for the terminal, to Prefect's log and an artifact."""
+
+    def __init__(self, point: DesignPoint, directory: Path) -> None:
+        self._logger, self._directory = get_run_logger(), directory
+        self._logged, self._logged_at = 0.0, time.monotonic()
+        parameters = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
+        self._logger.info("case %s: %s", point.id, parameters)
+        self._artifact = ProgressArtifact(f"case-{point.id}", f"{point.family}: {parameters}")
+
+    def __call__(self, progress: Progress) -> None:
+        write_progress(progress, self._directory)
+        further = progress.fraction - self._logged >= LOG_FRACTION
+        if progress.fraction == 1 or (
+            further and time.monotonic() - self._logged_at >= LOG_INTERVAL_S
+        ):
+            self._logged, self._logged_at = progress.fraction, time.monotonic()
+            left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
+            self._logger.info("%s%s", progress.message, left)
+            self._artifact.update(100 * progress.fraction)
+
+    def waits(self) -> None:
+        self._logger.info("another run on this machine solves this case: waiting for its result")
+
+    def ended(self, line: str) -> None:
+        self._logger.info(line)
+        self._artifact.update(100.0)

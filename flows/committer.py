@@ -1,4 +1,4 @@
-"""When finished cases become durable: at once, as long as that is cheap."""
+"""Commit finished cases: at once, as long as that is cheap."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simgen.case import Status
-from simgen.store.fork import CaseFork
-from simgen.store.writer import DatasetWriter
+from simgen.store.access.fork import CaseFork
+from simgen.store.access.writer import DatasetWriter
 
 
 @dataclass(frozen=True)
 class SolvedFork:
-    """What a case's task sends back: the store session that it wrote through, and how the case ended."""
+    """The result of a case's task: its store session, and how the case ended."""
 
     fork: CaseFork
     case: str
@@ -23,14 +23,18 @@ class SolvedFork:
 
 
 class Committer:
-    """Commits each case as it ends. Where commits take long (seconds, in a dataset of 10,000 cases) the cases that end
-    meanwhile share the next one, so that committing takes up half of the time at most.
+    """Commit each case as it ends.
 
-    `on_record` is called with every case that has become durable.
+    Where commits are slow (seconds, in a dataset of 10,000 cases), cases that end meanwhile share
+    the next one, so that committing takes at most half of the time. `on_record` is called with
+    every case that has become durable. Each commit says how many of `num_cases` are left.
     """
 
-    def __init__(self, writer: DatasetWriter, on_record: Callable[[SolvedFork], None]) -> None:
+    def __init__(
+        self, writer: DatasetWriter, on_record: Callable[[SolvedFork], None], num_cases: int
+    ) -> None:
         self._writer, self._on_record = writer, on_record
+        self._num_left = num_cases
         self._waiting: list[SolvedFork] = []
         self._not_before = 0.0
 
@@ -41,11 +45,12 @@ class Committer:
             self.flush()
 
     def flush(self) -> None:
-        """Commit whatever waits."""
+        """Commit every waiting case."""
         if not self._waiting:
             return
         began = time.monotonic()
-        self._writer.commit([solved.fork for solved in self._waiting])
+        self._num_left -= len(self._waiting)
+        self._writer.commit([solved.fork for solved in self._waiting], num_left=self._num_left)
         ended = time.monotonic()
         self._not_before = ended + (ended - began)
         committed, self._waiting = self._waiting, []

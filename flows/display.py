@@ -1,7 +1,8 @@
-"""What the person in front of the terminal sees while things run: bars with an ETA, or one line per event without a terminal.
+"""Show progress: bars with an ETA on a terminal, one line per event elsewhere.
 
-Cases run in other processes; each leaves a small progress file in its scratch directory, which the bars here are drawn
-from. On a cluster's other nodes these files are out of sight: the bar over all cases and Prefect's own pages remain.
+Cases run in other processes. Each writes a small progress file to its scratch directory, and the
+bars are drawn from these files. Files on a cluster's other nodes cannot be read here: their cases
+appear in the bar over all cases and on Prefect's pages only.
 """
 
 from __future__ import annotations
@@ -9,25 +10,31 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
+from flows.terminal import errors as console
 from simgen.case import Progress as CaseProgress
 from simgen.case import Status
 
 PROGRESS_FILE = "progress.json"
 REFRESH_S = 0.5
-
-console = Console(stderr=True)
+#: Of the terminal. Each frame takes milliseconds of a core, through hours of work.
+FRAMES_PER_S = 4
 
 
 def write_progress(progress: CaseProgress, directory: Path) -> None:
-    """Leave a case's progress where the display can see it."""
+    """Write a case's progress to the file that the display reads."""
     if directory.is_dir():
         temporary = directory / f"{PROGRESS_FILE}.part"
         temporary.write_text(json.dumps(asdict(progress)))
@@ -35,7 +42,7 @@ def write_progress(progress: CaseProgress, directory: Path) -> None:
 
 
 def duration(seconds: float | None) -> str:
-    """`1 min 05 s`, or nothing where it is not known."""
+    """Format as `1 min 05 s`; an unknown duration is empty."""
     if seconds is None:
         return ""
     minutes, rest = divmod(round(seconds), 60)
@@ -46,7 +53,7 @@ Logger = logging.Logger | logging.LoggerAdapter  # type: ignore[type-arg]
 
 
 def announce(text: str, logger: Logger) -> None:
-    """One lasting line, in the log and on the screen."""
+    """Write one lasting line to the log and the screen."""
     logger.info(text)
     # At its usual level Prefect's own logging shows the line already.
     if not logger.isEnabledFor(logging.INFO):
@@ -54,7 +61,7 @@ def announce(text: str, logger: Logger) -> None:
 
 
 class Bars:
-    """A bar with an ETA and lines above it; on a terminal drawn live, elsewhere the lines alone, through a logger."""
+    """A live bar with lines above it; without a terminal, the lines alone through a logger."""
 
     def __init__(self, title: str, total: int, logger: Logger) -> None:
         self._logger = logger
@@ -68,6 +75,7 @@ class Bars:
             console=console,
             disable=not console.is_terminal,
             transient=True,
+            refresh_per_second=FRAMES_PER_S,
         )
         self._main = self._progress.add_task(title, total=total, note="")
 
@@ -75,13 +83,11 @@ class Bars:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def line(self, text: str) -> None:
-        """One lasting line, in the log and on the screen."""
+        """Write one lasting line to the log and the screen."""
         announce(text, self._logger)
 
     def advance(self, completed: int, note: str = "") -> None:
@@ -89,18 +95,14 @@ class Bars:
 
 
 class CaseBars(Bars):
-    """Bars over running cases: one for all, one for each that leaves its progress on this machine."""
+    """Bars over running cases: one for all, and one for each case that runs on this machine."""
 
-    def __init__(
-        self,
-        cases: Sequence[str],
-        scratch: Path,
-        logger: Logger,
-    ) -> None:
-        super().__init__("cases", len(cases), logger)
-        self._cases, self._scratch = list(cases), scratch
+    def __init__(self, num_cases: int, scratch: Path, logger: Logger) -> None:
+        super().__init__("cases", num_cases, logger)
+        self._scratch = scratch
+        self._under_way: set[str] = set()
         self._bars: dict[str, TaskID] = {}
-        self._done: dict[str, Status] = {}
+        self._num_done = 0
         self._stop = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follow-cases", daemon=True)
 
@@ -110,35 +112,39 @@ class CaseBars(Bars):
             self._follower.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         if self._follower.is_alive():
             self._follower.join()
-        super().__exit__(kind, error, trace)
+        super().__exit__(*error)
+
+    def started(self, case: str) -> None:
+        """Follow a case that may begin from now on."""
+        self._under_way.add(case)
 
     def finished(self, case: str, status: Status, reason: str, seconds: float) -> None:
-        """A case has ended and is on record."""
-        self._done[case] = status
+        """Report a case that has ended and is on record."""
+        self._num_done += 1
+        self._under_way.discard(case)
         bar = self._bars.pop(case, None)
         if bar is not None:
             self._progress.remove_task(bar)
         self.line(f"case {case}  {status}  {duration(seconds)}{'  ' + reason if reason else ''}")
-        self.advance(len(self._done))
+        self.advance(self._num_done)
 
     def _follow(self) -> None:
         while not self._stop.wait(REFRESH_S):
-            for case in self._cases:
-                if case not in self._done:
-                    self._draw(case)
+            for case in tuple(self._under_way):
+                self._draw(case)
 
     def _draw(self, case: str) -> None:
         try:
             seen = json.loads((self._scratch / case / PROGRESS_FILE).read_text())
         except (OSError, ValueError):
             return
-        note = f"{seen['message']}{', ' + duration(seen['eta_s']) + ' left' if seen['eta_s'] else ''}"
+        note = (
+            f"{seen['message']}{', ' + duration(seen['eta_s']) + ' left' if seen['eta_s'] else ''}"
+        )
         if case not in self._bars:
             self._bars[case] = self._progress.add_task(f"  {case}", total=100, note="")
         self._progress.update(self._bars[case], completed=int(100 * seen["fraction"]), note=note)

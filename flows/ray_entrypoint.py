@@ -1,6 +1,7 @@
-"""What a submitted job runs on the cluster: the request at a URL, by the same functions that a flow calls without a cluster.
+"""Run a submitted job on the cluster, by the functions that a flow calls without a cluster.
 
-python -m flows.ray_entrypoint s3://bucket/runs/jobs/courant-train-cylinder-flow-small-0123456789.json
+python -m flows.ray_entrypoint
+s3://bucket/runs/jobs/courant-train-cylinder-flow-small-0123456789.json
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 import simgen
 from courant.experiment import parse_experiment
 from courant.runs.directory import RunDirectory
-from flows.ray_cluster import ensure_ray
+from flows.cluster.process_logs import know_submitter, start_logs
+from flows.cluster.ray_cluster import ensure_ray
 from flows.settings import embedded_defaults
 from simgen.errors import SimgenError
 
@@ -24,9 +26,12 @@ def train(request: Parameters) -> None:
 
     ensure_ray()
     train_on_ray(
-        parse_experiment(request["experiment"]), request["dataset"], request["version"], request["runs"],
+        parse_experiment(request["experiment"]),
+        request["dataset"],
+        request["version"],
+        request["runs"],
         on_epoch=lambda record: _say(record.line()),
-    )  # fmt: skip
+    )
 
 
 def sweep(request: Parameters) -> None:
@@ -36,40 +41,74 @@ def sweep(request: Parameters) -> None:
 
     ensure_ray()
     plan = plan_sweep(
-        parse_experiment(request["experiment"]), simgen.open_dataset(request["dataset"], request["version"]),
-        SearchSpace.model_validate(request["space"]), request["trials"], request["runs"], request["seed"],
-    )  # fmt: skip
+        parse_experiment(request["experiment"]),
+        simgen.open_dataset(request["dataset"], request["version"]),
+        SearchSpace.model_validate(request["space"]),
+        request["trials"],
+        request["runs"],
+        request["seed"],
+    )
     run_sweep(
-        plan, early_stopping=request["early_stopping"], cpus_per_trial=request["cpus"], gpus_per_trial=request["gpus"],
+        plan,
+        early_stopping=request["early_stopping"],
+        cpus_per_trial=request["cpus"],
+        gpus_per_trial=request["gpus"],
         on_trial=lambda result: _say(result.line()) if result.state != "running" else None,
-    )  # fmt: skip
+    )
+
+
+def benchmark(request: Parameters) -> None:
+    from courant.benchmark.ray_runner import run_benchmark
+    from courant.benchmark.request import Request
+
+    ensure_ray()
+    run_benchmark(
+        Request.from_json(request["request"]),
+        cpus_per_trial=request["cpus"],
+        gpus_per_trial=request["gpus"],
+        on_phase=lambda phase, num: _say(f"{phase}: {num} to do"),
+        on_trial=lambda result: _say(result.line()) if result.state != "running" else None,
+    )
 
 
 def solve(request: Parameters) -> None:
-    from flows.generate_dataset import to_solve
-    from flows.prefect_api import prefect_api
-    from flows.ray_cluster import check_prefect_reach, warm_workers
+    from flows.cluster.prefect_api import prefect_api
+    from flows.cluster.ray_cluster import check_prefect_reach, warm_workers
     from flows.solve_cases import Execution, solve_cases
+    from flows.stages.generation import to_solve
     from simgen.cases import get_family
     from simgen.design_space import DesignPoint
-    from simgen.store.layout import Schema
-    from simgen.store.writer import DatasetWriter
+    from simgen.store.access.writer import DatasetWriter
+    from simgen.store.format.layout import Schema
 
-    with prefect_api():
-        ensure_ray()
+    with prefect_api(ensure_ray):
         check_prefect_reach()
         warm_workers()
         points = [DesignPoint(**point) for point in request["points"]]
         writer = DatasetWriter.open(request["dataset"], Schema.of(get_family(points[0].family)))
-        solve_cases(to_solve(points, writer, request["retry_failed"]), writer, Execution(**request["execution"]))
+        solve_cases(
+            to_solve(points, writer.known(), request["retry_failed"]),
+            writer,
+            Execution(**request["execution"]),
+        )
 
 
-KINDS: dict[str, Callable[[Parameters], None]] = {"train": train, "sweep": sweep, "solve": solve}
+KINDS: dict[str, Callable[[Parameters], None]] = {
+    "train": train,
+    "sweep": sweep,
+    "benchmark": benchmark,
+    "solve": solve,
+}
 
 
 def main() -> int:
-    """The exit code: 1 with one line that begins with `error: ` where the request cannot be carried out."""
+    """Return the exit code.
+
+    It is 1, with one line that begins with `error: `, where the request cannot be carried out.
+    """
     embedded_defaults()
+    start_logs()
+    know_submitter()
     folder, _, name = sys.argv[1].rpartition("/")
     try:
         request = RunDirectory(folder).read_json(name)

@@ -1,28 +1,46 @@
-"""Settings of the flows and the command line, from the environment. S3 clients read the AWS variables themselves.
+"""Read the settings of the flows and the command line from the environment.
 
-COURANT_STORE      datasets, one per family         default courant-data/store
-COURANT_RUNS       trained models                   default courant-data/runs
-COURANT_REPORTS    reports                          default courant-data/reports
-COURANT_SCRATCH    running cases, on a local disk   default <the system's temporary folder>/courant-<user id>
-RAY_ADDRESS        http://head:8265: jobs are submitted to that Ray cluster; head:6379: it is joined; default: an embedded Ray
-COURANT_JOB_ENV    names of variables, comma-separated, that a submitted job gets from this environment
-COURANT_MODELS     modules that register models of your own; read by courant.models wherever an experiment is
-COURANT_PREFECT_PATIENCE_S
-                   for how long the server of PREFECT_API_URL may be away, in seconds       default 120
+S3 clients read the AWS variables themselves.
+
+COURANT_STORE                datasets, one per family
+                             default: courant-data/store
+COURANT_RUNS                 trained models
+                             default: courant-data/runs
+COURANT_REPORTS              reports
+                             default: courant-data/reports
+COURANT_SCRATCH              running cases, on a local disk
+                             default: <the system's temporary folder>/courant-<user id>
+RAY_ADDRESS                  http://head:8265 submits jobs to that Ray cluster, head:6379 joins it
+                             default: an embedded Ray
+COURANT_JOB_ENV              comma-separated names of variables that a submitted job gets from this
+                             environment
+                             default: none
+COURANT_MODELS               modules that register models of your own, read by courant.models
+                             default: none
+COURANT_LOG_FORMAT           text, or json: log lines as objects on standard error, with the ids of
+                             dataset, case, flow run and training run
+                             default: text
+COURANT_PREFECT_PATIENCE_S   how long the server of PREFECT_API_URL may be away, in seconds
+                             default: 120
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast, get_args
+from urllib.parse import urlsplit
 
 from simgen.errors import InputError
+from simgen.log_lines import Format
 
+STORE, RUNS, REPORTS = "courant-data/store", "courant-data/runs", "courant-data/reports"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Hosts that mean this machine."""
+"""Hosts that mean this machine"""
 
 
 @dataclass(frozen=True)
@@ -36,25 +54,38 @@ class Settings:
     ray_address: str | None
     job_variables: tuple[str, ...]
     prefect_patience_s: float = 120.0
+    log_format: Format = "text"
 
     @property
     def jobs_address(self) -> str | None:
-        """Where jobs are submitted to; None where Ray is embedded or joined."""
+        """The address for jobs; None where Ray is embedded or joined."""
         address = self.ray_address or ""
         return address.rstrip("/") if address.startswith(("http://", "https://")) else None
 
 
 def load_settings() -> Settings:
-    """The settings of this process."""
+    """Read the settings of this process."""
     return Settings(
-        store=os.environ.get("COURANT_STORE", "courant-data/store"),
-        runs=os.environ.get("COURANT_RUNS", "courant-data/runs"),
-        reports=os.environ.get("COURANT_REPORTS", "courant-data/reports"),
-        scratch=os.environ.get("COURANT_SCRATCH", str(Path(tempfile.gettempdir()) / f"courant-{os.getuid()}")),
+        store=os.environ.get("COURANT_STORE", STORE),
+        runs=os.environ.get("COURANT_RUNS", RUNS),
+        reports=os.environ.get("COURANT_REPORTS", REPORTS),
+        scratch=os.environ.get(
+            "COURANT_SCRATCH", str(Path(tempfile.gettempdir()) / f"courant-{os.getuid()}")
+        ),
         ray_address=os.environ.get("RAY_ADDRESS") or None,
-        job_variables=tuple(filter(None, map(str.strip, os.environ.get("COURANT_JOB_ENV", "").split(",")))),
+        job_variables=tuple(
+            filter(None, map(str.strip, os.environ.get("COURANT_JOB_ENV", "").split(",")))
+        ),
         prefect_patience_s=_seconds("COURANT_PREFECT_PATIENCE_S", 120.0),
+        log_format=_log_format(),
     )
+
+
+def _log_format() -> Format:
+    given = os.environ.get("COURANT_LOG_FORMAT") or "text"
+    if given not in get_args(Format):
+        raise InputError(f"COURANT_LOG_FORMAT is {given!r}; give {' or '.join(get_args(Format))}")
+    return cast(Format, given)
 
 
 def _seconds(name: str, default: float) -> float:
@@ -69,22 +100,38 @@ def _seconds(name: str, default: float) -> float:
 
 
 def absolute(url: str) -> str:
-    """A URL that means the same in every process on this machine: local paths made absolute."""
+    """Make a URL mean the same in every process of this machine: local paths become absolute.
+
+    InputError for what is meant as S3 and would become a local folder named `s3:`.
+    """
+    if url.startswith("s3:") and not re.match(r"s3://[^/]", url):
+        raise InputError(f"the URL {url} names no bucket; write s3://bucket/prefix")
     return url if "://" in url else str(Path(url).expanduser().absolute())
 
 
+def check_reach(address: str, place: str) -> None:
+    """Raise InputError if the Ray cluster at `address` does not see a folder that it is to use."""
+    if "://" not in place and urlsplit(address).hostname not in LOOPBACK:
+        raise InputError(
+            f"{place} is a folder of this machine, which the Ray cluster at {address} (RAY_ADDRESS)"
+            " does not see; give stores and runs as s3://bucket/prefix"
+        )
+
+
 def embedded_defaults() -> None:
-    """What Prefect and Ray need to run inside one command; whatever the user has set stands."""
+    """Set what Prefect and Ray need to run inside one command; the user's own variables win."""
     defaults = {
-        # The embedded API server creates its database at first start, which takes a slow machine more than the usual 20 s.
+        # The embedded API server creates its database at first start, which takes a slow machine
+        # more than the usual 20 s.
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
-        # The command prints what a person needs to know; Prefect would repeat each error with its traceback.
+        # The command prints what a person needs to know; Prefect would repeat each error with its
+        # traceback.
         "PREFECT_LOGGING_LEVEL": "CRITICAL",
-        # On a busy machine a server needs longer to start again than Prefect's five attempts take.
+        # On a busy machine a server takes longer to restart than Prefect's five attempts.
         "PREFECT_CLIENT_MAX_RETRIES": "6",
-        # Asked by every task as it starts, and fatal to it while the server is away.
+        # Every task asks this as it starts, and fails while the server is away.
         "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

@@ -1,10 +1,14 @@
-"""Flow `solve-cases`: one Ray task a case, from mesh to arrays in the store, committed as it ends."""
+"""Flow `solve-cases`: one Ray task a case, from mesh to arrays in the store.
+
+Each case is committed as it ends. Neither the flow's parameters, which travel to Prefect's server
+and along with each task, nor the tasks that wait grow with the number of designs.
+"""
 
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,161 +16,264 @@ from typing import Any
 import ray
 from prefect import flow, get_run_logger, task
 from prefect.client.schemas.objects import TaskRun
-from prefect.futures import as_completed
+from prefect.runtime import flow_run
 from prefect.states import State
 from prefect_ray import RayTaskRunner
 from prefect_ray.context import remote_options
+from prefect_ray.task_runners import PrefectRayFuture
 
-from flows.artifacts import ProgressArtifact
+from flows.artifacts import CaseReport
+from flows.cluster.prefect_clients import keep_asking
+from flows.cluster.process_logs import take_up
+from flows.cluster.ray_notes import forget_on_other_nodes
+from flows.cluster.submitting import as_they_end, interruptible
 from flows.committer import Committer, SolvedFork
-from flows.display import CaseBars, duration, write_progress
+from flows.display import CaseBars, duration
 from flows.settings import load_settings
-from simgen.case import CaseResult, Progress, SolvedCase
-from simgen.case_lock import OwnedCase, own_case
+from simgen.case import CaseResult, SolvedCase
 from simgen.design_space import DesignPoint, unique
-from simgen.errors import CaseError, InputError, StoreError
-from simgen.store.fork import CaseFork
-from simgen.store.writer import DatasetWriter
+from simgen.errors import CaseError, InputError, ProgramError, StoreError
+from simgen.log_lines import Carried, about, carried
+from simgen.point_cloud import PointCloud
+from simgen.solving.case_lock import OwnedCase, forget_case, own_case
+from simgen.store.access.fork import CaseFork
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.split import Split
 
-#: A case's log gets a line when it has come this much further, and no sooner than so many seconds after the last.
-LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
-#: How long to wait for the commit of a case that another run has written, before it is solved again.
-COMMIT_S = 60.0
+#: Cases under way on however small a cluster: it may grow.
+LEAST_AT_ONCE = 32
+
+
+# Ray's workers import this module and nothing of the command that has started them.
+keep_asking()
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How cases are run, which changes nothing of what they are."""
+    """Settings that do not affect what is solved; without `split` cases are dealt to splits."""
 
     time_limit_s: float | None = None
-    """of a case's solver, in wall time"""
+    """Limit of a case's meshing, and of its solver, in wall time"""
     cores: int = 1
-    """of each case; above 1 its solver runs under MPI"""
+    """Cores of each case; above 1 its solver runs under MPI"""
     archive_raw: bool = False
-    """Keep accepted cases' directories as well, under <store>/raw/"""
+    """Keep accepted cases' directories too, under <store>/raw/"""
+    split: Split | None = None
 
 
-@flow(name="solve-cases", task_runner=RayTaskRunner(), validate_parameters=False)
-def solve_cases(points: Sequence[DesignPoint], writer: DatasetWriter, execution: Execution) -> None:
-    """Every point as a task on Ray, which writes through its own copy of one fork; cases are committed as they end.
+@dataclass(frozen=True)
+class _Work:
+    """Hold what a flow run solves."""
 
-    Each task reserves its case's cores on one node, and no more cases lie on a node's scratch disk than it runs.
+    points: Sequence[DesignPoint]
+    writer: DatasetWriter
+    execution: Execution
+
+
+_WORK: ContextVar[_Work] = ContextVar("work of the flow run")
+
+
+def _current_work() -> _Work:
+    """Return the flow run's work.
+
+    This is a function of its own, since a flow's globals are pickled with each task, and a context
+    variable cannot be.
     """
-    _check_cores(execution.cores)
+    return _WORK.get()
+
+
+def solve_cases(points: Sequence[DesignPoint], writer: DatasetWriter, execution: Execution) -> None:
+    """Solve every point in a flow run of its own, and commit the cases as they end."""
     points = unique(points)
-    scratch, fork = Path(load_settings().scratch), writer.fork()
-    with remote_options(num_cpus=execution.cores):
-        futures = [
-            solve.with_options(task_run_name=f"case {point.id}").submit(point, fork, writer.url, execution)
-            for point in points
-        ]
+    token = _WORK.set(_Work(points, writer, execution))
+    try:
+        solve_all(writer.url, len(points))
+    finally:
+        _WORK.reset(token)
+
+
+def _run_name() -> str:
+    """Say in Prefect's list of flow runs how many cases are solved for which dataset."""
+    number, dataset = flow_run.parameters["num_cases"], flow_run.parameters["dataset"]
+    return f"solve {number} {'case' if number == 1 else 'cases'} for {dataset}"
+
+
+@flow(
+    name="solve-cases",
+    flow_run_name=_run_name,
+    task_runner=RayTaskRunner(),
+    validate_parameters=False,
+)
+def solve_all(dataset: str, num_cases: int) -> None:
+    """Solve every point of the work in a task on Ray, and commit cases as they end.
+
+    Each task writes through its own copy of one fork. It reserves its case's cores on one node, and
+    a node's scratch disk holds no more cases than it runs.
+    """
+    work = _current_work()
+    _check_cores(work.execution.cores)
+    scratch, fork, logs = Path(load_settings().scratch), work.writer.fork(), carried()
     lost: list[str] = []
-    with CaseBars([point.id for point in points], scratch, get_run_logger()) as bars:
-        committer = Committer(writer, lambda case: bars.finished(case.case, case.status, case.reason, case.seconds))
-        for future in as_completed(futures):
-            solved = future.result(raise_on_failure=False)
-            if isinstance(solved, SolvedFork):
-                committer.take(solved)
-            else:
-                lost.append(str(solved))
-        committer.flush()
+    with CaseBars(num_cases, scratch, get_run_logger()) as bars:
+
+        def submit(point: DesignPoint) -> PrefectRayFuture[SolvedFork]:
+            bars.started(point.id)
+            named = solve.with_options(task_run_name=f"case {point.id}")
+            with remote_options(num_cpus=work.execution.cores), interruptible():
+                return named.submit(point, fork, dataset, work.execution, logs)
+
+        def committed(case: SolvedFork) -> None:
+            forget_case(case.case, scratch)
+            with about(dataset=dataset, case=case.case):
+                bars.finished(case.case, case.status, case.reason, case.seconds)
+
+        committer = Committer(work.writer, committed, num_cases)
+        try:
+            for future in as_they_end(work.points, submit, lambda: _at_once(work.execution.cores)):
+                solved = future.result(raise_on_failure=False)
+                if isinstance(solved, SolvedFork):
+                    committer.take(solved)
+                elif isinstance(solved, ProgramError):
+                    committer.flush()
+                    get_run_logger().error(solved.trace)
+                    raise solved
+                else:
+                    lost.append(str(solved))
+            committer.flush()
+            forget_on_other_nodes([point.id for point in work.points])
+        finally:
+            # Nobody waits for the commit of a case that this run will not make.
+            for point in work.points:
+                forget_case(point.id, scratch)
     if lost:
         first = lost[0].strip().splitlines()[-1]
         raise StoreError(
-            f"{len(lost)} of {len(points)} cases were lost to their machine or the store, the first with: {first}; run again"
+            f"{len(lost)} of {num_cases} cases were lost to their machine or the store, the first"
+            f" with: {first}; run again"
         )
 
 
 def _check_cores(cores: int) -> None:
     """InputError where no node has as many: its tasks would wait for ever."""
-    most = max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0)
+    most = max(_cores_of_nodes(), default=0)
     if cores > most:
-        raise InputError(f"a case was given {cores} cores, the largest machine has {most:.0f}; lower --cores")
+        raise InputError(
+            f"a case was given {cores} cores, the largest machine has {most}; lower --cores"
+        )
+
+
+def _at_once(cores: int) -> int:
+    """Return how many cases may be under way.
+
+    These are twice those that there is room for: no machine waits, and a cluster that grows on
+    demand sees some.
+    """
+    return max(LEAST_AT_ONCE, 2 * sum(node // cores for node in _cores_of_nodes()))
+
+
+def _cores_of_nodes() -> list[int]:
+    return [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
 
 
 def _worth_retrying(task: object, run: TaskRun, state: State[Any]) -> bool:
-    """Trouble of the machine or the store may pass; a bad request will not, and a bad case raises nothing."""
+    """Retry trouble of the machine or the store, which may pass.
+
+    A bad request or a mistake in code will not become better, and a bad case raises nothing.
+    """
     try:
         state.result()
-    except InputError:
+    except (InputError, ProgramError):
         return False
     except Exception:
         return True
     return False
 
 
-@task(name="solve", retries=2, retry_delay_seconds=5, retry_condition_fn=_worth_retrying, persist_result=False)
-def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:
-    """One case, from mesh to arrays in the store; the raw case is deleted once it is written.
+@task(
+    name="solve",
+    retries=2,
+    retry_delay_seconds=5,
+    retry_condition_fn=_worth_retrying,
+    persist_result=False,
+)
+def solve(
+    point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution, logs: Carried
+) -> SolvedFork:
+    """Solve one case, from mesh to arrays in the store; delete the raw case once it is written.
 
     Its directory is this task's alone from the first file to the deletion. Another run of the same
-    case on this machine waits, and then takes over what the first has put on record, or where the
-    first was killed, the case itself.
-    Of a rejected or failed case its directory is archived first, and the archive's URL put on record.
+    case on this machine waits, and then takes over the first one's record, or where that was
+    killed, the case itself. The directory of a rejected or failed case is archived first, and the
+    archive's URL put on record.
     """
-    # On the own disk of the node that this runs on, where its environment says.
+    take_up(logs)
+    with about(dataset=dataset, case=point.id):
+        return _solve(point, fork, dataset, execution)
+
+
+def _solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:
+    # The scratch disk of the node that this runs on, by its environment.
     scratch = Path(load_settings().scratch)
-    report = _CaseReport(point, scratch / point.id)
+    report = CaseReport(point, scratch / point.id)
     with own_case(point.id, scratch, report.waits) as own:
         # A run that has just written this case into the same dataset commits it in a moment.
-        recorded = fork.recorded_since(point.id, COMMIT_S if own.left == fork.url else 0.0)
+        recorded = fork.recorded_since(point.id, own.left_s if own.left == fork.url else 0.0)
         if recorded is not None:
             report.ended(f"{recorded['status']}, solved by another run")
             return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
         result = _solve_and_write(point, fork, own, dataset, execution, report)
         own.leave(fork.url)
     seconds = sum(result.provenance["wall_time_s"].values())
-    report.ended(f"{result.status} after {duration(seconds)}{': ' + result.reason if result.reason else ''}")
-    return SolvedFork(fork, point.id, result.status, result.reason, seconds)
+    report.ended(
+        f"{result.status} after {duration(seconds)}{': ' + result.reason if result.reason else ''}"
+    )
+    return SolvedFork(fork, point.id, result.status, _told(result), seconds)
+
+
+def _told(result: CaseResult) -> str:
+    """Return why a case was not accepted, and where its directory is kept."""
+    archive = result.provenance.get("archive")
+    return f"{result.reason}; archive: {archive}" if result.reason and archive else result.reason
 
 
 def _solve_and_write(
-    point: DesignPoint, fork: CaseFork, own: OwnedCase, dataset: str, execution: Execution, report: _CaseReport
+    point: DesignPoint,
+    fork: CaseFork,
+    own: OwnedCase,
+    dataset: str,
+    execution: Execution,
+    report: CaseReport,
 ) -> CaseResult:
-    from simgen.archive import archive_case
-    from simgen.convert import convert
-    from simgen.solve_case import solve_owned
+    from simgen.solving.archive import archive_case
+    from simgen.solving.mistakes import told_as_mistakes
+    from simgen.solving.solve_case import solve_owned
 
     directory = own.directory
-    result = solve_owned(point, own, on_progress=report, time_limit_s=execution.time_limit_s, cores=execution.cores)
-    accepted = result.status == "accepted"
-    cloud = None
-    if accepted:
-        try:
-            cloud = convert(SolvedCase(point, directory))
-        except (CaseError, InputError) as error:
-            shutil.rmtree(directory, ignore_errors=True)
-            raise StoreError(f"case {point.id}: its files were damaged on {directory.parent}: {error}") from error
+    with told_as_mistakes(point.id):
+        result = solve_owned(
+            point,
+            own,
+            on_progress=report,
+            time_limit_s=execution.time_limit_s,
+            cores=execution.cores,
+        )
+        accepted = result.status == "accepted"
+        cloud = _converted(SolvedCase(point, directory)) if accepted else None
     if execution.archive_raw or not accepted:
         archive = archive_case(directory, dataset, "raw" if accepted else "failed")
         result = replace(result, provenance={**result.provenance, "archive": archive})
-    fork.write(result, cloud)
+    fork.write(replace(result, split=execution.split), cloud)
     shutil.rmtree(directory, ignore_errors=True)
     return result
 
 
-class _CaseReport:
-    """A case's progress: for the terminal as a file, for Prefect as log lines and a progress artifact."""
+def _converted(case: SolvedCase) -> PointCloud:
+    from simgen.solving.convert import convert
 
-    def __init__(self, point: DesignPoint, directory: Path) -> None:
-        self._logger, self._directory = get_run_logger(), directory
-        self._logged, self._logged_at = 0.0, time.monotonic()
-        parameters = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
-        self._logger.info("case %s: %s", point.id, parameters)
-        self._artifact = ProgressArtifact(f"case-{point.id}", f"{point.family}: {parameters}")
-
-    def __call__(self, progress: Progress) -> None:
-        write_progress(progress, self._directory)
-        further = progress.fraction - self._logged >= LOG_FRACTION
-        if progress.fraction == 1 or (further and time.monotonic() - self._logged_at >= LOG_INTERVAL_S):
-            self._logged, self._logged_at = progress.fraction, time.monotonic()
-            left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
-            self._logger.info("%s%s", progress.message, left)
-            self._artifact.update(100 * progress.fraction)
-
-    def waits(self) -> None:
-        self._logger.info("another run on this machine is solving this case: waiting for its result")
-
-    def ended(self, line: str) -> None:
-        self._logger.info(line)
-        self._artifact.update(100.0)
+    try:
+        return convert(case)
+    except (CaseError, InputError) as error:
+        shutil.rmtree(case.directory, ignore_errors=True)
+        raise StoreError(
+            f"case {case.point.id}: its files were damaged on {case.directory.parent}: {error}"
+        ) from error

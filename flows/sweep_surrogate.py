@@ -1,14 +1,11 @@
-"""Flow `sweep`: a search space around a recipe -> trials, their table and figures, and the best configuration."""
+"""Flow `sweep`: a search space around a recipe -> trials, table, figures, best configuration."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 
 from prefect import flow, get_run_logger, task
 
-import simgen
-from courant.sweeps.search_space import load_space
 from courant.sweeps.sweep import (
     BEST,
     ENDED,
@@ -17,24 +14,15 @@ from courant.sweeps.sweep import (
     TrialResult,
     best_trial,
     is_done,
-    plan_sweep,
     read_result,
     table_row,
 )
 from flows.artifacts import show_image, show_markdown, show_table
+from flows.cluster.process_logs import know_flow_run
 from flows.display import Bars
-from flows.settings import absolute, load_settings
-from flows.train_surrogate import choose_experiment
-
-
-@dataclass(frozen=True)
-class FinishedSweep:
-    """Where a sweep lies: its page, the folder of its trials' runs, the best one's experiment, and what it says."""
-
-    page: str
-    trials: str
-    best: str
-    verdict: str
+from flows.settings import load_settings
+from flows.stages.sweep import FinishedSweep, Trials
+from simgen.log_lines import about
 
 
 @flow(name="sweep", flow_run_name="sweep {space}")
@@ -51,32 +39,53 @@ def sweep(
     cpus_per_trial: float = 1.0,
     gpus_per_trial: float | None = None,
 ) -> FinishedSweep:
-    """Try a space's settings around a recipe (or the experiment in a JSON file); finished trials are found again.
+    """Try a space's settings around a recipe or the experiment in a JSON file.
 
-    The recipe is `<family>-small` where none is named.
+    Finished trials are not repeated.
+
+    Args:
+        dataset: The dataset: a folder or s3://bucket/prefix/family.
+        version: The dataset's version, such as v2; the newest where not given.
+        space: A search space by name, or a YAML file with one.
+        trials: How many settings are tried; the space's own number where not given.
+        recipe: A training run by name, around which settings are tried; `<family>-small` where not
+            given.
+        experiment: A JSON file with a training run, in place of a recipe.
+        runs: Where runs are: a folder or s3://bucket/prefix; COURANT_RUNS where not given.
+        seed: Seed of the settings that are drawn.
+        early_stopping: End trials early that do worse than others.
+        cpus_per_trial: Cores that a trial reserves.
+        gpus_per_trial: GPUs that a trial reserves, also a part of one; a whole one where there are
+            any and none is given.
     """
-    baseline = choose_experiment(absolute(dataset), version, recipe, experiment)
-    opened = simgen.open_dataset(absolute(dataset), version)
-    where = absolute(runs or load_settings().runs)
-    plan = plan_sweep(baseline, opened, load_space(space), trials, where, seed)
+    know_flow_run()
+    asked = Trials(dataset, version, space, trials, recipe, experiment, runs, seed)
+    plan = asked.plan()
     results = try_settings(plan, early_stopping, cpus_per_trial, gpus_per_trial)
     return show_sweep(plan, results)
 
 
 @task(name="try-settings", persist_result=False)
-def try_settings(plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None) -> list[TrialResult]:
-    """All trials on Ray, here or as a job on the cluster, with a line as each ends."""
-    with Bars(f"sweep {plan.space.name}", len(plan.trials), get_run_logger()) as bars:
+def try_settings(
+    plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None
+) -> list[TrialResult]:
+    """Run all trials on Ray, here or as a job on the cluster, with a line as each ends."""
+    ids = about(dataset=plan.dataset_url, sweep=plan.folder.url.rsplit("/", 1)[-1])
+    with ids, Bars(f"sweep {plan.space.name}", len(plan.trials), get_run_logger()) as bars:
         bars.line(f"sweep {plan.folder.url}")
+        for line in plan.left_out:
+            bars.line(line)
         bars.advance(0, "starting trials")
         if load_settings().jobs_address:
             return _try_on_cluster(plan, early_stopping, cpus, gpus, bars)
         return _try_here(plan, early_stopping, cpus, gpus, bars)
 
 
-def _try_here(plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None, bars: Bars) -> list[TrialResult]:
+def _try_here(
+    plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None, bars: Bars
+) -> list[TrialResult]:
     from courant.sweeps.ray_tune import run_sweep
-    from flows.ray_cluster import ensure_ray
+    from flows.cluster.ray_cluster import ensure_ray
 
     ended: set[int] = set()
     lowest: list[float] = []
@@ -91,38 +100,57 @@ def _try_here(plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None
         bars.advance(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
 
     ensure_ray()
-    return run_sweep(plan, early_stopping=early_stopping, cpus_per_trial=cpus, gpus_per_trial=gpus, on_trial=on_trial)
+    return run_sweep(
+        plan,
+        early_stopping=early_stopping,
+        cpus_per_trial=cpus,
+        gpus_per_trial=gpus,
+        on_trial=on_trial,
+    )
 
 
 def _try_on_cluster(
     plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None, bars: Bars
 ) -> list[TrialResult]:
-    """The job makes the same plan there; its trials' run directories are the results."""
-    from flows.ray_jobs import JobRequest, run_job
+    """Run the sweep as a job, which makes the same plan and leaves the trials' runs."""
+    from flows.cluster.ray_jobs import JobRequest, run_job
 
     if not all(is_done(read_result(trial), early_stopping) for trial in plan.trials):
         runs, _, name = plan.folder.url.rpartition("/")
         request = {
-            "experiment": plan.experiment.model_dump(mode="json"), "space": plan.space.model_dump(mode="json"),
-            "dataset": plan.dataset_url, "version": plan.version, "runs": runs, "trials": len(plan.trials), "seed": plan.seed,
-            "early_stopping": early_stopping, "cpus": cpus, "gpus": gpus,
-        }  # fmt: skip
-        run_job(JobRequest("sweep", name, runs, request), bars.line, lambda: bars.advance(_num_ended(plan)))
+            "experiment": plan.experiment.model_dump(mode="json"),
+            "space": plan.space.model_dump(mode="json"),
+            "dataset": plan.dataset_url,
+            "version": plan.version,
+            "runs": runs,
+            "trials": len(plan.trials),
+            "seed": plan.seed,
+            "early_stopping": early_stopping,
+            "cpus": cpus,
+            "gpus": gpus,
+        }
+        run_job(
+            JobRequest("sweep", name, runs, request),
+            bars.line,
+            lambda: bars.advance(_num_ended(plan)),
+        )
     return [read_result(trial) for trial in plan.trials]
 
 
 def _num_ended(plan: Sweep) -> int:
-    """By the table that the sweep keeps up to date."""
+    """Count the ended trials in the table that the sweep keeps up to date."""
     table = plan.folder.read_json(TABLE) if plan.folder.exists(TABLE) else []
     return sum(row["state"] in ENDED for row in table)
 
 
 @task(name="show-sweep", persist_result=False)
 def show_sweep(plan: Sweep, results: list[TrialResult]) -> FinishedSweep:
-    """The page; table, verdict and figure in Prefect's UI as well."""
+    """Write the page; show table, verdict and figure in Prefect's UI as well."""
     from courant.report.sweep_page import HYPERPARAMETERS, verdict, write_sweep_page
 
-    page, said, key = write_sweep_page(plan, results), verdict(plan, results), f"sweep-{plan.space.name}"
+    page = write_sweep_page(plan, results)
+    said = verdict(plan, results)
+    key = f"sweep-{plan.space.name}"
     rows = [table_row(plan.space, result) for result in results]
     show_table(rows, key=f"{key}-trials", description=page)
     best = plan.trials[best_trial(results).number - 1]

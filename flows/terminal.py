@@ -1,15 +1,26 @@
-"""What all commands share: where they print, how they show progress, and how they end in one line."""
+"""Share between commands where they print, how they show progress, and how they end.
+
+They end in one line.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from flows.ending import INTERRUPTED_CODE, lost
 from simgen.errors import SimgenError
@@ -22,10 +33,12 @@ errors = Console(stderr=True)
 def one_line_errors() -> Iterator[None]:
     """End in one line on stderr and with an exit code: 1 for errors, 130 for an interruption.
 
-    Of an interruption, and of a server that is lost, `ending.finish` says the line, as the last.
+    After an interruption, or the loss of a server, `ending.finish` prints the line, as the last
+    one.
     """
     try:
-        yield
+        with _one_line_warnings():
+            yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED_CODE) from None
     except Exception as error:
@@ -38,25 +51,60 @@ def one_line_errors() -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def _one_line_warnings() -> Iterator[None]:
+    """Show this project's warnings as lines; those of libraries stay as Python shows them."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_in_one_line(message: Any, category: Any, *where: Any, **details: Any) -> None:
+            if category is not UserWarning:
+                show(message, category, *where, **details)
+                return
+            errors.print(
+                f"[yellow]warning:[/yellow] {escape(printable(str(message)))}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+        warnings.showwarning = show_in_one_line
+        yield
+
+
 def fail(message: str) -> NoReturn:
     """Print the error and end with exit code 1."""
-    errors.print(f"[bold red]error:[/bold red] {escape(printable(message))}", highlight=False, soft_wrap=True)
+    errors.print(
+        f"[bold red]error:[/bold red] {escape(printable(message))}", highlight=False, soft_wrap=True
+    )
     raise typer.Exit(1)
 
 
 def printable(text: str) -> str:
-    """The text without what a terminal takes for commands: it may come from a file that somebody else wrote."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+    """Remove terminal control characters from text that may come from a foreign file."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
+    )
+
+
+def counted(number: int, thing: str) -> str:
+    """Return `1 case`, `2 cases`."""
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def _is_parameter_error(error: Exception) -> bool:
-    """Prefect's refusal of a flow's parameters, by name: importing its class would cost a second."""
+    """Recognise Prefect's rejection of a flow's parameters by its name.
+
+    Importing its class would cost a second.
+    """
     return type(error).__name__ in ("ParameterTypeError", "ParameterBindError")
 
 
 @contextlib.contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with an ETA on a terminal, gone when it is done; a function that is told how many of how many are done."""
+    """Show a bar with an ETA on a terminal, removed when done.
+
+    Yields a function that takes the numbers done and in total.
+    """
     columns = (
         TextColumn(title),
         BarColumn(bar_width=30),

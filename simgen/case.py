@@ -1,8 +1,8 @@
-"""The contract of a case family, and the record that every case ends as.
+"""Define the contract of a case family, and the result that every case ends with.
 
-A family is one module under `simgen/cases` plus its OpenFOAM dictionaries. It declares a design space, solver
-settings with presets, patches and fields, and knows how to write a meshed case directory; solving, checking and
-converting are the same for all families.
+A family is one folder under `simgen/cases` with its OpenFOAM dictionaries. It declares a design
+space, solver settings with presets, patches and fields, and knows how to write a meshed case
+directory. Solving, checking and converting are the same for all families.
 """
 
 from __future__ import annotations
@@ -13,12 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from simgen.design_space import DesignPoint, DesignSpace
 from simgen.errors import InputError
 from simgen.foam.log import SolverLog
+from simgen.point_cloud import BoundaryCloud
+from simgen.quantities import Quantity
 
-#: `withdrawn` is what becomes of an accepted case that was taken back; no case ends so.
+#: `withdrawn` marks a case whose verdict was taken back later; no solve ends with it, and the next
+#: generation of its design solves it again.
 Status = Literal["accepted", "rejected", "failed", "withdrawn"]
+
+
+Role = Literal["given", "solved"]
 
 
 @dataclass(frozen=True)
@@ -28,12 +36,17 @@ class Field:
     name: str
     unit: str
     components: tuple[str, ...]
-    openfoam: str
+    openfoam: str = ""
+    """Empty where OpenFOAM did not write it"""
+    role: Role = "solved"
+    """Solved fields are what models learn; given ones, such as a permeability, are inputs"""
+    on_boundary: bool = True
+    """Whether the boundary cloud carries it too, where there is one"""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One acceptance check: the figure found, the limit it is held against, and whether it passed."""
+    """One acceptance check: the figure found, its limit, and whether it passed."""
 
     name: str
     value: float
@@ -43,18 +56,21 @@ class Gate:
 
     @classmethod
     def at_most(cls, name: str, value: float, limit: float, unit: str = "") -> Gate:
-        """Passed where value <= limit; NaN passes nothing."""
+        """Return a gate that passes where value <= limit; NaN never passes."""
         return cls(name, value, f"<= {limit:g}", value <= limit, unit)
 
     @classmethod
     def above(cls, name: str, value: float, limit: float, unit: str = "") -> Gate:
-        """Passed where value > limit."""
+        """Return a gate that passes where value > limit."""
         return cls(name, value, f"> {limit:g}", value > limit, unit)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a running case stands; `fraction` of its horizon and the seconds it likely still needs."""
+    """The progress of a running case.
+
+    `fraction` is relative to its horizon; `eta_s` estimates the seconds left.
+    """
 
     case_id: str
     stage: str
@@ -73,10 +89,11 @@ class SolvedCase:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """How a case ended; plain data, small enough to travel between machines.
+    """The result of a case; plain data, small enough to travel between machines.
 
-    `provenance` holds JSON-ready values: mesh figures, residual history, solver, solver_version, source_revision,
-    wall_time_s by stage, host. `reason` is one line for rejected and failed cases; `log_tail` the solver's last lines.
+    `provenance` holds JSON-ready values: mesh figures, residual history, solver, solver_version,
+    source_revision, wall_time_s by stage, host. `reason` is one line for rejected and failed cases;
+    `log_tail` holds the solver's last lines.
     """
 
     point: DesignPoint
@@ -85,10 +102,14 @@ class CaseResult:
     gates: tuple[Gate, ...] = ()
     log_tail: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    """Name of an imported case, which has no design point to take an id from"""
+    split: str | None = None
+    """The split in which the source of an imported case published it, or which was asked for"""
 
     @property
     def id(self) -> str:
-        return self.point.id
+        return self.name or self.point.id
 
 
 class CaseFamily(ABC):
@@ -99,45 +120,107 @@ class CaseFamily(ABC):
     title: str
     dimension: int
     design_space: DesignSpace
+    #: Design parameters that leave the mesh as it is, such as the velocity at an inlet.
+    flow_parameters: tuple[str, ...] = ()
     settings_space: DesignSpace
     presets: Mapping[str, Mapping[str, float]]
-    #: OpenFOAM patch name -> patch kind; the kinds' order is the order of the distance field's columns.
+    #: OpenFOAM patch name -> patch kind. The kinds' order is the order of the distance field's
+    #: columns.
     patches: Mapping[str, str]
     fields: tuple[Field, ...]
+    #: What an engineer asks of a case; `figures` measures each on a solved one.
+    quantities: tuple[Quantity, ...] = ()
     application: str
     transient: bool
-    #: The setting that ends the solver: simulated time, or iterations of a steady solver.
+    #: The setting that ends the solver: simulated time, or the iterations of a steady solver.
     horizon: str = "end_time"
-    #: A transient family's settings for how far apart its stored times lie, and its time step.
+    #: A transient family's settings for the interval of its stored times, and for its time step.
     snapshot_interval: str = "snapshot_interval"
     time_step: str = "time_step"
-    #: Applications beside gmshToFoam, checkMesh and the solver that a case of this family runs.
+    #: Simulated seconds that the start of a transient case takes. Its times are stored, but left
+    #: out of the statistics that models are normalised by: one snapshot of a sudden start may
+    #: outweigh all others.
+    startup_s: float = 0.0
+    #: Applications that a case of this family runs besides gmshToFoam, checkMesh and the solver.
     preparation: tuple[str, ...] = ()
 
     @property
     def patch_kinds(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.patches.values()))
 
-    def settings(self, preset: str, overrides: Mapping[str, float] | None = None) -> dict[str, float]:
-        """A preset's solver settings with single values replaced; InputError names an unknown preset or setting."""
+    def settings(
+        self, preset: str, overrides: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
+        """Return a preset's solver settings with single values replaced.
+
+        InputError names an unknown preset or setting.
+        """
         if preset not in self.presets:
-            raise InputError(f"preset '{preset}' is unknown to {self.name}; choose one of {', '.join(self.presets)}")
-        return self.settings_space.check({**self.presets[preset], **(overrides or {})})
+            raise InputError(
+                f"preset '{preset}' is unknown to {self.name}; choose one of"
+                f" {', '.join(self.presets)}"
+            )
+        return self.check_settings({**self.presets[preset], **(overrides or {})})
+
+    def check_settings(self, settings: Mapping[str, float]) -> dict[str, float]:
+        """Return the settings, rounded.
+
+        InputError for one that is out of range, and for stored times that miss the solver's end.
+        """
+        checked = self.settings_space.check(settings)
+        end, interval, step = (
+            checked.get(name) for name in (self.horizon, self.snapshot_interval, self.time_step)
+        )
+        if not self.transient or end is None or interval is None:
+            return checked
+        number = end / interval
+        if round(number) < 1 or abs(number - round(number)) > 1e-6 * number:
+            raise InputError(
+                f"{self.horizon} = {end:g} s is no multiple of {self.snapshot_interval} ="
+                f" {interval:g} s: a case is stored at these times, and its last is its end"
+            )
+        if step is not None and step > interval:
+            raise InputError(
+                f"{self.time_step} = {step:g} s is longer than {self.snapshot_interval} ="
+                f" {interval:g} s; choose a shorter step"
+            )
+        return checked
 
     def point(self, parameters: Mapping[str, float], settings: Mapping[str, float]) -> DesignPoint:
-        """The design point for checked parameters and settings."""
+        """Return the design point of checked parameters and settings."""
         return DesignPoint(
-            self.name, self.revision, self.design_space.check(parameters), self.settings_space.check(settings)
+            self.name,
+            self.revision,
+            self.design_space.check(parameters),
+            self.check_settings(settings),
         )
 
     @abstractmethod
     def write_case(self, point: DesignPoint, directory: Path) -> None:
-        """Write a case directory with dictionaries and a polyMesh; raises MeshError."""
+        """Write a case directory with dictionaries and a polyMesh; raise MeshError on failure."""
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
-        """What this family measures on a solved case beyond `simgen.acceptance.measure`: its monitors, residuals, y+."""
+        """Measure this family's own figures on a solved case: quantities, monitors, residuals, y+.
+
+        They come on top of those of `simgen.solving.acceptance.measure`.
+        """
         return {}
+
+    def prescribed(self, point: DesignPoint, boundary: BoundaryCloud) -> dict[str, np.ndarray]:
+        """Return fields (B, 3) or (B, C) on a meshed boundary, as far as they are prescribed there.
+
+        Models take boundary conditions from here for a design that nobody has solved; values on
+        other faces are not read.
+        """
+        return {}
+
+    def settled_from_s(self, settings: Mapping[str, float]) -> float:
+        """Return the time from which a transient case's quantities are taken."""
+        return self.startup_s
 
     @abstractmethod
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
-        """The family's acceptance checks over the figures of `simgen.acceptance.measure` and its own."""
+        """Return the family's acceptance checks.
+
+        `figures` are those of `simgen.solving.acceptance.measure` and the family's own.
+        """

@@ -1,4 +1,4 @@
-"""CSV file -> rows of numbers by column name; whatever else the file holds is one clear line."""
+"""Read a CSV file as rows of numbers by column name; anything else in it is a one-line error."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from pathlib import Path
 
 from simgen.errors import InputError
 
-#: What Python's `float` takes and no CSV file means, such as 1_000, is no number here.
+#: Stricter than Python's `float`, which accepts what no CSV file means, such as 1_000.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """Line number and values by column of each row; InputError names file, line and what is wrong."""
+    """Yield each row's line number and its values by column; InputError names file and line."""
+    for line, cells in read_cells(path):
+        yield line, {name: number_of(path, line, name, cell) for name, cell in cells.items()}
+
+
+def read_cells(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield each row's line number and its cells as text; InputError names file and line."""
     source = Path(path)
     rows = csv.reader(io.StringIO(_text(source), newline=""), strict=True)
     try:
@@ -36,7 +42,9 @@ def _text(source: Path) -> str:
     try:
         content = source.read_bytes()
     except OSError as error:
-        raise InputError(f"design file {source} cannot be read: {error.strerror}; check who may read it") from error
+        raise InputError(
+            f"design file {source} cannot be read: {error.strerror}; check who may read it"
+        ) from error
     try:
         text = content.decode("utf-8-sig")  # with the mark that spreadsheets put first, or without
     except UnicodeDecodeError as error:
@@ -55,13 +63,17 @@ def _check_header(source: Path, header: list[str]) -> None:
         raise InputError(f"design file {source} has more than one column {named}; keep one")
 
 
-def _row(source: Path, line: int, header: list[str], cells: list[str]) -> dict[str, float]:
+def _row(source: Path, line: int, header: list[str], cells: list[str]) -> dict[str, str]:
     if len(cells) != len(header):
         raise InputError(
-            f"design file {source}, line {line}: {len(cells)} values, its header has {len(header)} columns; "
-            "write numbers with a point and separate them with commas"
+            f"design file {source}, line {line}: {len(cells)} values, its header has {len(header)}"
+            " columns; write numbers with a point and separate them with commas"
         )
-    for name, cell in zip(header, cells, strict=True):
-        if not _NUMBER.fullmatch(cell.strip()):
-            raise InputError(f"design file {source}, line {line}: {name} = {cell.strip()!r} is no number")
-    return {name: float(cell) for name, cell in zip(header, cells, strict=True)}
+    return {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
+
+
+def number_of(source: str | Path, line: int, name: str, cell: str) -> float:
+    """Return the number that a cell holds; InputError where it holds none."""
+    if not _NUMBER.fullmatch(cell):
+        raise InputError(f"design file {source}, line {line}: {name} = {cell!r} is no number")
+    return float(cell)

@@ -1,10 +1,10 @@
-"""Design space -> design points: named parameters with units, and seeded samplers on `scipy.stats.qmc`.
+"""Sample design points from a design space with seeded samplers of `scipy.stats.qmc`.
 
 Notable properties:
-- The first n points of a scrambled Sobol design are the same whatever number is asked for, so a design
-  grows from 8 to 800 cases without a case being solved twice.
-- A design point's id is a hash of the family, its revision, the parameters and the solver settings: the same
-  point has the same id on every machine, and any change of the physics gives a new one.
+- The first n points of a scrambled Sobol design are the same however many are asked for, so a
+  design grows from 8 to 800 cases without a case being solved twice.
+- A design point's id is a hash of the family, its revision, the parameters and the solver settings:
+  the same point has the same id on every machine, and any change of the physics gives a new one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.stats import qmc
 
 from simgen.design_file import read_rows
 from simgen.errors import InputError
@@ -27,8 +26,9 @@ from simgen.errors import InputError
 Sampler = Literal["sobol", "latin-hypercube", "uniform", "grid"]
 SAMPLERS: tuple[str, ...] = get_args(Sampler)
 
-# Parameters are rounded to this many significant digits before they are hashed or used, so that an id does not
-# depend on the last bit of a sampler's arithmetic and survives a trip through a CSV file.
+# Parameters are rounded to this many significant digits before they are hashed or used, so that an
+# id does not depend on the last bit of a sampler's arithmetic and survives a round trip through a
+# CSV file.
 SIGNIFICANT_DIGITS = 9
 
 
@@ -43,13 +43,20 @@ class Parameter:
     description: str = ""
 
     def check(self, value: float) -> float:
-        """The value, rounded; raises InputError where it is not a number inside the range."""
+        """Return the value, rounded; raise InputError unless it is a number inside the range."""
         if not math.isfinite(value) or not self.low <= value <= self.high:
             raise InputError(
                 f"{self.name} = {value:g} {self.unit} is outside its range "
                 f"[{self.low:g}, {self.high:g}] {self.unit}; choose a value inside"
             )
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0  # -0.0 is 0.0, and the same design
+
+
+def scaled(parameters: Sequence[Parameter], design: Mapping[str, float]) -> np.ndarray:
+    """Return (P,) the parameters of a design, each -1..1 over its range."""
+    return np.array(
+        [2 * (design[each.name] - each.low) / (each.high - each.low) - 1 for each in parameters]
+    )
 
 
 @dataclass(frozen=True)
@@ -63,21 +70,27 @@ class DesignSpace:
         return tuple(parameter.name for parameter in self.parameters)
 
     def check(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The values in the space's order, rounded; InputError names what is missing, unknown or out of range."""
+        """Return the values in the space's order, rounded.
+
+        InputError names what is missing, unknown or out of range.
+        """
         unknown = sorted(set(values) - set(self.names))
         missing = [name for name in self.names if name not in values]
         if unknown or missing:
-            wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
-                missing
-            )
+            wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [
+                f"missing {', '.join(missing)}"
+            ] * bool(missing)
             raise InputError(f"parameters: {' and '.join(wrong)}; expected {', '.join(self.names)}")
-        return {parameter.name: parameter.check(float(values[parameter.name])) for parameter in self.parameters}
+        return {
+            parameter.name: parameter.check(float(values[parameter.name]))
+            for parameter in self.parameters
+        }
 
     def sample(self, num: int, method: Sampler = "sobol", seed: int = 42) -> list[dict[str, float]]:
-        """`num` points of the box, the same for the same arguments.
+        """Return `num` points of the box, the same for the same arguments.
 
-        `grid` takes the smallest full factorial grid with at least `num` points (ends included) and returns the
-        whole of it, since a grid with points missing is none.
+        `grid` takes the smallest full factorial grid with at least `num` points (ends included) and
+        returns the whole of it, since a grid with points missing is none.
         """
         if num < 1:
             raise InputError(f"cases = {num}: ask for at least one")
@@ -87,16 +100,19 @@ class DesignSpace:
         low = np.array([parameter.low for parameter in self.parameters])
         high = np.array([parameter.high for parameter in self.parameters])
         return [
-            self.check(dict(zip(self.names, row, strict=True))) for row in np.clip(low + unit * (high - low), low, high)
+            self.check(dict(zip(self.names, row, strict=True)))
+            for row in np.clip(low + unit * (high - low), low, high)
         ]
 
     def corners(self) -> list[dict[str, float]]:
-        """The 2^n points with every parameter at one end of its range, the last parameter going fastest."""
-        ends = itertools.product(*((parameter.low, parameter.high) for parameter in self.parameters))
+        """Return the 2^n corners of the box; the last parameter varies fastest."""
+        ends = itertools.product(
+            *((parameter.low, parameter.high) for parameter in self.parameters)
+        )
         return [dict(zip(self.names, values, strict=True)) for values in ends]
 
     def read_csv(self, path: str | Path) -> list[dict[str, float]]:
-        """Designs from a CSV file with one column per parameter; further columns are refused."""
+        """Read designs from a CSV file with one column per parameter; more columns are an error."""
         designs = []
         for line, row in read_rows(path):
             try:
@@ -105,29 +121,36 @@ class DesignSpace:
                 raise InputError(f"design file {path}, line {line}: {error}") from error
         if not designs:
             raise InputError(
-                f"design file {path} holds no design; expected a header {','.join(self.names)} and one line per design"
+                f"design file {path} holds no design; expected a header {','.join(self.names)} and"
+                " one line per design"
             )
         return designs
 
 
 def _unit_points(dimensions: int, num: int, method: Sampler, seed: int) -> np.ndarray:
-    """(num, dimensions) points of the unit box."""
+    """Return (num, dimensions) points of the unit box."""
     if method == "grid":
         per_axis = math.ceil(round(num ** (1 / dimensions), 9))
         axis = np.linspace(0.0, 1.0, per_axis) if per_axis > 1 else np.array([0.5])
-        return np.stack(np.meshgrid(*[axis] * dimensions, indexing="ij"), axis=-1).reshape(-1, dimensions)
+        return np.stack(np.meshgrid(*[axis] * dimensions, indexing="ij"), axis=-1).reshape(
+            -1, dimensions
+        )
     generator = np.random.default_rng(seed)
     if method == "uniform":
         return generator.random((num, dimensions))
+    from scipy.stats import qmc  # takes longer to import than most commands take
+
     if method == "latin-hypercube":
         return qmc.LatinHypercube(dimensions, rng=generator).random(num)
-    # A power of two is drawn and cut: scipy warns of anything else, and the prefix is the same.
-    return qmc.Sobol(dimensions, scramble=True, rng=generator).random_base2(max(1, math.ceil(math.log2(num))))[:num]
+    # Draw a power of two and cut it: scipy warns of anything else, and the prefix is the same.
+    return qmc.Sobol(dimensions, scramble=True, rng=generator).random_base2(
+        max(1, math.ceil(math.log2(num)))
+    )[:num]
 
 
 @dataclass(frozen=True)
 class DesignPoint:
-    """One point of a family's design space with the settings that it is solved with."""
+    """One point of a family's design space with the settings to solve it with."""
 
     family: str
     family_revision: int
@@ -136,7 +159,7 @@ class DesignPoint:
 
     @property
     def id(self) -> str:
-        """Twelve hexadecimal digits, stable over machines, processes and the order of the parameters."""
+        """Twelve hexadecimal digits, independent of machine, process and order of parameters."""
         content = {
             "family": self.family,
             "revision": self.family_revision,
@@ -147,5 +170,5 @@ class DesignPoint:
 
 
 def unique(points: Sequence[DesignPoint]) -> list[DesignPoint]:
-    """The points in order without repeats (a grid and a CSV file may name one twice)."""
+    """Drop repeats and keep the order (a grid and a CSV file may name a point twice)."""
     return list({point.id: point for point in points}.values())

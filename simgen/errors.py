@@ -1,8 +1,9 @@
-"""What can go wrong, grouped by what a handler would do about it.
+"""Define the errors, grouped by what a handler does about them.
 
-`InputError` stops the command (the user changes something); `CaseError` is put on the case's record and the
-run goes on; `StoreError` is an unreachable or damaged store, worth a retry at most once it is mended.
-Every message names the thing, the value and the way out, in one line.
+`InputError` stops the command (the user changes something). `CaseError` goes on the case's record
+and the run continues. `ProgramError` is a mistake in code and ends the run. `StoreError` means an
+unreachable or damaged store; a retry helps only after that is repaired. Every message names the
+thing, the value and the way out, in one line.
 """
 
 
@@ -11,11 +12,11 @@ class SimgenError(Exception):
 
 
 class InputError(SimgenError):
-    """The request cannot be carried out as it stands: a parameter, a name, a file, a missing program."""
+    """An impossible request: a wrong parameter, name or file, or a missing program."""
 
 
 class CaseError(SimgenError):
-    """One case went wrong (mesher, solver, time limit); `log_tail` holds the last lines it printed."""
+    """A failed case (mesher, solver, time limit); `log_tail` holds the last lines of its log."""
 
     def __init__(self, message: str, log_tail: str = "") -> None:
         super().__init__(message)
@@ -30,7 +31,21 @@ class MeshError(CaseError):
 
 
 class SolverError(CaseError):
-    """An OpenFOAM application ended badly, or ran past its time limit."""
+    """An OpenFOAM application failed, or ran past its time limit."""
+
+
+class ProgramError(SimgenError):
+    """A mistake in a family's code or in this one: every other case would end alike.
+
+    `trace` is its traceback.
+    """
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[type["ProgramError"], tuple[str, str]]:
+        return (type(self), (str(self), self.trace))
 
 
 class StoreError(SimgenError):

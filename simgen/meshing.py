@@ -1,7 +1,11 @@
-"""gmsh to polyMesh: a model in a context, and the import of its mesh into an OpenFOAM case.
+"""Mesh with gmsh, and import the mesh into an OpenFOAM case.
 
-One route serves every family: a plan view meshed with recombined quadrilaterals, extruded in layers, written as
-MSH 2.2 and read by gmshToFoam; physical surfaces become patches, whose types are set afterwards.
+One route serves every family: a plan view meshed with recombined quadrilaterals, extruded in
+layers, written as MSH 2.2 and read by gmshToFoam. Physical surfaces become patches, whose types are
+set afterwards.
+
+gmsh and PyFoam, which are under the GPL, are imported where something is meshed: who only reads,
+trains and predicts asks families for their quantities without them.
 """
 
 from __future__ import annotations
@@ -13,35 +17,49 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import gmsh
-from PyFoam.RunDictionary.ParsedParameterFile import ParsedParameterFile
-
-from simgen.errors import MeshError, SolverError
+from simgen.errors import InputError, MeshError, SolverError
 from simgen.foam.log import mesh_figures
-from simgen.foam.run import run_application
 
 
 def _ignore_broken_pipes() -> None:
-    """As Python does: gmsh puts SIGPIPE back to its default, by which a server that hangs up ends the whole process.
+    """Ignore SIGPIPE again, as Python does.
 
-    Through libc, since Python's own call is refused outside the main thread.
+    gmsh restores the signal's default, by which a server that hangs up ends the whole process. This
+    goes through libc, because Python's own call works only in the main thread.
     """
     libc_signal = ctypes.CDLL(None).signal
     libc_signal.argtypes, libc_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     libc_signal(signal.SIGPIPE, int(signal.SIG_IGN))
 
 
+def _load_gmsh() -> Any:
+    """Import gmsh, which takes a while and shared libraries that only a mesher needs.
+
+    InputError where it cannot be loaded.
+    """
+    try:
+        import gmsh
+    except (ImportError, OSError) as error:
+        raise InputError(
+            f"gmsh cannot be loaded ({error}): install the packages of infra/debian-packages"
+        ) from error
+    return gmsh
+
+
 @contextlib.contextmanager
 def gmsh_model(name: str) -> Iterator[Any]:
-    """A fresh gmsh model; yields the gmsh module. Errors inside become MeshError with gmsh's own words."""
-    # interruptible=False: gmsh would otherwise install a signal handler, which only a main thread may do.
+    """Open a fresh gmsh model and yield the gmsh module; errors inside become MeshError."""
+    gmsh = _load_gmsh()
+    # interruptible=False: gmsh would otherwise install a signal handler, which only a main thread
+    # may do.
     gmsh.initialize(interruptible=False)
     _ignore_broken_pipes()
     try:
         gmsh.option.setNumber("General.Terminal", 0)
         gmsh.option.setNumber("General.NumThreads", 1)
         gmsh.option.setNumber("Mesh.MshFileVersion", 2.2)
-        # The size fields alone decide: sizes carried in from boundaries would refine the whole interior.
+        # Only the size fields decide: sizes carried in from boundaries would refine the whole
+        # interior.
         for source in ("MeshSizeExtendFromBoundary", "MeshSizeFromPoints", "MeshSizeFromCurvature"):
             gmsh.option.setNumber(f"Mesh.{source}", 0)
         gmsh.model.add(name)
@@ -50,15 +68,26 @@ def gmsh_model(name: str) -> Iterator[Any]:
     except MeshError:
         raise
     except Exception as error:
-        raise MeshError(f"gmsh could not mesh {name}: {error}", "\n".join(gmsh.logger.get()[-40:])) from error
+        raise MeshError(
+            f"gmsh could not mesh {name}: {error}", "\n".join(gmsh.logger.get()[-40:])
+        ) from error
     finally:
         gmsh.finalize()
 
 
 def box_field(
-    model: Any, inside: float, outside: float, x: tuple[float, float], y: tuple[float, float], *, blend: float
+    model: Any,
+    inside: float,
+    outside: float,
+    x: tuple[float, float],
+    y: tuple[float, float],
+    *,
+    blend: float,
 ) -> int:
-    """A size field of `inside` in the box x * y (m), blended to `outside` over `blend` metres; returns its tag."""
+    """Add a size field: `inside` in the box x * y (m), blended to `outside` over `blend` metres.
+
+    Returns its tag.
+    """
     field = model.mesh.field
     tag = field.add("Box")
     values = {
@@ -75,25 +104,34 @@ def box_field(
     return int(tag)
 
 
-def import_mesh(mesh_file: Path, directory: Path, patch_types: Mapping[str, str], *, baffles: bool = False) -> None:
+def import_mesh(
+    mesh_file: Path, directory: Path, patch_types: Mapping[str, str], *, baffles: bool = False
+) -> None:
     """Convert a .msh into `directory`'s polyMesh and give its patches their OpenFOAM types.
 
-    `baffles`: faces inside the mesh become walls, as system/createBafflesDict says.
+    With `baffles`, faces inside the mesh become walls, as system/createBafflesDict says.
     """
+    from PyFoam.RunDictionary.ParsedParameterFile import ParsedParameterFile
+
+    from simgen.foam.run import run_application
+
     try:
         run_application("gmshToFoam", directory, arguments=(mesh_file.name,))
         if baffles:
             run_application("createBaffles", directory, arguments=("-overwrite",))
     except SolverError as error:
         raise MeshError(str(error), error.log_tail) from error
-    # The header says binary, as the rest of the mesh is; this one file is text whatever the header says.
+    # The header says binary, like the rest of the mesh, but this one file is always text.
     boundary = ParsedParameterFile(
         str(directory / "constant/polyMesh/boundary"), boundaryDict=True, treatBinaryAsASCII=True
     )
     entries = boundary.content
     for name, entry in zip(entries[::2], entries[1::2], strict=True):
         if name not in patch_types:
-            raise MeshError(f"the mesh has a patch {name} that the family does not name: some faces were left untagged")
+            raise MeshError(
+                f"the mesh has a patch {name} that the family does not name:"
+                " some faces were left untagged"
+            )
         entry["type"] = patch_types[name]
         entry["physicalType"] = patch_types[name]
     missing = sorted(set(patch_types) - set(entries[::2]))
@@ -103,10 +141,17 @@ def import_mesh(mesh_file: Path, directory: Path, patch_types: Mapping[str, str]
 
 
 def check_mesh(directory: Path) -> dict[str, float]:
-    """Run checkMesh; its figures (see `simgen.foam.log.mesh_figures`). MeshError where it told nothing."""
+    """Run checkMesh and return its figures (see `simgen.foam.log.mesh_figures`).
+
+    Raises MeshError where it printed none.
+    """
+    from simgen.foam.run import run_application
+
     log, _ = run_application("checkMesh", directory)
     figures = mesh_figures((directory / "checkMesh.logfile").read_text(errors="replace"))
     missing = [name for name in ("num_cells", "max_non_orthogonality") if name not in figures]
     if missing:
-        raise MeshError(f"checkMesh did not tell {', '.join(missing)} of the mesh", "\n".join(log.tail))
+        raise MeshError(
+            f"checkMesh did not tell {', '.join(missing)} of the mesh", "\n".join(log.tail)
+        )
     return figures

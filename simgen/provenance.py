@@ -1,50 +1,77 @@
-"""Where a result came from: the generator's source revision and the machine."""
+"""Record where a result came from: the generator's source revision, the machine and the user."""
 
 from __future__ import annotations
 
 import functools
+import getpass
 import os
 import platform
 import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 REVISION_FILE = "source_revision"
-"""Beside the packages in a copy of the code that is sent elsewhere."""
+"""Stands beside the packages in a copy of the code that is sent elsewhere"""
 
 
 @functools.cache
 def source_revision() -> str:
-    """The git revision of this source tree (with -dirty where it has changes), else the installed version."""
+    """Return this source tree's git revision (-dirty if changed), else the installed version."""
     root = Path(__file__).resolve().parent.parent
     if (root / REVISION_FILE).is_file():
         return (root / REVISION_FILE).read_text()
     if (root / ".git").exists() and shutil.which("git"):
         described = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
         )
         if described.returncode == 0:
             return described.stdout.strip()
     return generator_version()
 
 
+#: The distribution's name on PyPI, where `courant` alone belongs to another project.
+DISTRIBUTION = "courant-surrogate"
+
+
 @functools.cache
 def generator_version() -> str:
-    """The installed package's version."""
+    """Return the installed package's version."""
     try:
-        return version("courant")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"
 
 
 def host_class() -> str:
-    """What kind of machine ran a case, without naming it: architecture, processor and cores."""
+    """Describe the machine that ran a case without naming it: architecture, processor and cores."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         names = [
-            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+            line.split(":", 1)[1].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if line.startswith("model name")
         ]
         model = names[0] if names else model
     return f"{platform.machine()}, {model}, {os.cpu_count()} cores"
+
+
+def commit_metadata() -> dict[str, Any]:
+    """Return who commits to a dataset, with which release and revision."""
+    return {
+        "author": author(),
+        "generator_version": generator_version(),
+        "source_revision": source_revision(),
+    }
+
+
+def author() -> str:
+    """Return the user's name on this machine."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"  # a container's user without an entry in the password database

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -15,11 +16,43 @@ from pathlib import Path
 import pytest
 import s3fs
 
-# A shell starts what runs beside it with SIGINT ignored, and children inherit that: tests interrupt theirs, and expect them to end.
+from simgen import log_lines
+
+# A shell starts what runs beside it with SIGINT ignored, and children inherit that: tests interrupt
+# theirs, and expect them to end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+#: Files of other tests between two files of end-to-end tests.
+OTHERS_BETWEEN = 7
 
 BUCKET = "courant-tests"
 KEYS = {"AWS_ACCESS_KEY_ID": "test-key-id", "AWS_SECRET_ACCESS_KEY": "test-secret-key"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the end-to-end files, which are long and mostly wait, between the others: run beside
+    each other they would all wait for the same two cores.
+    """
+    files = list(dict.fromkeys(item.path for item in items))
+    long = [file for file in files if file.parent.name == "end_to_end"]
+    others = [file for file in files if file.parent.name != "end_to_end"]
+    place = {file: number for number, file in enumerate(others)}
+    place |= {file: number * OTHERS_BETWEEN for number, file in enumerate(long)}
+    items.sort(key=lambda item: place[item.path])
+
+
+@pytest.fixture
+def own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Logging that a test may set up as a process does, and that is afterwards as it was."""
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    levels = {name: logging.getLogger(name).level for name in log_lines.PACKAGES}
+    monkeypatch.setattr(log_lines, "_here", log_lines.Carried())
+    monkeypatch.setattr(log_lines, "_relay", None)
+    yield
+    root.handlers[:] = handlers
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 @dataclass(frozen=True)
@@ -38,9 +71,12 @@ class S3Server:
 
 
 def free_ports(num: int) -> list[int]:
-    """Ports that nobody listens on, below 20,000: SeaweedFS puts its gRPC ports 10,000 higher."""
+    """Ports that nobody listens on, below 20,000: SeaweedFS puts its gRPC ports 10,000 higher.
+
+    Processes that run tests beside each other, whose ids are neighbours, look far from each other.
+    """
     found: list[int] = []
-    for port in range(11000 + os.getpid() % 4000, 19000):
+    for port in range(11000 + os.getpid() * 97 % 7000, 19000):
         with socket.socket() as probe, socket.socket() as grpc:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -74,14 +110,28 @@ class SeaweedFS:
 
     def start(self) -> S3Server:
         """Start it, and wait until it answers."""
-        flags = [f"-{name if '.' in name else name + '.port'}={port}" for name, port in self._ports.items()]
+        flags = [
+            f"-{name if '.' in name else name + '.port'}={port}"
+            for name, port in self._ports.items()
+        ]
         weed = Path(sys.executable).parent / "weed"
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(weed), "mini", f"-dir={self.folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-bucket={BUCKET}", *flags,
-                 "-admin.ui=false", "-webdav=false"],
-                env={**os.environ, **KEYS}, stdout=log, stderr=log,
-            )  # fmt: skip
+                [
+                    str(weed),
+                    "mini",
+                    f"-dir={self.folder}",
+                    "-ip=127.0.0.1",
+                    "-ip.bind=127.0.0.1",
+                    f"-bucket={BUCKET}",
+                    *flags,
+                    "-admin.ui=false",
+                    "-webdav=false",
+                ],
+                env={**os.environ, **KEYS},
+                stdout=log,
+                stderr=log,
+            )
         endpoint = f"http://127.0.0.1:{self._ports['s3']}"
         try:
             _wait(endpoint, self._process, self.folder / "log")
@@ -89,6 +139,11 @@ class SeaweedFS:
             self.stop()
             raise
         return S3Server(endpoint)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The running server, once it was started."""
+        return self._process
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -109,10 +164,13 @@ class SeaweedFS:
 def _wait(endpoint: str, server: subprocess.Popen[bytes], log: Path) -> None:
     """Until the server answers and has made its bucket."""
     client = s3fs.S3FileSystem(
-        key=KEYS["AWS_ACCESS_KEY_ID"], secret=KEYS["AWS_SECRET_ACCESS_KEY"], endpoint_url=endpoint,
-        use_listings_cache=False, skip_instance_cache=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 90
+        key=KEYS["AWS_ACCESS_KEY_ID"],
+        secret=KEYS["AWS_SECRET_ACCESS_KEY"],
+        endpoint_url=endpoint,
+        use_listings_cache=False,
+        skip_instance_cache=True,
+    )
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         assert server.poll() is None, f"the S3 server ended: {log.read_text()[-2000:]}"
         try:
@@ -122,6 +180,14 @@ def _wait(endpoint: str, server: subprocess.Popen[bytes], log: Path) -> None:
             pass
         time.sleep(0.3)
     raise AssertionError(f"the S3 server did not come up: {log.read_text()[-2000:]}")
+
+
+@pytest.fixture(scope="session")
+def pipes_run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A trained run whose designs can be meshed, beside its dataset; nobody changes either."""
+    from tests.training.pipes import trained_on_pipes  # torch, which most tests do without
+
+    return trained_on_pipes(tmp_path_factory.mktemp("pipes"))
 
 
 @pytest.fixture

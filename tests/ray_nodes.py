@@ -1,4 +1,6 @@
-"""Ray nodes as processes of their own, with their own ports and folders, ended by their process ids."""
+"""Ray nodes as processes of their own, with their own ports and folders, ended by their process
+ids.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
-START_S = 120.0
+START_S = 600.0
+#: `ray`, on a machine that starts several at a time.
+PATIENT_RAY = """
+from courant.ray_patience import patient_start
+from ray.scripts.scripts import main
+
+with patient_start():
+    main()
+"""
 
 
 @dataclass(frozen=True)
@@ -65,19 +75,36 @@ def _descendants(parent: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def ray_head(environment: Mapping[str, str], cpus: int = 2, token: str | None = None) -> Iterator[RayNode]:
-    """A head with its dashboard on loopback, ready for jobs; it asks for the token where there is one."""
+def ray_head(
+    environment: Mapping[str, str], cpus: int = 2, token: str | None = None
+) -> Iterator[RayNode]:
+    """A head with its dashboard on loopback, ready for jobs; it asks for the token where there is
+    one.
+    """
     port, dashboard = free_ports(2)
-    authentication = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
+    authentication = (
+        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+        if token
+        else {"RAY_AUTH_MODE": "disabled"}
+    )
     # Not pytest's folder: paths of Unix sockets are short.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         node = RayNode(
             _start(
-                {**environment, **authentication}, folder, "--head", f"--port={port}", f"--num-cpus={cpus}", f"--temp-dir={folder}",
-                "--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}",
+                {**environment, **authentication},
+                folder,
+                "--head",
+                f"--port={port}",
+                f"--num-cpus={cpus}",
+                f"--temp-dir={folder}",
+                "--include-dashboard=true",
+                "--dashboard-host=127.0.0.1",
+                f"--dashboard-port={dashboard}",
             ),
-            f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}", authentication,
-        )  # fmt: skip
+            f"127.0.0.1:{port}",
+            f"http://127.0.0.1:{dashboard}",
+            authentication,
+        )
         try:
             _wait(node, Path(folder) / "start.log")
             _wait_for_nodes(node, 1)
@@ -92,9 +119,12 @@ def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> 
     num_alive = _num_alive(head)
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         process = _start(
-            {**environment, **head.authentication}, folder, f"--address={head.address}", f"--num-cpus={cpus}",
+            {**environment, **head.authentication},
+            folder,
+            f"--address={head.address}",
+            f"--num-cpus={cpus}",
             f"--temp-dir={folder}",
-        )  # fmt: skip
+        )
         node = RayNode(process, head.address, head.dashboard, head.authentication)
         try:
             _wait_for_nodes(head, 1 + num_alive)
@@ -111,12 +141,14 @@ def _start(environment: Mapping[str, str], folder: str, *arguments: str) -> subp
         "--max-worker-port=0",
         "--disable-usage-stats",
     ]
-    agent = [f"--dashboard-agent-listen-port={free_ports(1)[0]}"]
     with (Path(folder) / "start.log").open("wb") as log:
         return subprocess.Popen(
-            [str(BIN / "ray"), "start", *arguments, *fixed, *agent], stdout=log, stderr=log, start_new_session=True,
+            [sys.executable, "-c", PATIENT_RAY, "start", *arguments, *fixed],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
             env={**environment, "PATH": f"{BIN}:{environment['PATH']}"},
-        )  # fmt: skip
+        )
 
 
 def _wait(node: RayNode, log: Path) -> None:

@@ -1,1 +1,1 @@
-"""Dataset version -> trajectories in memory -> windows -> Batch; and the normalisation that every number passes."""
+"""Turn a dataset version into batches: trajectories, windows, normalised tensors."""

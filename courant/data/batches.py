@@ -1,4 +1,4 @@
-"""Where training batches come from: samples that lie on the device, or a stream from the store. Both give the same ones."""
+"""Provide training batches, resident on the device or streamed; both give the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from courant.data.samples import Batch, TrajectoryIndex, draw_batch, epoch_batches, list_windows, seeded
+from courant.data.batch import Batch
+from courant.data.samples import TrajectoryIndex, draw_batch, epoch_batches, list_windows, seeded
 from courant.data.trajectories import TrajectorySet
 from courant.experiment import TransientData
 
@@ -18,10 +19,13 @@ Source = TypeVar("Source", bound=TrajectoryIndex)
 
 @dataclass(frozen=True)
 class BatchOrder:
-    """Which windows make up which batch, and which part of a batch is this worker's: a function of these values alone."""
+    """Decide which windows make up which batch, and which part of it is this worker's.
+
+    The order depends on these values alone.
+    """
 
     batch_size: int
-    """Over all workers together"""
+    """Summed over all workers"""
     samples_per_epoch: int | None
     seed: int
     rank: int = 0
@@ -35,11 +39,11 @@ class BatchOrder:
         return max(1, (self.samples_per_epoch or num_windows) // self.batch_size)
 
     def epoch(self, num_windows: int, epoch: int) -> Iterator[Tensor]:
-        """Window numbers of each batch of the epoch, the whole batch's."""
+        """Return the window numbers of each whole batch of the epoch."""
         return epoch_batches(num_windows, self.batch_size, self.samples_per_epoch, self.seed, epoch)
 
     def points(self, epoch: int, batch: int) -> torch.Generator:
-        """What a batch's points are drawn with."""
+        """Return the random generator for a batch's points."""
         return seeded(self.seed, "points", epoch, batch)
 
 
@@ -51,7 +55,7 @@ class Batches(Protocol):
 
     @property
     def num_samples(self) -> int:
-        """Different ones: windows, or steady cases."""
+        """Number of distinct samples: windows, or steady cases."""
 
     @property
     def num_batches(self) -> int:
@@ -59,17 +63,20 @@ class Batches(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """Held in memory."""
+        """Bytes held in memory."""
 
     def epoch(self, epoch: int, begin: int = 0) -> Iterator[tuple[Tensor, Batch]]:
-        """From batch `begin` of an epoch on: which samples the whole batch is of, and this worker's part of it on its device."""
+        """Yield the batches of an epoch from batch `begin` on.
+
+        Each comes with the samples of the whole batch, and this worker's part of it on its device.
+        """
 
     def describe(self, samples: Tensor) -> Sequence[dict[str, object]]:
-        """For a record of a batch: case, and start time of a window."""
+        """Describe a batch for a record: case, and start time of a window."""
 
 
 class WindowBatches(Generic[Source]):
-    """What batches of windows say of themselves, wherever their snapshots lie."""
+    """Common parts of window batches, wherever their snapshots are kept."""
 
     def __init__(self, trajectories: Source, config: TransientData, order: BatchOrder) -> None:
         self.trajectories, self.config, self.order = trajectories, config, order
@@ -92,7 +99,7 @@ class WindowBatches(Generic[Source]):
         return self.trajectories.num_bytes
 
     def describe(self, windows: Tensor) -> list[dict[str, object]]:
-        """Case and start time of each window, for a record of a batch."""
+        """Return case and start time of each window, for a record of a batch."""
         interval = self.trajectories.snapshot_interval_s
         return [
             {
@@ -111,4 +118,7 @@ class ResidentBatches(WindowBatches[TrajectorySet]):
             if index >= begin:
                 windows = self.windows[chosen]
                 points = self.order.points(epoch, index)
-                yield windows, draw_batch(self.trajectories, windows, self.config, points, self.order.shard)
+                yield (
+                    windows,
+                    draw_batch(self.trajectories, windows, self.config, points, self.order.shard),
+                )

@@ -1,7 +1,7 @@
-"""Distance fields from design parameters alone, for predictions at points that belong to no stored case.
+"""Compute distance fields from design parameters alone, for points that belong to no stored case.
 
-A dataset stores distances to the faces as they are meshed; these are to the shapes themselves, so they differ by the
-chord of a face: 0.3 % of the radius at the cylinder.
+A dataset stores distances to the meshed faces; these are distances to the exact shapes. They differ
+by the sagitta of a face: 0.3 % of the radius at the cylinder.
 """
 
 from __future__ import annotations
@@ -12,33 +12,43 @@ import numpy as np
 
 from simgen.errors import InputError
 
-# As simgen.cases.cylinder meshes it; repeated, since a machine that only predicts has no mesher to import.
+# As in simgen.cases.cylinder.family; repeated, because a machine that only predicts has no mesher
+# to import.
 INLET_X, OUTLET_X, HALF_HEIGHT = -20.0, 40.0, 10.0
 
 DistanceField = tuple[np.ndarray, np.ndarray]
-"""distance (N, K) m and direction (N, K, 3), a unit vector to the nearest boundary point of each patch kind"""
+"""distance (N, K) m and direction (N, K, 3), a unit vector to the nearest boundary point of each
+patch kind
+"""
 
 
-def distance_field(family: str, points: np.ndarray, parameters: Mapping[str, float]) -> DistanceField:
-    """Distance field of (N, 3) points in a family's geometry, patch kinds in the family's order.
+def distance_field(
+    family: str, points: np.ndarray, parameters: Mapping[str, float]
+) -> DistanceField:
+    """Compute the distance field of (N, 3) points in a family's geometry.
 
-    InputError for a family whose shapes have no closed form here: give the distance field itself.
+    Patch kinds come in the family's order. InputError for a family whose shapes have no closed form
+    here: give the distance field itself.
     """
     if family not in _FIELDS:
         raise InputError(
-            f"no distance field from the parameters of {family} alone; pass distance=(distance, direction), as a stored case has"
+            f"no distance field from the parameters of {family} alone; pass distance=(distance,"
+            " direction), as a stored case has"
         )
     return _FIELDS[family](points, parameters)
 
 
 def _cylinder_flow(points: np.ndarray, parameters: Mapping[str, float]) -> DistanceField:
-    """inlet, outlet, wall, cylinder."""
+    """Compute the kinds inlet, outlet, wall and cylinder."""
     x, y = points[:, 0], points[:, 1]
     zero = np.zeros_like(x)
     side = np.where(y >= 0, 1.0, -1.0)
     dx, dy = parameters["center_x"] - x, parameters["center_y"] - y
     to_centre = np.maximum(np.hypot(dx, dy), 1e-12)
-    distance = np.stack([x - INLET_X, OUTLET_X - x, HALF_HEIGHT - np.abs(y), to_centre - parameters["radius"]], axis=1)
+    distance = np.stack(
+        [x - INLET_X, OUTLET_X - x, HALF_HEIGHT - np.abs(y), to_centre - parameters["radius"]],
+        axis=1,
+    )
     direction = np.stack(
         [
             np.stack([zero - 1, zero, zero], axis=1),
@@ -51,9 +61,12 @@ def _cylinder_flow(points: np.ndarray, parameters: Mapping[str, float]) -> Dista
     outside = int((distance < 0).any(axis=1).sum())
     if outside:
         raise InputError(
-            f"{outside} of {len(points)} points lie outside the channel or inside the cylinder; leave them out"
+            f"{outside} of {len(points)} points lie outside the channel or inside the cylinder;"
+            " leave them out"
         )
     return distance, direction
 
 
-_FIELDS: dict[str, Callable[[np.ndarray, Mapping[str, float]], DistanceField]] = {"cylinder-flow": _cylinder_flow}
+_FIELDS: dict[str, Callable[[np.ndarray, Mapping[str, float]], DistanceField]] = {
+    "cylinder-flow": _cylinder_flow
+}

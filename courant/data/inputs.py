@@ -1,4 +1,4 @@
-"""What a user hands to a trained model, checked: errors in one line, warnings where the model has to extrapolate."""
+"""Check what a user hands to a trained model: one-line errors, and warnings of extrapolation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from courant.data.normalisation import Normaliser
 from courant.experiment import SteadyData
 from simgen.errors import InputError
 
-BOUNDS_TOLERANCE = 0.01
-"""Points may lie this share of the training domain's longest edge outside it before a warning."""
+BOUNDS_TOLERANCE = 0.02
+"""Points may lie outside the training domain by this share of its longest edge before a warning.
+
+The domain is that of cell centres; faces of a boundary lie half a cell outside of it.
+"""
 
 
 def _to_the_caller() -> int:
-    """The `stacklevel` of the line outside of this package that asked for the prediction."""
+    """Return the `stacklevel` of the first line outside this package."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("courant."):
         level, frame = level + 1, frame.f_back
@@ -28,17 +31,19 @@ def _to_the_caller() -> int:
 
 
 def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """The values as float64 of that shape, all finite."""
+    """Return the values as float64; raise InputError unless they have that shape and are finite."""
     array = as_numbers(values, name)
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}, expected {shape}")
     if not np.isfinite(array).all():
-        raise InputError(f"{name} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite")
+        raise InputError(
+            f"{name} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite"
+        )
     return array
 
 
 def as_numbers(values: Any, name: str) -> np.ndarray:
-    """The values as float64; InputError for what is no array of numbers."""
+    """Return the values as float64; raise InputError unless they are an array of numbers."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (ValueError, TypeError, OverflowError) as error:
@@ -46,10 +51,13 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
 
 
 def check_points(points: Any, name: str, normaliser: Normaliser) -> np.ndarray:
-    """(N, 3) m; a 2D family takes (N, 2) as well. Warns of points outside the training domain."""
+    """Return (N, 3) m; a 2D family also takes (N, 2), a 1D one (N, 1).
+
+    Warns of points outside the training domain.
+    """
     values = as_numbers(points, name)
-    if values.ndim == 2 and values.shape[1] == 2 == normaliser.dimension:
-        values = np.pad(values, ((0, 0), (0, 1)))
+    if values.ndim == 2 and values.shape[1] == normaliser.dimension:
+        values = np.pad(values, ((0, 0), (0, 3 - normaliser.dimension)))
     values = check_array(values, (len(values) if values.ndim else 0, 3), f"{name} (x, y, z in m)")
     if len(values) == 0:
         raise InputError(f"{name}: no points")
@@ -59,31 +67,64 @@ def check_points(points: Any, name: str, normaliser: Normaliser) -> np.ndarray:
     outside = ((values[:, axes] < lower - slack) | (values[:, axes] > upper + slack)).any(axis=1)
     if outside.any():
         warnings.warn(
-            f"{outside.sum()} of {len(values)} {name} lie outside the training domain, {lower.round(3).tolist()} to "
-            f"{upper.round(3).tolist()} m; predictions there are extrapolated",
+            f"{outside.sum()} of {len(values)} {name} lie outside the training domain,"
+            f" {lower.round(3).tolist()} to {upper.round(3).tolist()} m;"
+            " predictions there are extrapolated",
             stacklevel=_to_the_caller(),
         )
     return values
 
 
-def check_distance(given: DistanceField, num_points: int, patch_kinds: Sequence[str], name: str) -> DistanceField:
-    """distance (N, K) and direction (N, K, 3)."""
+def check_distance(
+    given: DistanceField, num_points: int, patch_kinds: Sequence[str], name: str
+) -> DistanceField:
+    """Check distance (N, K) and direction (N, K, 3)."""
     shape = (num_points, len(patch_kinds))
     distance = check_array(given[0], shape, f"{name}[0] (to {', '.join(patch_kinds)}, in m)")
     return distance, check_array(given[1], (*shape, 3), f"{name}[1] (unit vectors)")
 
 
-def check_parameters(values: Mapping[str, float], space: Sequence[Mapping[str, Any]], family: str) -> None:
-    """Wrong names and values that are no numbers stop, values outside the design space warn.
+def check_given(
+    given: Mapping[str, Any] | None, num_points: int, normaliser: Normaliser, name: str
+) -> np.ndarray:
+    """Return (N, G), the given channels at the points.
+
+    Each given field is (N, components), or (N,) if it has a single component.
+    """
+    if not normaliser.given:
+        return np.zeros((num_points, 0), np.float32)
+    fields = dict.fromkeys(channel.field for channel in normaliser.given)
+    if not isinstance(given, Mapping) or set(given) != set(fields):
+        raise InputError(
+            f"{name} must map {', '.join(fields)} to values at each point: they are inputs"
+        )
+    columns = []
+    for channel in normaliser.given:
+        values = as_numbers(given[channel.field], f"{name} {channel.field}")
+        values = values[:, None] if values.ndim == 1 else values
+        if values.ndim != 2 or len(values) != num_points or values.shape[1] <= channel.column:
+            raise InputError(
+                f"{name} {channel.field} has shape {values.shape}, expected ({num_points},"
+                f" {channel.column + 1} or more)"
+            )
+        columns.append(check_array(values[:, channel.column], (num_points,), name))
+    return np.stack(columns, axis=-1)
+
+
+def check_parameters(
+    values: Mapping[str, float], space: Sequence[Mapping[str, Any]], family: str
+) -> None:
+    """Check design parameters: wrong names or values raise, values outside the space warn.
 
     `space` lists the family's parameters with name, unit, low and high.
     """
     known = {parameter["name"]: parameter for parameter in space}
-    unknown, missing = sorted(set(values) - set(known)), [name for name in known if name not in values]
+    unknown = sorted(set(values) - set(known))
+    missing = [name for name in known if name not in values]
     if unknown or missing:
-        wrong = [f"unknown {', '.join(unknown)[:200]}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
-            missing
-        )
+        wrong = [f"unknown {', '.join(unknown)[:200]}"] * bool(unknown) + [
+            f"missing {', '.join(missing)}"
+        ] * bool(missing)
         raise InputError(f"parameters: {' and '.join(wrong)}; {family} has {', '.join(known)}")
     for name, value in values.items():
         low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
@@ -91,48 +132,73 @@ def check_parameters(values: Mapping[str, float], space: Sequence[Mapping[str, A
             raise InputError(f"{name} = {value} is not a finite number")
         if not low <= value <= high:
             warnings.warn(
-                f"{name} = {value:g} {unit} is outside the design space that the model was trained on, "
-                f"[{low:g}, {high:g}] {unit}; the prediction is extrapolated",
+                f"{name} = {value:g} {unit} is outside the design space that the model was trained"
+                f" on, [{low:g}, {high:g}] {unit}; the prediction is extrapolated",
                 stacklevel=_to_the_caller(),
             )
 
 
 def check_boundary(given: Any, normaliser: Normaliser, config: SteadyData) -> BoundaryConditions:
-    """A boundary cloud: a stored case's `boundary`, or a mapping with points (B, 3) m, patch (B,) and the prescribed fields.
+    """Check a boundary cloud: points (B, 3) m, patch (B,) and the prescribed fields.
 
-    `patch` holds names of patch kinds or their numbers in the family's order. A field (B, components) counts on the faces where it
-    is prescribed alone; whatever stands on the others is not looked at.
+    It is a stored case's `boundary`, or a mapping. `patch` holds names of patch kinds or their
+    numbers in the family's order. A field (B, components) matters only on the faces where it is
+    prescribed; its other values are ignored.
     """
-    fields = {channel.field: channel for channel in normaliser.channels if channel.field in config.prescribed}
+    fields = {
+        channel.field: channel
+        for channel in normaliser.channels
+        if channel.field in config.prescribed
+    }
     needed = ["points", "patch", *fields]
     if given is None:
         raise InputError(
-            f"give boundary=case.boundary of a stored case, or a mapping with {', '.join(needed)} of the boundary's faces"
+            f"give boundary=case.boundary of a stored case, or a mapping with {', '.join(needed)}"
+            " of the boundary's faces"
         )
     is_mapping = isinstance(given, Mapping)
     if is_mapping and (missing := [name for name in needed if name not in given]):
         raise InputError(f"boundary has no {', '.join(missing)}; it needs {', '.join(needed)}")
-    points = check_points(given["points"] if is_mapping else given.points, "boundary points", normaliser)
-    patch = _patch_numbers(given["patch"] if is_mapping else given.patch, len(points), normaliser.patch_kinds)
+    points = check_points(
+        given["points"] if is_mapping else given.points, "boundary points", normaliser
+    )
+    patch = _patch_numbers(
+        given["patch"] if is_mapping else given.patch, len(points), normaliser.patch_kinds
+    )
     # A stored field is read here, when it is indexed.
-    values = {name: as_numbers(given[name] if is_mapping else given[name][:], f"boundary {name}") for name in fields}
+    values = {
+        name: as_numbers(given[name] if is_mapping else given[name][:], f"boundary {name}")
+        for name in fields
+    }
     for name in fields:
         kinds = config.prescribed[name]
         on = np.isin(patch, [normaliser.patch_kinds.index(kind) for kind in kinds])
         if not on.any():
-            raise InputError(f"boundary has no face of kind {' or '.join(kinds)}, where {name} is prescribed")
-        columns = 1 + max(channel.column for channel in normaliser.channels if channel.field == name)
-        if values[name].ndim != 2 or len(values[name]) != len(points) or values[name].shape[1] < columns:
             raise InputError(
-                f"boundary {name} has shape {values[name].shape}, expected ({len(points)}, {columns} or more)"
+                f"boundary has no face of kind {' or '.join(kinds)}, where {name} is prescribed"
+            )
+        columns = 1 + max(
+            channel.column for channel in normaliser.channels if channel.field == name
+        )
+        if (
+            values[name].ndim != 2
+            or len(values[name]) != len(points)
+            or values[name].shape[1] < columns
+        ):
+            raise InputError(
+                f"boundary {name} has shape {values[name].shape}, expected ({len(points)},"
+                f" {columns} or more)"
             )
         if not np.isfinite(values[name][on]).all():
-            raise InputError(f"boundary {name} holds values that are not finite on faces of kind {' or '.join(kinds)}")
+            raise InputError(
+                f"boundary {name} holds values that are not finite on faces of kind"
+                f" {' or '.join(kinds)}"
+            )
     return keep_prescribed(points, patch, values, normaliser, config)
 
 
 def _patch_numbers(given: Any, num_faces: int, kinds: Sequence[str]) -> np.ndarray:
-    """(B,) numbers of patch kinds from numbers or names."""
+    """Return (B,) numbers of patch kinds from numbers or names."""
     try:
         patch = np.asarray(given)
     except ValueError as error:
@@ -142,10 +208,14 @@ def _patch_numbers(given: Any, num_faces: int, kinds: Sequence[str]) -> np.ndarr
     if patch.dtype.kind in "US":
         unknown = sorted(set(patch.tolist()) - set(kinds))
         if unknown:
-            raise InputError(f"boundary: no patch kind {', '.join(map(str, unknown))}; choose of {', '.join(kinds)}")
+            raise InputError(
+                f"boundary: no patch kind {', '.join(map(str, unknown))}; choose of"
+                f" {', '.join(kinds)}"
+            )
         return np.array([kinds.index(kind) for kind in patch])
     if patch.dtype.kind not in "iu" or not ((patch >= 0) & (patch < len(kinds))).all():
         raise InputError(
-            f"boundary patch must hold names ({', '.join(kinds)}) or whole numbers from 0 to {len(kinds) - 1}"
+            f"boundary patch must hold names ({', '.join(kinds)}) or whole numbers from 0 to"
+            f" {len(kinds) - 1}"
         )
     return patch

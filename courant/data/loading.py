@@ -1,4 +1,7 @@
-"""Whether a split is loaded onto the device once or streamed from the store: by its size against the experiment's budget."""
+"""Load a split onto the device once, or stream it from the store.
+
+The split's size against the experiment's `resident_gb` decides which.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from courant.data.window_reader import WindowReader
 from courant.experiment import TransientData
 
 if TYPE_CHECKING:
-    from simgen.store.local_cache import LocalCache
-    from simgen.store.reader import Dataset
+    from simgen.store.access.local_cache import LocalCache
+    from simgen.store.access.reader import Dataset
 
 
 def load_batches(
@@ -29,18 +32,11 @@ def load_batches(
     num_anchors: int,
     device: torch.device | str = "cpu",
 ) -> Batches:
-    """Training batches on the device, from memory where the training split fits into `config.resident_gb`, else streamed."""
-    ids = dataset.cases("train")
-    if resident_bytes(dataset, "train", normaliser) > config.resident_gb * 1e9:
-        reader = WindowReader(
-            dataset, ids, normaliser, _cache(config),
-            num_anchors=num_anchors, start_s=config.start_s, mirror_y=config.mirror_y,
-        )  # fmt: skip
-        return StreamingBatches(reader, config, order, device)
-    trajectories = load_trajectories(
-        dataset, ids, normaliser, num_anchors=num_anchors, start_s=config.start_s, mirror_y=config.mirror_y
-    )
-    return ResidentBatches(trajectories.to(device), config, order)
+    """Return training batches on the device, resident or streamed."""
+    split = _open_split(dataset, "train", normaliser, config, num_anchors, config.mirror_y)
+    if isinstance(split, WindowReader):
+        return StreamingBatches(split, config, order, device)
+    return ResidentBatches(split.to(device), config, order)
 
 
 def load_windows(
@@ -52,30 +48,59 @@ def load_windows(
     num_anchors: int,
     device: torch.device | str = "cpu",
 ) -> tuple[TrajectorySet, Tensor]:
-    """At most `num` windows, evenly spread over a split, on the device: trajectories that hold them, and where they stand in these.
+    """Load at most `num` windows, spread evenly over a split.
 
-    Of a split beyond `config.resident_gb` these windows alone are read.
+    Returns trajectories on the device that hold the windows, and the windows' places in them.
+    If the split is larger than `config.resident_gb`, only these windows are read.
     """
-    ids = dataset.cases(split)
-    if resident_bytes(dataset, split, normaliser) > config.resident_gb * 1e9:
-        reader = WindowReader(dataset, ids, normaliser, _cache(config), num_anchors=num_anchors, start_s=config.start_s)
-        windows = spread(list_windows(reader, config), num)
-        read = reader.read(windows, config.window_steps, snapshots_per_step(reader, config))
-        return read.to(device), torch.stack([torch.arange(len(windows)), torch.zeros(len(windows)).long()], dim=1)
-    trajectories = load_trajectories(dataset, ids, normaliser, num_anchors=num_anchors, start_s=config.start_s)
-    return trajectories.to(device), spread(list_windows(trajectories, config), num)
+    source = _open_split(dataset, split, normaliser, config, num_anchors)
+    windows = spread(list_windows(source, config), num)
+    if isinstance(source, TrajectorySet):
+        return source.to(device), windows
+    read = source.read(windows, config.window_steps, snapshots_per_step(source, config))
+    num_read = len(windows)
+    return read.to(device), torch.stack(
+        [torch.arange(num_read), torch.zeros(num_read, dtype=torch.long)], dim=1
+    )
 
 
 def resident_bytes(dataset: Dataset, split: str, normaliser: Normaliser) -> float:
-    """What the snapshots of a split take in memory, every case padded to the most points of any."""
+    """Return the memory that a split's snapshots take, with every case padded to the largest."""
     design = dataset.design.loc[dataset.cases(split)]
-    values = design["num_snapshots"].sum() * design["num_points"].max() * len(normaliser.channels)
+    values = (
+        design["num_snapshots"].sum() * design["num_points"].max() * len(normaliser.read_channels)
+    )
     return 4.0 * float(values)
 
 
-def _cache(config: TransientData) -> LocalCache:
-    # What lies in memory is trained on without the store's libraries.
-    from simgen.store.local_cache import LocalCache
+def _open_split(
+    dataset: Dataset,
+    split: str,
+    normaliser: Normaliser,
+    config: TransientData,
+    num_anchors: int,
+    mirror_y: bool = False,
+) -> TrajectorySet | WindowReader:
+    """Load the trajectories of a split that fits into memory; else a reader of its windows."""
+    ids = dataset.cases(split)
+    if resident_bytes(dataset, split, normaliser) > config.resident_gb * 1e9:
+        return WindowReader(
+            dataset,
+            ids,
+            normaliser,
+            _cache(config),
+            num_anchors=num_anchors,
+            start_s=config.start_s,
+            mirror_y=mirror_y,
+        )
+    return load_trajectories(
+        dataset, ids, normaliser, num_anchors=num_anchors, start_s=config.start_s, mirror_y=mirror_y
+    )
 
-    # A folder of its own inside: the cache removes files, and an experiment may name any folder.
+
+def _cache(config: TransientData) -> LocalCache:
+    # Training from memory does without the store's libraries, so they are imported only here.
+    from simgen.store.access.local_cache import LocalCache
+
+    # The cache removes files, and an experiment may name any folder: it gets a folder of its own.
     return LocalCache(Path(config.cache_folder) / "courant-arrays", int(config.cache_gb * 1e9))

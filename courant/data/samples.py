@@ -1,99 +1,30 @@
-"""TrajectorySet -> windows -> Batch.
+"""Draw batches of windows from a TrajectorySet.
 
-A window is (case, first frame); windows of all cases are numbered, a seeded permutation orders them anew each epoch, and
-each batch draws its encoder and query points with a generator made from (seed, epoch, step). Nothing is carried
-from batch to batch, so a run that starts again in any epoch sees exactly the samples that it would have seen.
+A window is (case, first frame). Windows of all cases are numbered, a seeded permutation orders them
+anew each epoch, and each batch draws its encoder and query points with a generator made from (seed,
+epoch, step). Nothing is carried from batch to batch, so a run that resumes in any epoch sees
+exactly the samples that it would have seen.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from courant.data.batch import Batch
 from courant.data.trajectories import TIME_TOLERANCE_S, TrajectorySet
 from courant.experiment import TransientData
-from courant.field_model import Inputs, ModelConfig, Queries
 from simgen.errors import InputError
 
 
-@dataclass(frozen=True)
-class Batch:
-    """B samples, normalised: what the model sees, and what it should answer. Features are those of transient windows,
-    `courant.data.known` says what steady ones hold.
-
-    N encoder points, M queries, T window steps; C channels, D distance channels, L anchors.
-    """
-
-    points: Tensor
-    """(B, N, 3)"""
-    features: Tensor
-    """(B, N, C + D): the initial snapshot and the distance field"""
-    mask: Tensor | None
-    """(B, N): True at real points; None where nothing is padded"""
-    anchors: Tensor
-    """(B, L, 3) sampled from the cloud; L = 0 for a model that needs none"""
-    query_points: Tensor
-    """(B, M, 3)"""
-    query_features: Tensor
-    """(B, M, D)"""
-    query_mask: Tensor | None
-    """(B, M)"""
-    targets: Tensor
-    """(B, T, M, C); T = 1 in steady problems"""
-    parameters: Tensor
-    """(B, P) design parameters"""
-
-    def for_model(self, config: ModelConfig) -> tuple[Inputs, Queries]:
-        """What a model of these sizes reads: a size that leaves out a part drops it from the batch."""
-        d = config.dimension
-        inputs = Inputs(
-            points=self.points[..., :d],
-            # The distance field stands last: a model without it reads the channels before.
-            features=self.features[..., : config.num_features],
-            mask=self.mask,
-            parameters=self.parameters if config.num_parameters else None,
-            anchors=self.anchors[..., :d] if config.num_sampled_anchors else None,
-        )
-        features = self.query_features if config.num_query_features else None
-        return inputs, Queries(self.query_points[..., :d], features)
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Batch:
-        """The batch whose `tensors` these are."""
-        rest = {name: tensor for name, tensor in tensors.items() if "mask" not in name}
-        return cls(mask=tensors.get("mask"), query_mask=tensors.get("query_mask"), **rest)
-
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """All that is not None, by name."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(value.numel() * value.element_size() for value in self.tensors.values())
-
-    @classmethod
-    def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Batches of the same shapes as one."""
-        first, *_ = batches
-        if len(batches) == 1:
-            return first
-        names = [name for name, value in vars(first).items() if value is not None]
-        return replace(first, **{name: torch.cat([getattr(batch, name) for batch in batches]) for name in names})
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """The same batch with the function applied to each tensor."""
-        return replace(self, **{name: function(value) for name, value in self.tensors.items()})
-
-
 class TrajectoryIndex(Protocol):
-    """Which snapshots there are of which cases, as a TrajectorySet says it."""
+    """The snapshots of each case, as a TrajectorySet lists them."""
 
     @property
     def ids(self) -> tuple[str, ...]: ...
@@ -109,7 +40,7 @@ class TrajectoryIndex(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """Held in memory."""
+        """Bytes held in memory."""
 
 
 def list_windows(trajectories: TrajectoryIndex, config: TransientData) -> Tensor:
@@ -119,33 +50,46 @@ def list_windows(trajectories: TrajectoryIndex, config: TransientData) -> Tensor
     reach = config.window_steps * step
     rows = []
     for case in range(len(trajectories.ids)):
-        late = (config.start_s - float(trajectories.start_s[case])) / trajectories.snapshot_interval_s
+        late = (
+            config.start_s - float(trajectories.start_s[case])
+        ) / trajectories.snapshot_interval_s
         first = max(0, math.ceil(late - TIME_TOLERANCE_S))
         starts = torch.arange(first, max(first, int(trajectories.num_frames[case]) - reach), stride)
         rows.append(torch.stack([torch.full_like(starts, case), starts], dim=1))
     windows = torch.cat(rows)
     if len(windows) == 0:
-        longest = float((trajectories.start_s + (trajectories.num_frames - 1) * trajectories.snapshot_interval_s).max())
+        longest = float(
+            (
+                trajectories.start_s
+                + (trajectories.num_frames - 1) * trajectories.snapshot_interval_s
+            ).max()
+        )
         raise InputError(
-            f"no window of {config.window_steps} x {config.step_s:g} s fits from {config.start_s:g} s to the last snapshot at {longest:g} s; "
-            "lower data.start_s or data.window_steps, or solve longer"
+            f"no window of {config.window_steps} x {config.step_s:g} s fits from {config.start_s:g}"
+            f" s to the last snapshot at {longest:g} s; lower data.start_s or data.window_steps, or"
+            " solve longer"
         )
     return windows
 
 
 def snapshots_per_step(trajectories: TrajectoryIndex, config: TransientData) -> int:
-    """Snapshots from one step of a window to the next."""
+    """Return the snapshots from one step of a window to the next."""
     return _multiple(config.step_s, trajectories.snapshot_interval_s, "step_s")
 
 
 def spread(windows: Tensor, num: int) -> Tensor:
-    """At most `num` windows, evenly spread over the list: over cases and times."""
+    """Choose at most `num` windows, spread evenly over cases and times."""
     num = min(num, len(windows))
     return windows[torch.linspace(0, len(windows) - 1, num).round().long()]
 
 
-def epoch_batches(num_windows: int, batch_size: int, samples: int | None, seed: int, epoch: int) -> Iterator[Tensor]:
-    """The epoch's batches of window numbers: permutations laid end to end, cut to `samples`, a short last batch dropped."""
+def epoch_batches(
+    num_windows: int, batch_size: int, samples: int | None, seed: int, epoch: int
+) -> Iterator[Tensor]:
+    """Return the epoch's batches of window numbers.
+
+    Permutations are concatenated and cut to `samples`; a short last batch is dropped.
+    """
     wanted = samples or num_windows
     rounds = math.ceil(max(wanted, batch_size) / num_windows)
     generator = seeded(seed, "windows", epoch)
@@ -161,10 +105,10 @@ def draw_batch(
     generator: torch.Generator,
     shard: slice = slice(None),
 ) -> Batch:
-    """The batch of `windows` (B, 2); encoder and query points are drawn apart.
+    """Draw the batch of `windows` (B, 2); encoder and query points are drawn separately.
 
-    `shard` is a worker's part of the batch: points are drawn for the whole of it first, so that a window gets the
-    same points however many workers share the batch.
+    `shard` is a worker's part of the batch: points are drawn for the whole batch first, so that a
+    window gets the same points however many workers share it.
     """
     points = _draw(trajectories, windows, config.points_per_sample, generator, shard)
     queries = _draw(trajectories, windows, config.queries_per_sample, generator, shard)
@@ -175,25 +119,38 @@ def draw_batch(
     shift = config.shift * (2 * drawn.to(batch.points.device, non_blocking=True) - 1)
     shift = shift * (batch.points != 0).any(dim=1, keepdim=True)  # a 2D case stays at z = 0
     return replace(
-        batch, points=batch.points + shift, anchors=batch.anchors + shift, query_points=batch.query_points + shift
+        batch,
+        points=batch.points + shift,
+        anchors=batch.anchors + shift,
+        query_points=batch.query_points + shift,
     )
 
 
 def full_batch(trajectories: TrajectorySet, windows: Tensor, config: TransientData) -> Batch:
-    """The batch of `windows` with every point of the mesh, in the encoder and as a query: how the predictor sees it."""
+    """Return the batch of `windows` with every mesh point, in the encoder and as a query.
+
+    This is what the predictor sees.
+    """
     return _gather(trajectories, windows, config, None, None)
 
 
 def seeded(*key: object) -> torch.Generator:
-    """A CPU generator that depends on the key alone."""
+    """Return a CPU generator that depends on the key alone."""
     digest = hashlib.sha256(repr(key).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 def _draw(
-    trajectories: TrajectorySet, windows: Tensor, num: int | None, generator: torch.Generator, shard: slice
+    trajectories: TrajectorySet,
+    windows: Tensor,
+    num: int | None,
+    generator: torch.Generator,
+    shard: slice,
 ) -> Tensor | None:
-    """(B, num) distinct random point numbers of each window's case; None = all. Padding comes last, where a case is short."""
+    """Draw (B, num) distinct random point numbers of each window's case; None = all.
+
+    Where a case has fewer points, padding comes last.
+    """
     most = trajectories.points.shape[1]
     if num is None or num >= most:
         return None
@@ -204,7 +161,11 @@ def _draw(
 
 
 def _gather(
-    trajectories: TrajectorySet, windows: Tensor, config: TransientData, points: Tensor | None, queries: Tensor | None
+    trajectories: TrajectorySet,
+    windows: Tensor,
+    config: TransientData,
+    points: Tensor | None,
+    queries: Tensor | None,
 ) -> Batch:
     case, start = windows.unbind(1)
     step = snapshots_per_step(trajectories, config)
@@ -215,6 +176,13 @@ def _gather(
     positions, distance, mask = _geometry(trajectories, case, points, num_points)
     query_positions, query_distance, query_mask = _geometry(trajectories, case, queries, num_points)
     initial = _states(trajectories, case, times[:, :1], points)[:, 0]
+    targets = _states(trajectories, case, times[:, 1:], queries)
+    if trajectories.num_given:
+        # Given fields are known only at the start, whatever the time of the prediction.
+        modelled = targets.shape[-1] - trajectories.num_given
+        targets = targets[..., :modelled]
+        known = _states(trajectories, case, times[:, :1], queries)[:, 0, :, modelled:]
+        query_distance = torch.cat([known, query_distance], dim=-1)
     return Batch(
         points=positions,
         features=torch.cat([initial, distance], dim=-1),
@@ -223,7 +191,7 @@ def _gather(
         query_points=query_positions,
         query_features=query_distance,
         query_mask=query_mask,
-        targets=_states(trajectories, case, times[:, 1:], queries),
+        targets=targets,
         parameters=trajectories.parameters[case],
     )
 
@@ -231,7 +199,7 @@ def _gather(
 def _geometry(
     trajectories: TrajectorySet, case: Tensor, chosen: Tensor | None, num_points: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Positions, distance field and mask of the chosen points of each window's case.
+    """Gather positions, distance field and mask of the chosen points of each window's case.
 
     num_points (B,) are the cases', on the CPU.
     """
@@ -240,31 +208,38 @@ def _geometry(
         positions, distance = trajectories.points[case], trajectories.distance[case]
     else:
         numbers = chosen
-        positions, distance = trajectories.points[case[:, None], chosen], trajectories.distance[case[:, None], chosen]
-    # Padding is chosen last, so how many are chosen tells whether it is among them; to look at the
-    # mask itself would be to wait for the device.
+        positions = trajectories.points[case[:, None], chosen]
+        distance = trajectories.distance[case[:, None], chosen]
+    # Padding is chosen last, so the number chosen tells whether it is included; looking at the mask
+    # itself would wait for the device.
     if numbers.shape[-1] <= int(num_points.min()):
         return positions, distance, None
     return positions, distance, numbers < _to(trajectories, num_points)[:, None]
 
 
 def _to(trajectories: TrajectorySet, index: Tensor) -> Tensor:
-    """The index where the snapshots are; the host does not wait for the copy."""
+    """Copy the index to the snapshots' device without waiting for the copy."""
     return index.to(trajectories.points.device, non_blocking=True)
 
 
-def _states(trajectories: TrajectorySet, case: Tensor, times: Tensor, chosen: Tensor | None) -> Tensor:
-    """(B, T) frame numbers of (B,) cases -> (B, T, M, C) at the chosen points."""
+def _states(
+    trajectories: TrajectorySet, case: Tensor, times: Tensor, chosen: Tensor | None
+) -> Tensor:
+    """Gather (B, T) frames of (B,) cases at the chosen points as (B, T, M, C)."""
     if chosen is None:
         frames = trajectories.frames[times]
     else:
         frames = trajectories.frames[times[:, :, None], chosen[:, None, :]]
-    return frames * trajectories.sign[case][:, None, None] + trajectories.offset[case][:, None, None]
+    return (
+        frames * trajectories.sign[case][:, None, None] + trajectories.offset[case][:, None, None]
+    )
 
 
 def _multiple(duration: float, interval: float, name: str) -> int:
-    """How many snapshot intervals a duration spans; InputError unless that is a whole number."""
+    """Return how many snapshot intervals a duration spans; InputError unless a whole number."""
     count = round(duration / interval)
     if count < 1 or abs(count * interval - duration) > TIME_TOLERANCE_S * max(1, count):
-        raise InputError(f"data.{name} = {duration:g} s is no multiple of the snapshot interval, {interval:g} s")
+        raise InputError(
+            f"data.{name} = {duration:g} s is no multiple of the snapshot interval, {interval:g} s"
+        )
     return count

@@ -1,7 +1,8 @@
-"""Stored steady cases -> samples -> Batch. A sample is a whole case; a batch pads and masks its clouds.
+"""Make batches of stored steady cases; a sample is a whole case.
 
-The order of cases depends on (seed, epoch), the points drawn from each on (seed, epoch, batch) alone, as for windows
-(`courant.data.samples`), so a run goes on exactly and workers share a batch as one worker would see it.
+A batch pads and masks its clouds. The order of cases depends on (seed, epoch) alone, the points
+drawn from each on (seed, epoch, batch) alone, as for windows (`courant.data.samples`). So a run
+resumes exactly, and workers share a batch as one worker would see it.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from courant.data.batch import Batch
 from courant.data.batches import BatchOrder
-from courant.data.known import SteadyInputs, prepare_inputs, read_known
+from courant.data.known import SteadyInputs, prepare_inputs, read_channels, read_known
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch
 from courant.data.streaming import read_ahead
 from courant.data.trajectories import READERS, select_anchors
 from courant.experiment import SteadyData
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset, StoredCase
+    from simgen.store.access.reader import Dataset
+    from simgen.store.access.stored_case import StoredCase
 
 
 @dataclass(frozen=True)
@@ -45,18 +47,28 @@ class SteadySource:
     """The cases of a split as samples; safe to share between threads."""
 
     def __init__(
-        self, dataset: Dataset, ids: Sequence[str], normaliser: Normaliser, config: SteadyData, num_anchors: int
+        self,
+        dataset: Dataset,
+        ids: Sequence[str],
+        normaliser: Normaliser,
+        config: SteadyData,
+        num_anchors: int,
     ) -> None:
         if not ids:
             raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
         self.ids = tuple(ids)
-        self._dataset, self._normaliser, self._config, self._num_anchors = dataset, normaliser, config, num_anchors
+        self._dataset = dataset
+        self._normaliser = normaliser
+        self._config = config
+        self._num_anchors = num_anchors
         self._anchors: dict[int, Tensor] = {}
 
     def read(self, number: int) -> SteadySample:
-        """Case `number` of `ids`; its anchors are sampled once."""
+        """Read case `number` of `ids`; its anchors are sampled once."""
         case = self._dataset[self.ids[number]]
-        inputs = prepare_inputs(read_known(case, self._normaliser, self._config), self._normaliser, self._config)
+        inputs = prepare_inputs(
+            read_known(case, self._normaliser, self._config), self._normaliser, self._config
+        )
         points = torch.from_numpy(inputs.points)[None]
         if number not in self._anchors:
             self._anchors[number] = select_anchors(points, self._num_anchors)
@@ -69,19 +81,24 @@ class SteadySource:
 
 
 def read_solution(case: StoredCase, normaliser: Normaliser) -> np.ndarray:
-    """(N, C): the modelled channels of a solved case, in their units."""
-    stored = {name: np.asarray(case[name][:]) for name in {channel.field for channel in normaliser.channels}}
-    return np.stack([stored[channel.field][..., channel.column] for channel in normaliser.channels], axis=-1)
+    """Read (N, C): the modelled channels of a solved case, in their units."""
+    return read_channels(case, normaliser.channels)
 
 
 def as_batch(inputs: SteadyInputs, anchors: Tensor, targets: np.ndarray) -> Batch:
-    """A batch of one; targets (M, C) standardised."""
+    """Build a batch of one; targets (M, C) standardised."""
     tensor = {name: torch.from_numpy(value)[None] for name, value in vars(inputs).items()}
-    return Batch(**tensor, mask=None, anchors=anchors, query_mask=None, targets=torch.from_numpy(targets)[None, None])
+    return Batch(
+        **tensor,
+        mask=None,
+        anchors=anchors,
+        query_mask=None,
+        targets=torch.from_numpy(targets)[None, None],
+    )
 
 
 class SteadyBatches:
-    """Training batches of steady cases: from samples on the device, or read ahead from the store by threads."""
+    """Provide training batches of steady cases, resident on the device or read ahead by threads."""
 
     def __init__(
         self,
@@ -92,7 +109,10 @@ class SteadyBatches:
         *,
         resident: bool = True,
     ) -> None:
-        self.source, self.config, self.order, self.device = source, config, order, torch.device(device)
+        self.source = source
+        self.config = config
+        self.order = order
+        self.device = torch.device(device)
         self._resident = source.read_all(device) if resident else None
 
     @property
@@ -113,7 +133,10 @@ class SteadyBatches:
         return [{"case": self.source.ids[number]} for number in samples.tolist()]
 
     def epoch(self, epoch: int, begin: int = 0) -> Iterator[tuple[Tensor, Batch]]:
-        """From batch `begin` of an epoch on: the numbers (B,) of the whole batch's cases, and this worker's part of it."""
+        """Yield the batches of an epoch from batch `begin` on.
+
+        Each comes with the numbers (B,) of the whole batch's cases, and this worker's part of it.
+        """
         jobs = (
             partial(self._make, epoch, index, chosen)
             for index, chosen in enumerate(self.order.epoch(self.num_cases, epoch))
@@ -124,7 +147,8 @@ class SteadyBatches:
             yield samples, batch.map(lambda value: value.to(self.device, non_blocking=True))
 
     def _make(self, epoch: int, index: int, chosen: Tensor) -> tuple[Tensor, Batch]:
-        # A seed for every sample of the whole batch: its points are the same however many workers share it.
+        # A seed for every sample of the whole batch: its points are the same however many workers
+        # share it.
         seeds = torch.randint(2**62, (len(chosen),), generator=self.order.points(epoch, index))
         shard = self.order.shard
         read = self._resident.__getitem__ if self._resident else self.source.read
@@ -138,7 +162,10 @@ class SteadyBatches:
 
 
 def draw(sample: Batch, config: SteadyData, generator: torch.Generator) -> Batch:
-    """Random points of a batch of one, without repeats: of the encoder's cloud and of the queries; all where None."""
+    """Choose random points of a batch of one, without repeats; all where None.
+
+    Encoder points and queries are drawn separately.
+    """
     cloud = _choose(sample.points, config.points_per_sample, generator)
     queries = _choose(sample.query_points, config.queries_per_sample, generator)
     return replace(
@@ -151,8 +178,10 @@ def draw(sample: Batch, config: SteadyData, generator: torch.Generator) -> Batch
     )
 
 
-def _choose(points: Tensor, num: int | None, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-    """A function that takes the same `num` rows of every (1, N, c)."""
+def _choose(
+    points: Tensor, num: int | None, generator: torch.Generator
+) -> Callable[[Tensor], Tensor]:
+    """Return a function that takes the same `num` rows of every (1, N, c)."""
     if num is None or num >= points.shape[1]:
         return lambda values: values
     chosen = torch.randperm(points.shape[1], generator=generator)[:num]
@@ -161,7 +190,10 @@ def _choose(points: Tensor, num: int | None, generator: torch.Generator) -> Call
 
 
 def collate(samples: Sequence[Batch]) -> Batch:
-    """Batches of one -> one batch, clouds padded with zeros to the longest and masked where they differ in length."""
+    """Join batches of one into one batch, padding clouds with zeros to the longest.
+
+    Clouds are masked where they differ in length.
+    """
     if len(samples) == 1:
         return samples[0]
     return Batch(
@@ -178,13 +210,13 @@ def collate(samples: Sequence[Batch]) -> Batch:
 
 
 def _stack(values: Sequence[Tensor]) -> Tensor:
-    """(1, ..., n_i, c) each -> (B, ..., max n, c)."""
+    """Stack (1, ..., n_i, c) arrays to (B, ..., max n, c)."""
     most = max(value.shape[-2] for value in values)
     return torch.cat([pad(value, (0, 0, 0, most - value.shape[-2])) for value in values])
 
 
 def _mask(clouds: Sequence[Tensor]) -> Tensor | None:
-    """(B, max n), True at real points; None where all have the same number."""
+    """Return (B, max n), True at real points; None where all have the same number."""
     lengths = torch.tensor([cloud.shape[1] for cloud in clouds])
     most, device = int(lengths.max()), clouds[0].device
     if bool((lengths == most).all()):
@@ -200,13 +232,19 @@ def load_steady_batches(
     num_anchors: int,
     device: torch.device | str = "cpu",
 ) -> SteadyBatches:
-    """Training batches on the device, from memory where the training split fits into `config.resident_gb`, else streamed."""
+    """Return training batches on the device, resident or streamed.
+
+    They are resident if the training split fits into `config.resident_gb`.
+    """
     ids = dataset.cases("train")
     source = SteadySource(dataset, ids, normaliser, config, num_anchors)
     num_points = dataset.design.loc[ids, "num_points"]
-    # Clouds of all kinds grow with the mesh: the first case's bytes per cell stand for all.
+    # Clouds of all kinds grow with the mesh, so the first case's bytes per cell represent all
+    # cases.
     size = source.read(0).batch.num_bytes / num_points.iloc[0] * num_points.sum()
-    return SteadyBatches(source, config, order, device, resident=bool(size <= config.resident_gb * 1e9))
+    return SteadyBatches(
+        source, config, order, device, resident=bool(size <= config.resident_gb * 1e9)
+    )
 
 
 def load_steady_samples(
@@ -218,5 +256,7 @@ def load_steady_samples(
     num_anchors: int,
     device: torch.device | str = "cpu",
 ) -> list[SteadySample]:
-    """At most `num` cases of a split on the device, with every point: how the predictor sees them."""
-    return SteadySource(dataset, dataset.cases(split)[:num], normaliser, config, num_anchors).read_all(device)
+    """Load at most `num` cases of a split on the device, with every point."""
+    return SteadySource(
+        dataset, dataset.cases(split)[:num], normaliser, config, num_anchors
+    ).read_all(device)

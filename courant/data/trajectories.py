@@ -1,7 +1,8 @@
-"""Dataset version -> TrajectorySet: every trajectory of a split in memory, normalised, geometry worked out once.
+"""Load every trajectory of a split into memory, normalised, with its geometry prepared once.
 
-Cases differ in their number of points: points are padded to the longest case and `num_points` says where the padding
-starts. Snapshots of all cases lie behind one another in `frames`, so a batch is one gather on whatever device holds it.
+Cases differ in their number of points: points are padded to the longest case and `num_points` says
+where the padding starts. Snapshots of all cases are concatenated in `frames`, so a batch is one
+gather on whatever device holds it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from courant.data.normalisation import Channel, Normaliser
+from courant.data.channels import Channel
+from courant.data.geometry import DistanceField
+from courant.data.normalisation import Normaliser
 from courant.model.anchors import farthest_point_sampling, gather_points
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset, StoredCase
+    from simgen.store.access.reader import Dataset
+    from simgen.store.access.stored_case import StoredCase
 
 READERS = 4
 TIME_TOLERANCE_S = 1e-6
@@ -29,7 +33,10 @@ _ON_DEVICE = ("points", "distance", "anchors", "parameters", "frames", "sign", "
 
 @dataclass(frozen=True)
 class TrajectorySet:
-    """Trajectories of K cases, N = the most points of any; D distance channels, C modelled channels, L anchors."""
+    """Trajectories of K cases; N = the most points of any case.
+
+    D distance channels, C modelled channels, L anchors.
+    """
 
     ids: tuple[str, ...]
     snapshot_interval_s: float
@@ -44,29 +51,37 @@ class TrajectorySet:
     num_points: Tensor
     """(K,)"""
     frames: Tensor
-    """(F, N, C): the snapshots of all cases, one case after another"""
+    """(F, N, C + G): the snapshots of all cases, one case after another; given channels last"""
     first_frame: Tensor
-    """(K,): where each case begins in `frames`"""
+    """(K,): the first frame of each case in `frames`"""
     start_s: Tensor
     """(K,) float64: the time of its first frame"""
     num_frames: Tensor
     """(K,)"""
     sign: Tensor
-    """(K, C): a case's state is sign * frame + offset; other than 1 and 0 in mirror images, which share their case's frames"""
+    """(K, C + G): a case's state is sign * frame + offset; 1 and 0 except in mirror images, which
+    share their case's frames
+    """
     offset: Tensor
-    """(K, C)"""
+    """(K, C + G)"""
+    num_given: int = 0
+    """G: channels that are only inputs"""
 
     def to(self, device: torch.device | str) -> TrajectorySet:
-        """With all that batches are made of on the device.
+        """Move everything that batches are made of to the device.
 
-        What says where windows lie stays on the CPU, where they are chosen.
+        The positions of windows stay on the CPU, where they are chosen.
         """
         moved = {name: getattr(self, name).to(device) for name in _ON_DEVICE}
         return replace(self, **moved)
 
     @property
     def num_bytes(self) -> int:
-        return sum(value.numel() * value.element_size() for value in vars(self).values() if isinstance(value, Tensor))
+        return sum(
+            value.numel() * value.element_size()
+            for value in vars(self).values()
+            if isinstance(value, Tensor)
+        )
 
 
 def load_trajectories(
@@ -78,9 +93,10 @@ def load_trajectories(
     start_s: float = 0.0,
     mirror_y: bool = False,
 ) -> TrajectorySet:
-    """Read the cases' snapshots from `start_s` on, with `mirror_y` each case's image in the plane y = 0 after it.
+    """Read the cases' snapshots from `start_s` on.
 
-    InputError for cases whose snapshots are not evenly spaced, or not alike.
+    With `mirror_y` each case is followed by its image in the plane y = 0. InputError for cases
+    whose snapshots are not evenly spaced, or not alike.
     """
     if not ids:
         raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
@@ -100,55 +116,75 @@ def load_trajectories(
         frames=frames,
         first_frame=first_frame[of_case],
         num_frames=torch.tensor([span.num_frames for span in spans])[of_case],
+        num_given=len(normaliser.given),
         start_s=torch.tensor([span.start_s for span in spans], dtype=torch.float64)[of_case],
         **prepare_geometry([cloud for _, cloud in shown], normaliser, frames.shape[1], num_anchors),
     )
 
 
 def common_interval(dataset: Dataset, spans: Sequence[Span]) -> float:
-    """Seconds between snapshots; InputError where cases differ in it."""
+    """Return the seconds between snapshots; InputError where cases differ in it."""
     intervals = {round(span.interval_s, 6) for span in spans}
     if len(intervals) > 1:
         raise InputError(
-            f"dataset {dataset.url} {dataset.version}: snapshots lie {', '.join(f'{value:g} s' for value in sorted(intervals))} apart; "
-            "train on cases with one snapshot interval"
+            f"dataset {dataset.url} {dataset.version}: snapshots lie"
+            f" {', '.join(f'{value:g} s' for value in sorted(intervals))} apart; train on cases"
+            " with one snapshot interval"
         )
     return intervals.pop()
 
 
-def prepare_geometry(clouds: Sequence[Cloud], normaliser: Normaliser, most: int, num_anchors: int) -> dict[str, Tensor]:
-    """All that a TrajectorySet holds of its cases beside their snapshots."""
+def prepare_geometry(
+    clouds: Sequence[Cloud], normaliser: Normaliser, most: int, num_anchors: int
+) -> dict[str, Tensor]:
+    """Prepare everything that a TrajectorySet holds of its cases besides their snapshots."""
     points = torch.stack([_pad(normaliser.points(cloud.points), most) for cloud in clouds])
     num_points = torch.tensor([len(cloud.points) for cloud in clouds])
-    sign = torch.tensor([[cloud.sign(channel) for channel in normaliser.channels] for cloud in clouds])
+    sign = torch.tensor(
+        [[cloud.sign(channel) for channel in normaliser.read_channels] for cloud in clouds]
+    )
+    mean = torch.tensor(normaliser.mean + normaliser.given_mean)
+    std = torch.tensor(normaliser.std + normaliser.given_std)
     return {
         "points": points,
-        "distance": torch.stack([_pad(normaliser.distance(cloud.distance, cloud.direction), most) for cloud in clouds]),
+        "distance": torch.stack(
+            [
+                _pad(normaliser.distance_channels(cloud.field, len(cloud.points)), most)
+                for cloud in clouds
+            ]
+        ),
         "anchors": select_anchors(points, num_anchors, torch.arange(most) < num_points[:, None]),
-        "parameters": torch.stack([torch.from_numpy(normaliser.design(cloud.parameters)) for cloud in clouds]),
+        "parameters": torch.stack(
+            [torch.from_numpy(normaliser.design(cloud.parameters)) for cloud in clouds]
+        ),
         "num_points": num_points,
         "sign": sign,
         # The mirrored value -v, standardised: (-v - mean) / std = -(v - mean) / std - 2 mean / std.
-        "offset": (sign - 1) * torch.tensor(normaliser.mean) / torch.tensor(normaliser.std),
+        "offset": (sign - 1) * mean / std,
     }
 
 
 def select_anchors(points: Tensor, num_anchors: int, mask: Tensor | None = None) -> Tensor:
-    """(B, N, 3) normalised points -> (B, L, 3) anchors, farthest point sampling from the point nearest the centroid."""
+    """Choose (B, L, 3) anchors among (B, N, 3) normalised points by farthest point sampling.
+
+    It starts from the point nearest the centroid.
+    """
     if num_anchors == 0:
         return points.new_zeros(len(points), 0, points.shape[-1])
     return gather_points(points, farthest_point_sampling(points, num_anchors, mask))
 
 
 def read_states(case: StoredCase, channels: Sequence[Channel], frames: slice) -> np.ndarray:
-    """The modelled channels of the case's snapshots, in their units: (T, N, C)."""
-    stored = {name: np.asarray(case[name][frames]) for name in {channel.field for channel in channels}}
+    """Read the modelled channels of the case's snapshots, in their units: (T, N, C)."""
+    stored = {
+        name: np.asarray(case[name][frames]) for name in {channel.field for channel in channels}
+    }
     return np.stack([stored[channel.field][..., channel.column] for channel in channels], axis=-1)
 
 
 @dataclass(frozen=True)
 class Span:
-    """Which snapshots of a case are read."""
+    """The snapshots of a case that are read."""
 
     num_points: int
     first: int
@@ -160,34 +196,47 @@ class Span:
     def of(cls, case: StoredCase, start_s: float) -> Span:
         if case.time is None:
             raise InputError(
-                f"case {case.id} is steady and has no trajectory; a transient experiment needs snapshots in time"
+                f"case {case.id} is steady and has no trajectory; a transient experiment needs"
+                " snapshots in time"
             )
         time = np.asarray(case.time, dtype=np.float64)
         first = int(np.searchsorted(time, start_s - TIME_TOLERANCE_S))
         if len(time) - first < 2:
             raise InputError(
-                f"case {case.id} has {len(time) - first} snapshots from {start_s:g} s on; lower data.start_s or solve longer"
+                f"case {case.id} has {len(time) - first} snapshots from {start_s:g} s on; lower"
+                " data.start_s or solve longer"
             )
         steps = np.diff(time[first:])
         if np.ptp(steps) > TIME_TOLERANCE_S:
             raise InputError(
-                f"case {case.id}: snapshots lie {steps.min():g} to {steps.max():g} s apart; expected one interval"
+                f"case {case.id}: snapshots lie {steps.min():g} to {steps.max():g} s apart;"
+                " expected one interval"
             )
-        return cls(case.num_points, first, len(time) - first, float(time[first]), float(steps.mean()))
+        return cls(
+            case.num_points, first, len(time) - first, float(time[first]), float(steps.mean())
+        )
 
 
 def _read_frames(
-    readers: ThreadPoolExecutor, cases: Sequence[StoredCase], spans: Sequence[Span], normaliser: Normaliser
+    readers: ThreadPoolExecutor,
+    cases: Sequence[StoredCase],
+    spans: Sequence[Span],
+    normaliser: Normaliser,
 ) -> tuple[Tensor, Tensor]:
-    """All cases' snapshots (F, N, C), standardised, and where each case begins. Written in place: one copy in memory."""
+    """Read all cases' snapshots (F, N, C), standardised, and the first frame of each case.
+
+    Written in place: only one copy is in memory.
+    """
     num_frames = torch.tensor([span.num_frames for span in spans])
     first_frame = torch.cumsum(num_frames, 0) - num_frames
     most = max(span.num_points for span in spans)
-    frames = torch.zeros(int(num_frames.sum()), most, len(normaliser.channels))
+    frames = torch.zeros(int(num_frames.sum()), most, len(normaliser.read_channels))
 
     def read(case: StoredCase, span: Span, begin: int) -> None:
-        states = read_states(case, normaliser.channels, slice(span.first, None))
-        frames[begin : begin + span.num_frames, : span.num_points] = torch.from_numpy(normaliser.standardise(states))
+        states = read_states(case, normaliser.read_channels, slice(span.first, None))
+        frames[begin : begin + span.num_frames, : span.num_points] = torch.from_numpy(
+            normaliser.standardise_read(states)
+        )
 
     list(readers.map(read, cases, spans, first_frame.tolist()))
     return frames, first_frame
@@ -199,31 +248,33 @@ class Cloud:
 
     id: str
     points: np.ndarray
-    distance: np.ndarray
-    direction: np.ndarray
+    field: DistanceField | None
+    """None in data without one"""
     parameters: Mapping[str, float]
     is_mirrored: bool = False
 
     @classmethod
     def read(cls, case: StoredCase) -> Cloud:
-        return cls(case.id, case.points, case.distance, case.direction, case.parameters)
+        has_distance = bool(case.dataset.schema.measured_kinds)
+        field = (case.distance, case.direction) if has_distance else None
+        return cls(case.id, case.points, field, case.parameters)
 
     def mirrored(self) -> Cloud:
-        """The image in the plane y = 0."""
+        """Return the image in the plane y = 0."""
         flip = np.array([1, -1, 1], self.points.dtype)
         return replace(
             self,
             id=f"{self.id} mirrored",
             points=self.points * flip,
-            direction=self.direction * flip,
+            field=None if self.field is None else (self.field[0], self.field[1] * flip),
             is_mirrored=True,
         )
 
     def sign(self, channel: Channel) -> float:
-        """What a value of the stored case is multiplied by: components along y turn round in the image."""
+        """Return -1 for components along y in a mirror image, else 1."""
         return -1.0 if self.is_mirrored and channel.component == "y" else 1.0
 
 
 def _pad(values: np.ndarray, length: int) -> Tensor:
-    """(N, c) -> (length, c), zeros behind."""
+    """Pad (N, c) to (length, c) with zeros."""
     return torch.from_numpy(np.pad(values, ((0, length - len(values)), (0, 0))))

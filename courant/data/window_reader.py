@@ -1,10 +1,10 @@
-"""A split's trajectories that stay in the store: snapshots are read window by window, through a local cache.
+"""Read a split's trajectories from the store window by window, through a local cache.
 
 Notable properties:
-- What is handed over is a TrajectorySet of the windows asked for, so that batches are drawn from it by the same code as from
-  trajectories in memory, and come out the same to the bit.
-- Cases that the cache has room for are decoded once; of the others each window reads its chunks. A cache that is too small for all
-  would otherwise lose every case before it is asked for again.
+- The result is a TrajectorySet of the requested windows, so that batches are drawn from it by the
+  same code as from trajectories in memory, and come out the same to the bit.
+- Cases that fit into the cache are decoded once; for the others each window reads its chunks. A
+  cache too small for all cases would otherwise evict every case before its next use.
 """
 
 from __future__ import annotations
@@ -20,23 +20,32 @@ import torch
 from torch import Tensor
 
 from courant.data.normalisation import Normaliser
-from courant.data.trajectories import READERS, Cloud, Span, TrajectorySet, common_interval, prepare_geometry
+from courant.data.trajectories import (
+    READERS,
+    Cloud,
+    Span,
+    TrajectorySet,
+    common_interval,
+    prepare_geometry,
+)
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.local_cache import LocalCache
-    from simgen.store.reader import Dataset, StoredCase
+    from simgen.store.access.local_cache import LocalCache
+    from simgen.store.access.reader import Dataset
+    from simgen.store.access.stored_case import StoredCase
 
 GEOMETRY_BYTES = 1 << 30
-"""Prepared geometries (points, distance field, anchors) that are held in memory"""
+"""Prepared geometries (points, distance field, anchors) kept in memory"""
 
 Geometry = dict[str, Any]
 
 
 class WindowReader:
-    """Windows of the trajectories of K cases; in `ids`, `start_s` and `num_frames` it is as a TrajectorySet of them would be.
+    """Read windows of the trajectories of K cases.
 
-    Picklable; safe to share between threads. InputError as `load_trajectories` raises it.
+    `ids`, `start_s` and `num_frames` are as in a TrajectorySet of these cases. Picklable; safe to
+    share between threads. Raises InputError like `load_trajectories`.
     """
 
     def __init__(
@@ -59,27 +68,38 @@ class WindowReader:
         self.snapshot_interval_s = common_interval(dataset, spans)
         self._most = max(span.num_points for span in spans)
         images = (False, True) if mirror_y else (False,)
-        self._shown = [(case, span, image) for case, span in zip(ids, spans, strict=True) for image in images]
+        self._shown = [
+            (case, span, image) for case, span in zip(ids, spans, strict=True) for image in images
+        ]
         self.ids = tuple(f"{case} mirrored" if image else case for case, _, image in self._shown)
-        self.start_s = torch.tensor([span.start_s for _, span, _ in self._shown], dtype=torch.float64)
+        self.start_s = torch.tensor(
+            [span.start_s for _, span, _ in self._shown], dtype=torch.float64
+        )
         self.num_frames = torch.tensor([span.num_frames for _, span, _ in self._shown])
         self._cached = _that_fit(dataset, ids, normaliser, cache.max_bytes)
         self._geometries = _Recent(GEOMETRY_BYTES)
 
     @property
     def num_bytes(self) -> int:
-        """Held in memory."""
+        """Bytes held in memory."""
         return self._geometries.num_bytes
 
     def read(self, windows: Tensor, steps: int, stride: int) -> TrajectorySet:
-        """(B, 2) windows of `steps` steps, `stride` snapshots each, as B trajectories of steps + 1 snapshots."""
+        """Read (B, 2) windows as B trajectories of steps + 1 snapshots.
+
+        A step spans `stride` snapshots.
+        """
         rows = [(number, first, *self._shown[number]) for number, first in windows.tolist()]
-        shape = (len(rows), steps + 1, self._most, len(self.normaliser.channels))
+        shape = (len(rows), steps + 1, self._most, len(self.normaliser.read_channels))
         frames = torch.zeros(shape)
         for states, (_, first, case, span, _) in zip(frames, rows, strict=True):
             begin = span.first + first
-            values = self._states(self.dataset[case], slice(begin, begin + steps * stride + 1, stride))
-            states[:, : span.num_points] = torch.from_numpy(self.normaliser.standardise(values))
+            values = self._states(
+                self.dataset[case], slice(begin, begin + steps * stride + 1, stride)
+            )
+            states[:, : span.num_points] = torch.from_numpy(
+                self.normaliser.standardise_read(values)
+            )
         geometries = [self._geometry(number) for number, *_ in rows]
         return TrajectorySet(
             ids=tuple(self.ids[number] for number, *_ in rows),
@@ -87,19 +107,30 @@ class WindowReader:
             frames=frames.flatten(0, 1),
             first_frame=(steps + 1) * torch.arange(len(rows)),
             num_frames=torch.full((len(rows),), steps + 1),
+            num_given=len(self.normaliser.given),
             start_s=self.start_s[windows[:, 0]] + windows[:, 1] * self.snapshot_interval_s,
-            **{name: torch.cat([geometry[name] for geometry in geometries]) for name in geometries[0]},
+            **{
+                name: torch.cat([geometry[name] for geometry in geometries])
+                for name in geometries[0]
+            },
         )
 
     def _states(self, case: StoredCase, frames: slice) -> np.ndarray:
-        """The modelled channels of some snapshots, in their units: (T, N, C)."""
-        channels = self.normaliser.channels
+        """Read the modelled channels of some snapshots, in their units: (T, N, C)."""
+        channels = self.normaliser.read_channels
         names = sorted({channel.field for channel in channels})
         if case.id in self._cached:
-            stored = {name: values[frames] for name, values in self.cache.arrays(case, *names).items()}
+            stored = {
+                name: values[frames] for name, values in self.cache.arrays(case, *names).items()
+            }
         else:
-            stored = {name: np.asarray(case[name][frames.start : frames.stop])[:: frames.step] for name in names}
-        return np.stack([stored[channel.field][..., channel.column] for channel in channels], axis=-1)
+            stored = {
+                name: np.asarray(case[name][frames.start : frames.stop])[:: frames.step]
+                for name in names
+            }
+        return np.stack(
+            [stored[channel.field][..., channel.column] for channel in channels], axis=-1
+        )
 
     def _geometry(self, number: int) -> Geometry:
         geometry = self._geometries.get(number)
@@ -107,23 +138,28 @@ class WindowReader:
             case, _, image = self._shown[number]
             cloud = Cloud.read(self.dataset[case])
             geometry = prepare_geometry(
-                [cloud.mirrored() if image else cloud], self.normaliser, self._most, self._num_anchors
+                [cloud.mirrored() if image else cloud],
+                self.normaliser,
+                self._most,
+                self._num_anchors,
             )
             self._geometries.put(number, geometry)
         return geometry
 
 
-def _that_fit(dataset: Dataset, ids: Sequence[str], normaliser: Normaliser, max_bytes: int) -> frozenset[str]:
-    """The first cases whose modelled fields fit into the cache together."""
+def _that_fit(
+    dataset: Dataset, ids: Sequence[str], normaliser: Normaliser, max_bytes: int
+) -> frozenset[str]:
+    """Return the first cases whose modelled fields fit into the cache together."""
     components = {field.name: len(field.components) for field in dataset.schema.fields}
-    width = 4 * sum(components[name] for name in {channel.field for channel in normaliser.channels})
+    width = 4 * sum(components[name] for name in {each.field for each in normaliser.read_channels})
     design = dataset.design.loc[list(ids)]
     total = (design["num_points"] * design["num_snapshots"] * width).cumsum()
     return frozenset(design.index[(total <= max_bytes).to_numpy()])
 
 
 class _Recent:
-    """The geometries that were used last, up to a number of bytes; pickles empty."""
+    """The most recently used geometries, up to a number of bytes; pickles empty."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes, self.num_bytes = max_bytes, 0

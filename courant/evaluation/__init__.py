@@ -1,1 +1,1 @@
-"""How good a trained model is, beside references that cost nothing, and the report that shows it."""
+"""Evaluate trained models beside references that cost nothing."""

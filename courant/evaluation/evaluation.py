@@ -1,7 +1,8 @@
-"""What an evaluation found: frozen, typed, and the same after a JSON round trip.
+"""Define what an evaluation found: frozen, typed, and the same after a JSON round trip.
 
-Predictors are the model and its references, by name, the model first. Components are "<field>.<component>"; "all"
-takes a field's components together, and is the mean of the fields' measures where several fields are modelled.
+Predictors are the model and its references, by name, the model first. Components are
+"<field>.<component>"; "all" takes a field's components together, and is the mean of the fields'
+measures where several fields are modelled.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from courant.evaluation.metrics import ALL
-from courant.problems.problem import Kind
+from courant.experiment import Kind
 
 MODEL = "model"
+PERSISTENCE = "persistence"
+TRAINING_MEAN = "training mean"
+NEAREST_DESIGN = "nearest design"
+POD_GP, POD_RBF = "POD + GP", "POD + RBF"
+DMD = "DMD"
 
 
 class _Frozen(BaseModel):
@@ -25,11 +31,13 @@ class Score(_Frozen):
 
     nmae: float
     relative_l2: float
+    maximum: float
+    """Largest error over the field's largest value"""
 
 
 Split = Literal["train", "validation", "test"]
 StepErrors = dict[str, tuple[float, ...]]
-"""A measure for each step, of "all" and of each component"""
+"""A measure for each step, for "all" and each component"""
 
 
 class CaseErrors(_Frozen):
@@ -41,19 +49,45 @@ class CaseErrors(_Frozen):
     nmae: dict[str, StepErrors]
     """By predictor"""
     notes: dict[str, str] = {}
-    """What a reference looked up, such as the id of the nearest design"""
+    """What a reference used, such as the id of the nearest design"""
+
+
+class QuantityScore(_Frozen):
+    """A quantity of interest from predicted fields, beside the null: parameters without fields."""
+
+    unit: str
+    meaning: str
+    truth: dict[str, float | None]
+    """By case, from its solved fields; None where they do not tell it"""
+    predicted: dict[str, float | None]
+    null: dict[str, float | None] = {}
+    """By a Gaussian process on the design parameters; empty where it could not be fitted"""
+    error: float | None
+    """Sum of absolute errors over the sum of absolute values"""
+    rank_correlation: float | None
+    null_error: float | None = None
+    null_rank_correlation: float | None = None
+
+    @property
+    def null_wins(self) -> bool:
+        """Whether the design parameters alone tell it better than the model does."""
+        if self.error is None or self.null_error is None:
+            return False
+        return self.null_error < self.error
 
 
 class Timing(_Frozen):
-    """What a prediction takes beside what the solver took, each on the machine that it ran on."""
+    """The time of a prediction beside the solver's, each on the machine that it ran on."""
 
     prediction_s: float
     """Median over the evaluation's predictions, from stored arrays to numpy"""
     prediction_total_s: float
+    prediction_processor_s: float
+    """Median of the processor's part: CPU seconds of all threads, on a GPU the same as above"""
     prediction_device: str
     prediction_threads: int
     solver_s: float | None
-    """The solver's mean time for as much; None where no case records one"""
+    """The solver's mean time for the same span; None where no case records one"""
     solver_host: str
 
     @property
@@ -74,7 +108,7 @@ class Evaluation(_Frozen):
 
     run: str
     fingerprint: str
-    """Of what the numbers depend on"""
+    """Hash of everything the numbers depend on"""
     date: str
     split: Split
     task: Kind
@@ -89,20 +123,30 @@ class Evaluation(_Frozen):
     by_component: dict[str, dict[str, Score]]
     nmae: dict[str, StepErrors]
     relative_l2: dict[str, StepErrors]
+    quantities: dict[str, QuantityScore] = {}
+    not_predicted: dict[str, str] = {}
+    """The family's other quantities, with the reason in words"""
     timing: Timing
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
-        """Every predictor has every component, every case and every step."""
+        """Check that every predictor has every component, every case and every step."""
         names, components = set(self.overall), set(self.components)
         steps = {
-            len(values) for of in (self.nmae, self.relative_l2) for each in of.values() for values in each.values()
+            len(values)
+            for of in (self.nmae, self.relative_l2)
+            for each in of.values()
+            for values in each.values()
         }
         complete = (
             MODEL in names
             and all(set(of) == names for of in (self.by_component, self.nmae, self.relative_l2))
             and all(set(each) == components for each in self.by_component.values())
-            and all(set(each) == {ALL, *components} for of in (self.nmae, self.relative_l2) for each in of.values())
+            and all(
+                set(each) == {ALL, *components}
+                for of in (self.nmae, self.relative_l2)
+                for each in of.values()
+            )
             and all(set(case.overall) == names for case in self.cases.values())
             and len(steps) == 1
         )
@@ -123,6 +167,6 @@ class Evaluation(_Frozen):
         return len(self.nmae[MODEL][ALL])
 
     def beats(self, reference: str) -> tuple[bool, ...]:
-        """For each step, whether the model's NMAE is below the reference's."""
+        """Tell for each step whether the model's NMAE is below the reference's."""
         ours, theirs = self.nmae[MODEL][ALL], self.nmae[reference][ALL]
         return tuple(mine < other for mine, other in zip(ours, theirs, strict=True))

@@ -1,32 +1,41 @@
-"""The one measuring loop: a model and its references on every window of every case."""
+"""Measure a model and its references on every window of every case, in one loop."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from courant.evaluation.evaluation import MODEL, CaseErrors, Score, Timing
 from courant.evaluation.metrics import ALL, ErrorSums
+from courant.evaluation.quantities import measure_quantities
 from courant.evaluation.references import Reference, references
 from courant.prediction.surrogate import Surrogate
-from simgen.store.reader import Dataset, StoredCase
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
+
+
+class Taken(NamedTuple):
+    """The time of one prediction."""
+
+    wall_s: float
+    processor_s: float
 
 
 def measure(surrogate: Surrogate, dataset: Dataset, ids: Sequence[str]) -> dict[str, Any]:
-    """The measured fields of an `Evaluation`; InputError where no window fits into a case."""
+    """Return the measured fields of an `Evaluation`; InputError where no window fits a case."""
     beside = references(surrogate.problem, dataset)
     total = {name: ErrorSums(surrogate.channels) for name in (MODEL, *beside)}
     cases: dict[str, CaseErrors] = {}
-    seconds: list[float] = []
-    # The first prediction also loads libraries: it is no measure of the time.
+    times: list[Taken] = []
+    # The first prediction also loads libraries, so it is not timed.
     surrogate.predict_case(dataset[ids[0]])
     for case in map(dataset.__getitem__, ids):
         sums, took = _measure_case(surrogate, case, beside)
-        seconds += took
+        times += took
         cases[case.id] = CaseErrors(
             windows=sums[MODEL].num_windows,
             overall={name: _score(sums[name]) for name in sums},
@@ -45,24 +54,26 @@ def measure(surrogate: Surrogate, dataset: Dataset, ids: Sequence[str]) -> dict[
         },
         "nmae": {name: _steps(sums.nmae()) for name, sums in total.items()},
         "relative_l2": {name: _steps(sums.relative_l2()) for name, sums in total.items()},
-        "timing": _timing(surrogate, [dataset[case] for case in ids], seconds),
+        **measure_quantities(surrogate, dataset, ids),
+        "timing": _timing(surrogate, [dataset[case] for case in ids], times),
     }
 
 
 def _measure_case(
     surrogate: Surrogate, case: StoredCase, beside: Mapping[str, Reference]
-) -> tuple[dict[str, ErrorSums], list[float]]:
-    """Error sums of one case by predictor, and the seconds that each of the model's predictions took."""
+) -> tuple[dict[str, ErrorSums], list[Taken]]:
+    """Sum one case's errors by predictor, and time each of the model's predictions."""
     sums = {name: ErrorSums(surrogate.channels) for name in (MODEL, *beside)}
-    seconds = []
+    times = []
     for window in surrogate.problem.windows(case):
-        began = time.perf_counter()
+        began, processor_began = time.perf_counter(), time.process_time()
         predicted = surrogate.predict_case(case, start_s=window.start_s)
-        seconds.append(time.perf_counter() - began)
+        wall, processor = time.perf_counter() - began, time.process_time() - processor_began
+        times.append(Taken(wall, wall if surrogate.device.type == "cuda" else processor))
         sums[MODEL].add(predicted.reshape(window.truth.shape), window.truth)
         for name, reference in beside.items():
             sums[name].add(reference.predict(case, window), window.truth)
-    return sums, seconds
+    return sums, times
 
 
 def _score(sums: ErrorSums, component: str = ALL) -> Score:
@@ -73,16 +84,21 @@ def _steps(by_name: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ...
     return {name: tuple(values) for name, values in by_name.items()}
 
 
-def _timing(surrogate: Surrogate, cases: Sequence[StoredCase], seconds: Sequence[float]) -> Timing:
-    """One prediction beside the solver's mean time for as much of a case."""
+def _timing(surrogate: Surrogate, cases: Sequence[StoredCase], times: Sequence[Taken]) -> Timing:
+    """Compare one prediction with the solver's mean time for the same share of a case."""
     walls = [
-        (case.provenance.get("wall_time_s", {}).get("solve"), surrogate.problem.share_of_solve(case)) for case in cases
+        (
+            case.provenance.get("wall_time_s", {}).get("solve"),
+            surrogate.problem.share_of_solve(case),
+        )
+        for case in cases
     ]
     solved = [wall * share for wall, share in walls if wall and share]
     on_gpu = surrogate.device.type == "cuda"
     return Timing(
-        prediction_s=float(np.median(seconds)),
-        prediction_total_s=sum(seconds),
+        prediction_s=float(np.median([each.wall_s for each in times])),
+        prediction_total_s=sum(each.wall_s for each in times),
+        prediction_processor_s=float(np.median([each.processor_s for each in times])),
         prediction_device=torch.cuda.get_device_name(surrogate.device) if on_gpu else "CPU",
         prediction_threads=torch.get_num_threads(),
         solver_s=float(np.mean(solved)) if solved else None,

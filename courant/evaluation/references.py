@@ -1,10 +1,15 @@
-"""What a model has to beat: predictions that cost nothing.
+"""Define the references that a model has to beat: predictions that cost nothing.
 
-persistence     transient: the initial field, held. Hard to beat early, in steady wakes, and whenever a period has passed
-training mean   transient: the mean flow of the training cases at the same place; steady: one number for each component,
-                the mean over the training split
-nearest design  steady: the solved field of the training case whose design parameters are nearest (each over its range),
-                carried to the case's points by nearest neighbour: what an engineer without a model would look up
+persistence     transient: the initial field, held. Hard to beat early, in steady wakes, and
+                whenever a period has passed
+training mean   transient: the mean flow of the training cases at the same place; steady: one number
+                for each component, the mean over the training split
+nearest design  steady: the solved field of the training case whose design parameters (each over
+                its range) and given fields (in standard deviations) are nearest, carried to the
+                case's points by nearest neighbour: what an engineer without a model would look up
+POD + ...       steady: principal components of the training fields, with coefficients by Gaussian
+                process or radial basis functions of the design parameters (`reduced_order`)
+DMD             transient: a linear map of principal components, fitted to the training cases
 """
 
 from __future__ import annotations
@@ -17,44 +22,61 @@ from typing import Protocol, cast
 import numpy as np
 from scipy.spatial import cKDTree
 
-from courant.data.normalisation import Channel, Normaliser
+from courant.data.channels import Channel
+from courant.data.known import read_channels
+from courant.data.normalisation import Normaliser
 from courant.data.steady import read_solution
 from courant.data.trajectories import read_states
+from courant.evaluation.evaluation import (
+    DMD,
+    NEAREST_DESIGN,
+    PERSISTENCE,
+    POD_GP,
+    POD_RBF,
+    TRAINING_MEAN,
+)
+from courant.evaluation.reduced_order import DynamicModes, ProperOrthogonal, enough_designs, shared
 from courant.experiment import TransientData
 from courant.problems import Problem, Window
 from simgen.errors import InputError
-from simgen.store.reader import Dataset, StoredCase
-
-PERSISTENCE = "persistence"
-TRAINING_MEAN = "training mean"
-NEAREST_DESIGN = "nearest design"
+from simgen.regression import gaussian_process, radial_basis
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
 
 MEAN_SNAPSHOTS = 30
-"""A time mean over this many snapshots, or one each rollout step if these are more, differs from the full one by less than
-a percent, at a tenth of the reading."""
+"""A time mean over this many snapshots (or one per rollout step, if these are more) differs from
+the full one by less than a percent, at a tenth of the reading
+"""
+NUM_PROBES = 256
+"""Minimum number of points where given fields are compared"""
 NUM_READERS = 4
-"""Cases read at the same time: reading waits for the store and for decompression, outside the interpreter's lock."""
+"""Cases read at the same time: reading waits for the store and for decompression, outside the
+interpreter's lock
+"""
 
 
 class Reference(Protocol):
     """A prediction that needs no network."""
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        """(T, N, C), as the window's truth."""
+        """Return (T, N, C), like the window's truth."""
 
     def note(self, case: StoredCase) -> str | None:
-        """What the prediction was taken from, for the record."""
+        """Return what the prediction was taken from, for the record."""
 
 
 def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
-    """The references of a kind of problem, by name; InputError for a dataset that has no training case."""
+    """Return the references of a kind of problem, by name.
+
+    InputError for a dataset without a training case.
+    """
     if not dataset.cases("train"):
         raise InputError(f"{dataset.url} {dataset.version} has no training case to compare with")
-    return {name: make(problem, dataset) for name, make in _REFERENCES[problem.kind].items()}
+    return _REFERENCES[problem.kind](problem, dataset)
 
 
 class Persistence:
-    """The initial state, held."""
+    """Hold the initial state."""
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
         assert window.initial is not None
@@ -67,17 +89,22 @@ class Persistence:
 class MeanFlow:
     """The mean flow of the training cases, carried to other meshes.
 
-    Each training case is averaged over its snapshots from `start_s` on. At a point of another case every training case
-    contributes its nearest cell's mean, weighed down where that cell is far away: where a training case's body covers
-    the point, its nearest cell lies at the body's surface and has little to say.
+    Each training case is averaged over its snapshots from `start_s` on. At a point of another case
+    every training case contributes its nearest cell's mean, with less weight the farther that cell
+    is: where a training case's body covers the point, its nearest cell lies at the body's surface
+    and says little about the flow there.
 
     Raises InputError for a training case that ends before `start_s`.
     """
 
-    def __init__(self, dataset: Dataset, channels: Sequence[Channel], start_s: float, step_s: float) -> None:
+    def __init__(
+        self, dataset: Dataset, channels: Sequence[Channel], start_s: float, step_s: float
+    ) -> None:
         with ThreadPoolExecutor(NUM_READERS) as readers:
             cases = [dataset[case] for case in dataset.cases("train")]
-            self._cases = list(readers.map(lambda case: _time_mean(case, channels, start_s, step_s), cases))
+            self._cases = list(
+                readers.map(lambda case: _time_mean(case, channels, start_s, step_s), cases)
+            )
         self._at = lru_cache(maxsize=1)(self._carried)
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
@@ -114,16 +141,21 @@ class MeanValue:
 
 
 class NearestDesign:
-    """The field of the nearest training design; a case that is itself one is not compared with itself."""
+    """The field of the nearest training design; a training case is never its own reference."""
 
     def __init__(self, dataset: Dataset, normaliser: Normaliser) -> None:
         self._dataset, self._normaliser = dataset, normaliser
         self._ids = dataset.cases("train")
-        self._designs = np.stack([normaliser.design(dataset[case].parameters) for case in self._ids])
+        probes = dataset[self._ids[0]].points
+        self._probes = probes[:: max(1, len(probes) // NUM_PROBES)]
+        with ThreadPoolExecutor(NUM_READERS) as readers:
+            self._designs = np.stack(
+                list(readers.map(lambda case: self._known(dataset[case]), self._ids))
+            )
         self._field = lru_cache(maxsize=4)(self._read)
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        """The mean of the training split where there is no other design."""
+        """Return the training split's mean where there is no other design."""
         nearest = self.note(case)
         if nearest is None:
             return MeanValue(self._normaliser).predict(case, window)
@@ -131,10 +163,19 @@ class NearestDesign:
         return values[tree.query(case.points)[1]][None]
 
     def note(self, case: StoredCase) -> str | None:
-        """The id of the nearest training design; None where there is no other."""
-        distance = np.linalg.norm(self._designs - self._normaliser.design(case.parameters), axis=1)
+        """Return the id of the nearest training design; None where there is no other."""
+        distance = np.linalg.norm(self._designs - self._known(case), axis=1)
         order = [self._ids[number] for number in np.argsort(distance)]
         return next((candidate for candidate in order if candidate != case.id), None)
+
+    def _known(self, case: StoredCase) -> np.ndarray:
+        """Return what distinguishes designs: parameters, and given fields at a few points."""
+        design = self._normaliser.design(case.parameters)
+        if not self._normaliser.given:
+            return design
+        near = cKDTree(case.points).query(self._probes)[1]
+        given = self._normaliser.standardise_given(read_channels(case, self._normaliser.given))
+        return np.concatenate([design, given[near].ravel() / np.sqrt(given[near].size)])
 
     def _read(self, case: str) -> tuple[cKDTree, np.ndarray]:
         stored = self._dataset[case]
@@ -146,26 +187,45 @@ def _mean_flow(problem: Problem, dataset: Dataset) -> MeanFlow:
     return MeanFlow(dataset, problem.normaliser.channels, data.start_s, data.step_s)
 
 
-_REFERENCES: dict[str, dict[str, Callable[[Problem, Dataset], Reference]]] = {
-    "transient": {
-        PERSISTENCE: lambda problem, dataset: Persistence(),
-        TRAINING_MEAN: _mean_flow,
-    },
-    "steady": {
-        NEAREST_DESIGN: lambda problem, dataset: NearestDesign(dataset, problem.normaliser),
-        TRAINING_MEAN: lambda problem, dataset: MeanValue(problem.normaliser),
-    },
+def _of_transient(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
+    data = cast(TransientData, problem.experiment.data)
+    return {
+        PERSISTENCE: Persistence(),
+        TRAINING_MEAN: _mean_flow(problem, dataset),
+        DMD: DynamicModes(dataset, problem.normaliser, data.start_s, data.step_s),
+    }
+
+
+def _of_steady(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
+    """Use the nearest design where there is anything to tell designs apart by."""
+    normaliser = problem.normaliser
+    made: dict[str, Reference] = {}
+    if normaliser.parameters or normaliser.given:
+        made[NEAREST_DESIGN] = NearestDesign(dataset, normaliser)
+    made[TRAINING_MEAN] = MeanValue(normaliser)
+    if enough_designs(dataset, normaliser):
+        fields = shared(dataset, normaliser)
+        made[POD_GP] = ProperOrthogonal(fields, gaussian_process)
+        made[POD_RBF] = ProperOrthogonal(fields, radial_basis)
+    return made
+
+
+_REFERENCES: dict[str, Callable[[Problem, Dataset], dict[str, Reference]]] = {
+    "transient": _of_transient,
+    "steady": _of_steady,
 }
 
 
 def _time_mean(
     case: StoredCase, channels: Sequence[Channel], start_s: float, step_s: float
 ) -> tuple[cKDTree, np.ndarray, float]:
-    """A tree over the case's points, its mean (N, C), and the width of its largest cells."""
+    """Return a tree over the case's points, its mean (N, C), and the width of its largest cells."""
     time = np.asarray(case.time)
     late = np.flatnonzero(time >= start_s)
     if not len(late):
-        raise InputError(f"case {case.id} ends at {time[-1]:g} s: it has no mean from {start_s:g} s on")
+        raise InputError(
+            f"case {case.id} ends at {time[-1]:g} s: it has no mean from {start_s:g} s on"
+        )
     per_step = round(step_s / float(np.diff(time[:2])[0]))
     every = max(1, min(per_step, len(late) // MEAN_SNAPSHOTS))
     points = case.points

@@ -2,24 +2,50 @@
 
 Index of equations, by the labels of the paper's source:
 
-| label             | symbol                                   | file                                   |
-| ----------------- | ---------------------------------------- | -------------------------------------- |
-| Eq. rff           | gamma(x)                                 | fourier_features.py, FourierFeatures   |
-| Eq. anchor-init   | q_j^(0) = gamma(p_j^(0))                 | courant.py, Courant.encode_with_windows|
-| Eq. kv-tokens     | c_i = [gamma(x_i) + g, f_i]              | encoder.py, Encoder._context           |
-| Eq. enc-ca        | CrossAttn^(l)                            | attention.py, CrossAttentionBlock      |
-| Eq. enc-saff      | SelfAttn^(l)                             | attention.py, SelfAttentionBlock       |
-| Eq. ode           | dZ/dtau = f(Z), Euler                    | processor.py, Processor                |
-| Eq. dec-weights   | w_hk(x)                                  | decoder.py, Decoder.weights            |
-| Eq. dec-output    | u(x)                                     | decoder.py, Decoder.forward            |
-| Eq. exact-decomp  | u_0, delta_k                             | decomposition.py, decoder.py           |
-| Eq. anchor-update | p^(l) = p^(0) + Delta_l(z)               | gaussian_window.py, AnchorUpdate       |
-| Eq. gwa           | b_ji = -|p - x|^2 / sigma^2              | gaussian_window.py, GaussianWindows    |
+| label             | symbol                     | file                                           |
+| ----------------- | -------------------------- | ---------------------------------------------- |
+| Eq. rff           | gamma(x)                   | fourier_features.py, FourierFeatures           |
+| Eq. anchor-init   | q_j^(0) = gamma(p_j^(0))   | courant.py, Courant.encode_with_windows        |
+| Eq. kv-tokens     | c_i = [gamma(x_i) + g, f_i] | encoder.py, Encoder._context                  |
+| Eq. enc-ca        | CrossAttn^(l)              | attention.py, CrossAttentionBlock              |
+| Eq. enc-saff      | SelfAttn^(l)               | attention.py, SelfAttentionBlock               |
+| Eq. ode           | dZ/dtau = f(Z), Euler      | processor.py, Processor                        |
+| Eq. dec-weights   | w_hk(x)                    | decoder.py, Decoder.weights                    |
+| Eq. dec-output    | u(x)                       | decoder.py, Decoder.forward                    |
+| Eq. exact-decomp  | u_0, delta_k               | decomposition.py, decoder.py                   |
+| Eq. anchor-update | p^(l) = p^(0) + Delta_l(z) | gaussian_window.py, AnchorUpdate               |
+| Eq. gwa           | b_ji = -|p - x|^2 / sigma^2 | gaussian_window.py, GaussianWindows           |
 """
 
-from courant.model.anchors import farthest_point_sampling
-from courant.model.config import CourantConfig
-from courant.model.courant import Courant
-from courant.model.decomposition import Decomposition, DecompositionPart
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Courant", "CourantConfig", "Decomposition", "DecompositionPart", "farthest_point_sampling"]
+from courant.model.config import CourantConfig
+
+if TYPE_CHECKING:
+    from courant.model.anchors import farthest_point_sampling
+    from courant.model.courant import Courant
+    from courant.model.decomposition import Decomposition, DecompositionPart
+
+__all__ = [
+    "Courant",
+    "CourantConfig",
+    "Decomposition",
+    "DecompositionPart",
+    "farthest_point_sampling",
+]
+
+
+_MODULES = {
+    "Courant": "courant",
+    "Decomposition": "decomposition",
+    "DecompositionPart": "decomposition",
+    "farthest_point_sampling": "anchors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Configs are read without torch, which takes seconds to import.
+    if name not in _MODULES:
+        raise AttributeError(f"module 'courant.model' has no attribute '{name}'")
+    return getattr(import_module(f"courant.model.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Anchor positions by farthest point sampling: batched, on the points' device, deterministic."""
+"""Sample anchor positions by farthest point sampling: batched, on the device, deterministic."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 
-@torch.library.custom_op("courant::farthest_points", mutates_args=())
 def _farthest_points(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
-    """One opaque operator, so that torch.compile neither breaks at the loop nor unrolls it."""
     real = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask
     # (d_c, B, N): each pass over the cloud then reads contiguous rows
     coordinates = points.movedim(-1, 0).masked_fill(~real, 0.0).contiguous()
@@ -26,7 +24,12 @@ def _farthest_points(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
     return indices
 
 
-@_farthest_points.register_fake
+#: One opaque operator: torch.compile neither breaks at the loop nor unrolls it. Its first call
+#: imports the compiler, for two seconds of a core, so it is not used without one.
+_operator = torch.library.custom_op("courant::farthest_points", _farthest_points, mutates_args=())
+
+
+@_operator.register_fake
 def _(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
     return points.new_empty((points.shape[0], num), dtype=torch.long)
 
@@ -37,15 +40,17 @@ def _squared_distance(coordinates: Tensor, centre: Tensor) -> Tensor:
 
 
 def farthest_point_sampling(points: Tensor, num: int, mask: Tensor | None = None) -> Tensor:
-    """Indices (B, num) of points that lie far apart: the point nearest to the centroid, then always the one
-    farthest from all chosen so far.
+    """Return indices (B, num) of points that are far apart.
 
-    `points` (B, N, d_c); `mask` (B, N) is True at real points, and padding is never chosen. A cloud of fewer than
-    `num` distinct points repeats some of them; one without any real point gives index 0.
+    The first is the point nearest to the centroid, each further one the point farthest from all
+    chosen so far. `points` (B, N, d_c); `mask` (B, N) is True at real points, and padding is never
+    chosen. A cloud of fewer than `num` distinct points repeats some of them; one without any real
+    point gives index 0.
     """
     if num < 1:
         raise ValueError(f"farthest_point_sampling needs num of at least 1, got {num}")
-    return _farthest_points(points.detach(), num, mask)
+    sample = _operator if torch.compiler.is_compiling() else _farthest_points
+    return sample(points.detach(), num, mask)
 
 
 def gather_points(points: Tensor, indices: Tensor) -> Tensor:

@@ -2,11 +2,13 @@
 
 Notable choices:
 - the paper's projections, all without bias, in heads of width // num_heads channels;
-- heads are padded to a multiple of 8 channels inside the fused kernel (42 -> 48). The padding is where the terms of
-  the Gaussian window and of the mask travel, so neither needs an L x N bias (see `courant.model.gaussian_window`);
-- the context of a cross-attention comes normalised but for the affine part of the LayerNorm, which each block folds
-  into its own projection: the statistics are computed once for all levels. The LayerNorm's bias shifts every key
-  alike, which a softmax does not see, and every value alike, which is added once after the attention.
+- heads are padded to a multiple of 8 channels inside the fused kernel (42 -> 48). The terms of the
+  Gaussian window and of the mask use these padding channels, so neither needs an L x N bias (see
+  `courant.model.gaussian_window`);
+- the context of a cross-attention is normalised without the affine part of the LayerNorm, which
+  each block folds into its own projection: the statistics are computed once for all levels. The
+  LayerNorm's bias shifts every key alike, which does not change a softmax, and every value alike,
+  which is added once after the attention.
 """
 
 from __future__ import annotations
@@ -56,8 +58,11 @@ class FeedForward(nn.Module):
 
 
 class SelfAttentionBlock(nn.Module):
-    """Z + SelfAttn(Z), the second half of an encoder level (Eq. enc-saff) and, without its "Z +", the right-hand
-    side of the processor (Eq. ode). (B, L, d) -> (B, L, d)."""
+    """Compute Z + SelfAttn(Z), (B, L, d) -> (B, L, d).
+
+    It is the second half of an encoder level (Eq. enc-saff) and, without its "Z +", the right-hand
+    side of the processor (Eq. ode).
+    """
 
     def __init__(self, config: CourantConfig) -> None:
         super().__init__()
@@ -70,7 +75,10 @@ class SelfAttentionBlock(nn.Module):
         self.feed_forward = FeedForward(config.width, config.ffn_multiple * config.width)
 
     def fused_weights(self) -> tuple[Tensor, Tensor]:
-        """Query, key and value projections as one (3 * H * P, d), and the output projection (d, H * P)."""
+        """Return the projections of query, key and value as one (3 * H * P, d), and the output's.
+
+        The output projection is (d, H * P).
+        """
         width = padded_width(self.head_width)
         projection = torch.cat((self.query.weight, self.key_value.weight))
         return (
@@ -79,7 +87,7 @@ class SelfAttentionBlock(nn.Module):
         )
 
     def increment(self, Z: Tensor, weights: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """What the block adds to Z; pass `fused_weights()` when calling it repeatedly."""
+        """Return what the block adds to Z; pass `fused_weights()` when calling it repeatedly."""
         projection, output = self.fused_weights() if weights is None else weights
         heads = linear(self.norm(Z), projection).unflatten(-1, (3, self.num_heads, -1))
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, H, L, P)
@@ -92,10 +100,11 @@ class SelfAttentionBlock(nn.Module):
 
 
 class CrossAttentionBlock(nn.Module):
-    """Z + CrossAttn(Z, context), the first half of an encoder level (Eq. enc-ca).
+    """Compute Z + CrossAttn(Z, context), the first half of an encoder level (Eq. enc-ca).
 
-    The context (B, N, c + e) is normalised without affine part; its columns beyond c go to the keys as they are, to
-    meet those of `query_columns` (B, L, e): the terms of window and mask (`courant.model.encoder`).
+    The context (B, N, c + e) is normalised without affine part. Its columns beyond c go to the keys
+    unchanged, to be multiplied with those of `query_columns` (B, L, e): the terms of window and
+    mask (`courant.model.encoder`).
     """
 
     def __init__(self, config: CourantConfig, context_width: int) -> None:
@@ -112,16 +121,34 @@ class CrossAttentionBlock(nn.Module):
     def forward(self, Z: Tensor, context: Tensor, query_columns: Tensor) -> Tensor:
         num_columns = query_columns.shape[-1]
         width = padded_width(self.head_width + num_columns)
-        # two products, not one that is split: the gradient of a split is an extra copy of both halves
+        # Two products, not one that is split: the gradient of a split makes an extra copy of both
+        # halves.
         k, v = (
-            linear(context, weight.flatten(0, 1)).unflatten(-1, (self.num_heads, width)).transpose(1, 2)
+            linear(context, weight.flatten(0, 1))
+            .unflatten(-1, (self.num_heads, width))
+            .transpose(1, 2)
             for weight in self._context_projections(width, num_columns, context.shape[-1])
         )
         q = self._queries(Z, query_columns.to(k.dtype), width)
         attended = scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
         constant = self.output.weight @ (self._value_weight() @ self.context_norm.bias)
-        Z = Z + linear(merge_heads(attended), pad_output(self.output.weight, self.num_heads, width), constant)
+        Z = Z + linear(
+            merge_heads(attended), pad_output(self.output.weight, self.num_heads, width), constant
+        )
         return Z + self.feed_forward(Z)
+
+    def weights(self, Z: Tensor, context: Tensor, query_columns: Tensor) -> Tensor:
+        """Return the attention of latents (B, A, d) to the context's points, (B, H, A, N).
+
+        They are those that `forward` multiplies the values with, computed densely.
+        """
+        num_columns = query_columns.shape[-1]
+        width = padded_width(self.head_width + num_columns)
+        weight, _ = self._context_projections(width, num_columns, context.shape[-1])
+        k = linear(context, weight.flatten(0, 1)).unflatten(-1, (self.num_heads, width))
+        q = self._queries(Z, query_columns.to(k.dtype), width)
+        logits = q @ k.permute(0, 2, 3, 1) * self.head_width**-0.5
+        return logits.float().softmax(dim=-1)
 
     def _value_weight(self) -> Tensor:
         return self.key_value.weight.chunk(2)[1]
@@ -130,11 +157,19 @@ class CrossAttentionBlock(nn.Module):
         """(B, L, d) -> (B, H, L, P): each head's d_h channels, then the columns, then zeros."""
         q = self.query(self.query_norm(Z)).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         shared = columns[:, None].expand(-1, self.num_heads, -1, -1)
-        return pad(torch.cat((q, shared.to(q.dtype)), dim=-1), (0, width - self.head_width - columns.shape[-1]))
+        return pad(
+            torch.cat((q, shared.to(q.dtype)), dim=-1),
+            (0, width - self.head_width - columns.shape[-1]),
+        )
 
-    def _context_projections(self, width: int, num_columns: int, context_width: int) -> tuple[Tensor, Tensor]:
-        """Keys' and values' (H, P, c + e): LayerNorm scale folded in, and for the keys an identity that carries the
-        columns over."""
+    def _context_projections(
+        self, width: int, num_columns: int, context_width: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the projections of keys and values, (H, P, c + e).
+
+        The LayerNorm's scale is folded in; the keys' has an identity that passes the columns
+        through.
+        """
         weight = self.key_value.weight * self.context_norm.weight
         rest = context_width - weight.shape[1]
         padded = pad_heads(pad(weight, (0, rest)) if rest else weight, 2 * self.num_heads, width)

@@ -1,8 +1,9 @@
-"""softmax(q k^T) times a narrow table, summed over heads: the inner loop of the decoder.
+"""Compute softmax(q k^T) times a narrow table, summed over heads: the decoder's inner loop.
 
-A GPU runs it in the fused attention kernel, the table padded to the width of the heads. On a CPU that padding would
-double the arithmetic, so there the weights are made tile by tile, small enough for the cache; the backward pass makes
-them anew unless all of them fit a fixed budget, so memory does not grow with queries times anchors.
+A GPU runs it in the fused attention kernel, with the table padded to the width of the heads. On a
+CPU that padding would double the arithmetic, so the weights are computed tile by tile, small enough
+for the cache. The backward pass recomputes them unless all of them fit a fixed budget, so memory
+does not grow with queries times anchors.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ _KEEP = 2**26  # weights that a training step may keep for its backward pass: 25
 
 
 def blend_weights(q: Tensor, k: Tensor) -> Tensor:
-    """Scaled queries (B, H, M, P), keys (B, S, H, L, P) -> softmax over the L anchors, (B, S, H, M, L).
+    """Compute the attention weights (B, S, H, M, L), a softmax over the L anchors.
 
-    Logits and weights in at least float32, also under autocast.
+    Takes scaled queries (B, H, M, P) and keys (B, S, H, L, P). Logits and weights are in at least
+    float32, also under autocast.
     """
     precise = torch.promote_types(q.dtype, torch.float32)
     with torch.autocast(q.device.type, enabled=False):
@@ -28,7 +30,10 @@ def blend_weights(q: Tensor, k: Tensor) -> Tensor:
 
 
 def blend(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
-    """As `blend_weights`, applied to the table (B, S, H, L, d_out) and summed over heads: (B, S, M, d_out)."""
+    """Apply the weights to the table (B, S, H, L, d_out), summed over heads: (B, S, M, d_out).
+
+    Other arguments as in `blend_weights`.
+    """
     if q.device.type != "cpu":
         return _fused(q, k, table)
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
@@ -37,24 +42,31 @@ def blend(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
 
 
 def _plain(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
-    """One softmax for each step: the queries are shared, the keys are not."""
+    """Compute one softmax for each step: the queries are shared, the keys are not."""
     with torch.autocast(q.device.type, enabled=False):
         weights = (blend_weights(q, k[:, s, None])[:, 0] for s in range(k.shape[1]))
-        return torch.stack([(w @ table[:, s].to(w.dtype)).sum(1) for s, w in enumerate(weights)], dim=1)
+        return torch.stack(
+            [(w @ table[:, s].to(w.dtype)).sum(1) for s, w in enumerate(weights)], dim=1
+        )
 
 
 def _fused(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
     values = pad(table, (0, q.shape[-1] - table.shape[-1])).to(q.dtype)
-    steps = [scaled_dot_product_attention(q, k[:, s], values[:, s], scale=1.0) for s in range(k.shape[1])]
+    steps = [
+        scaled_dot_product_attention(q, k[:, s], values[:, s], scale=1.0) for s in range(k.shape[1])
+    ]
     return torch.stack([step[..., : table.shape[-1]].sum(1) for step in steps], dim=1)
 
 
 class _TiledBlend(torch.autograd.Function):
-    """Shapes as in `blend`. With w = softmax(q k^T), o_h = w t_h, and an incoming gradient g, the gradient of the
-    logits is w * (g t_h^T - (g . o_h)): an outer product of d_out + 1 columns, so no reduction over w is needed.
+    """The tiled blend with its gradient; shapes as in `blend`.
 
-    Table and gradient are turned to (d_out, L) and (d_out, m): products with a matrix of two to four columns are some
-    five times slower than the same products with as many rows.
+    With w = softmax(q k^T), o_h = w t_h, and an incoming gradient g, the gradient of the logits is
+    w * (g t_h^T - (g . o_h)): an outer product of d_out + 1 columns, so no reduction over w is
+    needed.
+
+    Table and gradient are transposed to (d_out, L) and (d_out, m): products with a matrix of two to
+    four columns are some five times slower than the same products with as many rows.
     """
 
     @staticmethod
@@ -77,15 +89,21 @@ class _TiledBlend(torch.autograd.Function):
         q, k, t, heads, *kept = ctx.saved_tensors
         g = gradients[0].transpose(-1, -2).contiguous()  # (B, S, d_out, M)
         projected = (heads * g[:, None]).sum(-2, keepdim=True)
-        left = torch.cat((g[:, None].expand_as(heads), -projected), dim=-2)  # (B, H, S, d_out + 1, M)
+        left = torch.cat(
+            (g[:, None].expand_as(heads), -projected), dim=-2
+        )  # (B, H, S, d_out + 1, M)
         right = pad(t, (0, 0, 0, 1), value=1.0)  # (B, S, H, d_out + 1, L)
         dq, dk, dt = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(t)
         for i, (b, h, rows) in enumerate(_tiles(q, k)):
             w = kept[i] if kept else _tile_weights(q[b, h, rows], k[b, :, h])
             dt[b, :, h] += torch.bmm(g[b, ..., rows], w)
-            dlogits = torch.bmm(left[b, h, ..., rows].transpose(1, 2), right[b, :, h]).mul_(w)  # (S, m, L)
+            dlogits = torch.bmm(left[b, h, ..., rows].transpose(1, 2), right[b, :, h]).mul_(
+                w
+            )  # (S, m, L)
             dq[b, h, rows] = torch.bmm(dlogits, k[b, :, h]).sum(0)
-            dk[b, :, h] += torch.bmm(dlogits.transpose(1, 2), q[b, h, rows].expand(k.shape[1], -1, -1))
+            dk[b, :, h] += torch.bmm(
+                dlogits.transpose(1, 2), q[b, h, rows].expand(k.shape[1], -1, -1)
+            )
         return dq, dk, dt.transpose(-1, -2)
 
 
@@ -95,7 +113,7 @@ def _tile_weights(q: Tensor, k: Tensor) -> Tensor:
 
 
 def _tiles(q: Tensor, k: Tensor) -> list[tuple[int, int, slice]]:
-    """Cloud, head and rows of every tile."""
+    """Yield cloud, head and rows of every tile."""
     num_clouds, num_heads, num_queries = q.shape[:3]
     num_rows = max(64, _TILE * torch.get_num_threads() // max(1, k.shape[1] * k.shape[3]))
     return [

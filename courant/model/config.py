@@ -1,6 +1,7 @@
-"""The one description of a Courant model: what it reads, what it predicts, and every choice that the paper names.
+"""Describe a Courant model: its inputs, its outputs, and every choice that the paper names.
 
-The defaults are tab:baseline-arch; `courant.model.presets` holds one function for each published variant.
+The defaults are tab:baseline-arch; `courant.model.presets` holds one function for each published
+variant.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ import json
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Literal, TypeGuard, get_args
 
-from courant.field_model import ModelConfig
+from courant.model_config import ModelConfig
 
 AnchorKind = Literal["sampled", "learned", "abstract"]
 WindowPlace = Literal["none", "encoder", "decoder", "both"]
 ProcessorKind = Literal["attention", "mlp"]
 
-#: Solvers that step at a fixed size; every other name is taken for an adaptive solver of torchdiffeq.
+#: Solvers with a fixed step; any other name is taken for an adaptive solver of torchdiffeq.
 FIXED_STEP_SOLVERS = ("euler", "midpoint", "heun2", "heun3", "rk4")
 ADAPTIVE_SOLVERS = ("dopri5", "dopri8", "bosh3", "fehlberg2", "adaptive_heun")
 
-#: The least and the most that each number may be. The upper bounds are far above any model that
-#: was trained; they keep a config that somebody else wrote from filling the memory.
+#: Lower and upper bounds of each number. The upper bounds are far above any model that was trained;
+#: they keep an untrusted config from filling the memory.
 _WHOLE_NUMBERS = {
     "num_features": (0, 4096),
     "num_outputs": (1, 1024),
@@ -42,34 +43,38 @@ _LARGEST = 1e30
 
 @dataclass(frozen=True)
 class CourantConfig(ModelConfig):
-    """Sizes and choices of one Courant model; frozen, validated, and the same after a JSON round trip.
+    """Sizes and choices of one Courant model.
 
-    Coordinates are those after normalisation: centred, one isotropic scale, the cloud within [-1, 1].
+    Frozen, validated, and the same after a JSON round trip. Coordinates are normalised: centred,
+    one isotropic scale, the cloud within [-1, 1].
     """
 
     kind: ClassVar[str] = "courant"
 
     #: d: latent width.
     width: int = 128
-    #: H; the head width is width // num_heads, and width % num_heads channels stay unused (128 = 3 * 42 + 2).
+    #: H; the head width is width // num_heads, and width % num_heads channels stay unused (128 = 3
+    #: * 42 + 2).
     num_heads: int = 3
     #: L.
     num_anchors: int = 64
-    #: The tables' "levels": an input block and this many more, so levels + 1 blocks of cross- and self-attention.
+    #: The tables' "levels": one input block and this many more, so levels + 1 blocks of cross- and
+    #: self-attention.
     num_levels: int = 3
     #: Self-attention blocks after each cross-attention, each with its own weights.
     num_loops: int = 1
     #: Hidden width of the feed-forward networks over `width`.
     ffn_multiple: int = 2
 
-    #: sigma of Eq. rff. 0.3 in tab:courant-shared-hparams; the industrial cases do not say.
+    #: sigma of Eq. rff. 0.3 in tab:courant-shared-hparams; the paper gives no value for the
+    #: industrial cases.
     bandwidth: float = 1.0
-    #: One embedding for encoder and decoder (the paper's), or one each.
+    #: One embedding for encoder and decoder (as in the paper), or one each.
     shared_embedding: bool = True
-    #: Where the first latent queries come from: farthest point sampling, learned positions, or learned vectors.
+    #: The first latent queries: farthest point sampling, learned positions, or learned vectors.
     anchor_kind: AnchorKind = "sampled"
 
-    #: Which cross-attentions carry the Gaussian window of Eq. gwa.
+    #: The cross-attentions with the Gaussian window of Eq. gwa.
     gaussian_window: WindowPlace = "none"
     #: alpha of Eq. gwa.
     window_scale: float = 1.0
@@ -80,12 +85,14 @@ class CourantConfig(ModelConfig):
     processor: ProcessorKind = "attention"
     #: Time integrator; all but "euler" need the package torchdiffeq.
     solver: str = "euler"
-    #: h of Eq. ode, one over a whole number: outputs are one unit of tau apart. 1.0 is the paper's Delta tau.
+    #: h of Eq. ode, the reciprocal of a whole number: outputs are one unit of tau apart. 1.0 is the
+    #: paper's Delta tau.
     step_size: float = 1.0
     #: Relative and absolute tolerance of an adaptive solver.
     solver_tolerance: float = 1e-4
 
-    #: Recompute each encoder block in the backward pass instead of keeping its activations (large clouds).
+    #: Recompute each encoder block in the backward pass instead of keeping its activations (large
+    #: clouds).
     checkpoint_activations: bool = False
 
     def __post_init__(self) -> None:
@@ -121,7 +128,7 @@ class CourantConfig(ModelConfig):
 
     @classmethod
     def from_json(cls, text: str) -> CourantConfig:
-        """Rebuild a config; ValueError names a field that is unknown, missing or of no valid value."""
+        """Rebuild a config; ValueError names a field that is unknown, missing or invalid."""
         return cls.from_dict(json.loads(text))
 
     @property
@@ -131,7 +138,7 @@ class CourantConfig(ModelConfig):
 
     @property
     def waits_for_device(self) -> str | None:
-        """An adaptive solver looks at the size of its error."""
+        """An adaptive solver waits for the size of its error."""
         return f"the solver {self.solver}" if self.solver in ADAPTIVE_SOLVERS else None
 
     def _check_ranges(self) -> None:
@@ -139,24 +146,37 @@ class CourantConfig(ModelConfig):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(
-                    f"CourantConfig.{name} must be a whole number of at least {least}, got {_shown(value)}"
+                    f"CourantConfig.{name} must be a whole number of at least {least},"
+                    f" got {_shown(value)}"
                 )
             if value > most:
-                raise ValueError(f"CourantConfig.{name} must be at most {most:,}, got {_shown(value)}")
+                raise ValueError(
+                    f"CourantConfig.{name} must be at most {most:,}, got {_shown(value)}"
+                )
         if self.num_blocks * (1 + self.num_loops) > MAX_BLOCKS:
             raise ValueError(
-                f"CourantConfig: num_levels {self.num_levels:,} and num_loops {self.num_loops:,} make more than "
-                f"{MAX_BLOCKS:,} blocks; lower one of them"
+                f"CourantConfig: num_levels {self.num_levels:,} and num_loops {self.num_loops:,}"
+                f" make more than {MAX_BLOCKS:,} blocks; lower one of them"
             )
         if self.dimension not in (1, 2, 3) or not isinstance(self.dimension, int):
-            raise ValueError(f"CourantConfig.dimension must be 1, 2 or 3, got {_shown(self.dimension)}")
+            raise ValueError(
+                f"CourantConfig.dimension must be 1, 2 or 3, got {_shown(self.dimension)}"
+            )
         for name in ("bandwidth", "window_scale", "domain_extent", "step_size", "solver_tolerance"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _LARGEST:
-                raise ValueError(f"CourantConfig.{name} must be positive and finite, got {_shown(value)}")
+            if (
+                not isinstance(value, int | float)
+                or isinstance(value, bool)
+                or not 0 < value <= _LARGEST
+            ):
+                raise ValueError(
+                    f"CourantConfig.{name} must be positive and finite, got {_shown(value)}"
+                )
         for name in ("transient", "shared_embedding", "checkpoint_activations"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"CourantConfig.{name} must be true or false, got {_shown(getattr(self, name))}")
+                raise ValueError(
+                    f"CourantConfig.{name} must be true or false, got {_shown(getattr(self, name))}"
+                )
 
     def _check_choices(self) -> None:
         choices: dict[str, tuple[str, ...]] = {
@@ -168,29 +188,43 @@ class CourantConfig(ModelConfig):
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(
-                    f"CourantConfig.{name} must be one of {', '.join(allowed)}, got {_shown(getattr(self, name))}"
+                    f"CourantConfig.{name} must be one of {', '.join(allowed)}, got"
+                    f" {_shown(getattr(self, name))}"
                 )
 
     def _check_combinations(self) -> None:
         if self.width % 2:
-            raise ValueError(f"CourantConfig.width must be even (cosines and sines share it), got {self.width}")
+            raise ValueError(
+                f"CourantConfig.width must be even (cosines and sines share it), got {self.width}"
+            )
         if self.head_width < 1:
-            raise ValueError(f"CourantConfig.num_heads {self.num_heads} is more than width {self.width}")
+            raise ValueError(
+                f"CourantConfig.num_heads {self.num_heads} is more than width {self.width}"
+            )
         if self.anchor_kind == "abstract" and self.gaussian_window != "none":
             raise ValueError(
-                "CourantConfig.gaussian_window needs anchors with positions: use sampled or learned anchors"
+                "CourantConfig.gaussian_window needs anchors with positions:"
+                " use sampled or learned anchors"
             )
         if self.step_size < 1 / MAX_SUBSTEPS:
-            raise ValueError(f"CourantConfig.step_size must be at least {1 / MAX_SUBSTEPS:g}, got {self.step_size}")
+            raise ValueError(
+                f"CourantConfig.step_size must be at least {1 / MAX_SUBSTEPS:g},"
+                f" got {self.step_size}"
+            )
         if abs(self.num_substeps * self.step_size - 1) > 1e-6:
             raise ValueError(
-                f"CourantConfig.step_size must be one over a whole number (1, 0.5, ...), got {self.step_size}"
+                "CourantConfig.step_size must be one over a whole number (1, 0.5, ...),"
+                f" got {self.step_size}"
             )
 
 
 def _shown(value: object) -> str:
-    """A value for an error's line, cut off where it is long (a huge number has no short form)."""
-    text = f"an {type(value).__name__} of {value.bit_length()} bits" if _is_huge(value) else repr(value)
+    """Format a value for an error's line, cut off if long (a huge number has no short form)."""
+    text = (
+        f"an {type(value).__name__} of {value.bit_length()} bits"
+        if _is_huge(value)
+        else repr(value)
+    )
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 

@@ -1,6 +1,6 @@
-"""How many parameters a config makes, by arithmetic: known before anything is built, and equal to what is built.
+"""Count a config's parameters by arithmetic, before anything is built.
 
-It bounds what a config from elsewhere can make this process allocate.
+This bounds what an untrusted config can make this process allocate.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from courant.model.config import CourantConfig
 
 
 def count_parameters(config: CourantConfig) -> int:
-    """The number of parameters of `Courant(config)`, buffers included (there are none)."""
+    """Return the number of parameters of `Courant(config)`, buffers included (there are none)."""
     d, dimension, anchors = config.width, config.dimension, config.num_anchors
     embeddings = (1 if config.shared_embedding else 2) * (d // 2) * dimension
     first_queries = {"sampled": 0, "learned": anchors * dimension, "abstract": anchors * d}
@@ -35,7 +35,7 @@ def _feed_forward(width: int, hidden: int) -> int:
 
 
 def _attention(config: CourantConfig, context: int) -> int:
-    """Query, key, value and output projections, all without bias."""
+    """Count query, key, value and output projections, all without bias."""
     inner = config.num_heads * config.head_width
     return inner * (2 * config.width + 2 * context)
 

@@ -1,18 +1,21 @@
-"""Courant: encoder, processor and decoder put together. Assembly only; the mathematics is in their modules."""
+"""Assemble Courant from encoder, processor and decoder; the mathematics is in their modules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
-from courant.field_model import FieldModel, Inputs, Queries
+from courant.field_model import FieldModel, Inputs, Queries, Reading
 from courant.model.anchors import farthest_point_sampling, gather_points
+from courant.model.attention import CrossAttentionBlock
 from courant.model.config import CourantConfig
 from courant.model.decoder import Decoder
 from courant.model.decomposition import Decomposition
-from courant.model.encoder import Encoder
+from courant.model.encoder import Encoder, Observe
+from courant.model.export import export_model
 from courant.model.fourier_features import FourierFeatures
 from courant.model.gaussian_window import GaussianWindows
 from courant.model.initialisation import initialise
@@ -22,9 +25,9 @@ from courant.model.processor import Processor
 class Courant(FieldModel):
     """Point cloud in, field at any query points out.
 
-    Shapes: B clouds, N points, M queries, L anchors, T steps. Coordinates are normalised. `mask` (B, N) is True at
-    real points; what stands in the padding, NaN included, has no influence on results or gradients. A cloud without
-    a single real point is read as one featureless point at the origin.
+    Shapes: B clouds, N points, M queries, L anchors, T steps. Coordinates are normalised. `mask`
+    (B, N) is True at real points; padding values, NaN included, have no influence on results or
+    gradients. A cloud without a single real point is read as one featureless point at the origin.
     """
 
     config: CourantConfig
@@ -34,7 +37,9 @@ class Courant(FieldModel):
         self.config = config
         self.embedding = FourierFeatures(config.dimension, config.width, config.bandwidth)
         self.query_embedding = (
-            None if config.shared_embedding else FourierFeatures(config.dimension, config.width, config.bandwidth)
+            None
+            if config.shared_embedding
+            else FourierFeatures(config.dimension, config.width, config.bandwidth)
         )
         self.learned_anchors = (
             nn.Parameter(2 * torch.rand(config.num_anchors, config.dimension) - 1)
@@ -42,7 +47,9 @@ class Courant(FieldModel):
             else None
         )
         self.learned_queries = (
-            nn.Parameter(torch.randn(config.num_anchors, config.width)) if config.anchor_kind == "abstract" else None
+            nn.Parameter(torch.randn(config.num_anchors, config.width))
+            if config.anchor_kind == "abstract"
+            else None
         )
         self.windows = GaussianWindows(config) if config.gaussian_window != "none" else None
         self.encoder = Encoder(config)
@@ -51,20 +58,23 @@ class Courant(FieldModel):
         initialise(self.modules(), self.encoder, self.processor, config)
 
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
-        """Predict the field at the query points: the states after 1..T = num_steps steps, (B, T, M, d_out).
+        """Predict the states after 1..T = num_steps steps at the query points, (B, T, M, d_out).
 
-        `inputs.anchors` (B, L, d_c) stand in for those that the model would sample (they are cached for each case).
+        `inputs.anchors` (B, L, d_c) replace those that the model would sample (they are cached for
+        each case).
         """
         return self.predict(inputs, queries, num_steps)
 
-    def predict(self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None) -> Tensor:
-        """As `forward`; encodes once, however many chunks of queries there are."""
+    def predict(
+        self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None
+    ) -> Tensor:
+        """Predict like `forward`; encode once, however many chunks of queries there are."""
         inputs = self._with_anchors(inputs)
         Z = self._advance(self.encode(inputs), num_steps)
         return self.decode(Z, queries, anchors=inputs.anchors, chunk=chunk)
 
     def place_anchors(self, points: Tensor, mask: Tensor | None = None) -> Tensor | None:
-        """p^(0) (B, L, d_c): sampled from the cloud or learned; None for abstract queries."""
+        """Return p^(0) (B, L, d_c), sampled or learned; None for abstract queries."""
         self._check_cloud(points, mask)
         if self.learned_queries is not None:
             return None
@@ -75,33 +85,73 @@ class Courant(FieldModel):
         return gather_points(points, farthest_point_sampling(points, self.config.num_anchors, mask))
 
     def encode(self, inputs: Inputs) -> Tensor:
-        """Z(0) (B, L, d)."""
+        """Return Z(0) (B, L, d)."""
         return self.encode_with_windows(inputs)[0]
 
-    def encode_with_windows(self, inputs: Inputs) -> tuple[Tensor, list[Tensor]]:
-        """As `encode`, and the anchors (B, L, d_c) of each windowed encoder block."""
+    @torch.no_grad()
+    def reading(self, inputs: Inputs, chosen: Sequence[int]) -> Reading:
+        """Return which points of the cloud some anchors read at each level."""
+        numbers = torch.as_tensor(chosen, dtype=torch.long, device=inputs.points.device)
+        weights: list[Tensor] = []
+
+        def observe(
+            block: CrossAttentionBlock, Z: Tensor, context: Tensor, columns: Tensor
+        ) -> None:
+            weights.append(block.weights(Z[:, numbers], context, columns[:, numbers]).mean(1))
+
+        _, moved = self.encode_with_windows(inputs, observe)
+        return Reading(torch.stack(weights, dim=1), tuple(moved))
+
+    def encode_with_windows(
+        self, inputs: Inputs, observe: Observe | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Encode, and return the anchors (B, L, d_c) of each windowed encoder block as well.
+
+        `observe` is called by each block with what it is about to read.
+        """
         self._check_cloud(inputs.points, inputs.mask)
         self._check_features(inputs)
-        inputs = self._with_anchors(_without_padding(inputs))
+        inputs = self._with_anchors(inputs.without_padding())
         self._check_anchors(inputs.points.shape[0], inputs.anchors)
         if self.learned_queries is not None:
             Z = self.learned_queries.expand(inputs.points.shape[0], -1, -1)
         else:
             assert inputs.anchors is not None
             Z = self.embedding(inputs.anchors)  # Eq. anchor-init
-        return self.encoder(Z, self.embedding(inputs.points), inputs, self.windows)
+        return self.encoder(Z, self.embedding(inputs.points), inputs, self.windows, observe)
 
     def rollout(self, Z: Tensor, num_steps: int) -> Tensor:
         """Z(0) (B, L, d) -> Z(1), ..., Z(T): (B, T, L, d)."""
         if self.processor is None:
-            raise ValueError("a steady Courant has no processor to roll out; build it with transient=True")
+            raise ValueError(
+                "a steady Courant has no processor to roll out; build it with transient=True"
+            )
         return self.processor(Z, num_steps)
 
-    def decode(self, Z: Tensor, queries: Queries, *, anchors: Tensor | None = None, chunk: int | None = None) -> Tensor:
+    def derivative(self, Z: Tensor) -> Tensor:
+        """Return the right-hand side of the latent's dynamics: (B, L, d) -> (B, L, d)."""
+        if self.processor is None:
+            raise ValueError("a steady Courant has no processor; build it with transient=True")
+        return self.processor.derivative(Z)
+
+    @property
+    def inner_step(self) -> float:
+        """The step in tau with which a rollout is integrated."""
+        return self.config.step_size
+
+    def decode(
+        self,
+        Z: Tensor,
+        queries: Queries,
+        *,
+        anchors: Tensor | None = None,
+        chunk: int | None = None,
+    ) -> Tensor:
         """Z (B, [T,] L, d) at M query points -> (B, [T,] M, d_out).
 
-        `anchors` are those given to (or placed by) the encoder; only a decoder with Gaussian windows needs them.
-        `chunk` bounds the number of queries handled at once, for inference at millions of points.
+        `anchors` are those given to (or placed by) the encoder; only a decoder with Gaussian
+        windows needs them. `chunk` bounds the number of queries handled at once, for inference at
+        millions of points.
         """
         self._check_queries(Z, queries, anchors)
         keys, table = self.fold(Z, anchors)
@@ -113,7 +163,10 @@ class Courant(FieldModel):
 
     @torch.no_grad()
     def decompose(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Decomposition:
-        """The field of `forward` as an offset and one contribution for each anchor; arguments as in `forward`."""
+        """Split the field of `forward` into an offset and one contribution for each anchor.
+
+        Arguments as in `forward`.
+        """
         inputs = self._with_anchors(inputs)
         Z, moved = self.encode_with_windows(inputs)
         Z, anchors = self._advance(Z, num_steps), inputs.anchors
@@ -134,17 +187,24 @@ class Courant(FieldModel):
             query_points=queries,
         )
 
+    def export(self) -> dict[str, ExportedProgram]:
+        """Export encoder, decoder and, if transient, processor as programs (`model.export`)."""
+        return export_model(self)
+
     def embed_queries(self, queries: Queries) -> Tensor:
-        """Decoder queries (B, H, M, P): independent of the latent, so once per geometry."""
+        """Embed decoder queries (B, H, M, P): independent of the latent, so once per geometry."""
         embedding = self.embedding if self.query_embedding is None else self.query_embedding
         return self.decoder.queries(queries.points, embedding(queries.points), queries.features)
 
     def fold(self, Z: Tensor, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Decoder keys (B, S, H, L, P) and table (B, S, H, L, d_out) of Z (B, [S,] L, d)."""
+        """Fold Z (B, [S,] L, d) into decoder keys (B, S, H, L, P) and table (B, S, H, L, d_out)."""
         return self.decoder.fold(Z if Z.dim() == 4 else Z[:, None], anchors, self.windows)
 
     def _advance(self, Z: Tensor, num_steps: int) -> Tensor:
-        """Z(0) (B, L, d) -> (B, T, L, d): the processor's states, or the one state of a steady model."""
+        """Advance Z(0) (B, L, d) to (B, T, L, d).
+
+        These are the processor's states, or the one state of a steady model.
+        """
         if self.processor is not None:
             return self.rollout(Z, num_steps)
         if num_steps != 1:
@@ -166,7 +226,7 @@ class Courant(FieldModel):
 
         if torch.is_grad_enabled():
             return torch.cat(list(parts()), dim=2)
-        # written in place: a list of parts would hold the field twice
+        # Written in place: a list of parts would hold the field twice.
         field = table.new_empty(*keys.shape[:2], num_queries, self.config.num_outputs)
         for start, part in zip(range(0, num_queries, chunk), parts(), strict=True):
             field[:, :, start : start + chunk] = part
@@ -174,14 +234,20 @@ class Courant(FieldModel):
 
     def _check_cloud(self, points: Tensor, mask: Tensor | None) -> None:
         if points.dim() != 3 or points.shape[-1] != self.config.dimension:
-            raise ValueError(f"points must be (B, N, {self.config.dimension}), got {tuple(points.shape)}")
+            raise ValueError(
+                f"points must be (B, N, {self.config.dimension}), got {tuple(points.shape)}"
+            )
         if mask is not None and (mask.shape != points.shape[:2] or mask.dtype != torch.bool):
-            raise ValueError(f"mask must be bool {tuple(points.shape[:2])}, got {mask.dtype} {tuple(mask.shape)}")
+            raise ValueError(
+                f"mask must be bool {tuple(points.shape[:2])}, got {mask.dtype} {tuple(mask.shape)}"
+            )
 
     def _check_features(self, inputs: Inputs) -> None:
         expected = (*inputs.points.shape[:2], self.config.num_features)
         if inputs.features.shape != expected:
-            raise ValueError(f"features must be {tuple(expected)}, got {tuple(inputs.features.shape)}")
+            raise ValueError(
+                f"features must be {tuple(expected)}, got {tuple(inputs.features.shape)}"
+            )
         given = None if inputs.parameters is None else tuple(inputs.parameters.shape)
         num_parameters = self.config.num_parameters
         wanted = (inputs.points.shape[0], num_parameters) if num_parameters else None
@@ -195,24 +261,21 @@ class Courant(FieldModel):
 
     def _check_queries(self, Z: Tensor, queries: Queries, anchors: Tensor | None) -> None:
         config, points, features = self.config, queries.points, queries.features
-        if points.dim() != 3 or points.shape[0] != Z.shape[0] or points.shape[2] != config.dimension:
+        if (
+            points.dim() != 3
+            or points.shape[0] != Z.shape[0]
+            or points.shape[2] != config.dimension
+        ):
             expected = (Z.shape[0], "M", config.dimension)
             raise ValueError(f"query_points must be {expected}, got {tuple(points.shape)}")
         given = None if features is None else tuple(features.shape)
-        wanted = (*points.shape[:2], config.num_query_features) if config.num_query_features else None
+        wanted = (
+            (*points.shape[:2], config.num_query_features) if config.num_query_features else None
+        )
         if given != wanted:
             raise ValueError(f"query_features must be {wanted}, got {given}")
         if config.window_in_decoder and anchors is None:
             raise ValueError(
-                "this decoder has Gaussian windows: pass the anchors that the encoder used (place_anchors)"
+                "this decoder has Gaussian windows:"
+                " pass the anchors that the encoder used (place_anchors)"
             )
-
-
-def _without_padding(inputs: Inputs) -> Inputs:
-    """Zeros in place of what stands in the padding."""
-    if inputs.mask is None:
-        return inputs
-    padding = ~inputs.mask[..., None]
-    return inputs._replace(
-        points=inputs.points.masked_fill(padding, 0.0), features=inputs.features.masked_fill(padding, 0.0)
-    )

@@ -1,9 +1,9 @@
-"""CUDA graphs, for work so small that launching its kernels takes longer than running them.
+"""Replay CUDA graphs, for work so small that launching kernels takes longer than running them.
 
     step = Replayed(take_step)                 # take_step(inputs) -> Tensor
     outcome = step({"points": points, "targets": targets})
 
-A graph reads the addresses that it was recorded with, so inputs are copied to these before each
+A graph reads the addresses that it was recorded with, so inputs are copied there before each
 replay.
 """
 
@@ -18,9 +18,10 @@ from torch import Tensor
 logger = logging.getLogger("courant.model")
 
 WARM_UPS = 2
-"""Plain calls with new shapes before they are recorded: in these kernels are compiled, moments made"""
+"""Plain calls with new shapes before recording, in which kernels are compiled and moments allocated
+"""
 MOST_GRAPHS = 512
-"""Combinations of shapes that are recorded, inputs and all; further ones are computed plainly"""
+"""Combinations of shapes that are recorded, with their inputs; further ones are computed plainly"""
 
 Inputs = Mapping[str, Tensor]
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
@@ -29,9 +30,9 @@ Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 class Replayed:
     """A function of named tensors, recorded once for each combination of shapes, then replayed.
 
-    Every call does the work once, plainly or from a graph, so the function may change what it
-    holds: weights, an optimiser's moments. It must not wait for the device (`.item()`,
-    `bool(tensor)`) nor copy to it from the host. Outputs are fresh tensors.
+    Every call does the work once, plainly or from a graph, so the function may change its state:
+    weights, an optimiser's moments. It must not wait for the device (`.item()`, `bool(tensor)`) nor
+    copy to it from the host. Outputs are fresh tensors.
     """
 
     def __init__(self, function: Callable[[Inputs], Tensor], record: Record | None = None) -> None:
@@ -49,7 +50,9 @@ class Replayed:
             return self._function(inputs)
         self._replays[key] = replay = self._capture(inputs)
         if len(self._replays) == MOST_GRAPHS:
-            logger.warning("%d CUDA graphs recorded; other shapes are computed plainly", MOST_GRAPHS)
+            logger.warning(
+                "%d CUDA graphs recorded; other shapes are computed plainly", MOST_GRAPHS
+            )
         return replay(inputs)
 
     def _capture(self, inputs: Inputs) -> Callable[[Inputs], Tensor]:
@@ -65,10 +68,10 @@ class Replayed:
 
 
 class _Recorder:
-    """Records on the current CUDA device.
+    """Record on the current CUDA device.
 
     All graphs share one pool of memory: they run one after another, and nothing outlives a replay
-    but its output, which is copied at once.
+    except its output, which is copied at once.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The exact decomposition of a predicted field into contributions of single anchors."""
+"""Decompose a predicted field exactly into contributions of single anchors."""
 
 from __future__ import annotations
 
@@ -16,25 +16,33 @@ from courant.model.decoder import Decoder
 class DecompositionPart:
     """Contributions at a slice of the query points."""
 
-    #: Which query points these are.
+    #: The numbers of these query points.
     queries: slice
     #: w_hk(x): (B, T, H, M, L), one in sum over L (the partition of unity).
     weights: Tensor
-    #: Contribution of each head and anchor: (B, T, H, L, M, d_out).
-    head_contributions: Tensor
+    #: W_out W_O^h W_V^h z~_k: (B, T, H, L, d_out).
+    table: Tensor
+
+    @property
+    def head_contributions(self) -> Tensor:
+        """Contribution of each head and anchor: (B, T, H, L, M, d_out)."""
+        return self.weights.transpose(-1, -2)[..., None] * self.table[..., None, :]
 
     @property
     def contributions(self) -> Tensor:
-        """delta_k(x): (B, T, L, M, d_out).    (Eq. exact-decomp)"""
-        return self.head_contributions.sum(-4)
+        """delta_k(x): (B, T, L, M, d_out).    (Eq. exact-decomp)
+
+        The sum over heads is a product of matrices, without the H times larger tensor.
+        """
+        return torch.einsum("bthml,bthlc->btlmc", self.weights, self.table)
 
 
 @dataclass(frozen=True)
 class Decomposition:
     """u(x) = u_0 + sum_k delta_k(x), equal to `Courant.forward` to float tolerance.
 
-    Holds what is small; the contributions, L times the size of the field, are made for one chunk of query points at
-    a time by `chunks`, or all at once by `whole`.
+    Only the small parts are kept. The contributions, L times the size of the field, are computed
+    for one chunk of query points at a time by `chunks`, or all at once by `whole`.
     """
 
     #: u_0 (d_out,).
@@ -43,7 +51,8 @@ class Decomposition:
     latent: Tensor
     #: Initial anchors (B, L, d_c), None for abstract queries.
     anchors: Tensor | None
-    #: Anchors of the Gaussian windows, encoder blocks first (B, L, d_c), then the decoder (B, T, L, d_c).
+    #: Anchors of the Gaussian windows, encoder blocks first (B, L, d_c), then the decoder (B, T, L,
+    #: d_c).
     window_anchors: tuple[Tensor, ...]
     #: Decoder keys: (B, T, H, L, P).
     keys: Tensor
@@ -60,13 +69,14 @@ class Decomposition:
 
     @torch.no_grad()
     def chunks(self, size: int = 16_384) -> Iterator[DecompositionPart]:
-        """Parts of at most `size` query points, in order."""
+        """Yield parts of at most `size` query points, in order."""
         for start in range(0, self.num_queries, size):
             part = slice(start, min(start + size, self.num_queries))
-            weights = self.decoder.weights(self.embed(self.query_points.part(part)), self.keys)  # (B, T, H, M, L)
-            heads = weights.transpose(-1, -2)[..., None] * self.table[..., None, :]  # (B, T, H, L, M, d_out)
-            yield DecompositionPart(part, weights, heads)
+            weights = self.decoder.weights(
+                self.embed(self.query_points.part(part)), self.keys
+            )  # (B, T, H, M, L)
+            yield DecompositionPart(part, weights, self.table)
 
     def whole(self) -> DecompositionPart:
-        """All query points at once; memory grows as B T H L M d_out."""
+        """Return all query points at once; memory grows as B T H L M d_out."""
         return next(iter(self.chunks(max(1, self.num_queries))))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, pad
@@ -13,9 +16,14 @@ from courant.model.attention import CrossAttentionBlock, SelfAttentionBlock, pad
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import GaussianWindows
 
+Observe = Callable[[CrossAttentionBlock, Tensor, Tensor, Tensor], None]
+
 
 class EncoderBlock(nn.Module):
-    """One level: cross-attention to the cloud, then self-attention among the latents.    (Eq. enc-ca, Eq. enc-saff)"""
+    """One level: cross-attention to the cloud, then self-attention among the latents.
+
+    (Eq. enc-ca, Eq. enc-saff)
+    """
 
     def __init__(self, config: CourantConfig) -> None:
         super().__init__()
@@ -35,14 +43,24 @@ class Encoder(nn.Module):
     def __init__(self, config: CourantConfig) -> None:
         super().__init__()
         self.config = config
-        self.conditioning = nn.Linear(config.num_parameters, config.width) if config.num_parameters else None
+        self.conditioning = (
+            nn.Linear(config.num_parameters, config.width) if config.num_parameters else None
+        )
         self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.num_blocks))
 
     def forward(
-        self, Z: Tensor, embedded: Tensor, inputs: Inputs, windows: GaussianWindows | None = None
+        self,
+        Z: Tensor,
+        embedded: Tensor,
+        inputs: Inputs,
+        windows: GaussianWindows | None = None,
+        observe: Observe | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Initial queries Z (B, L, d), embedded points (B, N, d) and what stands at them -> latent (B, L, d), and the
-        anchors (B, L, d_c) of each windowed block."""
+        """Encode into the latent (B, L, d), and the anchors (B, L, d_c) of each windowed block.
+
+        Takes initial queries Z (B, L, d), embedded points (B, N, d) and their features. `observe`
+        is shown each cross-attention with its arguments, before it runs.
+        """
         windowed = windows is not None and self.config.window_in_encoder
         anchors, mask = inputs.anchors, inputs.mask
         context = self._context(embedded, inputs, windowed)
@@ -51,47 +69,65 @@ class Encoder(nn.Module):
             if windowed:
                 assert windows is not None and anchors is not None
                 moved.append(windows.anchors(level, anchors, Z))
-                factor = gaussian_window.encoder_columns(moved[-1], windows.inverse_square_width(level))
-                # the kernel divides every logit by sqrt(d_h)
+                factor = gaussian_window.encoder_columns(
+                    moved[-1], windows.inverse_square_width(level)
+                )
+                # The kernel divides every logit by sqrt(d_h).
                 columns = gaussian_window.left_columns(self.config.head_width**0.5 * factor)
             else:
                 columns = Z.new_empty(*Z.shape[:2], 0)
             if mask is not None:
                 columns = pad(columns, (0, 1), value=1.0)
+            if observe is not None:
+                observe(cast(EncoderBlock, block).cross, Z, context, columns)
             Z = self._run(block, Z, context, columns)
         return Z, moved
 
     def _context(self, embedded: Tensor, inputs: Inputs, windowed: bool) -> Tensor:
-        """c_i = [gamma(x_i) + g, f_i] (Eq. kv-tokens), normalised without affine part, then the columns that carry
-        window and mask to the keys, then zeros up to an aligned width: (B, N, d + d_f + e)."""
+        """Build the normalised context (B, N, d + d_f + e) of c_i = [gamma(x_i) + g, f_i].
+
+        (Eq. kv-tokens) Normalised without affine part, then come the columns that carry window and
+        mask to the keys, then zeros up to an aligned width.
+        """
         if self.conditioning is not None:
             embedded = embedded + self.conditioning(inputs.parameters)[:, None]
         context = torch.cat((embedded, inputs.features.to(embedded.dtype)), dim=-1)
         parts = [layer_norm(context, context.shape[-1:])]
         if windowed:
-            parts.append(gaussian_window.right_columns(gaussian_window.point_columns(inputs.points)))
+            parts.append(
+                gaussian_window.right_columns(gaussian_window.point_columns(inputs.points))
+            )
         if inputs.mask is not None:
             nothing = torch.zeros_like(parts[0][..., :1])
             parts.append(nothing.masked_fill(~inputs.mask[..., None], _masked_logit(embedded)))
         context = parts[0]
         if len(parts) > 1:
             width = sum(part.shape[-1] for part in parts)
-            parts.append(context.new_zeros(1).expand(*context.shape[:2], padded_width(width) - width))
+            parts.append(
+                context.new_zeros(1).expand(*context.shape[:2], padded_width(width) - width)
+            )
             context = torch.cat(parts, dim=-1)
-        return context.to(_linear_dtype(context))  # once here, not once in each of the blocks' projections
+        return context.to(
+            _linear_dtype(context)
+        )  # once here, not once in each of the blocks' projections
 
     def _run(self, block: nn.Module, Z: Tensor, context: Tensor, columns: Tensor) -> Tensor:
         if self.config.checkpoint_activations and torch.is_grad_enabled():
-            return checkpoint(block, Z, context, columns, use_reentrant=False, preserve_rng_state=False)
+            return checkpoint(
+                block, Z, context, columns, use_reentrant=False, preserve_rng_state=False
+            )
         return block(Z, context, columns)
 
 
 def _linear_dtype(tensor: Tensor) -> torch.dtype:
-    """The precision in which linear maps run at this moment."""
+    """Return the precision in which linear maps run at this moment."""
     device = tensor.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
 
 
 def _masked_logit(tensor: Tensor) -> float:
-    """So low that its exponential is zero, yet finite: a cloud that is all padding then still has a softmax."""
+    """Return a logit so low that its exponential is zero, yet finite.
+
+    A cloud that is all padding then still has a softmax.
+    """
     return max(-1e9, torch.finfo(_linear_dtype(tensor)).min / 2)

@@ -1,45 +1,68 @@
-"""torch.export of encoder, processor and decoder, for serving without this package.
+"""Export encoder, processor and decoder with torch.export, for serving without this package.
 
-    programs = export_model(model)
-    torch.export.save(programs.encoder, "encoder.pt2")      # and processor, decoder
+    programs = model.export()
+    torch.export.save(programs["encoder"], "encoder.pt2")      # and processor, decoder
 
     Z = encoder(points, features, mask, anchors, parameters)
     for _ in range(T): Z = processor(Z)                     # one unit of tau
     u = decoder(Z, query_points, query_features, anchors)   # (B, M, d_out)
 
-Numbers of clouds, points and queries stay free. Anchors are an input (farthest point sampling is left to the caller);
-inputs that the config does without are passed as None.
+Numbers of clouds, points and queries stay free. Sampled anchors are an input (farthest point
+sampling is left to the caller), learned ones are in the programs; inputs that the config does
+without are passed as None.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from courant.field_model import Inputs, Queries
-from courant.model.courant import Courant
+from courant.model.config import FIXED_STEP_SOLVERS, CourantConfig
+
+
+class Parts(Protocol):
+    """A model of anchors whose parts are called one after the other: `Courant`."""
+
+    config: CourantConfig
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def place_anchors(self, points: Tensor, mask: Tensor | None = None) -> Tensor | None: ...
+    def encode(self, inputs: Inputs) -> Tensor: ...
+    def rollout(self, Z: Tensor, num_steps: int) -> Tensor: ...
+    def decode(self, Z: Tensor, queries: Queries, *, anchors: Tensor | None = None) -> Tensor: ...
 
 
 class EncoderProgram(nn.Module):
-    """points (B, N, d_c), features (B, N, d_f), mask (B, N), anchors (B, L, d_c), parameters (B, n_g) -> Z (B, L, d)."""
+    """Encode into Z (B, L, d).
 
-    def __init__(self, model: Courant) -> None:
+    Takes points (B, N, d_c), features (B, N, d_f), mask (B, N), anchors (B, L, d_c) and parameters
+    (B, n_g).
+    """
+
+    def __init__(self, model: Parts) -> None:
         super().__init__()
         self.model = model
 
     def forward(
-        self, points: Tensor, features: Tensor, mask: Tensor, anchors: Tensor | None, parameters: Tensor | None
+        self,
+        points: Tensor,
+        features: Tensor,
+        mask: Tensor,
+        anchors: Tensor | None,
+        parameters: Tensor | None,
     ) -> Tensor:
         return self.model.encode(Inputs(points, features, mask, parameters, anchors))
 
 
 class ProcessorProgram(nn.Module):
-    """Z(tau) (B, L, d) -> Z(tau + 1)."""
+    """Advance Z(tau) (B, L, d) to Z(tau + 1)."""
 
-    def __init__(self, model: Courant) -> None:
+    def __init__(self, model: Parts) -> None:
         super().__init__()
         self.model = model
 
@@ -48,36 +71,43 @@ class ProcessorProgram(nn.Module):
 
 
 class DecoderProgram(nn.Module):
-    """Z (B, L, d), query_points (B, M, d_c), query_features (B, M, n_xi), anchors (B, L, d_c) -> field (B, M, d_out)."""
+    """Decode into the field (B, M, d_out).
 
-    def __init__(self, model: Courant) -> None:
+    Takes Z (B, L, d), query_points (B, M, d_c), query_features (B, M, n_xi) and anchors (B, L,
+    d_c).
+    """
+
+    def __init__(self, model: Parts) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, Z: Tensor, query_points: Tensor, query_features: Tensor | None, anchors: Tensor | None) -> Tensor:
+    def forward(
+        self, Z: Tensor, query_points: Tensor, query_features: Tensor | None, anchors: Tensor | None
+    ) -> Tensor:
+        if self.model.config.anchor_kind == "learned":
+            anchors = self.model.place_anchors(query_points)
         return self.model.decode(Z, Queries(query_points, query_features), anchors=anchors)
 
 
-@dataclass(frozen=True)
-class ExportedCourant:
-    """The exported parts; `processor` is None for a steady model."""
-
-    encoder: ExportedProgram
-    processor: ExportedProgram | None
-    decoder: ExportedProgram
-
-
 @torch.no_grad()
-def export_model(model: Courant) -> ExportedCourant:
-    """Trace the parts on the device and in the precision of the model's weights."""
-    config, like = model.config, model.decoder.field.weight
+def export_model(model: Parts) -> dict[str, ExportedProgram]:
+    """Trace the parts on the device and in the precision of the model's weights.
+
+    A steady model has no processor. ValueError for a solver whose steps depend on the data.
+    """
+    if model.config.waits_for_device:
+        raise ValueError(
+            f"{model.config.waits_for_device} chooses its steps by the data; train with one of"
+            f" fixed steps ({', '.join(FIXED_STEP_SOLVERS)})"
+        )
+    config, like = model.config, next(model.parameters())
     clouds, points, queries = Dim("clouds", min=1), Dim("points", min=1), Dim("queries", min=1)
 
     def zeros(count: int, width: int) -> Tensor:
         return torch.zeros(2, count, width, device=like.device, dtype=like.dtype)
 
     cloud, latent = zeros(7, config.dimension), zeros(config.num_anchors, config.width)
-    anchors = None if config.anchor_kind == "abstract" else zeros(config.num_anchors, config.dimension)
+    anchors = zeros(config.num_anchors, config.dimension) if config.num_sampled_anchors else None
     parameters = zeros(1, config.num_parameters)[:, 0] if config.num_parameters else None
     xi = zeros(5, config.num_query_features) if config.num_query_features else None
     decoder_anchors = anchors if config.window_in_decoder else None
@@ -107,7 +137,9 @@ def export_model(model: Courant) -> ExportedCourant:
             along_clouds(decoder_anchors),
         ),
     )
-    if model.processor is None:
-        return ExportedCourant(encoder, None, decoder)
-    processor = torch.export.export(ProcessorProgram(model), (latent,), dynamic_shapes=({0: clouds},))
-    return ExportedCourant(encoder, processor, decoder)
+    if not config.transient:
+        return {"encoder": encoder, "decoder": decoder}
+    processor = torch.export.export(
+        ProcessorProgram(model), (latent,), dynamic_shapes=({0: clouds},)
+    )
+    return {"encoder": encoder, "processor": processor, "decoder": decoder}

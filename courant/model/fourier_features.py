@@ -1,4 +1,4 @@
-"""Random Fourier features, the only way by which coordinates enter the model."""
+"""Compute random Fourier features, the only way in which coordinates enter the model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 
 class FourierFeatures(nn.Module):
-    """gamma(x) = [cos(2 pi sigma B x), sin(2 pi sigma B x)], B learnable, drawn from N(0, 1).    (Eq. rff)
+    """gamma(x) = [cos(2 pi sigma B x), sin(2 pi sigma B x)]. (Eq. rff)
 
-    `bandwidth` is sigma, in cycles per unit of the normalised coordinates.
+    B is learnable, drawn from N(0, 1). `bandwidth` is sigma, in cycles per unit of the normalised
+    coordinates.
     """
 
     def __init__(self, dimension: int, width: int, bandwidth: float) -> None:
@@ -20,7 +21,10 @@ class FourierFeatures(nn.Module):
         self.bandwidth = bandwidth
 
     def forward(self, points: Tensor) -> Tensor:
-        """(..., d_c) coordinates -> (..., width). Full precision even under autocast: a phase loses its meaning in bf16."""
+        """Map (..., d_c) coordinates to (..., width).
+
+        In full precision even under autocast: a phase loses its meaning in bf16.
+        """
         with torch.autocast(points.device.type, enabled=False):
             scaled = (2 * math.pi * self.bandwidth) * self.frequencies
             phase = points.to(scaled.dtype) @ scaled.T

@@ -1,4 +1,4 @@
-"""Weights at the start of training."""
+"""Initialise the weights."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ from courant.model.attention import CrossAttentionBlock, FeedForward, SelfAttent
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import AnchorUpdate
 
-#: The processor applies one block T times, so its increments add up along one direction instead of at random:
-#: a rollout of some ten steps then starts near the identity.
+#: The processor applies one block T times, so its increments add up along one direction instead of
+#: at random: with this factor a rollout of some ten steps starts near the identity.
 _PROCESSOR_GAIN = 0.1
 
 
 @torch.no_grad()
 def initialise(
-    modules: Iterable[nn.Module], encoder: nn.Module, processor: nn.Module | None, config: CourantConfig
+    modules: Iterable[nn.Module],
+    encoder: nn.Module,
+    processor: nn.Module | None,
+    config: CourantConfig,
 ) -> None:
-    """Linear maps keep the variance of a normalised input, biases start at zero, what is added to the residual stream
-    is scaled by the square root of the number of additions, and anchor updates start at zero (Eq. anchor-update)."""
+    """Initialise the weights of a new model.
+
+    Linear maps keep the variance of a normalised input, biases start at zero, additions to the
+    residual stream are scaled by the square root of their number, and anchor updates start at zero
+    (Eq. anchor-update).
+    """
     every = list(modules)
     for module in every:
         if isinstance(module, nn.Linear):

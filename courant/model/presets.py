@@ -1,7 +1,8 @@
 """Model configurations of the paper's tables, one function for each row.
 
-The number of encoder features follows from the published parameter counts: the field-like channels, and on a full mesh
-also the distance field. A boundary cloud carries the field-like channels alone. Tests pin every count.
+The number of encoder features follows from the published parameter counts: the field-like channels,
+and on a full mesh also the distance field. A boundary cloud carries the field-like channels alone.
+Tests pin every count.
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ from courant.model.config import CourantConfig
 
 
 def cylinder_flow() -> CourantConfig:
-    """Courant (baseline) of tab:cf-hparams: 1,298,354 parameters. Features: u_x, u_y and 16 of the distance field."""
-    return CourantConfig(num_features=18, num_outputs=2, num_query_features=16, transient=True, num_anchors=64)
+    """Courant (baseline) of tab:cf-hparams: 1,298,354 parameters.
+
+    Features: u_x, u_y and 16 of the distance field.
+    """
+    return CourantConfig(
+        num_features=18, num_outputs=2, num_query_features=16, transient=True, num_anchors=64
+    )
 
 
 def branched_pipe() -> CourantConfig:
     """Courant (baseline) of tab:hvac-hparams: 1,151,410 parameters, encodes the boundary cloud."""
-    return CourantConfig(num_features=2, num_outputs=2, num_query_features=12, num_parameters=5, num_anchors=256)
+    return CourantConfig(
+        num_features=2, num_outputs=2, num_query_features=12, num_parameters=5, num_anchors=256
+    )
 
 
 def branched_pipe_gaussian_window() -> CourantConfig:
@@ -29,13 +37,18 @@ def branched_pipe_gaussian_window() -> CourantConfig:
 
 
 def branched_pipe_full_mesh() -> CourantConfig:
-    """Courant (no boundary pc) of tab:hvac-hparams: 1,163,602 parameters, encodes the whole mesh."""
+    """Courant (no boundary pc) of tab:hvac-hparams: 1,163,602 parameters.
+
+    Encodes the whole mesh.
+    """
     return replace(branched_pipe(), num_features=14)
 
 
 def centrifugal_pump() -> CourantConfig:
     """Courant (baseline) of tab:pump-hparams: 1,152,548 parameters, encodes the boundary cloud."""
-    return CourantConfig(num_features=4, num_outputs=4, num_query_features=4, num_parameters=4, num_anchors=256)
+    return CourantConfig(
+        num_features=4, num_outputs=4, num_query_features=4, num_parameters=4, num_anchors=256
+    )
 
 
 def centrifugal_pump_gaussian_window() -> CourantConfig:
@@ -44,7 +57,10 @@ def centrifugal_pump_gaussian_window() -> CourantConfig:
 
 
 def centrifugal_pump_full_mesh() -> CourantConfig:
-    """Courant (no boundary pc) of tab:pump-hparams: 1,156,612 parameters, encodes the whole mesh."""
+    """Courant (no boundary pc) of tab:pump-hparams: 1,156,612 parameters.
+
+    Encodes the whole mesh.
+    """
     return replace(centrifugal_pump(), num_features=8)
 
 
@@ -83,8 +99,8 @@ def compressible_flow_3d() -> CourantConfig:
     return _community(num_features=50, num_outputs=5, dimension=3, num_anchors=64, transient=True)
 
 
-#: The rows of tab:feature_ablation_nmae as changes to a baseline. The table leaves out what does not apply: windows,
-#: parameters and the full mesh on Cyl.Flow, the MLP on steady cases.
+#: The rows of tab:feature_ablation_nmae as changes to a baseline. The table leaves out what does
+#: not apply: windows, parameters and the full mesh on Cyl.Flow, the MLP on steady cases.
 ABLATIONS: dict[str, Callable[[CourantConfig], CourantConfig]] = {
     "GWA (enc + dec)": lambda baseline: replace(baseline, gaussian_window="both"),
     "GWA in decoder only": lambda baseline: replace(baseline, gaussian_window="decoder"),

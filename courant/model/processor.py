@@ -1,4 +1,4 @@
-"""The NeuralODE that advances the latent in time."""
+"""Advance the latent in time by a NeuralODE."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from courant.model.attention import FeedForward, SelfAttentionBlock
 from courant.model.config import FIXED_STEP_SOLVERS, CourantConfig
 
-#: Hidden width of the MLP right-hand side over `width`; gives it the attention's number of parameters to within 1 %,
-#: so that the ablation compares structures and not sizes.
+#: Hidden width of the MLP right-hand side over `width`. It gives the MLP the attention's number of
+#: parameters to within 1 %, so that the ablation compares structures and not sizes.
 _MLP_MULTIPLE = 4
 
 
 class Processor(nn.Module):
     """dZ/dtau = f(Z), outputs one unit of tau apart.    (Eq. ode)
 
-    f is what a pre-norm block adds to its input: with h = 1 an Euler step is then an ordinary residual block, applied
-    T times with the same weights. Were the block's own "Z +" part of f, Z would grow like (1 + h)^T.
+    f is what a pre-norm block adds to its input: with h = 1 an Euler step is then an ordinary
+    residual block, applied T times with the same weights. Were the block's own "Z +" part of f, Z
+    would grow like (1 + h)^T.
     """
 
     def __init__(self, config: CourantConfig) -> None:
@@ -65,9 +66,18 @@ class Processor(nn.Module):
             from torchdiffeq import odeint  # type: ignore[import-untyped]
         except ImportError as error:
             raise ImportError(
-                f'the solver "{solver}" needs the package torchdiffeq (pip install torchdiffeq, or courant[solvers]); "euler" does not'
+                f'the solver "{solver}" needs the package torchdiffeq (pip install torchdiffeq);'
+                ' "euler" does not'
             ) from error
         times = torch.arange(num_steps + 1, device=Z.device, dtype=Z.dtype)
         options = {"step_size": self.config.step_size} if solver in FIXED_STEP_SOLVERS else {}
-        states = odeint(lambda _, Z: f(Z), Z, times, method=solver, rtol=tolerance, atol=tolerance, options=options)
+        states = odeint(
+            lambda _, Z: f(Z),
+            Z,
+            times,
+            method=solver,
+            rtol=tolerance,
+            atol=tolerance,
+            options=options,
+        )
         return states[1:].transpose(0, 1)

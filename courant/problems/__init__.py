@@ -1,4 +1,4 @@
-"""Kinds of problems by the task that an experiment names, and whether an experiment fits a dataset."""
+"""Find the kind of problem of an experiment, and check that it fits a dataset."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from courant.problems.transient import TransientProblem
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset
+    from simgen.store.access.reader import Dataset
 
 __all__ = ["Problem", "Request", "Space", "Window", "open_problem", "problem_of"]
 
-PROBLEMS: dict[str, type[Problem]] = {problem.kind: problem for problem in (TransientProblem, SteadyProblem)}
+PROBLEMS: dict[str, type[Problem]] = {
+    problem.kind: problem for problem in (TransientProblem, SteadyProblem)
+}
 
 
 def problem_of(experiment: Experiment, normaliser: Normaliser) -> Problem:
-    """The problem of an experiment whose data have been looked at before."""
+    """Return the problem of an experiment whose data were checked before."""
     return PROBLEMS[experiment.task](experiment, normaliser)
 
 
 def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
-    """The problem of an experiment on a dataset.
+    """Return the problem of an experiment on a dataset.
 
-    InputError where the experiment is for another family, or its model's sizes are not those that the data has.
+    InputError where the experiment is for another family, or its model's sizes are not those of the
+    data.
     """
     schema = dataset.schema
     if experiment.family != schema.family:
@@ -41,12 +44,15 @@ def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
             f"experiment {experiment.name} is {experiment.task}, {schema.family} is {task}; "
             "choose a recipe of that family"
         )
-    normaliser = Normaliser.of(dataset, experiment.data.fields, experiment.data.distance_kinds)
+    data = experiment.data
+    normaliser = Normaliser.of(dataset, data.fields, data.distance_kinds, data.given)
     problem = problem_of(experiment, normaliser)
     if wrong := problem.wrong_sizes():
         channels = ", ".join(channel.name for channel in normaliser.channels)
+        given = ", ".join(channel.name for channel in normaliser.given)
+        kinds = ", ".join(normaliser.stored_kinds)
         raise InputError(
-            f"experiment {experiment.name}: {'; '.join(wrong)} for channels {channels} and patch kinds "
-            f"{', '.join(normaliser.patch_kinds)}"
+            f"experiment {experiment.name}: {'; '.join(wrong)} for channels {channels}"
+            f"{given and f', given {given}'} and patch kinds {kinds or 'none'}"
         )
     return problem

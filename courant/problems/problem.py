@@ -1,7 +1,8 @@
 """The one place where kinds of problems differ; everything else is written once.
 
-A problem turns stored cases into samples and a user's request into the same kind of sample. A steady case is a window
-of one step with nothing known in time, so all predictions are (T, M, C) fields and all batches have the same shape.
+A problem turns stored cases into samples and a user's request into the same kind of sample. A
+steady case is a window of one step with nothing known in time, so all predictions are (T, M, C)
+fields and all batches have the same shape.
 """
 
 from __future__ import annotations
@@ -9,29 +10,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 
+from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
 from courant.data.geometry import DistanceField
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch
-from courant.experiment import Experiment
+from courant.experiment import Experiment, Kind
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset, StoredCase
+    from simgen.store.access.reader import Dataset
+    from simgen.store.access.stored_case import StoredCase
 
-Kind = Literal["transient", "steady"]
 Samples = Callable[[], Iterator[Batch]]
-"""Batches that can be gone through again and again."""
+"""Batches that can be iterated again and again"""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks a trained model for, as the arguments of `Surrogate.predict`; None where nothing was given."""
+    """A request to a trained model, as the arguments of `Surrogate.predict`; None = not given."""
 
     points: np.ndarray
     initial: np.ndarray | None = None
@@ -40,16 +41,18 @@ class Request:
     distance: DistanceField | None = None
     queries: np.ndarray | None = None
     query_distance: DistanceField | None = None
+    given: Mapping[str, Any] | None = None
+    query_given: Mapping[str, Any] | None = None
     steps: int | None = None
 
-    def given(self) -> list[str]:
-        """Names of what was given."""
+    def parts(self) -> list[str]:
+        """Names of the given arguments."""
         return [each.name for each in fields(self) if getattr(self, each.name) is not None]
 
 
 @dataclass(frozen=True)
 class Space:
-    """The design space that a model was trained on, as `dataset.json` keeps it."""
+    """The design space that a model was trained on, as kept in `dataset.json`."""
 
     family: str
     parameters: Sequence[Mapping[str, Any]]
@@ -62,7 +65,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Window:
-    """A piece of a solved case that a prediction can be held against."""
+    """A piece of a solved case that a prediction can be compared with."""
 
     start_s: float | None
     """Time of the state that the prediction starts from; None in steady problems"""
@@ -77,12 +80,15 @@ class Problem(ABC):
 
     kind: ClassVar[Kind]
     takes: ClassVar[tuple[str, ...]]
-    """What a request may hold beside points"""
-    needs: ClassVar[tuple[str, ...]]
-    """What a request must hold, in words"""
+    """Possible arguments of a request besides points, as far as the data have them"""
 
     def __init__(self, experiment: Experiment, normaliser: Normaliser) -> None:
         self.experiment, self.normaliser = experiment, normaliser
+
+    @property
+    @abstractmethod
+    def needs(self) -> tuple[str, ...]:
+        """The required arguments of a request, in words."""
 
     @property
     @abstractmethod
@@ -92,15 +98,15 @@ class Problem(ABC):
     @property
     @abstractmethod
     def step_s(self) -> float | None:
-        """Time between predicted states; None where there is no time."""
+        """Time between predicted states; None in steady problems."""
 
     @abstractmethod
     def num_features(self) -> tuple[int, ...]:
-        """The channels that an encoder may read at each point: all of them, or without the distance field."""
+        """The possible numbers of encoder channels: all, or without the distance field."""
 
     @abstractmethod
     def check(self) -> None:
-        """InputError where the experiment's data section makes no sense on this dataset."""
+        """Raise InputError where the experiment's data section does not suit this dataset."""
 
     @abstractmethod
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
@@ -108,83 +114,106 @@ class Problem(ABC):
 
     @abstractmethod
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
-        """At most `num` samples of the validation split with every point of their meshes, on the device."""
+        """Return at most `num` validation samples with every mesh point, on the device."""
 
     @abstractmethod
     def prepare(self, request: Request, space: Space) -> Batch:
-        """A checked request as a batch of one; InputError where it cannot be answered."""
+        """Return a checked request as a batch of one; InputError where it cannot be answered."""
 
     @abstractmethod
     def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
-        """A batch of one for a stored case, which the prediction starts from at `start_s`."""
+        """Return a batch of one for a stored case, starting at `start_s`."""
 
     @abstractmethod
     def windows(self, case: StoredCase) -> Iterator[Window]:
-        """Every piece of the case that is predicted in an evaluation."""
+        """Yield every piece of the case that an evaluation predicts."""
 
     @abstractmethod
     def solution(self, case: StoredCase, at_s: float | None) -> np.ndarray | None:
-        """(N, C), the solved state at a time; None where the case holds none there."""
+        """Return (N, C), the solved state at a time; None where the case has none there."""
 
     @abstractmethod
     def start(self, case: StoredCase, asked: float | None = None) -> float | None:
-        """When a case's prediction starts: at the time asked for, or where training windows begin."""
+        """Return the start of a case's prediction: as asked, or where training windows begin."""
 
     @abstractmethod
     def shown_start(self, case: StoredCase) -> float | None:
-        """Where the prediction starts that a report shows of the case."""
+        """Return the start of the prediction of the case that a report shows."""
 
     @abstractmethod
     def times(self, start_s: float, steps: int) -> np.ndarray | None:
-        """(T,) s, when the predicted states are; None where there is no time."""
+        """Return (T,) s, the times of the predicted states; None in steady problems."""
 
     @abstractmethod
     def steps(self, asked: int | None) -> int:
-        """How many steps a request is for; InputError where that cannot be."""
+        """Return how many steps a request is for; InputError for an impossible number."""
+
+    @abstractmethod
+    def steps_to_end(self, case: StoredCase, start_s: float | None) -> int | None:
+        """Return the steps from a start to a case's last state; None in steady problems."""
 
     @abstractmethod
     def presented(self, values: np.ndarray) -> np.ndarray:
-        """A prediction (T, ...) as a user sees it: without T where there is no time."""
+        """Return a prediction (T, ...) in the user's form: without T in steady problems."""
 
     @abstractmethod
     def share_of_solve(self, case: StoredCase) -> float | None:
-        """The part of a case's solution that one prediction stands for; None where the case does not say."""
+        """Return the share of a case's solve that one prediction covers; None if unknown."""
 
     @property
     def num_anchors(self) -> int:
-        """Points that are sampled from each cloud for the model."""
+        """Number of points sampled from each cloud for the model."""
         return self.experiment.model.num_sampled_anchors
 
     def sizes(self) -> dict[str, tuple[int | bool, ...]]:
-        """What the model's sizes may be; 0 leaves out the distance field of queries, or the design parameters."""
-        distance = self.normaliser.num_distance_channels
+        """Return the allowed sizes of the model.
+
+        The smaller ones leave out the distance field of queries, then their given fields, or the
+        design parameters.
+        """
+        distance, given = self.normaliser.num_distance_channels, len(self.normaliser.given)
         return {
             "num_features": self.num_features(),
             "num_outputs": (len(self.normaliser.channels),),
-            "num_query_features": (distance, 0),
+            "num_query_features": (given + distance, given, 0),
             "num_parameters": (len(self.normaliser.parameters), 0),
             "dimension": tuple(range(3, self.normaliser.dimension - 1, -1)),
             "transient": (self.kind == "transient",),
         }
 
     def wrong_sizes(self) -> list[str]:
-        """The model's sizes that are not those of the data, as `model.num_outputs = 3, expected 2`."""
+        """List the model's sizes that do not fit, as `model.num_outputs = 3, expected 2`."""
         self.check()
         model = self.experiment.model
         return [
-            f"model.{name} = {getattr(model, name)}, expected {' or '.join(map(str, dict.fromkeys(values)))}"
+            f"model.{name} = {getattr(model, name)}, expected"
+            f" {' or '.join(map(str, dict.fromkeys(values)))}"
             for name, values in self.sizes().items()
             if getattr(model, name) not in values
         ]
 
     def refuse_foreign(self, request: Request) -> None:
-        """InputError for arguments of another kind of problem."""
-        foreign = [name for name in request.given() if name not in ("points", *self.takes)]
+        """Raise InputError for arguments of another kind of problem."""
+        foreign = [name for name in request.parts() if name not in ("points", *self.takes)]
         if foreign:
             raise InputError(f"a {self.kind} model takes no {', '.join(foreign)}")
+        absent = {
+            "boundary": self.normaliser.has_boundary,
+            "distance": bool(self.normaliser.stored_kinds),
+            "query_distance": bool(self.normaliser.stored_kinds),
+            "given": bool(self.normaliser.given),
+            "query_given": bool(self.normaliser.given),
+        }
+        lacking = [name for name in request.parts() if not absent.get(name, True)]
+        if lacking:
+            raise InputError(f"this model's data have no {', '.join(lacking)}: leave it out")
+
+    def needed_of_data(self) -> list[str]:
+        """Return the required arguments of a request that the data define."""
+        return ["given"] if self.normaliser.given else []
 
     def check_case(self, case: StoredCase) -> None:
-        """InputError for a case whose boundary is of other kinds than the model knows."""
+        """Raise InputError for a case with boundary kinds that the model does not know."""
         if tuple(case.patch_kinds) != self.normaliser.patch_kinds:
             raise InputError(
                 f"case {case.id} has patch kinds {', '.join(case.patch_kinds)}, "

@@ -1,4 +1,4 @@
-"""Steady problems: from geometry, boundary conditions and design parameters to the solved fields."""
+"""Steady problems: predict solved fields from geometry, boundary conditions and parameters."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 import torch
 
+from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
-from courant.data.inputs import check_boundary, check_distance, check_parameters, check_points
+from courant.data.geometry import DistanceField
+from courant.data.inputs import (
+    check_boundary,
+    check_distance,
+    check_given,
+    check_parameters,
+    check_points,
+)
 from courant.data.known import KnownCase, check_prescribed, prepare_inputs, read_known
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch
 from courant.data.steady import as_batch, load_steady_batches, load_steady_samples, read_solution
 from courant.data.trajectories import select_anchors
-from courant.experiment import Experiment, SteadyData
-from courant.problems.problem import Kind, Problem, Request, Samples, Space, Window
+from courant.experiment import Experiment, Kind, SteadyData
+from courant.problems.problem import Problem, Request, Samples, Space, Window
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset, StoredCase
+    from simgen.store.access.reader import Dataset
+    from simgen.store.access.stored_case import StoredCase
 
 
 class SteadyProblem(Problem):
     """A whole case: a window of one step with nothing known in time."""
 
     kind: ClassVar[Kind] = "steady"
-    takes = ("parameters", "boundary", "distance")
-    needs = ("points", "parameters", "distance", "boundary")
+    takes = ("parameters", "boundary", "distance", "given")
     num_steps = 1
     step_s = None
 
@@ -36,38 +43,75 @@ class SteadyProblem(Problem):
         super().__init__(experiment, normaliser)
         self.data = cast(SteadyData, experiment.data)
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        parts = {
+            "parameters": bool(self.normaliser.parameters),
+            "distance": bool(self.normaliser.stored_kinds),
+            "boundary": self.normaliser.has_boundary,
+        }
+        there = [name for name, is_there in parts.items() if is_there]
+        return ("points", *there, *self.needed_of_data())
+
     def num_features(self) -> tuple[int, ...]:
-        channels = len(self.normaliser.channels)
+        channels = len(self.normaliser.channels) if self.normaliser.has_boundary else 0
         if self.data.encoder == "boundary":
             return (channels,)
-        return (channels + self.normaliser.num_distance_channels, channels)
+        known, distance = (
+            channels + len(self.normaliser.given),
+            self.normaliser.num_distance_channels,
+        )
+        if not known + distance:
+            return (self.normaliser.dimension,)
+        return (known + distance, known)
 
     def check(self) -> None:
-        check_prescribed(self.data.prescribed, self.normaliser.channels, self.normaliser.patch_kinds)
+        if self.data.encoder == "boundary" and not self.normaliser.has_boundary:
+            raise InputError(
+                'data.encoder = "boundary", and the data have no boundary cloud; set it to "mesh"'
+            )
+        if self.data.prescribed and not self.normaliser.has_boundary:
+            raise InputError("data.prescribed: the data have no boundary cloud; leave it out")
+        check_prescribed(
+            self.data.prescribed, self.normaliser.channels, self.normaliser.patch_kinds
+        )
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
-        return load_steady_batches(dataset, self.normaliser, self.data, order, self.num_anchors, device)
+        return load_steady_batches(
+            dataset, self.normaliser, self.data, order, self.num_anchors, device
+        )
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
-        """One case at a time: their clouds are large."""
-        samples = load_steady_samples(dataset, "validation", self.normaliser, self.data, num, self.num_anchors, device)
+        """Yield one case at a time: their clouds are large."""
+        samples = load_steady_samples(
+            dataset, "validation", self.normaliser, self.data, num, self.num_anchors, device
+        )
         return lambda: (sample.batch for sample in samples)
 
     def prepare(self, request: Request, space: Space) -> Batch:
         self.refuse_foreign(request)
-        if request.parameters is None:
+        if request.parameters is None and space.parameters:
             raise InputError(f"give parameters={{...}}, the design parameters {space.names}")
-        check_parameters(request.parameters, space.parameters, space.family)
+        parameters = request.parameters or {}
+        check_parameters(parameters, space.parameters, space.family)
         wanted = check_points(request.points, "points", self.normaliser)
+        field = self._distance(request, len(wanted))
+        conditions = None
+        if self.normaliser.has_boundary:
+            conditions = check_boundary(request.boundary, self.normaliser, self.data)
+        given = check_given(request.given, len(wanted), self.normaliser, "given")
+        return self._batch(KnownCase(wanted, field, conditions, parameters, given))
+
+    def _distance(self, request: Request, num_points: int) -> DistanceField | None:
+        kinds = self.normaliser.stored_kinds
+        if not kinds:
+            return None
         if request.distance is None:
             raise InputError(
-                "give distance=(distance, direction) at the points, to "
-                f"{', '.join(self.normaliser.patch_kinds)}, as a stored case has them"
+                f"give distance=(distance, direction) at the points, to {', '.join(kinds)}, as a"
+                " stored case has them"
             )
-        kinds = self.normaliser.patch_kinds
-        field = check_distance(request.distance, len(wanted), kinds, "distance")
-        conditions = check_boundary(request.boundary, self.normaliser, self.data)
-        return self._batch(KnownCase(wanted, field, conditions, request.parameters))
+        return check_distance(request.distance, num_points, kinds, "distance")
 
     def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
         self.check_case(case)
@@ -82,7 +126,9 @@ class SteadyProblem(Problem):
 
     def start(self, case: StoredCase, asked: float | None = None) -> None:
         if asked is not None:
-            raise InputError(f"a steady model starts from no state: leave out the start, {asked:g} s")
+            raise InputError(
+                f"a steady model starts from no state: leave out the start, {asked:g} s"
+            )
 
     def shown_start(self, case: StoredCase) -> None:
         return None
@@ -95,6 +141,9 @@ class SteadyProblem(Problem):
             raise InputError(f"a steady model predicts no steps: leave out steps = {asked}")
         return 1
 
+    def steps_to_end(self, case: StoredCase, start_s: float | None) -> None:
+        return None
+
     def presented(self, values: np.ndarray) -> np.ndarray:
         return values[0]
 
@@ -102,7 +151,7 @@ class SteadyProblem(Problem):
         return 1.0
 
     def _batch(self, known: KnownCase) -> Batch:
-        """A batch of one; its targets are empty."""
+        """Build a batch of one; its targets are empty."""
         inputs = prepare_inputs(known, self.normaliser, self.data)
         anchors = select_anchors(torch.from_numpy(inputs.points)[None], self.num_anchors)
         return as_batch(inputs, anchors, np.zeros((0, len(self.normaliser.channels)), np.float32))

@@ -1,41 +1,81 @@
-"""Transient problems: from a snapshot of the flow and its geometry to the states after it."""
+"""Transient problems: predict later states from a snapshot of the flow and its geometry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 import torch
 
+from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
 from courant.data.geometry import DistanceField, distance_field
-from courant.data.inputs import check_array, check_distance, check_parameters, check_points
+from courant.data.inputs import (
+    check_array,
+    check_distance,
+    check_given,
+    check_parameters,
+    check_points,
+)
 from courant.data.loading import load_batches, load_windows
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch, full_batch
+from courant.data.samples import full_batch
 from courant.data.trajectories import TIME_TOLERANCE_S, read_states, select_anchors
-from courant.experiment import Experiment, TransientData
-from courant.problems.problem import Kind, Problem, Request, Samples, Space, Window
+from courant.experiment import Experiment, Kind, TransientData
+from courant.problems.problem import Problem, Request, Samples, Space, Window
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset, StoredCase
+    from simgen.store.access.reader import Dataset
+    from simgen.store.access.stored_case import StoredCase
 
 VALIDATION_BATCH = 16
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points with what is known there of a case, in physical units."""
+
+    points: np.ndarray
+    """(N, 3) m"""
+    field: DistanceField | None
+    given: np.ndarray
+    """(N, G) at the start"""
+
+    def features(self, normaliser: Normaliser) -> np.ndarray:
+        """(N, G + D) normalised."""
+        distance = normaliser.distance_channels(self.field, len(self.points))
+        return np.concatenate([normaliser.standardise_given(self.given), distance], axis=-1)
 
 
 class TransientProblem(Problem):
     """Windows of a trajectory: the state at t0, and the states after 1..T steps."""
 
     kind: ClassVar[Kind] = "transient"
-    takes = ("initial", "parameters", "distance", "queries", "query_distance", "steps")
-    needs = ("points", "initial", "parameters or distance")
+    takes = (
+        "initial",
+        "parameters",
+        "distance",
+        "queries",
+        "query_distance",
+        "given",
+        "query_given",
+        "steps",
+    )
 
     def __init__(self, experiment: Experiment, normaliser: Normaliser) -> None:
         super().__init__(experiment, normaliser)
         self.data = cast(TransientData, experiment.data)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        geometry = ["parameters or distance"] if self.normaliser.stored_kinds else []
+        if self.experiment.model.num_parameters:
+            geometry = ["parameters"]
+        return ("points", "initial", *geometry, *self.needed_of_data())
 
     @property
     def num_steps(self) -> int:
@@ -46,14 +86,14 @@ class TransientProblem(Problem):
         return self.data.step_s
 
     def num_features(self) -> tuple[int, ...]:
-        channels = len(self.normaliser.channels)
+        channels = len(self.normaliser.read_channels)
         return (channels + self.normaliser.num_distance_channels, channels)
 
     def check(self) -> None:
         if self.data.mirror_y and self.experiment.model.num_parameters:
             raise InputError(
-                "data.mirror_y with model.num_parameters: the parameters of a mirrored design are not known; "
-                "set one of them to false or 0"
+                "data.mirror_y with model.num_parameters: the parameters of a mirrored design are"
+                " not known; set one of them to false or 0"
             )
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
@@ -75,35 +115,46 @@ class TransientProblem(Problem):
             check_parameters(parameters, space.parameters, space.family)
         elif self.experiment.model.num_parameters:
             raise InputError(f"give parameters={{...}}, the design parameters {space.names}")
-        given = check_points(request.points, "points", self.normaliser)
-        field = self._distance(given, request.distance, "distance", parameters, space.family)
-        shape = (len(given), len(self.normaliser.channels))
+        points = check_points(request.points, "points", self.normaliser)
+        shape = (len(points), len(self.normaliser.channels))
         state = check_array(request.initial, shape, f"initial ({self._channels} at each point)")
-        wanted, query_field = given, field
+        field = self._distance(points, request.distance, "distance", parameters, space.family)
+        given = check_given(request.given, len(points), self.normaliser, "given")
+        cloud = queries = Cloud(points, field, given)
         if request.queries is not None:
-            wanted = check_points(request.queries, "queries", self.normaliser)
-            query_field = self._distance(wanted, request.query_distance, "query_distance", parameters, space.family)
-        return self._batch((given, field), state, (wanted, query_field), parameters)
+            points = check_points(request.queries, "queries", self.normaliser)
+            field = self._distance(
+                points, request.query_distance, "query_distance", parameters, space.family
+            )
+            given = check_given(request.query_given, len(points), self.normaliser, "query_given")
+            queries = Cloud(points, field, given)
+        return self._batch(cloud, state, queries, parameters)
 
     def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
         self.check_case(case)
-        state = self._state(case, self.snapshot(case, self.start(case, start_s)))
-        cloud = (np.asarray(case.points), (np.asarray(case.distance), np.asarray(case.direction)))
+        frame = self.snapshot(case, self.start(case, start_s))
+        known = read_states(case, self.normaliser.read_channels, slice(frame, frame + 1))[0]
+        state, given = np.split(known, [len(self.normaliser.channels)], axis=-1)
+        has_distance = bool(self.normaliser.stored_kinds)
+        field = (np.asarray(case.distance), np.asarray(case.direction)) if has_distance else None
+        cloud = Cloud(np.asarray(case.points), field, given)
         return self._batch(cloud, state, cloud, case.parameters)
 
     def windows(self, case: StoredCase) -> Iterator[Window]:
-        """One every step of the rollout, from where training windows begin."""
+        """Yield one window per step of the rollout, from where training windows begin."""
         times = np.asarray(case.time)
         states = read_states(case, self.normaliser.channels, slice(None))
         last = times[-1] - self.num_steps * self.step_s
         starts = np.arange(self.start(case), last + TIME_TOLERANCE_S, self.step_s)
         if not len(starts):
             raise InputError(
-                f"case {case.id} ends at {times[-1]:g} s: no window of {self.num_steps * self.step_s:g} s fits "
-                f"after {self.data.start_s:g} s"
+                f"case {case.id} ends at {times[-1]:g} s: no window of"
+                f" {self.num_steps * self.step_s:g} s fits after {self.data.start_s:g} s"
             )
         for start in starts.tolist():
-            after = [self.snapshot(case, moment) for moment in self.times(start, self.num_steps).tolist()]
+            after = [
+                self.snapshot(case, moment) for moment in self.times(start, self.num_steps).tolist()
+            ]
             yield Window(start, states[self.snapshot(case, start)], states[after])
 
     def solution(self, case: StoredCase, at_s: float | None) -> np.ndarray | None:
@@ -111,17 +162,20 @@ class TransientProblem(Problem):
         return None if frame is None else self._state(case, frame)
 
     def start(self, case: StoredCase, asked: float | None = None) -> float:
-        """Training windows begin at the first snapshot from `start_s` on."""
+        """Return the first snapshot from `start_s` on, where training windows begin."""
         if asked is not None:
             return asked
         time = np.asarray(case.time)
         late = time[time >= self.data.start_s - TIME_TOLERANCE_S]
         if not len(late):
-            raise InputError(f"case {case.id} ends at {time[-1]:g} s, before data.start_s = {self.data.start_s:g} s")
+            raise InputError(
+                f"case {case.id} ends at {time[-1]:g} s, before data.start_s ="
+                f" {self.data.start_s:g} s"
+            )
         return float(late[0])
 
     def shown_start(self, case: StoredCase) -> float:
-        """So that the last predicted state is the case's last."""
+        """Choose the start so that the last predicted state is the case's last."""
         return float(np.asarray(case.time)[-1] - self.num_steps * self.step_s)
 
     def times(self, start_s: float, steps: int) -> np.ndarray:
@@ -133,6 +187,11 @@ class TransientProblem(Problem):
             raise InputError(f"steps = {steps}: ask for at least one")
         return steps
 
+    def steps_to_end(self, case: StoredCase, start_s: float | None) -> int:
+        last = float(np.asarray(case.time)[-1])
+        span = last - self.start(case, start_s) + TIME_TOLERANCE_S * max(1.0, last)
+        return int(span / self.step_s)
+
     def presented(self, values: np.ndarray) -> np.ndarray:
         return values
 
@@ -141,14 +200,14 @@ class TransientProblem(Problem):
         return self.num_steps * self.step_s / end if end else None
 
     def snapshot(self, case: StoredCase, at_s: float) -> int:
-        """The number of the case's snapshot at a time; InputError where there is none."""
+        """Return the number of the case's snapshot at a time; InputError where there is none."""
         frame = self._find(case, at_s)
         if frame is None:
             time = np.asarray(case.time)
             nearest = time[np.abs(time - at_s).argmin()]
             raise InputError(
-                f"case {case.id} has no snapshot at {at_s:g} s; its snapshots run from {time[0]:g} to "
-                f"{time[-1]:g} s, the nearest is {nearest:g} s"
+                f"case {case.id} has no snapshot at {at_s:g} s; its snapshots run from {time[0]:g}"
+                f" to {time[-1]:g} s, the nearest is {nearest:g} s"
             )
         return frame
 
@@ -167,15 +226,17 @@ class TransientProblem(Problem):
 
     def _batch(
         self,
-        cloud: tuple[np.ndarray, DistanceField],
+        cloud: Cloud,
         state: np.ndarray,
-        queries: tuple[np.ndarray, DistanceField],
+        queries: Cloud,
         parameters: Mapping[str, float] | None,
     ) -> Batch:
-        """Places with their distance fields, and the state at the first of them, as a batch of one."""
+        """Build a batch of one from points, what is known there, and the initial state."""
         normaliser = self.normaliser
-        positions = torch.from_numpy(normaliser.points(cloud[0]))[None]
-        features = np.concatenate([normaliser.standardise(state), normaliser.distance(*cloud[1])], axis=-1)
+        positions = torch.from_numpy(normaliser.points(cloud.points))[None]
+        features = np.concatenate(
+            [normaliser.standardise(state), cloud.features(normaliser)], axis=-1
+        )
         num_channels = len(normaliser.channels)
         design = np.zeros(0, np.float32) if parameters is None else normaliser.design(parameters)
         return Batch(
@@ -183,10 +244,10 @@ class TransientProblem(Problem):
             features=torch.from_numpy(features)[None],
             mask=None,
             anchors=select_anchors(positions, self.num_anchors),
-            query_points=torch.from_numpy(normaliser.points(queries[0]))[None],
-            query_features=torch.from_numpy(normaliser.distance(*queries[1]))[None],
+            query_points=torch.from_numpy(normaliser.points(queries.points))[None],
+            query_features=torch.from_numpy(queries.features(normaliser))[None],
             query_mask=None,
-            targets=torch.zeros(1, 0, len(queries[0]), num_channels),
+            targets=torch.zeros(1, 0, len(queries.points), num_channels),
             parameters=torch.from_numpy(design)[None],
         )
 
@@ -197,9 +258,13 @@ class TransientProblem(Problem):
         name: str,
         parameters: Mapping[str, float] | None,
         family: str,
-    ) -> DistanceField:
+    ) -> DistanceField | None:
+        if not self.normaliser.stored_kinds:
+            return None
         if given is not None:
-            return check_distance(given, len(points), self.normaliser.patch_kinds, name)
+            return check_distance(given, len(points), self.normaliser.stored_kinds, name)
         if parameters is None:
-            raise InputError(f"give the geometry: parameters={{...}} or {name}=(distance, direction)")
+            raise InputError(
+                f"give the geometry: parameters={{...}} or {name}=(distance, direction)"
+            )
         return distance_field(family, points, parameters)

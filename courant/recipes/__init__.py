@@ -1,8 +1,10 @@
-"""Training runs by name: one file a family, one function a run, each returning a complete Experiment.
+"""List training runs by name: one file a family, one function a run.
 
-An ablation derives from a recipe:
+Each returns a complete Experiment; an ablation derives from a recipe:
 
     get_recipe("cylinder-flow-small").derive(name="few-anchors", model={"num_anchors": 16})
+
+A baseline's kind at the end of a name puts it in Courant's place (`compared`).
 """
 
 from __future__ import annotations
@@ -11,18 +13,26 @@ from collections.abc import Callable
 from typing import Literal
 
 from courant.experiment import Experiment
+from courant.models import BASELINES
 from courant.recipes import branched_pipe as pipe
 from courant.recipes import centrifugal_pump as pump
 from courant.recipes import cylinder_flow as cylinder
+from courant.recipes.compared import compared, split_name
 from simgen.errors import InputError
 
 RECIPES: dict[str, Callable[[], Experiment]] = {
     "cylinder-flow": cylinder.cylinder_flow,
     "cylinder-flow-small": cylinder.cylinder_flow_small,
     "cylinder-flow-demo": cylinder.cylinder_flow_demo,
+    "cylinder-flow-all-fields": cylinder.cylinder_flow_all_fields,
+    "cylinder-flow-all-fields-small": cylinder.cylinder_flow_all_fields_small,
+    "cylinder-flow-all-fields-demo": cylinder.cylinder_flow_all_fields_demo,
     "branched-pipe": pipe.branched_pipe,
     "branched-pipe-gwa": pipe.branched_pipe_gwa,
     "branched-pipe-full-mesh": pipe.branched_pipe_full_mesh,
+    "branched-pipe-all-fields": pipe.branched_pipe_all_fields,
+    "branched-pipe-all-fields-small": pipe.branched_pipe_all_fields_small,
+    "branched-pipe-all-fields-demo": pipe.branched_pipe_all_fields_demo,
     "branched-pipe-small": pipe.branched_pipe_small,
     "branched-pipe-demo": pipe.branched_pipe_demo,
     "centrifugal-pump": pump.centrifugal_pump,
@@ -34,15 +44,25 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
 
 
 def get_recipe(name: str) -> Experiment:
-    """The recipe called `name`; InputError lists the known ones."""
-    if name not in RECIPES:
-        raise InputError(f"recipe '{name}' is unknown; choose one of {', '.join(RECIPES)}")
-    return RECIPES[name]()
+    """Return the recipe called `name`; InputError lists the known ones."""
+    if name in RECIPES:
+        return RECIPES[name]()
+    parts = split_name(name)
+    if parts is None or parts[0] not in RECIPES:
+        raise InputError(
+            f"recipe '{name}' is unknown; choose one of {', '.join(RECIPES)}, or one of them with"
+            f" a baseline's kind at its end, as {next(iter(RECIPES))}-{next(iter(BASELINES))}"
+            f" ({', '.join(BASELINES)})"
+        )
+    recipe, kind = parts
+    return compared(RECIPES[recipe](), kind)
 
 
 def recipe_of(family: str, size: Literal["demo", "small"]) -> str:
-    """The name of a family's recipe for a laptop; InputError for a family without one."""
+    """Name a family's recipe for a laptop; InputError for a family without one."""
     name = f"{family}-{size}"
     if name not in RECIPES:
-        raise InputError(f"family {family} has no recipe {name}; give an experiment of your own as a JSON file")
+        raise InputError(
+            f"family {family} has no recipe {name}; give an experiment of your own as a JSON file"
+        )
     return name

@@ -1,6 +1,7 @@
-"""The training runs of the centrifugal pump: the published ones (Tables tab:dataset-details, tab:pump-hparams) and smaller ones.
+"""Define the training runs of the centrifugal pump: the published ones and smaller ones.
 
-What the paper leaves open, and what stands here: the encoder's features are boundary conditions (`courant.data.known`).
+Paper: Tables tab:dataset-details and tab:pump-hparams. It leaves the encoder's features open; here
+they are boundary conditions (`courant.data.known`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from courant.recipes.laptop import demo, small
 def centrifugal_pump() -> Experiment:
     """Courant (baseline) of Table tab:pump-hparams on 300 designs, for an A100-class GPU.
 
-    The published count leaves four distance channels, those of one kind of boundary: the nearest solid wall, standing or turning,
-    which is what a turbulence model calls the wall distance. The impeller turns, so its speed omega x r is a boundary condition as
-    the inlet's velocity is.
+    The published count leaves four distance channels, those of one kind of boundary: the nearest
+    solid wall, standing or turning, which is what a turbulence model calls the wall distance. The
+    impeller turns, so its speed omega x r is a boundary condition as the inlet's velocity is.
     """
     return Experiment(
         task="steady",
@@ -27,7 +28,9 @@ def centrifugal_pump() -> Experiment:
             distance_kinds=("wall+impeller",),
             prescribed={"velocity": ("inlet", "impeller")},
         ),
-        training=TrainingConfig(epochs=300, batch_size=1, learning_rate=3e-4, validate_every=5, checkpoint_every=5),
+        training=TrainingConfig(
+            epochs=300, batch_size=1, learning_rate=3e-4, validate_every=5, checkpoint_every=5
+        ),
     )
 
 
@@ -37,7 +40,10 @@ def centrifugal_pump_gwa() -> Experiment:
 
 
 def centrifugal_pump_full_mesh() -> Experiment:
-    """Courant (no boundary pc) of Table tab:pump-hparams: the encoder reads every cell with its distance field."""
+    """Courant (no boundary pc) of Table tab:pump-hparams: the encoder reads the whole mesh.
+
+    Every cell comes with its distance field.
+    """
     return centrifugal_pump().derive(
         name="centrifugal-pump-full-mesh",
         model={"num_features": presets.centrifugal_pump_full_mesh().num_features},
@@ -51,5 +57,8 @@ def centrifugal_pump_small() -> Experiment:
 
 
 def centrifugal_pump_demo() -> Experiment:
-    """A first model from some 24 trial designs: a few minutes on two CPU cores. Eight to train on are too few."""
+    """A first model from some 24 trial designs: a few minutes on two CPU cores.
+
+    Eight designs are too few to train on.
+    """
     return demo(centrifugal_pump())

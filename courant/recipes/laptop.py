@@ -1,4 +1,4 @@
-"""A published steady run made smaller: sizes that two CPU cores train in minutes."""
+"""Shrink a published steady run to sizes that two CPU cores train in minutes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reports as folders of plain files: a trained run's, made of panels, and a sweep's."""
+"""Write reports as folders of plain files: a trained run's, made of panels, and a sweep's."""

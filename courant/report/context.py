@@ -1,4 +1,4 @@
-"""What the panels of a report are made from."""
+"""Gather what the panels of a report are made from."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-import simgen
-from courant.data.normalisation import Channel
+from courant.analysis.decomposition.case_scores import CaseScores, score_case
+from courant.data.channels import Channel
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.course import Course, read_course
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
 from simgen.errors import StoreError
-from simgen.store.reader import Dataset, StoredCase
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Shown:
     """`median error`"""
     case: StoredCase
     start_s: float | None
-    """Of the rollout; None in steady problems"""
+    """Start of the rollout; None in steady problems"""
     end_s: float | None
 
     @property
@@ -36,7 +37,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Context:
-    """A trained run, its dataset version and what was measured."""
+    """A trained run, its dataset version and its evaluation."""
 
     run: RunDirectory
     surrogate: Surrogate
@@ -51,14 +52,23 @@ class Context:
 
     @cached_property
     def shown(self) -> tuple[Shown, ...]:
-        """The case of median error and the one of largest; of fewer than three the latter alone."""
-        return tuple(self._show(label, case) for label, case in choose_cases(self.evaluation).items())
+        """The cases of median and of largest error; of fewer than three only the latter."""
+        return tuple(
+            self._show(label, case) for label, case in choose_cases(self.evaluation).items()
+        )
+
+    @cached_property
+    def scores(self) -> CaseScores:
+        """The scores of the first shown case's decomposition; for models that decompose."""
+        return score_case(self.surrogate, self.shown[0].case)
 
     def truth(self, shown: Shown) -> np.ndarray:
         """(N, C), in physical units."""
         truth = self.surrogate.problem.solution(shown.case, shown.end_s)
         if truth is None:
-            raise StoreError(f"case {shown.case.id} has no snapshot at {shown.end_s:g} s to compare with")
+            raise StoreError(
+                f"case {shown.case.id} has no snapshot at {shown.end_s:g} s to compare with"
+            )
         return truth
 
     def predict(self, shown: Shown) -> np.ndarray:
@@ -73,26 +83,34 @@ class Context:
         return Shown(label, case, start, None if times is None else float(times[-1]))
 
 
-def open_context(run: RunDirectory, evaluation: Evaluation) -> Context:
-    """Load the run and open the dataset version that it was trained on."""
+def open_context(
+    run: RunDirectory, evaluation: Evaluation, dataset_url: str | None = None
+) -> Context:
+    """Load the run and open the dataset version that it was trained on.
+
+    `dataset_url` is where that lies by now, if it was moved.
+    """
     course, surrogate = read_course(run), load(run.url)
-    dataset = simgen.open_dataset(surrogate.dataset["url"], surrogate.dataset["version"])
+    dataset = surrogate.open_dataset(dataset_url)
     _check_fits(run, evaluation, surrogate, dataset)
     return Context(run, surrogate, dataset, evaluation, tuple(read_records(run)), course)
 
 
-def _check_fits(run: RunDirectory, evaluation: Evaluation, surrogate: Surrogate, dataset: Dataset) -> None:
-    """StoreError where the record is of another model or dataset, whatever its fingerprint says."""
+def _check_fits(
+    run: RunDirectory, evaluation: Evaluation, surrogate: Surrogate, dataset: Dataset
+) -> None:
+    """Raise StoreError where the record is of another model or dataset."""
     unknown = set(evaluation.cases) - set(dataset.cases(evaluation.split))
     steps = surrogate.problem.num_steps
     if evaluation.components != surrogate.channels or evaluation.num_steps != steps or unknown:
         raise StoreError(
-            f"{run.url}/evaluation.json is of another model or dataset version; remove it and evaluate again"
+            f"{run.url}/evaluation.json is of another model or dataset version; remove it and"
+            " evaluate again"
         )
 
 
 def choose_cases(evaluation: Evaluation) -> dict[str, str]:
-    """Label -> case."""
+    """Return label -> case."""
     by_error = ranked_cases(evaluation)
     if len(by_error) < 3:
         return {"largest error" if len(by_error) > 1 else "only case": by_error[-1]}
@@ -100,5 +118,5 @@ def choose_cases(evaluation: Evaluation) -> dict[str, str]:
 
 
 def ranked_cases(evaluation: Evaluation) -> list[str]:
-    """Ids of the cases, the best predicted first."""
+    """List the ids of the cases, the best predicted first."""
     return sorted(evaluation.cases, key=lambda case: evaluation.cases[case].overall[MODEL].nmae)

@@ -1,4 +1,4 @@
-"""A report's page and the files beside it, from panels."""
+"""Render a report's page and the files beside it, from panels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from courant.report.verdict import summary_line
 from courant.report.wording import count
 from courant.runs.course import Environment
 from courant.runs.directory import RunDirectory
-from simgen.figure_files import png_bytes
+from simgen.publish.figure_files import png_bytes
 
 SCROLLED_ROWS = 16
 """Longer tables scroll"""
@@ -30,18 +30,19 @@ class KeyFigure:
     label: str
 
 
-def write_panel(folder: RunDirectory, panel: Panel) -> None:
-    """The panel's figures as PNG files, and its arrays as one file."""
+def write_panel(folder: RunDirectory, panel: Panel) -> list[str]:
+    """Write the panel's figures and its file of arrays; return the names of the files."""
     for figure in panel.figures:
         folder.write_bytes(figure.name, png_bytes(figure.figure))
     if panel.data is not None:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **panel.arrays)  # type: ignore[arg-type]
         folder.write_bytes(panel.data, buffer.getvalue())
+    return [figure.name for figure in panel.figures] + ([panel.data] if panel.data else [])
 
 
 def report_page(context: Context, panels: Sequence[Panel]) -> str:
-    """The page of a trained run."""
+    """Render the page of a trained run."""
     return render_page(
         title=f"{context.dataset.schema.family}: {context.surrogate.experiment.name}",
         meta=_meta(context),
@@ -58,7 +59,7 @@ def render_page(
     panels: Sequence[Panel],
     keys: Sequence[KeyFigure] = (),
 ) -> str:
-    """index.html; whatever comes from data is escaped."""
+    """Render index.html; everything that comes from data is escaped."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("courant.report"),
         autoescape=True,
@@ -77,9 +78,12 @@ def render_page(
 
 
 def key_figures(context: Context) -> list[KeyFigure]:
-    """Errors of all predictors, accepted cases, and the time beside the solver's."""
+    """List errors of all predictors, accepted cases, and the speed-up over the solver."""
     evaluation, design = context.evaluation, context.dataset.design
-    errors = [KeyFigure(f"{evaluation.overall[name].nmae:.3f}", f"NMAE, {name}") for name in evaluation.predictors]
+    errors = [
+        KeyFigure(f"{evaluation.overall[name].nmae:.3f}", f"NMAE, {name}")
+        for name in evaluation.predictors
+    ]
     accepted = int((design["status"] == "accepted").sum())
     return [
         *errors,
@@ -101,7 +105,10 @@ def _meta(context: Context) -> Sequence[str]:
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return (
         f"run {context.run.url.rsplit('/', 1)[-1]}",
-        f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC, snapshot {dataset.snapshot_id}",
+        (
+            f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC,"
+            f" snapshot {dataset.snapshot_id}"
+        ),
         f"{model.config.kind}, {parameters:,} weights",
         *_machine(context.course.environment),
     )

@@ -1,4 +1,4 @@
-"""A panel of a report: a title, figures with captions, tables, and the arrays behind them."""
+"""Define a panel of a report: title, figures with captions, tables, and their arrays."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class PanelFigure:
-    """A figure, the file that it is kept in, and what to see in it."""
+    """A figure with its file name and caption."""
 
     name: str
-    """Of a file in the report's folder, such as parity.png"""
+    """Name of a file in the report's folder, such as parity.png"""
     figure: Figure
     caption: str
 
@@ -29,13 +29,13 @@ class PanelFigure:
 
     @property
     def alt(self) -> str:
-        """What stands in the picture's place where it is not shown."""
+        """Text shown in place of the picture."""
         return self.name.rpartition(".")[0].replace("_", " ")
 
 
 @dataclass(frozen=True)
 class Column:
-    """The head of a table's column; numbers stand flush right."""
+    """The head of a table's column; numbers are right-aligned."""
 
     name: str
     is_number: bool = True
@@ -43,10 +43,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table, marked where it speaks for the model or against it."""
+    """A cell of a table, marked where it is in the model's favour or against it."""
 
     text: str
     mark: Literal["", "good", "bad"] = ""
+    panel: str = ""
+    """Name of a panel that the text leads to"""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Panel:
 
 
 def check_name(name: str) -> None:
-    """InputError for a name that is no plain file name in the report's folder."""
+    """Raise InputError for a name that is no plain file name in the report's folder."""
     if not _PLAIN_NAME.fullmatch(name):
-        raise InputError(f"{name!r} cannot name a file of the report: only letters, digits, '.', '_' and '-'")
+        raise InputError(
+            f"{name!r} cannot name a file of the report: only letters, digits, '.', '_' and '-'"
+        )

@@ -1,50 +1,44 @@
-"""The report of a trained run: one folder with index.html, its figures and their data.
+"""Write the report of a trained run: one folder with index.html, its figures and their data.
 
-Nothing is loaded from elsewhere.
+The page loads nothing from elsewhere.
 """
 
 from __future__ import annotations
 
-from courant.evaluation.evaluate import evaluate, read_evaluation
+from courant.evaluation.evaluate import evaluate
 from courant.evaluation.evaluation import Evaluation
+from courant.evaluation.record import read_evaluation
 from courant.report.context import open_context
+from courant.report.current import PAGE, current_page, keep_inputs, page_url
+from courant.report.guide import guide
 from courant.report.page import report_page, write_panel
-from courant.report.panel import Panel
 from courant.report.panels import MAIN_FIGURES, PANELS
 from courant.report.verdict import summary_line
 from courant.runs.directory import RunDirectory
 
 __all__ = ["main_figure", "summary_line", "write_report"]
 
-PAGE = "index.html"
-INPUTS = "report.json"
-GENERATOR = 4
-"""Raised when the same inputs would give another report."""
 
-
-def write_report(run_url: str, out: str) -> str:
+def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     """Write the report's folder (a path or s3:// URL); returns the page's URL.
 
-    Unchanged inputs are not drawn again.
+    `dataset_url` is where the dataset lies by now, if it was moved. Unchanged inputs are not drawn
+    again.
     """
     run, folder = RunDirectory(run_url), RunDirectory(out)
-    evaluation = read_evaluation(run) or evaluate(run_url)
-    inputs = {"run": run.url, "fingerprint": evaluation.fingerprint, "generator": GENERATOR}
-    page = f"{folder.url.rstrip('/')}/{PAGE}"
-    if folder.exists(INPUTS) and folder.exists(PAGE) and folder.read_json(INPUTS) == inputs:
+    evaluation = read_evaluation(run) or evaluate(run_url, dataset_url=dataset_url)
+    page = current_page(run, folder, evaluation)
+    if page is not None:
         return page
-    context = open_context(run, evaluation)
-    panels: list[Panel] = []
-    for make in PANELS[evaluation.task]:
-        panel = make(context)
-        if panel is not None:
-            write_panel(folder, panel)
-            panels.append(panel)
-    folder.write_bytes(PAGE, report_page(context, panels).encode())
-    folder.write_json(INPUTS, inputs)
-    return page
+    context = open_context(run, evaluation, dataset_url)
+    made = (make(context) for make in PANELS[evaluation.task])
+    panels = [panel for panel in made if panel is not None]
+    files = [file for panel in panels for file in write_panel(folder, panel)]
+    folder.write_bytes(PAGE, report_page(context, [guide(context, panels), *panels]).encode())
+    keep_inputs(run, folder, evaluation, files)
+    return page_url(folder)
 
 
 def main_figure(evaluation: Evaluation) -> str:
-    """The report's file that says most about the errors."""
+    """Return the report's file with the most telling figure of the errors."""
     return MAIN_FIGURES[evaluation.task]

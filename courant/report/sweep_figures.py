@@ -1,4 +1,4 @@
-"""A sweep's figures: each hyperparameter against validation NMAE, and all of them at once."""
+"""Draw a sweep's figures: each hyperparameter against validation NMAE, and all of them at once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from courant.sweeps.search_space import Setting, Value, show
+from courant.sweeps.setting import BASELINE, Setting, Value, label, show
 from courant.sweeps.sweep import TrialResult
 
 COLOR, BASELINE_COLOR, GREY = "#0b5fa5", "#d9822b", "#9aa1a8"
 COLUMNS = 4
 WIDE = 8
-"""Numbers that span this factor stand on a log scale"""
+"""Numbers that span this factor get a log scale"""
 FEW = 8
 """More values than this were drawn from a range: no line joins them, and they get no tick each"""
+FITTING = 32
+"""Letters that fit side by side under a panel; the ticks of more are tilted"""
 LABELS = {
     "num_anchors": "anchors $L$",
     "num_levels": "Perceiver levels",
@@ -30,11 +32,11 @@ LABELS = {
     "shared_embedding": "shared embedding",
     "learning_rate": "learning rate",
 }
-"""What the paper's panels call a key; other keys go by their own name."""
+"""The paper's labels of some keys; other keys are labelled by their own name"""
 
 
 def hyperparameters(results: Sequence[TrialResult], baseline: Setting, isolated: bool) -> Figure:
-    """One panel per key, validation NMAE over its values on a shared scale (fig:ablations).
+    """Draw one panel per key, validation NMAE over its values on a shared scale (fig:ablations).
 
     Where keys are varied in isolation a panel holds the trials that differ from the baseline in its
     key alone.
@@ -42,7 +44,10 @@ def hyperparameters(results: Sequence[TrialResult], baseline: Setting, isolated:
     keys = list(baseline)
     measured = _measured(results)
     shown = {
-        key: [each for each in measured if not isolated or _differs_only(each.setting, baseline, key)] for key in keys
+        key: [
+            each for each in measured if not isolated or _differs_only(each.setting, baseline, key)
+        ]
+        for key in keys
     }
     columns = min(COLUMNS, len(keys))
     rows = -(-len(keys) // columns)
@@ -54,9 +59,15 @@ def hyperparameters(results: Sequence[TrialResult], baseline: Setting, isolated:
         axis.set_axis_off()
     for axis in axes[::columns]:
         axis.set_ylabel("validation NMAE")
-    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    handles = {
+        label: handle
+        for axis in axes
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
     beside = len(handles) if columns > 1 else 2
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=beside, frameon=False)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside upper center", ncols=beside, frameon=False
+    )
     return figure
 
 
@@ -66,7 +77,8 @@ def _panel(axis: Axes, key: str, results: Sequence[TrialResult], baseline: Value
     finished = [result for result in results if result.state == "finished"]
     stopped = [result for result in results if result.state != "finished"]
     lowest = {
-        value: min((_nmae(each) for each in finished if each.setting[key] == value), default=None) for value in values
+        value: min((_nmae(each) for each in finished if each.setting[key] == value), default=None)
+        for value in values
     }
     line = [(places[value], nmae) for value, nmae in lowest.items() if nmae is not None]
     if line and len(values) <= FEW:
@@ -79,15 +91,22 @@ def _panel(axis: Axes, key: str, results: Sequence[TrialResult], baseline: Value
         across = [places[result.setting[key]] for result in stopped]
         nmae = list(map(_nmae, stopped))
         axis.plot(across, nmae, "o", ms=5, mfc="white", mec=GREY, mew=1.3, label="stopped early")
-    axis.axvline(places[baseline], color=BASELINE_COLOR, lw=1.2, ls="--", zorder=0, label="baseline")
+    axis.axvline(
+        places[baseline], color=BASELINE_COLOR, lw=1.2, ls="--", zorder=0, label="baseline"
+    )
     axis.set_xlabel(_label(key))
     axis.grid(alpha=0.25)
 
 
 def _places(axis: Axes, key: str, values: Sequence[Value]) -> dict[Value, float]:
-    """Where values stand: numbers on a scale, a log scale for a wide range; words side by side."""
+    """Place values: numbers on a scale, a log scale for a wide range; words side by side."""
     if not all(_is_number(value) for value in values):
-        axis.set_xticks(range(len(values)), [show(value) for value in values])
+        words = [show(value) for value in values]
+        axis.set_xticks(range(len(values)), words)
+        if len("".join(words)) > FITTING:
+            axis.tick_params("x", rotation=40)
+            for tick in axis.get_xticklabels():
+                tick.set_horizontalalignment("right")
         axis.set_xlim(-0.5, len(values) - 0.5)
         return {value: float(place) for place, value in enumerate(values)}
     numbers = np.array(values, dtype=float)
@@ -100,7 +119,7 @@ def _places(axis: Axes, key: str, values: Sequence[Value]) -> dict[Value, float]
 
 
 def parallel_coordinates(results: Sequence[TrialResult], keys: Sequence[str]) -> Figure:
-    """One axis per key and one for validation NMAE, one line per trial.
+    """Draw one axis per key and one for validation NMAE, one line per trial.
 
     The lower the NMAE, the darker; the best in orange.
     """
@@ -109,7 +128,10 @@ def parallel_coordinates(results: Sequence[TrialResult], keys: Sequence[str]) ->
     figure = Figure(figsize=(max(6.0, 2.1 * (len(keys) + 1)), 4.2), layout="constrained")
     axis = figure.subplots()
     scale, colors = Normalize(min(errors), max(errors) + 1e-12), colormaps["viridis"]
-    heights = [_heights(axis, place, [result.setting[key] for result in measured]) for place, key in enumerate(keys)]
+    heights = [
+        _heights(axis, place, [result.setting[key] for result in measured])
+        for place, key in enumerate(keys)
+    ]
     heights.append(_heights(axis, len(keys), errors, continuous=True))
     for index, result in enumerate(measured):
         best = index == len(measured) - 1
@@ -133,8 +155,10 @@ def parallel_coordinates(results: Sequence[TrialResult], keys: Sequence[str]) ->
     return figure
 
 
-def _heights(axis: Axes, place: int, column: Sequence[Value], continuous: bool = False) -> list[float]:
-    """A vertical axis at `place` with its ticks; where on it, 0 to 1, each value stands."""
+def _heights(
+    axis: Axes, place: int, column: Sequence[Value], continuous: bool = False
+) -> list[float]:
+    """Draw a vertical axis at `place` with its ticks; return each value's height, 0 to 1."""
     values = _in_order(set(column))
     numeric = all(_is_number(value) for value in values)
     if continuous or (numeric and len(values) > FEW):
@@ -143,11 +167,17 @@ def _heights(axis: Axes, place: int, column: Sequence[Value], continuous: bool =
         scaled = np.log(numbers) if log else numbers
         span = float(np.ptp(scaled)) or 1.0
         ticks = np.linspace(scaled.min(), scaled.max(), 5)
-        marks = {float((tick - scaled.min()) / span): f"{np.exp(tick) if log else tick:.3g}" for tick in ticks}
+        marks = {
+            float((tick - scaled.min()) / span): f"{np.exp(tick) if log else tick:.3g}"
+            for tick in ticks
+        }
         heights = ((scaled - scaled.min()) / span).tolist()
     else:
         at = {value: index / max(1, len(values) - 1) for index, value in enumerate(values)}
-        marks = {height: f"{value:.3g}" if isinstance(value, float) else show(value) for value, height in at.items()}
+        marks = {
+            height: f"{value:.3g}" if isinstance(value, float) else show(value)
+            for value, height in at.items()
+        }
         heights = [at[value] for value in column]
     axis.axvline(place, color="#444444", lw=0.9, ymin=0.05, ymax=0.95, zorder=1)
     for height, text in marks.items():
@@ -181,16 +211,16 @@ def _is_number(value: Value) -> bool:
 
 
 def _in_order(values: set[Value]) -> list[Value]:
-    """Numbers by size, then words as they sort; the word for absence comes first."""
+    """Sort numbers by size, then words; those for absence or no change come first."""
 
     def order(value: Value) -> tuple[int, float, str]:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return 1, float(value), ""
-        return 2 * (value != "none"), 0.0, str(value)
+        return 2 * (value not in ("none", BASELINE)), 0.0, str(value)
 
     return sorted(values, key=order)
 
 
 def _label(key: str) -> str:
-    name = key.partition(".")[2]
+    name = label(key)
     return LABELS.get(name, name.replace("_", " "))

@@ -1,4 +1,4 @@
-"""The page of a sweep: figures, a table of trials and the best setting in one folder."""
+"""Write the page of a sweep: figures, a table of trials and the best setting in one folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from courant.report.page import render_page, write_panel
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
 from courant.report.sweep_figures import hyperparameters, parallel_coordinates
-from courant.sweeps.search_space import describe, show
+from courant.sweeps.setting import describe, label, show
 from courant.sweeps.sweep import Sweep, TrialResult, best_trial
 
 PAGE = "index.html"
@@ -16,7 +16,7 @@ PARALLEL = "parallel_coordinates.png"
 
 
 def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
-    """index.html and its figures in the sweep's folder; returns the page's URL.
+    """Write index.html and its figures into the sweep's folder; return the page's URL.
 
     Raises TrainingError where no trial was validated.
     """
@@ -42,10 +42,14 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
 
 
 def verdict(sweep: Sweep, results: Sequence[TrialResult]) -> str:
-    """The sweep in two sentences."""
+    """Summarise the sweep in two sentences."""
     best, spent = best_trial(results), sum(result.epochs for result in results)
     states = [result.state for result in results]
-    ended = [f"{states.count(state)} {state}" for state in ("finished", "stopped", "failed") if state in states]
+    ended = [
+        f"{states.count(state)} {state}"
+        for state in ("finished", "stopped", "failed")
+        if state in states
+    ]
     share = spent / sweep.epochs_to_the_end
     return (
         f"Best of {len(results)} trials ({', '.join(ended)}): "
@@ -71,7 +75,10 @@ def _hyperparameters(sweep: Sweep, results: Sequence[TrialResult]) -> Panel:
 
 
 def _together(sweep: Sweep, results: Sequence[TrialResult]) -> Panel:
-    caption = "One line per trial, darker for a lower error; the best in orange, trials that were stopped early dotted."
+    caption = (
+        "One line per trial, darker for a lower error; the best in orange, trials that were stopped"
+        " early dotted."
+    )
     figure = parallel_coordinates(results, list(sweep.baseline))
     return Panel("together", "Together", (PanelFigure(PARALLEL, figure, caption),))
 
@@ -80,7 +87,7 @@ def _trials(sweep: Sweep, results: Sequence[TrialResult]) -> Panel:
     best, keys = best_trial(results), list(sweep.baseline)
     names = (
         "trial",
-        *(key.partition(".")[2] for key in keys),
+        *(label(key) for key in keys),
         *("seed", "NMAE", "best epoch", "epochs", "seconds"),
     )
     columns = (
@@ -95,6 +102,7 @@ def _trials(sweep: Sweep, results: Sequence[TrialResult]) -> Panel:
         "differences: ask for more trials than there are settings, and each is tried again with "
         "the next seed."
     )
+    note = " ".join([note, *(f"{line}." for line in sweep.left_out)])
     return Panel("trials", "Trials, best first", tables=(Table(columns, rows),), note=note)
 
 
@@ -116,7 +124,10 @@ def _row(result: TrialResult, keys: Sequence[str], is_best: bool) -> tuple[Cell,
 
 def _next_steps(sweep: Sweep, results: Sequence[TrialResult]) -> Panel:
     lines = (
-        f"courant train {sweep.dataset_url} --version {sweep.version} --experiment {sweep.folder.url}/best.json",
+        (
+            f"courant train {sweep.dataset_url} --version {sweep.version} --experiment"
+            f" {sweep.folder.url}/best.json"
+        ),
         f"tensorboard --logdir {sweep.folder.url}/ray",
         "",
         "import courant",

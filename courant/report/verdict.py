@@ -1,4 +1,4 @@
-"""The verdict on a trained run in one or two sentences, from the numbers alone."""
+"""Judge a trained run in one or two sentences, from the numbers alone."""
 
 from __future__ import annotations
 
@@ -6,15 +6,30 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from courant.evaluation.evaluation import MODEL, Evaluation
-from courant.report.wording import listed, reference
+from courant.report.wording import listed, plain, reference
 
 
 def summary_line(evaluation: Evaluation) -> str:
-    """The model's error beside each reference's, and where it beats the first of them.
+    """Compare the model's error with each reference's, and say where it beats the first of them.
 
-    The first reference is the one that is hard to beat: over a rollout each step counts, elsewhere
-    each case.
+    Quantities of interest that the null predicts better come before all. The first reference is the
+    one that is hard to beat: over a rollout each step counts, elsewhere each case.
     """
+    return _null_wins(evaluation) + _fields_line(evaluation)
+
+
+def _null_wins(evaluation: Evaluation) -> str:
+    """Say first where fields tell less than the design parameters alone."""
+    lost = [name for name, each in evaluation.quantities.items() if each.null_wins]
+    if not lost:
+        return ""
+    return (
+        f"A regression on the design parameters alone predicts {listed(list(map(plain, lost)))}"
+        " better than the model does. "
+    )
+
+
+def _fields_line(evaluation: Evaluation) -> str:
     ours = evaluation.overall[MODEL].nmae
     beside = [_beside(ours, name, evaluation.overall[name].nmae) for name in evaluation.references]
     line = f"NMAE {ours:.3f} on the {evaluation.split} split, {listed(beside)}. "
@@ -49,7 +64,7 @@ def _steps_won(beats: Sequence[bool], name: str) -> str:
 
 
 def _ranges(steps: Sequence[int]) -> str:
-    """[1, 2, 3, 7] -> `1-3 and 7`"""
+    """Format [1, 2, 3, 7] as `1-3 and 7`."""
     gaps = [
         0,
         *(at for at, (a, b) in enumerate(pairwise(steps), start=1) if b != a + 1),

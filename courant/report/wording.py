@@ -1,17 +1,18 @@
-"""How a report names components, units and numbers: from the data, in the same words everywhere."""
+"""Name components, units and numbers in reports, in the same words everywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from courant.data.normalisation import Channel
-from courant.evaluation.evaluation import Evaluation, Split
+from courant.evaluation.evaluation import DMD, PERSISTENCE, POD_GP, POD_RBF, Evaluation, Split
 from courant.evaluation.metrics import ALL
-from courant.evaluation.references import PERSISTENCE
-from simgen.field_plots import Triangles
-from simgen.store.reader import StoredCase
 
-#: Units of numbers without one.
+if TYPE_CHECKING:
+    from courant.data.channels import Channel
+    from courant.data.normalisation import Normaliser
+
+#: Units of dimensionless numbers.
 _PURE = ("", "1", "-")
 _SEEN: dict[Split, str] = {
     "train": "which the model was trained on",
@@ -30,6 +31,11 @@ def component_name(name: str) -> str:
     return "all components" if name == ALL else name.replace("_", " ").replace(".", " ")
 
 
+def plain(name: str) -> str:
+    """`mean drag` for `mean_drag`"""
+    return name.replace("_", " ")
+
+
 def channel_label(channel: Channel) -> str:
     """`velocity x (m/s)`"""
     return with_unit(component_name(channel.name), channel.unit)
@@ -41,7 +47,7 @@ def count(number: int, noun: str) -> str:
 
 
 def number(value: object) -> str:
-    """Three digits of a number, nothing for one that is not there."""
+    """Format three digits of a number; a missing one is empty."""
     if isinstance(value, float | int):
         return f"{value:.3g}"
     return "" if value is None else str(value)
@@ -54,19 +60,23 @@ def listed(words: Sequence[str]) -> str:
 
 def reference(name: str) -> str:
     """`the training mean`, `persistence`"""
-    return name if name == PERSISTENCE else f"the {name}"
+    return name if name in (PERSISTENCE, DMD, POD_GP, POD_RBF) else f"the {name}"
+
+
+def known_parts(normaliser: Normaliser) -> list[str]:
+    """List `geometry`, `boundary conditions`, and what else is known of a steady case."""
+    parts = {
+        "geometry": True,
+        "boundary conditions": normaliser.has_boundary,
+        "design parameters": bool(normaliser.parameters),
+    }
+    given = dict.fromkeys(component_name(channel.field) for channel in normaliser.given)
+    return [*(name for name, is_there in parts.items() if is_there), *given]
 
 
 def of_split(split: Split) -> str:
     """`of the test split, never seen in training`"""
     return f"of the {split} split, {_SEEN[split]}"
-
-
-def place(case: StoredCase, triangles: Triangles) -> str:
-    """`the layer of cells at y = 0.5 m`; nothing of a plane case, which is shown whole."""
-    if case.dataset.schema.dimension < 3:
-        return ""
-    return f"the layer of cells at {triangles.plane}"
 
 
 def windows(evaluation: Evaluation) -> str:

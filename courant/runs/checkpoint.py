@@ -1,6 +1,9 @@
-"""Checkpoints: one file holds all that the next epoch depends on, so it is whole or absent, on disk and on S3 alike.
+"""Write and read checkpoints: one file, complete or absent, on disk and on S3 alike.
 
-    checkpoints/epoch-000010.pt     model, its average, optimiser, best weights so far, their loss, epochs done, seconds spent
+It holds everything that the next epoch depends on:
+
+    checkpoints/epoch-000010.pt     model, its average, optimiser, best weights so far, their loss,
+                                    epochs done, seconds spent
 
 Sampler, learning rate and random draws are functions of the seed and the step and need no state.
 """
@@ -8,8 +11,12 @@ Sampler, learning rate and random draws are functions of the seed and the step a
 from __future__ import annotations
 
 import io
+import math
 import re
+import time
 import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -18,7 +25,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from courant.runs.directory import MAX_READ_BYTES, RunDirectory
-from courant.runs.weights import WEIGHTS
+from courant.runs.weights_file import WEIGHTS
 from simgen.errors import StoreError
 
 FOLDER = "checkpoints"
@@ -38,11 +45,33 @@ class Checkpoint:
     best_loss: float
     seconds: dict[str, float]
     average: dict[str, Tensor] = field(default_factory=dict)
-    """Moving average of the weights, where there is one"""
+    """Moving average of the weights, if there is one"""
+
+    @classmethod
+    def before_training(cls, weights: dict[str, Tensor], parts: Iterable[str]) -> Checkpoint:
+        """Make the state of a run that begins with `weights`; `parts` are the parts of its time."""
+        return cls(0, {}, {}, _copy(weights), 0, math.inf, dict.fromkeys(parts, 0.0))
+
+    def keep_best(self, weights: dict[str, Tensor], loss: float) -> None:
+        """Keep a copy of this epoch's weights if their loss is the lowest so far."""
+        if loss < self.best_loss:
+            self.keep(weights)
+            self.best_loss = loss
+
+    def keep(self, weights: dict[str, Tensor]) -> None:
+        """Keep a copy of this epoch's weights as the best."""
+        self.best, self.best_epoch = _copy(weights), self.epoch
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the seconds spent inside to a part of the run's time."""
+        began = time.perf_counter()
+        yield
+        self.seconds[part] += time.perf_counter() - began
 
 
 def write_checkpoint(run: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
-    """Store it with the best weights beside it, then drop all but the last `keep`."""
+    """Store it with the best weights beside it, then delete all but the last `keep`."""
     buffer = io.BytesIO()
     torch.save({each.name: getattr(checkpoint, each.name) for each in fields(Checkpoint)}, buffer)
     run.write_bytes(f"{FOLDER}/epoch-{checkpoint.epoch:06d}.pt", buffer.getvalue())
@@ -59,9 +88,10 @@ def checkpoint_epochs(run: RunDirectory) -> list[int]:
 def read_latest_checkpoint(
     run: RunDirectory, device: torch.device | str = "cpu", model: nn.Module | None = None
 ) -> Checkpoint | None:
-    """The newest checkpoint; None before the first; StoreError for one that cannot be read, or is not of `model`.
+    """Read the newest checkpoint; None before the first.
 
-    Tensors and plain containers alone are unpickled, from a file that is not larger than a checkpoint of `model` can be.
+    StoreError for one that cannot be read, or is not of `model`. Only tensors and plain containers
+    are unpickled, from a file no larger than a checkpoint of `model` can be.
     """
     epochs = checkpoint_epochs(run)
     if not epochs:
@@ -75,19 +105,23 @@ def read_latest_checkpoint(
             _check_fits(checkpoint, model)
     except (_DamageError, TypeError) as error:
         raise StoreError(
-            f"{run.url}/{name} is damaged ({error}); remove it to go on from the checkpoint before it"
+            f"{run.url}/{name} is damaged ({error}); remove it to go on from the checkpoint"
+            " before it"
         ) from error
     return checkpoint
 
 
 class _DamageError(Exception):
-    """What is wrong with a checkpoint's content."""
+    """A problem of a checkpoint's content."""
 
 
-def load_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, run: RunDirectory) -> None:
-    """Take up the optimiser's state; StoreError where its groups are not those of the model's parameters.
+def load_optimiser(
+    optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, run: RunDirectory
+) -> None:
+    """Load the optimiser's state; StoreError where its groups do not match the model's parameters.
 
-    How steps are computed (fused, capturable, the learning rate's place) depends on this process alone.
+    How steps are computed (fused, capturable, the learning rate's place) depends on this process
+    alone.
     """
     saved = checkpoint.optimiser
     try:
@@ -98,13 +132,13 @@ def load_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, run
         optimiser.load_state_dict({"state": saved["state"], "param_groups": groups})
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise StoreError(
-            f"{run.url}/{FOLDER}: the optimiser's state of epoch {checkpoint.epoch} does not fit the model; "
-            "remove that checkpoint to go on from the one before it"
+            f"{run.url}/{FOLDER}: the optimiser's state of epoch {checkpoint.epoch} does not fit"
+            " the model; remove that checkpoint to go on from the one before it"
         ) from error
 
 
 def _unpickle(content: bytes, device: torch.device | str) -> dict[str, Any]:
-    """The content of a checkpoint's file, which has to be a plain zip archive of torch's."""
+    """Unpickle a checkpoint's file, which has to be a plain zip archive of torch's."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
@@ -117,7 +151,7 @@ def _unpickle(content: bytes, device: torch.device | str) -> dict[str, Any]:
     try:
         state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except Exception as error:  # whatever the damage leads the unpickler to
-        # torch's own words end in the advice to load the file without any protection.
+        # torch's own message ends in the advice to load the file without any protection.
         raise _DamageError(f"torch cannot read it: {type(error).__name__}") from error
     if not isinstance(state, dict):
         raise _DamageError("it holds no mapping")
@@ -125,7 +159,10 @@ def _unpickle(content: bytes, device: torch.device | str) -> dict[str, Any]:
 
 
 def _most_bytes(model: nn.Module | None) -> int:
-    """Of a checkpoint: weights, their average, the best ones and two moments each, and the archive around them."""
+    """Return the largest size of a checkpoint.
+
+    It holds weights, their average, the best ones, two moments each, and the archive around them.
+    """
     if model is None:
         return MAX_READ_BYTES
     weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
@@ -135,18 +172,29 @@ def _most_bytes(model: nn.Module | None) -> int:
 def _check_types(checkpoint: Checkpoint) -> None:
     if not isinstance(checkpoint.seconds, dict) or not isinstance(checkpoint.optimiser, dict):
         raise _DamageError("its optimiser or its times are no mapping")
-    numbers = (checkpoint.epoch, checkpoint.best_epoch, checkpoint.best_loss, *checkpoint.seconds.values())
+    numbers = (
+        checkpoint.epoch,
+        checkpoint.best_epoch,
+        checkpoint.best_loss,
+        *checkpoint.seconds.values(),
+    )
     if not all(isinstance(number, int | float) for number in numbers):
         raise _DamageError("an epoch, a loss or a time is no number")
     for part in ("model", "best", "average"):
         tensors = getattr(checkpoint, part)
-        if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
+        if not isinstance(tensors, dict) or not all(
+            isinstance(value, Tensor) for value in tensors.values()
+        ):
             raise _DamageError(f"its {part} holds something else than tensors")
 
 
 def _check_fits(checkpoint: Checkpoint, model: nn.Module) -> None:
     expected = {name: value.shape for name, value in model.state_dict().items()}
-    parts = {"model": checkpoint.model, "best": checkpoint.best, "average": checkpoint.average or checkpoint.model}
+    parts = {
+        "model": checkpoint.model,
+        "best": checkpoint.best,
+        "average": checkpoint.average or checkpoint.model,
+    }
     for part, tensors in parts.items():
         if {name: value.shape for name, value in tensors.items()} != expected:
             raise _DamageError(f"its {part} has other tensors than the experiment's model")
@@ -160,5 +208,11 @@ def _check_fits(checkpoint: Checkpoint, model: nn.Module) -> None:
 
 
 def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:
-    """model.safetensors: plain weights, readable without this project."""
-    run.write_bytes(WEIGHTS, save({name: value.detach().cpu().contiguous() for name, value in weights.items()}))
+    """Write model.safetensors: plain weights, readable without this project."""
+    run.write_bytes(
+        WEIGHTS, save({name: value.detach().cpu().contiguous() for name, value in weights.items()})
+    )
+
+
+def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in weights.items()}

@@ -1,6 +1,6 @@
-"""How a run went: status.json, timings.json and environment.json.
+"""Read how a run went: status.json, timings.json and environment.json.
 
-They are checked, since they may be somebody else's; a run that was cut off does not have all of them.
+They are checked, since they may be somebody else's; an interrupted run does not have all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import State
 from simgen.errors import StoreError
 
-# Further entries are no harm: they are not looked at.
+# Further entries are ignored.
 _CONFIG = ConfigDict(extra="ignore", frozen=True)
 
 
@@ -29,7 +29,7 @@ class Timings(BaseModel):
 
 
 class Status(BaseModel):
-    """Where a run stands."""
+    """The state of a run."""
 
     model_config = _CONFIG
     state: State
@@ -44,7 +44,7 @@ class Status(BaseModel):
 
 
 class Environment(BaseModel):
-    """Where a run took place."""
+    """The machine and software of a run."""
 
     model_config = _CONFIG
     device: str
@@ -53,7 +53,7 @@ class Environment(BaseModel):
 
 @dataclass(frozen=True)
 class Course:
-    """How a run went; None where the run has no such file."""
+    """The course of a run; None for files that the run does not have."""
 
     status: Status | None
     timings: Timings | None
@@ -61,7 +61,7 @@ class Course:
 
 
 def read_course(run: RunDirectory) -> Course:
-    """StoreError where the files are not what a run writes."""
+    """Read the files; StoreError where they are not what a run writes."""
     return Course(
         _read(run, "status.json", Status),
         _read(run, "timings.json", Timings),
@@ -81,5 +81,6 @@ def _read(run: RunDirectory, name: str, kind: type[M]) -> M | None:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))[:100]
         raise StoreError(
-            f"{run.url}/{name} is not what this project writes ({where}: {first['msg']}); train again"
+            f"{run.url}/{name} is not what this project writes"
+            f" ({where}: {first['msg']}); train again"
         ) from error

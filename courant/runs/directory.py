@@ -1,13 +1,15 @@
-"""The run directory: a local path or s3://bucket/prefix behind one small interface, every write all-or-nothing.
+"""Access the run directory, on disk or S3, by one small interface of all-or-nothing writes.
 
     experiment.json dataset.json normaliser.json environment.json    what was asked for, and on what
     metrics.jsonl timings.json status.json                           how it went
-    checkpoints/epoch-000010.pt                                      where to go on
+    heartbeat.json                                                   while a worker is running
+    checkpoints/epoch-000010.pt                                      from which to resume
     model.safetensors                                                the best weights so far
     events.out.tfevents.*                                            the same for TensorBoard
 
-Locally a file is written under a temporary name, synced and renamed; on S3 an object appears whole or not at all.
-S3 keys, region and AWS_ENDPOINT_URL come from the environment, which botocore reads itself.
+Locally a file is written under a temporary name, synced and renamed; on S3 an object appears whole
+or not at all. S3 keys, region and AWS_ENDPOINT_URL come from the environment, which botocore reads
+itself.
 """
 
 from __future__ import annotations
@@ -23,29 +25,38 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from courant.json_text import parse_json
+from courant.runs.packed_files import is_packed, open_packed
 from simgen.errors import InputError, SimgenError, StoreError
 
 _TEMPORARY = ".partial-"
 MAX_READ_BYTES = 64 * 2**20
-"""What `read_bytes` takes into memory unless told otherwise; weights are read by `courant.runs.weights`."""
+"""The default limit of `read_bytes`; weights are read by `courant.runs.weights`"""
 
 
 class RunDirectory:
-    """Files under one URL; picklable by its URL.
+    """The files under one URL, a folder or a packed run (.zip, read only); picklable by its URL.
 
-    The files may be somebody else's: only regular files are read, within a bound, names do not lead
-    out of the directory, and nothing is written through a link.
+    The files may be somebody else's: only regular files are read, within a bound; names cannot lead
+    out of the directory; and nothing is written through a link.
 
-    Raises StoreError where the place cannot be reached, read or written, InputError where the URL makes no sense.
+    Raises StoreError where the place cannot be reached, read or written, InputError where the URL
+    is invalid.
     """
 
     def __init__(self, url: str | Path) -> None:
         try:
             self.url = absolute_url(url)
-            options = {"use_listings_cache": False} if self.url.startswith("s3://") else {}
-            self._fs, self._root = fsspec.core.url_to_fs(self.url, **options)
-        except (ValueError, ImportError, RuntimeError, OSError) as error:  # RuntimeError: links in a circle
-            raise InputError(f"run URL {url}: {error}; use a local path or s3://bucket/prefix") from error
+            self.is_packed = is_packed(self.url)
+            self._fs, self._root = _open(self.url)
+        except (
+            ValueError,
+            ImportError,
+            RuntimeError,
+            OSError,
+        ) as error:  # RuntimeError: links in a circle
+            raise InputError(
+                f"run URL {url}: {error}; use a local path or s3://bucket/prefix"
+            ) from error
 
     def __reduce__(self) -> tuple[type[RunDirectory], tuple[str]]:
         return (type(self), (self.url,))
@@ -59,7 +70,7 @@ class RunDirectory:
         return self._fs
 
     def path(self, name: str) -> str:
-        """The name's path on `filesystem`; InputError for a name that leads elsewhere."""
+        """Return the name's path on `filesystem`; InputError for a name that leads elsewhere."""
         if name:
             check_name(name, self.url)
         return f"{self._root.rstrip('/')}/{name}" if name else self._root
@@ -68,10 +79,15 @@ class RunDirectory:
         return bool(self._guard("read", name, lambda: self._fs.exists(self.path(name))))
 
     def names(self, folder: str = "") -> list[str]:
-        """Sorted names of what lies in a folder; empty when there is none. Half-written files are not listed."""
+        """List the names in a folder, sorted; empty if there is none.
+
+        Half-written files are not listed.
+        """
         here = self.path(folder).rstrip("/")
         try:
-            found = self._guard("list", folder, lambda: self._fs.ls(here, detail=False, refresh=True))
+            found = self._guard(
+                "list", folder, lambda: self._fs.ls(here, detail=False, refresh=True)
+            )
         except StoreError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return []
@@ -82,13 +98,21 @@ class RunDirectory:
         return sorted(name for name in names if _TEMPORARY not in name)
 
     def size(self, name: str) -> int:
-        """Bytes of a file; StoreError for anything but a regular file."""
+        """Return a file's size in bytes; StoreError for anything but a regular file."""
         return int(self._guard("read", name, lambda: self._size(name)))
 
     def read_bytes(
-        self, name: str, start: int | None = None, end: int | None = None, *, limit: int = MAX_READ_BYTES
+        self,
+        name: str,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        limit: int = MAX_READ_BYTES,
     ) -> bytes:
-        """A whole file, or its bytes from `start` to before `end`; StoreError where that is more than `limit`."""
+        """Read a whole file, or its bytes from `start` to before `end`.
+
+        StoreError where that is more than `limit`.
+        """
         return bytes(self._guard("read", name, lambda: self._read(name, start, end, limit)))
 
     def write_bytes(self, name: str, content: bytes) -> None:
@@ -103,7 +127,7 @@ class RunDirectory:
             ) from error
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """A JSON file that holds a mapping; StoreError for any other."""
+        """Read a JSON file that holds a mapping; StoreError for any other."""
         content = self.read_json(name)
         if not isinstance(content, dict):
             raise StoreError(
@@ -116,11 +140,22 @@ class RunDirectory:
         self.write_bytes(name, (json.dumps(content, indent=2) + "\n").encode())
 
     def grow_file(self, name: str, content: bytes) -> None:
-        """Write a file that only ever grows, for readers that follow it: locally by appending, which they see."""
+        """Write a file that only ever grows, for readers that follow it.
+
+        Locally it is appended to, which they see.
+        """
         self._guard("write", name, lambda: self._grow(name, content))
 
     def remove(self, name: str) -> None:
         self._guard("remove", name, lambda: self._remove(name))
+
+    def check_writable(self) -> None:
+        """Raise StoreError for a packed run."""
+        if self.is_packed:
+            raise StoreError(
+                f"{self.url} is a packed run, which is only read: unpack it with unzip, and name"
+                " the folder that comes out"
+            )
 
     def _size(self, name: str) -> int:
         path = self.path(name)
@@ -134,13 +169,13 @@ class RunDirectory:
         return int(found["size"])
 
     def _read(self, name: str, start: int | None, end: int | None, limit: int) -> bytes:
-        # The size first: opening a device can have effects, and a FIFO never ends.
+        # The size is checked first: opening a device can have effects, and a FIFO never ends.
         size = self._size(name)
         first, last = min(start or 0, size), size if end is None else min(end, size)
         if last - first > limit:
             raise StoreError(
-                f"{self.url}/{name} has {(last - first) / 1e6:,.0f} MB where {limit / 1e6:,.0f} MB at most belong; "
-                "it was damaged or not written by this project"
+                f"{self.url}/{name} has {(last - first) / 1e6:,.0f} MB where {limit / 1e6:,.0f} MB"
+                " at most belong; it was damaged or not written by this project"
             )
         if not isinstance(self._fs, LocalFileSystem):
             content = self._fs.cat_file(self.path(name), start=start, end=end)
@@ -151,6 +186,7 @@ class RunDirectory:
             return file.read(max(0, last - first))
 
     def _write(self, name: str, content: bytes) -> None:
+        self.check_writable()
         target = self.path(name)
         if not isinstance(self._fs, LocalFileSystem):
             self._fs.pipe_file(target, content)
@@ -169,6 +205,7 @@ class RunDirectory:
             temporary.unlink(missing_ok=True)
 
     def _grow(self, name: str, content: bytes) -> None:
+        self.check_writable()
         target = self.path(name)
         if not isinstance(self._fs, LocalFileSystem):
             self._fs.pipe_file(target, content)
@@ -180,20 +217,22 @@ class RunDirectory:
             file.write(content[file.seek(0, os.SEEK_END) :])
 
     def _remove(self, name: str) -> None:
+        self.check_writable()
         if isinstance(self._fs, LocalFileSystem):
             self._check_inside(Path(self.path(name)))
         self._fs.rm_file(self.path(name))
 
     def _check_inside(self, target: Path) -> None:
-        """StoreError where a folder on the way to the file is a link out of this directory."""
+        """Raise StoreError if a folder on the way is a link out of this directory."""
         root = Path(self._root)
         if not target.parent.resolve().is_relative_to(root.resolve()):
             raise StoreError(
-                f"{target.parent} is a link out of {self.url}; nothing is written through it, put a folder there"
+                f"{target.parent} is a link out of {self.url}; nothing is written through it, put a"
+                " folder there"
             )
 
     def _guard(self, verb: str, name: str, action: Any) -> Any:
-        """Storage speaks in many exceptions; the project in one line."""
+        """Turn storage's many exceptions into the project's one-line errors."""
         try:
             return action()
         except SimgenError:
@@ -207,8 +246,20 @@ class RunDirectory:
             ) from error
 
 
+def _open(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Return the files under a URL, and their root among them."""
+    if is_packed(url):
+        return open_packed(url)
+    options = {"use_listings_cache": False} if url.startswith("s3://") else {}
+    files, root = fsspec.core.url_to_fs(url, **options)
+    return files, root
+
+
 def absolute_url(url: str | Path) -> str:
-    """Local paths made absolute, since Ray's workers have folders of their own; file:// dropped; other URLs as they are."""
+    """Make local paths absolute and drop file://; other URLs stay.
+
+    Ray's workers have other working directories.
+    """
     text = str(url)
     if "://" in text and not text.startswith("file://"):
         return text.rstrip("/")
@@ -216,7 +267,7 @@ def absolute_url(url: str | Path) -> str:
 
 
 def check_name(name: str, url: str) -> None:
-    """InputError for a name that is empty or absolute, or leads out of the directory at `url`."""
+    """Raise InputError for a name that is empty, absolute, or leads out of the directory."""
     if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
         raise InputError(f"{name!r} is no name of a file in {url}: it leads elsewhere")
 

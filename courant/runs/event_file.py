@@ -1,7 +1,8 @@
-"""TensorBoard's event files, in a run directory on disk or on S3: `tensorboard --logdir <runs>`.
+"""Write TensorBoard's event files into a run directory: `tensorboard --logdir <runs>`.
 
-Each start of a run begins a file of its own, which tells TensorBoard to drop what earlier ones say of the epochs that are trained
-again. Written here rather than by a SummaryWriter, which knows neither the run directory's storage nor when an epoch is whole.
+Each start of a run begins a new file, which tells TensorBoard to drop earlier entries of the epochs
+that are trained again. Written here rather than by a SummaryWriter, which knows neither the run
+directory's storage nor when an epoch is complete.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
 
 VERSION = "brain.Event:2"
-"""The first event of every file, by which readers know the format."""
+"""The first event of every file, by which readers recognise the format"""
 NAME = "events.out.tfevents"
 
 
 class EventFile:
-    """The event file of one start of a run, whose first epoch is `first_epoch`. Losses, NMAE, learning rate and speed by epoch."""
+    """The event file of one start of a run, whose first epoch is `first_epoch`.
+
+    Holds losses, NMAE, learning rate and speed by epoch.
+    """
 
     def __init__(self, run: RunDirectory, first_epoch: int) -> None:
         began = time.time()
         self._run, self._name = run, f"{NAME}.{int(began)}.{first_epoch:06d}"
-        restart = Event(wall_time=began, step=first_epoch, session_log=SessionLog(status=SessionLog.START))
+        restart = Event(
+            wall_time=began, step=first_epoch, session_log=SessionLog(status=SessionLog.START)
+        )
         self._content = _framed(Event(wall_time=began, file_version=VERSION)) + _framed(restart)
 
     def epoch(self, record: EpochRecord) -> None:
@@ -47,15 +53,22 @@ class EventFile:
             for tag, value in values.items()
             if value is not None and math.isfinite(value)
         ]
-        self._content += _framed(Event(wall_time=time.time(), step=record.epoch, summary=Summary(value=scalars)))
+        self._content += _framed(
+            Event(wall_time=time.time(), step=record.epoch, summary=Summary(value=scalars))
+        )
         self._run.grow_file(self._name, self._content)
 
     def end(self, state: str) -> None:
-        """Every epoch is in the file already."""
+        """Do nothing: every epoch is in the file already."""
 
 
 def _framed(event: Event) -> bytes:
-    """TFRecord: length, its checksum, content, its checksum."""
+    """Frame a TFRecord: length, its checksum, content, its checksum."""
     content = event.SerializeToString()
     length = struct.pack("<Q", len(content))
-    return length + struct.pack("<I", masked_crc32c(length)) + content + struct.pack("<I", masked_crc32c(content))
+    return (
+        length
+        + struct.pack("<I", masked_crc32c(length))
+        + content
+        + struct.pack("<I", masked_crc32c(content))
+    )

@@ -1,7 +1,8 @@
-"""A run on an MLflow server, where MLFLOW_TRACKING_URI names one; a run that goes on goes on there too.
+"""Track a run on an MLflow server, if MLFLOW_TRACKING_URI names one.
 
-The client reads its address and credentials from the environment (MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME, ...);
-MLFLOW_EXPERIMENT_NAME is the experiment's name there, by default `courant`.
+A resumed run continues its MLflow run. The client reads its address and credentials from the
+environment (MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME, ...); MLFLOW_EXPERIMENT_NAME is the
+experiment's name there, by default `courant`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ try:
     from mlflow.tracking import MlflowClient
 except ImportError as missing:
     raise InputError(
-        'MLFLOW_TRACKING_URI is set and MLflow is not installed: pip install "courant[mlflow]", or unset it'
+        "MLFLOW_TRACKING_URI is set and MLflow is not installed: pip install mlflow-skinny,"
+        " or unset it"
     ) from missing
 
 logger = logging.getLogger("courant.training")
@@ -32,13 +34,14 @@ logger = logging.getLogger("courant.training")
 RUN_TAG = "courant.run"
 NO_METRICS = ("epoch", "epochs", "eta_s")
 MAX_PARAMS = 100
-"""of one request"""
+"""The limit of one request"""
 
 
 class MlflowTracker:
-    """Settings once, metrics by epoch. A server that fails later on costs a warning, never the training.
+    """Log settings once and metrics by epoch.
 
-    Raises InputError where the server cannot be reached at the start.
+    A server that fails later causes a warning and never stops the training. Raises InputError where
+    the server cannot be reached at the start.
     """
 
     def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
@@ -50,15 +53,28 @@ class MlflowTracker:
             self._client.update_run(self._id, status="RUNNING")
         except MlflowException as error:
             reason = str(error).strip().splitlines()[0]
-            raise InputError(f"MLflow cannot be used ({reason}); correct MLFLOW_TRACKING_URI, or unset it") from error
+            raise InputError(
+                f"MLflow cannot be used ({reason}); correct MLFLOW_TRACKING_URI, or unset it"
+            ) from error
 
     def epoch(self, record: EpochRecord) -> None:
-        values = {name: value for name, value in asdict(record).items() if value is not None and name not in NO_METRICS}
-        metrics = [Metric(name, float(value), int(1000 * time.time()), record.epoch) for name, value in values.items()]
+        values = {
+            name: value
+            for name, value in asdict(record).items()
+            if value is not None and name not in NO_METRICS
+        }
+        metrics = [
+            Metric(name, float(value), int(1000 * time.time()), record.epoch)
+            for name, value in values.items()
+        ]
         self._try(lambda: self._client.log_batch(self._id, metrics=metrics))
 
     def end(self, state: str) -> None:
-        self._try(lambda: self._client.set_terminated(self._id, "FINISHED" if state == "finished" else "FAILED"))
+        self._try(
+            lambda: self._client.set_terminated(
+                self._id, "FINISHED" if state == "finished" else "FAILED"
+            )
+        )
 
     def _try(self, action: Any) -> None:
         if self._lost:
@@ -67,11 +83,13 @@ class MlflowTracker:
             action()
         except MlflowException as error:
             self._lost = True
-            logger.warning("MLflow takes no more of this run: %s", str(error).strip().splitlines()[0])
+            logger.warning(
+                "MLflow takes no more of this run: %s", str(error).strip().splitlines()[0]
+            )
 
 
 def _find_or_create(client: MlflowClient, run: RunDirectory, experiment: Experiment) -> str:
-    """The id of the MLflow run that stands for this run directory."""
+    """Return the id of the MLflow run of this run directory."""
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "courant")
     group = client.get_experiment_by_name(name)
     group_id = group.experiment_id if group else client.create_experiment(name)
@@ -81,8 +99,13 @@ def _find_or_create(client: MlflowClient, run: RunDirectory, experiment: Experim
     dataset = run.read_json("dataset.json")
     created = client.create_run(group_id, run_name=run.url.rsplit("/", 1)[-1]).info.run_id
     tags = [RunTag(RUN_TAG, run.url)]
-    tags += [RunTag(f"courant.dataset.{key}", str(dataset[key])) for key in ("url", "version", "snapshot_id")]
-    params = [Param(key, str(value)) for key, value in flatten(experiment.model_dump(mode="json")).items()]
+    tags += [
+        RunTag(f"courant.dataset.{key}", str(dataset[key]))
+        for key in ("url", "version", "snapshot_id")
+    ]
+    params = [
+        Param(key, str(value)) for key, value in flatten(experiment.model_dump(mode="json")).items()
+    ]
     client.log_batch(created, tags=tags, params=params[:MAX_PARAMS])
     for start in range(MAX_PARAMS, len(params), MAX_PARAMS):
         client.log_batch(created, params=params[start : start + MAX_PARAMS])

@@ -1,4 +1,4 @@
-"""What a run writes down: what was asked for, where it ran, how it stands, and one EpochRecord per epoch."""
+"""Write a run's record: what was asked for, where it ran, its state, one EpochRecord per epoch."""
 
 from __future__ import annotations
 
@@ -11,27 +11,32 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import torch
 from pydantic import TypeAdapter
 
-from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment
+from courant.runs.dataset_record import write_dataset_record
 from courant.runs.directory import RunDirectory
 from simgen.errors import StoreError
-from simgen.provenance import source_revision
+from simgen.provenance import DISTRIBUTION, source_revision
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset
+    import torch
+
+    from courant.data.normalisation import Normaliser
+    from simgen.store.access.reader import Dataset
 
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
 State = Literal["running", "finished", "failed", "stopped"]
-_PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", "courant")
+_PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", DISTRIBUTION)
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch: losses in standardised space, NMAE in physical units; None where the epoch was not validated."""
+    """One epoch: losses in standardised space, NMAE in physical units.
+
+    Both are None where the epoch was not validated.
+    """
 
     epoch: int
     """from 1"""
@@ -39,32 +44,48 @@ class EpochRecord:
     train_loss: float
     validation_loss: float | None
     validation_nmae: float | None
-    """mean absolute error over mean absolute value, both over every validation window, point, step and component"""
+    """mean absolute error over mean absolute value, each over every validation window, point, step
+    and component
+    """
     learning_rate: float
     seconds: float
     """of training, without validation and checkpoint"""
     samples_per_s: float
     eta_s: float
-    """the time that the remaining epochs should take, validation and checkpoints included"""
+    """estimated time for the remaining epochs, with validation and checkpoints"""
     data_wait_share: float | None = None
-    """of the training time, waiting for the next batch (first worker); None in runs of an older release, as below"""
+    """share of the training time spent waiting for the next batch (first worker); None, like those
+    below, in runs of an older release
+    """
     flops_per_s: float | None = None
-    """achieved by all workers together: operations of the run's first batch, forward and backward, for each sample"""
+    """achieved by all workers together: operations of the run's first batch, forward and backward,
+    for each sample
+    """
     peak_memory_gb: float | None = None
     """of the first worker so far: on the GPU, or of the whole process on a CPU"""
     skipped_batches: int = 0
     """left out because loss or gradient was not finite"""
+    processor_s: float | None = None
+    """of training: CPU seconds of the first worker's process, all threads together; on a GPU the
+    time for which it was held
+    """
 
     def line(self) -> str:
-        """For a log: `epoch 12/60  loss 0.2310  validation 0.3021  NMAE 0.183  lr 3.0e-04  812 samples/s  1 min 40 s left`."""
+        """Format a line for a log.
+
+        `epoch 12/60  loss 0.2310  validation 0.3021  NMAE 0.183  lr 3.0e-04  812 samples/s  1 min
+        40 s left`
+        """
         validation = ""
         if self.validation_loss is not None and self.validation_nmae is not None:
             validation = f"  validation {self.validation_loss:.4f}  NMAE {self.validation_nmae:.3f}"
         minutes, seconds = divmod(round(self.eta_s), 60)
         return (
-            f"epoch {self.epoch}/{self.epochs}  loss {self.train_loss:.4f}{validation}  lr {self.learning_rate:.1e}  "
-            f"{self.samples_per_s:.{0 if self.samples_per_s >= 10 else 2}f} samples/s  {minutes} min {seconds:02d} s left"
-            f"{f'  {self.skipped_batches} batches skipped' if self.skipped_batches else ''}"
+            f"epoch {self.epoch}/{self.epochs}  loss {self.train_loss:.4f}{validation}  lr"
+            f" {self.learning_rate:.1e} "
+            f" {self.samples_per_s:.{0 if self.samples_per_s >= 10 else 2}f} samples/s  {minutes}"
+            f" min {seconds:02d} s"
+            f" left{f'  {self.skipped_batches} batches skipped' if self.skipped_batches else ''}"
         )
 
 
@@ -72,38 +93,39 @@ _FROM_JSON = TypeAdapter(EpochRecord)
 
 
 def read_records(run: RunDirectory) -> list[EpochRecord]:
-    """The run's epochs so far, in order; empty before the first."""
+    """Read the run's epochs so far, in order; empty before the first."""
     if not run.exists(METRICS):
         return []
     try:
         return [_FROM_JSON.validate_json(line) for line in run.read_bytes(METRICS).splitlines()]
     except ValueError as error:
         first_line = " ".join(str(error).split())[:200]
-        raise StoreError(f"{run.url}/{METRICS} is damaged ({first_line}); train the run again") from error
+        raise StoreError(
+            f"{run.url}/{METRICS} is damaged ({first_line}); train the run again"
+        ) from error
 
 
 def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
-    """Replace the run's epochs: the file is small, and whole at every moment."""
-    run.write_bytes(METRICS, "".join(json.dumps(asdict(record)) + "\n" for record in records).encode())
+    """Replace the run's epochs: the file is small, and complete at every moment."""
+    run.write_bytes(
+        METRICS, "".join(json.dumps(asdict(record)) + "\n" for record in records).encode()
+    )
 
 
-def describe_run(run: RunDirectory, experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> None:
-    """experiment.json, dataset.json, normaliser.json: all that a predictor needs beside the weights."""
+def describe_run(
+    run: RunDirectory, experiment: Experiment, dataset: Dataset, normaliser: Normaliser
+) -> None:
+    """Write experiment.json, dataset.json and normaliser.json.
+
+    They are all that a predictor needs besides the weights.
+    """
     run.write_json("experiment.json", experiment.model_dump(mode="json"))
-    schema = dataset.schema
-    description = {
-        "url": dataset.url,
-        "version": dataset.version,
-        "snapshot_id": dataset.snapshot_id,
-        "family": schema.family,
-        "parameters": [asdict(parameter) for parameter in schema.parameters],
-    }
-    run.write_json("dataset.json", description)
+    write_dataset_record(run, dataset)
     run.write_json("normaliser.json", normaliser.to_json())
 
 
 def write_status(run: RunDirectory, state: State, **details: Any) -> None:
-    """status.json: where the run stands, and what a reader wants to know of that state."""
+    """Write status.json: the run's state, and details of that state."""
     run.write_json(STATUS, {"state": state, **details})
 
 
@@ -112,7 +134,7 @@ def is_finished(run: RunDirectory) -> bool:
 
 
 def read_status(run: RunDirectory) -> dict[str, Any]:
-    """status.json; StoreError where it names no state."""
+    """Read status.json; StoreError where it names no state."""
     status = run.read_object(STATUS)
     if status.get("state") not in get_args(State):
         raise StoreError(f"{run.url}/{STATUS} names no state; remove it and train again to go on")
@@ -120,16 +142,20 @@ def read_status(run: RunDirectory) -> dict[str, Any]:
 
 
 def environment(device: torch.device, workers: int) -> dict[str, Any]:
-    """Where the run took place, for its record."""
+    """Describe where the run takes place, for its record."""
+    import torch  # takes seconds, which those who read records need not wait for
+
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: version(name) for name in _PACKAGES},
         "source_revision": source_revision(),
-        "device": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else platform.processor() or platform.machine(),
+        "device": (
+            torch.cuda.get_device_name(device)
+            if device.type == "cuda"
+            else platform.processor() or platform.machine()
+        ),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "workers": workers,

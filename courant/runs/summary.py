@@ -1,4 +1,7 @@
-"""Runs as lines of a table: what was trained on what, how well, how long. Read from the run directories alone."""
+"""Summarise runs as lines of a table, from the run directories alone.
+
+A line says what was trained on what, how well, and how long.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Any
 
 from courant.runs.dataset_record import read_dataset_record
 from courant.runs.directory import RunDirectory
-from courant.runs.record import STATUS, read_records, read_status
-from courant.runs.weights import WEIGHTS, read_header
+from courant.runs.record import read_records
+from courant.runs.standing import standing
+from courant.runs.weights_file import WEIGHTS, read_header
 from simgen.errors import InputError, SimgenError, StoreError
 
 EXPERIMENT = "experiment.json"
@@ -19,31 +23,34 @@ READERS = 8
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run. None where the run has not come so far, or was made before the figure was recorded."""
+    """One run.
+
+    None for figures that the run has not reached, or that its release did not record.
+    """
 
     name: str
     url: str
     experiment: dict[str, Any]
-    """experiment.json as it is, so that runs of an older schema can be listed as well"""
+    """experiment.json unparsed, so that runs of an older schema can be listed as well"""
     dataset: str
     version: str
     snapshot_id: str
     state: str
     started: str | None
-    """ISO 8601, UTC; of the last start"""
+    """Time of the last start, ISO 8601, UTC"""
     revision: str | None
-    """of the source"""
+    """Source revision"""
     num_parameters: int | None
-    """stored weights"""
+    """Number of stored weights"""
     num_epochs: int
-    """trained so far"""
+    """Epochs trained so far"""
     best_epoch: int | None
     validation_nmae: float | None
-    """of the weights that the run keeps"""
+    """NMAE of the weights that the run keeps"""
     test_nmae: float | None
-    """over the rollout on the split that the run was last evaluated on"""
+    """NMAE over the rollout on the split of the last evaluation"""
     train_s: float
-    """of training, without reading, validation and checkpoints"""
+    """Seconds of training, without reading, validation and checkpoints"""
     samples_per_s: float | None
 
     @property
@@ -60,13 +67,17 @@ class Unreadable:
 
 
 def list_runs(url: str) -> tuple[list[RunSummary], list[Unreadable]]:
-    """The runs directly under a folder or s3://bucket/prefix, in the order of their start, and those that cannot be read.
+    """List the runs directly under a folder or s3://bucket/prefix, and the unreadable ones.
+
+    Runs are in the order of their start.
 
     StoreError where the folder itself cannot be read.
     """
     folder = RunDirectory(url)
     with ThreadPoolExecutor(READERS) as pool:
-        found = list(pool.map(_read_or_explain, [f"{folder.url}/{name}" for name in folder.names()]))
+        found = list(
+            pool.map(_read_or_explain, [f"{folder.url}/{name}" for name in folder.names()])
+        )
     runs = [run for run in found if isinstance(run, RunSummary)]
     unreadable = [run for run in found if isinstance(run, Unreadable)]
     return sorted(runs, key=lambda run: (run.started or "", run.name)), unreadable
@@ -80,28 +91,34 @@ def _read_or_explain(url: str) -> RunSummary | Unreadable | None:
 
 
 def read_run(url: str) -> RunSummary:
-    """One run; InputError where there is none."""
+    """Read one run; InputError where there is none."""
     run = _read_if_run(RunDirectory(url))
     if run is None:
-        raise InputError(f"{url} has no {EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>")
+        raise InputError(
+            f"{url} has no {EXPERIMENT}; give the folder of a run, <runs>/<name>-<hash>"
+        )
     return run
 
 
 def differing_settings(runs: Sequence[RunSummary]) -> dict[str, list[Any]]:
-    """`section.key` -> its value in each run, where not all have the same; "" where a run has no such key."""
+    """Map `section.key` to its value in each run, where they differ.
+
+    "" where a run has no such key.
+    """
     flat = [flatten(run.experiment) for run in runs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
     rows = {key: [settings.get(key, "") for settings in flat] for key in keys}
-    return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
+    return {
+        key: values for key, values in rows.items() if any(value != values[0] for value in values)
+    }
 
 
 def _read_if_run(run: RunDirectory) -> RunSummary | None:
     if not run.exists(EXPERIMENT):
         return None
-    # A run that is just being set up has not all of its files.
+    # A run that is just being set up lacks some of its files.
     dataset = read_dataset_record(run) if run.exists("dataset.json") else {}
     environment = run.read_object("environment.json") if run.exists("environment.json") else {}
-    status = read_status(run) if run.exists(STATUS) else {}
     records = read_records(run)
     best = min(
         (record for record in records if record.validation_loss is not None),
@@ -117,7 +134,7 @@ def _read_if_run(run: RunDirectory) -> RunSummary | None:
         dataset=dataset.get("url", ""),
         version=dataset.get("version", ""),
         snapshot_id=dataset.get("snapshot_id", ""),
-        state=status.get("state", "waiting"),
+        state=standing(run),
         started=_text_or_none(environment.get("started")),
         revision=_text_or_none(environment.get("source_revision")),
         num_parameters=read_header(run).num_values if run.exists(WEIGHTS) else None,
@@ -131,10 +148,14 @@ def _read_if_run(run: RunDirectory) -> RunSummary | None:
 
 
 def _named_experiment(run: RunDirectory) -> dict[str, Any]:
-    """experiment.json of whatever schema, as long as it has a name and sections."""
+    """Read experiment.json of any schema, as long as it has a name and sections."""
     content = run.read_object(EXPERIMENT)
-    if not isinstance(content.get("name"), str) or not isinstance(content.get("training", {}), dict):
-        raise StoreError(f"{run.url}/{EXPERIMENT} has no name or training; the run is damaged, train it again")
+    if not isinstance(content.get("name"), str) or not isinstance(
+        content.get("training", {}), dict
+    ):
+        raise StoreError(
+            f"{run.url}/{EXPERIMENT} has no name or training; the run is damaged, train it again"
+        )
     return content
 
 
@@ -150,7 +171,7 @@ def _test_nmae(run: RunDirectory) -> float | None:
 
 
 def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"data": {"step_s": 1}}` as `{"data.step_s": 1}`."""
+    """Flatten `{"data": {"step_s": 1}}` to `{"data.step_s": 1}`."""
     flat: dict[str, Any] = {}
     for key, value in content.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Who else is told how a run goes: TensorBoard always, MLflow where it is asked for."""
+"""Report a run's progress to trackers: TensorBoard always, MLflow where configured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class Tracker(Protocol):
 
 
 def open_trackers(run: RunDirectory, experiment: Experiment, first_epoch: int) -> list[Tracker]:
-    """For a run that begins, or goes on, with `first_epoch`; InputError where MLflow is asked for and cannot be used."""
+    """Open the trackers of a run that starts or resumes with `first_epoch`.
+
+    InputError where MLflow is configured and cannot be used.
+    """
     trackers: list[Tracker] = [EventFile(run, first_epoch)]
     if os.environ.get("MLFLOW_TRACKING_URI"):
         from courant.runs.mlflow_tracker import MlflowTracker

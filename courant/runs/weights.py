@@ -1,16 +1,11 @@
-"""model.safetensors of a run directory: its header read and bounded, and held against the config before a model is built.
+"""Read the model of a run directory.
 
-The file is eight bytes of header length, a JSON header with name, type, shape and place of each tensor, and the tensors.
+The header of its file (`weights_file`) is compared with the config before anything is built.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from safetensors import SafetensorError
@@ -18,55 +13,17 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor
 
 from courant.field_model import FieldModel, ModelConfig
-from courant.json_text import parse_json
 from courant.models import build, count
 from courant.runs.directory import RunDirectory
+from courant.runs.weights_file import WEIGHTS, WeightsHeader, read_header
 from simgen.errors import InputError, StoreError
-
-WEIGHTS = "model.safetensors"
-#: The largest model has some thousand tensors of a hundred bytes each.
-MAX_HEADER_BYTES = 2**20
-BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-_DIGEST_CHUNK = 16 * 2**20
-
-
-@dataclass(frozen=True)
-class TensorEntry:
-    """One tensor, as the header announces it."""
-
-    shape: tuple[int, ...]
-    num_bytes: int
-
-    @property
-    def num_values(self) -> int:
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True)
-class WeightsHeader:
-    """What the file says that it holds; the sizes agree with one another and with the file's."""
-
-    tensors: Mapping[str, TensorEntry]
-    file_bytes: int
-
-    @property
-    def num_values(self) -> int:
-        return sum(entry.num_values for entry in self.tensors.values())
-
-
-def read_header(run: RunDirectory) -> WeightsHeader:
-    """The header alone, the tensors stay where they are; StoreError for a file that is damaged or no safetensors."""
-    try:
-        return _read_header(run)
-    except ValueError as error:
-        raise StoreError(f"{run.url}/{WEIGHTS} is not a safetensors file: {error}; copy it again") from error
 
 
 def read_model(run: RunDirectory, config: ModelConfig) -> FieldModel:
-    """The trained model on the CPU.
+    """Load the trained model on the CPU.
 
-    InputError, before anything is built, where the file does not hold exactly the tensors of the config; and for
-    weights that are not finite. StoreError for a damaged file.
+    InputError, before anything is built, where the file does not hold exactly the tensors of the
+    config; and for weights that are not finite. StoreError for a damaged file.
     """
     header = read_header(run)
     _check_count(run, header, config)
@@ -77,48 +34,12 @@ def read_model(run: RunDirectory, config: ModelConfig) -> FieldModel:
     return model
 
 
-def weights_digest(run: RunDirectory) -> str:
-    """SHA-256 of the file, read in pieces."""
-    size, digest = run.size(WEIGHTS), hashlib.sha256()
-    for start in range(0, size, _DIGEST_CHUNK):
-        digest.update(run.read_bytes(WEIGHTS, start, min(start + _DIGEST_CHUNK, size)))
-    return digest.hexdigest()
-
-
-def _read_header(run: RunDirectory) -> WeightsHeader:
-    size = run.size(WEIGHTS)
-    if size < 8:
-        raise ValueError(f"it has {size} bytes")
-    (length,) = struct.unpack("<Q", run.read_bytes(WEIGHTS, 0, 8))
-    if length > min(MAX_HEADER_BYTES, size - 8):
-        raise ValueError(f"its header of {length:,} bytes is more than the file or {MAX_HEADER_BYTES:,} bytes hold")
-    content = parse_json(run.read_bytes(WEIGHTS, 8, 8 + length))
-    if not isinstance(content, dict):
-        raise ValueError("its header is no mapping")
-    tensors = {name: _entry(name, entry) for name, entry in content.items() if name != "__metadata__"}
-    expected = 8 + length + sum(entry.num_bytes for entry in tensors.values())
-    if expected != size:
-        raise ValueError(f"it has {size:,} bytes where its header announces {expected:,}")
-    return WeightsHeader(tensors, size)
-
-
-def _entry(name: str, entry: object) -> TensorEntry:
-    if not isinstance(entry, dict) or entry.get("dtype") not in BYTES_OF:
-        raise ValueError(f"tensor {name[:60]!r} is not of type {', '.join(BYTES_OF)}")
-    shape = entry.get("shape")
-    if not isinstance(shape, list) or not all(type(side) is int and 0 <= side < 2**40 for side in shape):
-        raise ValueError(f"tensor {name[:60]!r} has no shape of whole numbers")
-    if len(shape) > 8:
-        raise ValueError(f"tensor {name[:60]!r} has {len(shape)} dimensions")
-    return TensorEntry(tuple(shape), math.prod(shape) * BYTES_OF[entry["dtype"]])
-
-
 def _check_count(run: RunDirectory, header: WeightsHeader, config: ModelConfig) -> None:
     expected = count(config)
     if expected is not None and header.num_values != expected:
         raise InputError(
-            f"{run.url}/{WEIGHTS} does not fit its experiment.json: {header.num_values:,} weights where the "
-            f"experiment's model has {expected:,}; train again"
+            f"{run.url}/{WEIGHTS} does not fit its experiment.json: {header.num_values:,} weights"
+            f" where the experiment's model has {expected:,}; train again"
         )
 
 
@@ -128,8 +49,8 @@ def _check_shapes(run: RunDirectory, header: WeightsHeader, model: FieldModel) -
     for name in [*expected, *found]:
         if expected.get(name) != found.get(name):
             raise InputError(
-                f"{run.url}/{WEIGHTS} does not fit its experiment.json: {name[:80]!r} has shape {found.get(name, 'none')}, "
-                f"expected {expected.get(name, 'none')}; train again"
+                f"{run.url}/{WEIGHTS} does not fit its experiment.json: {name[:80]!r} has shape"
+                f" {found.get(name, 'none')}, expected {expected.get(name, 'none')}; train again"
             )
 
 
@@ -142,6 +63,7 @@ def _read_tensors(run: RunDirectory, header: WeightsHeader) -> dict[str, Tensor]
     for name, value in tensors.items():
         if not torch.isfinite(value).all():
             raise InputError(
-                f"{run.url}/{WEIGHTS}: {name} holds values that are not finite; the run is damaged, train it again"
+                f"{run.url}/{WEIGHTS}: {name} holds values that are not finite; the run is damaged,"
+                " train it again"
             )
     return tensors

@@ -1,4 +1,4 @@
-"""ASGI middleware that takes in request bodies within bounds: each of them, and all that are held at the same time."""
+"""Bound request bodies by ASGI middleware: each one, and all in memory at the same time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ RETRY_AFTER_S = 5
 
 
 class BodyLimit:
-    """Answers 413 where a body has more than `max_bytes`, 503 where the bodies of all requests that wait or are being
-    answered would have more than `max_held_bytes`, or their number is `max_requests`; before anything parses them."""
+    """Reject requests that would exceed a bound, before anything parses them.
+
+    Answers 413 where a body has more than `max_bytes`; 503 where the bodies of all waiting or
+    active requests would exceed `max_held_bytes`, or their number `max_requests`.
+    """
 
     def __init__(self, app: ASGI, max_bytes: int, max_held_bytes: int, max_requests: int) -> None:
         self.app, self.max_bytes = app, max_bytes
@@ -39,7 +42,9 @@ class BodyLimit:
             self._requests -= 1
             self._held_bytes -= len(body)
 
-    async def _take_in(self, body: bytearray, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> bool:
+    async def _take_in(
+        self, body: bytearray, scope: MutableMapping[str, Any], receive: Receive, send: Send
+    ) -> bool:
         """Read the whole body; False where the request has been answered or its client has gone."""
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if not announced.isdigit() or int(announced[:20]) > self.max_bytes:
@@ -65,11 +70,16 @@ class BodyLimit:
         return True
 
     async def _too_large(self, send: Send) -> None:
-        detail = f"the request has more than {self.max_bytes / 1e6:g} MB, which this server takes at most"
+        detail = (
+            f"the request has more than {self.max_bytes / 1e6:g} MB,"
+            " which this server takes at most"
+        )
         await _answer(send, 413, detail)
 
     async def _busy(self, send: Send) -> None:
-        await _answer(send, 503, f"too many requests wait to be answered; try again in {RETRY_AFTER_S} s")
+        await _answer(
+            send, 503, f"too many requests wait to be answered; try again in {RETRY_AFTER_S} s"
+        )
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

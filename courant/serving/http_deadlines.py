@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with deadlines: a connection that sends nothing, or slowly, or does not read its answer is closed.
+"""Add deadlines to uvicorn's HTTP protocol, which close silent, slow and unread connections.
 
 uvicorn itself closes idle connections only after their first answer.
 """
@@ -15,8 +15,11 @@ MAX_HEADER_BYTES = 65_536
 
 
 class DeadlineProtocol(HttpToolsProtocol):
-    """Headers within HEADERS_S of the connection or the last answer's end, the body within BODY_S of them, and
-    the answer taken by the client within ANSWER_S of the body."""
+    """Close connections that miss a deadline.
+
+    Headers must arrive within HEADERS_S of the connection or the last answer's end, the body within
+    BODY_S of them, and the client must take the answer within ANSWER_S of the body.
+    """
 
     HEADERS_S = 10.0
     BODY_S = 60.0
@@ -24,7 +27,7 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     _deadline: asyncio.TimerHandle | None = None
     _in_headers = True
-    """Until they are complete; from the end of a body on the next bytes are headers again."""
+    """True until headers are complete; after a body the next bytes are headers again"""
     _header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""An ASGI application on a socket, in a thread of this process, until it is stopped."""
+"""Run an ASGI application on a socket, in a thread of this process, until it is stopped."""
 
 from __future__ import annotations
 
@@ -18,21 +18,32 @@ START_S = 60.0
 
 
 class HttpServer:
-    """Serves `app` on a bound socket."""
+    """Serve `app` on a bound socket."""
 
     def __init__(
-        self, app: FastAPI, listener: socket.socket, protocol: type[DeadlineProtocol] = DeadlineProtocol
+        self,
+        app: FastAPI,
+        listener: socket.socket,
+        protocol: type[DeadlineProtocol] = DeadlineProtocol,
     ) -> None:
         config = uvicorn.Config(
-            app, http=protocol, ws="none", lifespan="off", log_level="error", access_log=False, proxy_headers=False,
-            server_header=False, limit_concurrency=MAX_CONNECTIONS, timeout_keep_alive=5,
+            app,
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=5,
             timeout_graceful_shutdown=STOP_S,
-        )  # fmt: skip
+        )
         self._server, self._listener = uvicorn.Server(config), listener
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
 
     def start(self) -> None:
-        """Returns once it answers."""
+        """Start; return once it answers."""
         self._thread.start()
         until = time.monotonic() + START_S
         while not self._server.started:
@@ -41,7 +52,7 @@ class HttpServer:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Finish the answers that are under way, within STOP_S."""
+        """Finish the answers in progress, within STOP_S."""
         self._server.should_exit = True
         self._thread.join(STOP_S + 5)
 

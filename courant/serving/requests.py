@@ -1,6 +1,7 @@
-"""What a served model is asked and answers: typed, limited, in physical units; no server in here.
+"""Define requests and answers of a served model: typed, limited, in physical units.
 
-answers = answer([PredictRequest(points=[[1.0, 2.0], ...], initial=[[1.0, 0.0], ...], parameters={"radius": 2.0, ...})], surrogate)
+answers = answer([PredictRequest(points=[[1.0, 2.0], ...], initial=[[1.0, 0.0], ...],
+parameters={"radius": 2.0, ...})], surrogate)
 """
 
 from __future__ import annotations
@@ -8,17 +9,22 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from courant.prediction.surrogate import Prepared, Surrogate, check_finite
+from courant.prediction.prepared import Prepared, check_finite
+from courant.prediction.quantities import family_with_quantities
+from courant.prediction.surrogate import Surrogate
 from simgen.errors import InputError
 
 VALUES_PER_POINT = 64
-"""Numbers and brackets that a request may spend on each point that it may have: coordinates, state, distance field."""
+"""Numbers and brackets that a request may hold per allowed point: coordinates, state, distance
+field
+"""
 _MOST_SHOWN = 500
+Request = TypeVar("Request", bound=BaseModel)
 
 # One wrong row ends the check: a request may have a million of them.
 _Row = Annotated[list[float], Field(fail_fast=True)]
@@ -30,7 +36,7 @@ class _Strict(BaseModel):
 
 
 class Limits(_Strict):
-    """What one request may ask for."""
+    """The limits of one request."""
 
     max_points: int = Field(default=200_000, ge=1)
     """points, queries and boundary faces together"""
@@ -38,11 +44,11 @@ class Limits(_Strict):
     max_megabytes: float = Field(default=64.0, gt=0)
     """of its body"""
     max_point_steps: int = Field(default=2_000_000, ge=1)
-    """points where to predict, times rollout steps: the size of the answer, and the time that it takes"""
+    """points times rollout steps: the size of the answer, and its time"""
 
 
 class DistanceField(_Strict):
-    """To each of K patch kinds, at each point."""
+    """Distance to each of K patch kinds, at each point."""
 
     distance: Rows
     """(N, K) m"""
@@ -54,14 +60,17 @@ class DistanceField(_Strict):
 
 
 class PredictRequest(_Strict):
-    """One case, as `predict` of the trained model takes it: `GET /model` says which of the optional parts it needs."""
+    """One case, as `predict` of the trained model takes it.
+
+    `GET /model` says which of the optional parts it needs.
+    """
 
     points: Rows = Field(min_length=1)
     """(N, 2 or 3) m"""
     parameters: dict[str, float] | None = None
     """the family's design parameters, by name"""
     distance: DistanceField | None = None
-    """at the points; a transient model works it out from the parameters where it is not given"""
+    """at the points; by default a transient model computes it from the parameters"""
     initial: Rows | None = None
     """(N, C), transient: the state at the points"""
     queries: Rows | None = None
@@ -71,12 +80,19 @@ class PredictRequest(_Strict):
     """transient: rollout steps"""
     boundary: dict[str, Any] | None = None
     """steady: {"points": (B, 3) m, "patch": (B,) kinds, a prescribed field: (B, components)}"""
+    given: dict[str, Rows] | None = None
+    """the given fields at the points, by name: (N, components)"""
+    query_given: dict[str, Rows] | None = None
 
     @property
     def num_points(self) -> int:
-        """Of all clouds together."""
+        """Number of points of all clouds together."""
         boundary = (self.boundary or {}).get("points") or []
-        return len(self.points) + len(self.queries or []) + (len(boundary) if isinstance(boundary, list) else 0)
+        return (
+            len(self.points)
+            + len(self.queries or [])
+            + (len(boundary) if isinstance(boundary, list) else 0)
+        )
 
 
 class Prediction(BaseModel):
@@ -88,11 +104,11 @@ class Prediction(BaseModel):
     times_s: list[float] | None
     """(T,) after the initial state; None in steady models"""
     warnings: list[str]
-    """what lies outside the training data, so that the prediction is extrapolated"""
+    """inputs outside the training data, for which the prediction is extrapolated"""
 
 
 class ModelCard(BaseModel):
-    """What a served model is."""
+    """Description of a served model."""
 
     run: str
     family: str
@@ -101,29 +117,39 @@ class ModelCard(BaseModel):
     channels: list[str]
     parameters: list[dict[str, Any]]
     """name, unit, low, high, description"""
+    quantities: list[dict[str, str]] = []
+    """name, unit and meaning of what the family declares"""
+    settings: dict[str, float] = {}
+    """solver settings of its dataset, where the run has them on record"""
     patch_kinds: list[str]
     step_s: float | None
     """between predicted states; None in steady models"""
     needs: list[str]
-    """the parts of a request that this model cannot do without"""
+    """the required parts of a request to this model"""
     limits: Limits
 
 
 class Refusal(BaseModel):
-    """A request that cannot be answered, and why, in one line."""
+    """A request that cannot be answered, with the reason in one line."""
 
     detail: str
 
 
 def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
+    family = family_with_quantities(surrogate.dataset["family"])
     return ModelCard(
         run=surrogate.url.rsplit("/", 1)[-1],
         family=surrogate.dataset["family"],
-        # The name alone: where it lies on this machine is nobody's business.
+        # The name alone: the path on this machine is not for clients.
         dataset=surrogate.dataset["url"].rstrip("/").rsplit("/", 1)[-1],
         version=surrogate.dataset["version"],
         channels=list(surrogate.channels),
         parameters=surrogate.dataset["parameters"],
+        quantities=[
+            {"name": each.name, "unit": each.unit, "meaning": each.meaning}
+            for each in (family.quantities if family else ())
+        ],
+        settings=surrogate.dataset.get("settings") or {},
         patch_kinds=list(surrogate.normaliser.patch_kinds),
         step_s=surrogate.step_s,
         needs=list(surrogate.problem.needs),
@@ -132,18 +158,26 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
 
 
 def parse_request(body: bytes, limits: Limits) -> PredictRequest | Refusal:
-    """A request from JSON, within bounds of memory; what is wrong with it, at its first wrong value, otherwise."""
+    """Parse a request from JSON within bounds of memory.
+
+    Otherwise the refusal names its first wrong value.
+    """
     most = VALUES_PER_POINT * max(limits.max_points, 1000)
     if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
         return Refusal(detail=f"the request has more than {most:,} values")
+    return read_json(body, PredictRequest)
+
+
+def read_json(body: bytes, kind: type[Request]) -> Request | Refusal:
+    """Read a request of this kind; otherwise the refusal names its first wrong value."""
     try:
-        return PredictRequest.model_validate(json.loads(body))
+        return kind.model_validate(json.loads(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))[:100]
         return Refusal(detail=f"{place}: {first['msg']}"[:_MOST_SHOWN])
     except RecursionError:
-        return Refusal(detail="the request is nested too deeply")
+        return Refusal(detail="the request is JSON that is nested too deeply")
     except ValueError as error:
         return Refusal(detail=f"the request is not valid JSON ({error})"[:_MOST_SHOWN])
 
@@ -151,7 +185,10 @@ def parse_request(body: bytes, limits: Limits) -> PredictRequest | Refusal:
 def answer(
     requests: Sequence[PredictRequest | Refusal], surrogate: Surrogate, limits: Limits
 ) -> list[Prediction | Refusal]:
-    """An answer to each request; those of the same sizes go through the model together, and a bad one spoils no other."""
+    """Answer each request; a bad one does not affect the others.
+
+    Requests of the same sizes go through the model together.
+    """
     answers: list[Prediction | Refusal | None] = [None] * len(requests)
     prepared: dict[int, Prepared] = {}
     told: dict[int, list[str]] = {}
@@ -165,14 +202,20 @@ def answer(
                 prepared[number] = _prepare(request, surrogate, limits)
             except InputError as error:
                 answers[number] = Refusal(detail=str(error)[:_MOST_SHOWN])
-        # The predictor's own; numpy's of an overflow say nothing to a client.
-        told[number] = [str(warning.message) for warning in caught if warning.category is UserWarning]
-    for number, values in zip(prepared, surrogate.predict_prepared(list(prepared.values())), strict=True):
+        # Only the predictor's own warnings; numpy's of an overflow say nothing to a client.
+        told[number] = [
+            str(warning.message) for warning in caught if warning.category is UserWarning
+        ]
+    for number, values in zip(
+        prepared, surrogate.predict_prepared(list(prepared.values())), strict=True
+    ):
         answers[number] = _prediction(surrogate, values, prepared[number].steps, told[number])
     return [given for given in answers if given is not None]
 
 
-def _prediction(surrogate: Surrogate, values: np.ndarray, steps: int, told: list[str]) -> Prediction | Refusal:
+def _prediction(
+    surrogate: Surrogate, values: np.ndarray, steps: int, told: list[str]
+) -> Prediction | Refusal:
     try:
         check_finite(values)
     except InputError as error:
@@ -189,7 +232,8 @@ def _prediction(surrogate: Surrogate, values: np.ndarray, steps: int, told: list
 def _check_work(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> None:
     if request.num_points > limits.max_points:
         raise InputError(
-            f"the request has {request.num_points} points, this server takes {limits.max_points} at a time"
+            f"the request has {request.num_points} points, this server takes {limits.max_points} at"
+            " a time"
         )
     steps = request.steps or surrogate.problem.num_steps
     if steps > limits.max_steps:
@@ -197,21 +241,32 @@ def _check_work(request: PredictRequest, surrogate: Surrogate, limits: Limits) -
     wanted = len(request.points if request.queries is None else request.queries)
     if wanted * steps > limits.max_point_steps:
         raise InputError(
-            f"{wanted} points x {steps} steps are {wanted * steps:,}, this server predicts {limits.max_point_steps:,} "
-            "at a time; ask for fewer steps, or for the points in parts (queries)"
+            f"{wanted} points x {steps} steps are {wanted * steps:,}, this server predicts"
+            f" {limits.max_point_steps:,} at a time; ask for fewer steps, or for the points in"
+            " parts (queries)"
         )
 
 
 def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> Prepared:
     _check_work(request, surrogate, limits)
-    parts = {name: getattr(request, name) for name in request.model_fields_set if getattr(request, name) is not None}
+    parts = {
+        name: getattr(request, name)
+        for name in request.model_fields_set
+        if getattr(request, name) is not None
+    }
     for name in ("points", "initial", "queries"):
         if name in parts:
             parts[name] = _array(parts[name], name)
     for name in ("distance", "query_distance"):
         if name in parts:
-            given: DistanceField = parts[name]
-            parts[name] = (_array(given.distance, f"{name}.distance"), _array(given.direction, f"{name}.direction"))
+            field: DistanceField = parts[name]
+            parts[name] = (
+                _array(field.distance, f"{name}.distance"),
+                _array(field.direction, f"{name}.direction"),
+            )
+    for name in ("given", "query_given"):
+        if name in parts:
+            parts[name] = {key: _array(of, f"{name} {key}") for key, of in parts[name].items()}
     return surrogate.prepare(**parts)
 
 

@@ -1,14 +1,13 @@
-"""One trial, in a process that Ray Tune starts: the plain training loop, with each validation reported.
+"""Run one trial in a process of Ray Tune: the plain training loop, which reports each validation.
 
-torch is imported inside the function: OpenMP reads how its threads wait when torch is loaded, Tune gives its processes no
-environment of their own, and so the variable has to be set in the process before that.
+torch is imported inside the function: OpenMP reads how its threads wait when torch is loaded, Tune
+gives its processes no environment of their own, and so the variable has to be set in the process
+before that.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,21 @@ from ray import tune
 
 if TYPE_CHECKING:
     from courant.runs.record import EpochRecord
+    from simgen.log_lines import Carried
 
 
 def run_trial(
-    config: dict[str, Any], trials: dict[int, tuple[str, str]], dataset: tuple[str, str], cpus: float, gpus: float
+    config: dict[str, Any],
+    trials: dict[int, tuple[str, str]],
+    dataset: tuple[str, str],
+    cpus: float,
+    gpus: float,
+    logs: Carried,
 ) -> None:
-    """Train the trial `config["trial"]["number"]` to its end, from its newest checkpoint where it has one.
+    """Train the trial `config["trial"]["number"]` to its end, from its newest checkpoint if any.
 
-    `trials` holds experiment (JSON) and run URL of each, `dataset` URL and version. What no retry can cure goes on record;
-    anything else is raised, and Tune starts the trial again.
+    `trials` holds experiment (JSON) and run URL of each, `dataset` URL and version. Errors that no
+    retry can cure go on record; anything else is raised, and Tune starts the trial again.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
@@ -39,11 +44,10 @@ def run_trial(
     from simgen.errors import InputError
 
     torch.set_num_threads(max(1, int(cpus)))
-    logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s", force=True)
-    logging.getLogger("courant").setLevel(logging.INFO)
+    logs.take_up_training()
     content, url = trials[config["trial"]["number"]]
     experiment, run = parse_experiment(content), RunDirectory(url)
-    # Tune's scheduler may be a new one; it learns how the trial did before it was cut off.
+    # Tune's scheduler may be a new one; it is told the trial's results before the interruption.
     kept = max(checkpoint_epochs(run), default=0)
     earlier = [record for record in read_records(run) if record.epoch <= kept]
     for record in earlier:
@@ -63,7 +67,10 @@ def run_trial(
 
 
 def report_unless_last(record: EpochRecord) -> None:
-    """The last epoch is reported when the run is closed: Tune ends a trial that has reported all that it was to do."""
+    """Report an epoch unless it is the last, which is reported when the run is closed.
+
+    Tune ends a trial that has reported its last epoch.
+    """
     if record.epoch < record.epochs and record.validation_nmae is not None:
         report(record)
 

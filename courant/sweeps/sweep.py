@@ -1,40 +1,44 @@
-"""A sweep: settings of a space as experiments, each with an ordinary run directory, and the table of what came of them.
+"""Plan a sweep: settings of a space as experiments with run directories, and a table of results.
 
     <runs>/<experiment>-<space>-<hash>/
-        sweep.json                    what is varied, around which experiment, on which dataset version
+        sweep.json                    what is varied, around which experiment, on which dataset
+                                      version
         trials/<run>/                 run directories, as `courant train` makes them
         trials.csv  trials.json       the table, rewritten as trials end
-        best.json                     the best trial's experiment: `courant train --experiment best.json`
+        best.json                     the best trial's experiment: `courant train --experiment
+                                      best.json`
         ray/                          Ray Tune's notes, TensorBoard event files among them
 
-The run directories are the truth: a sweep that was cut off and is run again finds finished trials there, and unfinished
-ones go on from their checkpoints. The hash does not hold the number of trials, so a sweep can be asked for more of them.
+The run directories hold the state: an interrupted sweep that is run again finds finished trials
+there, and resumes unfinished ones from their checkpoints. The hash does not include the number of
+trials, so a sweep can be extended with more of them.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from courant.experiment import MACHINE, Experiment
+import pandas
+
+from courant.experiment import MACHINE, MAX_NAME, Experiment, without_younger
 from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, EpochRecord, read_records, read_status
-from courant.sweeps.search_space import SearchSpace, Setting, apply_setting
+from courant.sweeps.search_space import SearchSpace
+from courant.sweeps.setting import Setting, label
 from courant.training.errors import TrainingError
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset
+    from simgen.store.access.reader import Dataset
 
 TrialState = Literal["waiting", "running", "finished", "stopped", "failed"]
-"""`stopped` early, because others were better; `failed` as no retry can cure."""
+"""`stopped` early, because others were better; `failed` in a way that no retry can cure"""
 ENDED = ("finished", "stopped", "failed")
 MAX_TRIALS = 10_000
 BEST = "best.json"
@@ -59,7 +63,9 @@ class TrialResult:
     number: int
     state: TrialState
     nmae: float | None
-    """validation NMAE of the weights that the run keeps, those of its lowest validation loss; None before the first"""
+    """validation NMAE of the weights that the run keeps, those of its lowest validation loss; None
+    before the first validation
+    """
     best_epoch: int | None
     epochs: int
     """trained so far"""
@@ -73,15 +79,17 @@ class TrialResult:
     """of a failed trial"""
 
     def line(self) -> str:
-        """For a log: `trial 3  num_anchors 32  stopped after 5 epochs  NMAE 0.301`."""
-        settings = "  ".join(f"{key.partition('.')[2]} {value}" for key, value in self.setting.items())
+        """Format for a log: `trial 3  num_anchors 32  stopped after 5 epochs  NMAE 0.301`."""
+        settings = "  ".join(f"{label(key)} {value}" for key, value in self.setting.items())
         measured = f"NMAE {self.nmae:.3f}" if self.nmae is not None else self.reason
-        return f"trial {self.number}  {settings}  {self.state} after {self.epochs} epochs  {measured}"
+        return (
+            f"trial {self.number}  {settings}  {self.state} after {self.epochs} epochs  {measured}"
+        )
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is tried, in which order, and where it is kept."""
+    """The trials, their order, and the folder where they are kept."""
 
     folder: RunDirectory
     space: SearchSpace
@@ -93,12 +101,17 @@ class Sweep:
     trials: tuple[Trial, ...]
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """A line for each choice of the space that means nothing to the experiment."""
+        return self.space.left_out(self.experiment)
+
+    @property
     def baseline(self) -> Setting:
         return self.space.baseline(self.experiment)
 
     @property
     def epochs_to_the_end(self) -> int:
-        """Of all trials together, if none is stopped."""
+        """Return the epochs of all trials together, if none is stopped."""
         return len(self.trials) * self.experiment.training.epochs
 
 
@@ -110,25 +123,31 @@ def plan_sweep(
     runs_url: str,
     seed: int = 42,
 ) -> Sweep:
-    """The first `num_trials` settings of a space (None: each once) around an experiment, every one of them checked.
+    """Plan the first `num_trials` settings of a space (None: each once) around an experiment.
 
-    A setting that comes a second time takes the experiment's training seed + 1, and so on.
-    Raises InputError for keys, values or a dataset that do not fit, before anything is written.
+    A setting that comes a second time takes the experiment's training seed + 1, and so on. Every
+    one is checked: raises InputError for keys, values or a dataset that do not fit, before anything
+    is written.
     """
     wanted = num_trials or space.count(experiment)
     if wanted is None:
-        raise InputError(f"space {space.name} draws its values at random: say how many trials (--trials 12)")
+        raise InputError(
+            f"space {space.name} draws its values at random: say how many trials (--trials 12)"
+        )
     if not 1 <= wanted <= MAX_TRIALS:
         raise InputError(f"{wanted} trials; a sweep has 1 to {MAX_TRIALS}")
     if not dataset.cases("validation"):
         raise InputError(
-            f"dataset {dataset.url} {dataset.version} has no validation case to judge trials by; generate more cases"
+            f"dataset {dataset.url} {dataset.version} has no validation case to judge trials by;"
+            " generate more cases"
         )
-    folder = RunDirectory(runs_url) / _sweep_id(experiment, space, dataset.snapshot_id, seed)
+    folder = RunDirectory(runs_url) / sweep_id(experiment, space, dataset.snapshot_id, seed)
     trials: list[Trial] = []
     seen: list[Setting] = []
     for setting in itertools.islice(space.settings(experiment, seed), wanted):
-        made = _trial_experiment(experiment, setting, number=len(trials) + 1, repeat=seen.count(setting))
+        made = trial_experiment(
+            experiment, space, setting, number=len(trials) + 1, repeat=seen.count(setting)
+        )
         open_problem(made, dataset)
         run = folder / "trials" / made.run_id(dataset.snapshot_id)
         trials.append(Trial(len(trials) + 1, setting, made, run))
@@ -136,21 +155,32 @@ def plan_sweep(
     return Sweep(folder, space, experiment, dataset.url, dataset.version, seed, tuple(trials))
 
 
-def _trial_experiment(experiment: Experiment, setting: Setting, number: int, repeat: int) -> Experiment:
-    """The setting applied; with a checkpoint at every validation, where a trial may be stopped, so that weights are kept."""
+def trial_experiment(
+    experiment: Experiment, space: SearchSpace, setting: Setting, number: int, repeat: int
+) -> Experiment:
+    """Apply the setting, with a checkpoint at every validation.
+
+    A trial may be stopped there, and its weights are kept. A choice's name is part of the trial's.
+    """
     training = experiment.training
     kept = {"checkpoint_every": training.validate_every, "seed": training.seed + repeat}
-    return apply_setting(experiment, setting).derive(name=f"{experiment.name}-trial-{number:02d}", training=kept)
+    choice = space.choice(setting)
+    name = f"{experiment.name}-trial-{number:02d}{f'-{choice.slug}' if choice else ''}"
+    return space.apply(experiment, setting).derive(name=name[:MAX_NAME].rstrip("-"), training=kept)
 
 
-def _sweep_id(experiment: Experiment, space: SearchSpace, snapshot_id: str, seed: int) -> str:
-    around = experiment.model_dump(mode="json", exclude=MACHINE)
-    content = json.dumps([around, space.model_dump(mode="json", exclude={"about"}), snapshot_id, seed], sort_keys=True)
+def sweep_id(experiment: Experiment, space: SearchSpace, snapshot_id: str, seed: int) -> str:
+    """Name a sweep's folder, the same for the same request on the same data."""
+    around = without_younger(experiment.model_dump(mode="json", exclude=MACHINE))
+    content = json.dumps(
+        [around, space.model_dump(mode="json", exclude={"about"}), snapshot_id, seed],
+        sort_keys=True,
+    )
     return f"{experiment.name}-{space.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
 
 
 def describe_sweep(sweep: Sweep) -> None:
-    """sweep.json"""
+    """Return the content of sweep.json."""
     description = {
         "space": sweep.space.model_dump(mode="json"),
         "baseline": sweep.baseline,
@@ -163,8 +193,10 @@ def describe_sweep(sweep: Sweep) -> None:
 
 
 def read_result(trial: Trial) -> TrialResult:
-    """How a trial stands, by its run directory."""
-    status: dict[str, Any] = read_status(trial.run) if trial.run.exists(STATUS) else {"state": "waiting"}
+    """Read the state of a trial from its run directory."""
+    status: dict[str, Any] = (
+        read_status(trial.run) if trial.run.exists(STATUS) else {"state": "waiting"}
+    )
     records = read_records(trial.run)
     best = best_record(records)
     return TrialResult(
@@ -182,44 +214,49 @@ def read_result(trial: Trial) -> TrialResult:
 
 
 def is_done(result: TrialResult, early_stopping: bool) -> bool:
-    """Whether nothing is left to train: a trial that was stopped early goes on where stopping early is not wanted."""
+    """Tell whether nothing is left to train.
+
+    A trial that was stopped early continues where early stopping is switched off.
+    """
     return result.state in ENDED and (early_stopping or result.state != "stopped")
 
 
 def best_record(records: Sequence[EpochRecord]) -> EpochRecord | None:
-    """The epoch whose weights a run keeps; None before the first validation."""
+    """Return the epoch whose weights a run keeps; None before the first validation."""
     validated = [record for record in records if record.validation_loss is not None]
     return min(validated, key=lambda record: record.validation_loss or 0.0, default=None)
 
 
 def best_trial(results: Sequence[TrialResult]) -> TrialResult:
-    """The trial of the lowest NMAE; TrainingError where none was ever validated."""
-    measured = [result for result in results if result.nmae is not None and result.state != "failed"]
+    """Return the trial of the lowest NMAE; TrainingError where none was ever validated."""
+    measured = [
+        result for result in results if result.nmae is not None and result.state != "failed"
+    ]
     if not measured:
-        reasons = next((f": trial {result.number}: {result.reason}" for result in results if result.reason), "")
+        reasons = next(
+            (f": trial {result.number}: {result.reason}" for result in results if result.reason), ""
+        )
         raise TrainingError(f"no trial of the sweep came to a validation{reasons}")
     return min(measured, key=lambda result: (result.nmae, result.number))
 
 
 def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
-    """trials.csv, trials.json and, once a trial has been validated, best.json."""
+    """Write trials.csv, trials.json and, once a trial has been validated, best.json."""
     sweep.folder.write_json(TABLE, [asdict(result) for result in results])
-    text = io.StringIO()
-    writer = csv.writer(text)
     rows = [table_row(sweep.space, result) for result in results]
-    writer.writerow(rows[0])
-    writer.writerows(row.values() for row in rows)
-    sweep.folder.write_bytes("trials.csv", text.getvalue().encode())
+    # As objects: a column of numbers with gaps would turn its whole numbers into floats.
+    text = pandas.DataFrame(rows, dtype=object).to_csv(index=False)
+    sweep.folder.write_bytes("trials.csv", text.encode())
     if any(result.nmae is not None and result.state != "failed" for result in results):
         best = sweep.trials[best_trial(results).number - 1]
         sweep.folder.write_json(BEST, best.experiment.model_dump(mode="json"))
 
 
 def table_row(space: SearchSpace, result: TrialResult) -> dict[str, Any]:
-    """A result with a column for each key of the space."""
+    """Return a result with a column for each key of the space."""
     return {
         "trial": result.number,
-        **{key.partition(".")[2]: result.setting[key] for key in space.parameters},
+        **{label(key): result.setting[key] for key in space.columns},
         "seed": result.seed,
         "state": result.state,
         "nmae": result.nmae,

@@ -1,6 +1,7 @@
 """Train in this process, without Ray: for tuning a recipe and for debugging.
 
-python -m courant.training cylinder-flow-demo demo-run/store/cylinder-flow runs training.learning_rate=5e-4 model.num_anchors=32
+python -m courant.training cylinder-flow-demo demo-run/store/cylinder-flow runs
+training.learning_rate=5e-4 model.num_anchors=32
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from simgen.errors import InputError, SimgenError
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m courant.training", description="Train a recipe in this process, without Ray."
+        prog="python -m courant.training",
+        description="Train a recipe in this process, without Ray.",
     )
     parser.add_argument("recipe", choices=list(RECIPES))
     parser.add_argument("dataset", help="dataset URL, such as demo-run/store/cylinder-flow")
     parser.add_argument("runs", help="folder or s3://bucket/prefix for the run directory")
     parser.add_argument(
-        "change", nargs="*", help="SECTION.NAME=VALUE, such as training.epochs=5 or data.points_per_sample=null"
+        "change",
+        nargs="*",
+        help="SECTION.NAME=VALUE, such as training.epochs=5 or data.points_per_sample=null",
     )
     parser.add_argument("--version", help="dataset version; default: the newest")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -50,21 +54,24 @@ def main() -> int:
 
 
 def apply_changes(experiment: Experiment, changes: list[str]) -> Experiment:
-    """The experiment with `section.name=value` changes; values are JSON, or words taken as they are."""
+    """Apply `section.name=value` changes to the experiment; values are JSON or plain words."""
     sections: dict[str, dict[str, Any]] = {"model": {}, "data": {}, "training": {}}
     for change in changes:
         path, equals, text = change.partition("=")
         section, dot, name = path.partition(".")
         if not (equals and dot) or section not in sections:
             raise InputError(
-                f"'{change}' is no change; write SECTION.NAME=VALUE with section {', '.join(sections)}, such as training.epochs=5"
+                f"'{change}' is no change; write SECTION.NAME=VALUE with section"
+                f" {', '.join(sections)}, such as training.epochs=5"
             )
         try:
             value = json.loads(text)
         except ValueError:
             value = text
         sections[section][name] = value
-    return experiment.derive(model=sections["model"], data=sections["data"], training=sections["training"])
+    return experiment.derive(
+        model=sections["model"], data=sections["data"], training=sections["training"]
+    )
 
 
 if __name__ == "__main__":

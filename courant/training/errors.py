@@ -1,7 +1,7 @@
-"""What can go wrong while a model trains."""
+"""Define what can go wrong while a model trains."""
 
 from simgen.errors import SimgenError
 
 
 class TrainingError(SimgenError):
-    """The training cannot go on as it is: a loss that is not finite, a worker that failed for good."""
+    """The training cannot continue: a loss is not finite, or a worker failed for good."""

@@ -1,4 +1,4 @@
-"""A run followed from outside: each epoch told as it appears in the run directory, wherever the training takes place."""
+"""Follow a run from outside: report each epoch as it appears in the run directory."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ POLL_S = 1.0
 
 
 def check_finished(run: RunDirectory) -> None:
-    """TrainingError, with the reason on record, where the run has not come to its end."""
+    """Raise TrainingError, with the recorded reason, where the run has not come to its end."""
     status = read_status(run)
     if status["state"] != "finished":
         raise TrainingError(
-            status.get("reason", f"{run.url}: the workers ended without finishing; train again to go on")
+            status.get(
+                "reason", f"{run.url}: the workers ended without finishing; train again to go on"
+            )
         )
 
 
 @contextmanager
 def following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
-    """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs, and for the last ones after it.
+    """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs.
 
-    A store that does not answer for a moment is asked again; what `on_epoch` itself raises is raised after the training.
+    The last ones follow after the body. A store that does not answer for a moment is asked again;
+    errors of `on_epoch` itself are raised after the training.
     """
     if on_epoch is None:
         yield
@@ -58,7 +61,7 @@ def following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
             except Exception as error:
                 trouble.append(error)
 
-    # The caller's context variables go along: they are how Prefect knows which task is reporting.
+    # The caller's context variables are copied: through them Prefect knows which task is reporting.
     follower = threading.Thread(
         target=contextvars.copy_context().run, args=(follow,), name="follow-metrics", daemon=True
     )

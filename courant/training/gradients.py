@@ -1,4 +1,4 @@
-"""Loss and gradients of one batch: whole, or in parts that together give the same step with less memory."""
+"""Compute loss and gradients of one batch, whole or in parts that save memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.distributed as distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from courant.data.samples import Batch
+from courant.data.batch import Batch
 from courant.models import build
 from courant.training.throughput import count_flops
 
@@ -19,18 +19,23 @@ if TYPE_CHECKING:
 
 
 def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> Tensor:
-    """Add the gradients of the batch's loss to those of the model; this worker's share of the loss, detached.
+    """Add the gradients of the batch's loss to the model's; return this worker's share of the loss.
 
-    The loss is a mean over the points of the whole batch. Workers average their gradients, and so each weighs its part
-    by its share of the points: padded clouds give them different numbers.
+    The loss is detached. It is a mean over the points of the whole batch. Workers average their
+    gradients, so each weighs its part by its share of the points: padded clouds give them different
+    numbers.
     """
     parts = [batch] if num_parts == 1 else split(batch, num_parts)
     weights = _shares(torch.stack([task.loss.weight(part) for part in parts]))
     total = torch.zeros((), device=batch.targets.device)
     for number, (part, weight) in enumerate(zip(parts, weights, strict=True), start=1):
-        # Workers exchange gradients once, when theirs are complete.
+        # Workers exchange gradients once, when all parts are done.
         is_last = number == len(parts)
-        alone = model.no_sync() if isinstance(model, DistributedDataParallel) and not is_last else nullcontext()
+        alone = (
+            model.no_sync()
+            if isinstance(model, DistributedDataParallel) and not is_last
+            else nullcontext()
+        )
         with alone:
             loss = task.loss(task.predict(model, part), part) * weight
             loss.backward()
@@ -39,7 +44,10 @@ def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> 
 
 
 def _shares(weights: Tensor) -> Tensor:
-    """Weights of this worker's parts over the mean of all workers' totals: one in sum over the parts of one worker."""
+    """Weigh this worker's parts over the mean of all workers' totals.
+
+    The weights sum to one over the parts of a single worker.
+    """
     total = weights.sum()
     if distributed.is_available() and distributed.is_initialized():
         distributed.all_reduce(total)
@@ -48,15 +56,16 @@ def _shares(weights: Tensor) -> Tensor:
 
 
 def split(batch: Batch, num_parts: int) -> list[Batch]:
-    """The batch's samples in so many parts of almost equal size."""
+    """Split the batch's samples into parts of almost equal size."""
     numbers = torch.arange(len(batch.targets), device=batch.targets.device)
     return [batch.map(lambda value, of=part: value[of]) for part in numbers.tensor_split(num_parts)]  # type: ignore[misc]
 
 
 def flops_per_sample(task: Task, batch: Batch) -> float:
-    """Floating-point operations of a training step for one sample of this batch; touches no weight and no random state.
+    """Count the floating-point operations of a training step for one sample of this batch.
 
-    Counted on the first sample alone, so that it takes no more memory than a step in parts does.
+    Touches no weight and no random state. Counted on the first sample alone, so that it takes no
+    more memory than a step in parts does.
     """
     with torch.random.fork_rng(devices=[]):
         model = build(task.experiment.model).to(batch.points.device)

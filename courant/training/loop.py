@@ -1,14 +1,17 @@
-"""The training loop: plain PyTorch, read top to bottom; one process or one of several under torch.distributed.
+"""Train: plain PyTorch, in one process or in each of several that share batches.
 
 Notable features:
-- Exact resume: samples, learning rate and random draws depend on (seed, epoch, step) alone and everything else is in the
-  checkpoint, so a run killed anywhere goes on as if nothing had happened, bitwise on one CPU worker.
-- Trajectories that fit lie in memory on the training device, a batch is one gather; others are streamed, with the same batches.
-- A loss or gradient that is not finite never reaches the weights: it stops the run with the batch on record, or is skipped and counted.
+- Exact resume: samples, learning rate and random draws depend on (seed, epoch, step) alone and
+  everything else is in the checkpoint, so a run killed anywhere resumes as if nothing had happened,
+  bitwise on one CPU worker.
+- Trajectories that fit stay on the training device, others are streamed, with the same batches.
+- A loss or gradient that is not finite never reaches the weights: it stops the run with the batch
+  on record, or is skipped and counted.
 - The host waits for a GPU once in `CHECK_EVERY` steps; a step may be one CUDA graph
   (`courant.training.step`).
 
-    fit(recipes.cylinder_flow_demo(), simgen.open_dataset("demo-run/store/cylinder-flow"), RunDirectory("runs/try"))
+    dataset = simgen.open_dataset("demo-run/store/cylinder-flow")
+    fit(recipes.cylinder_flow_demo(), dataset, RunDirectory("runs/try"))
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -31,29 +34,40 @@ from torch.optim import AdamW
 from courant.data.samples import seeded
 from courant.experiment import Experiment
 from courant.models import build
-from courant.runs.checkpoint import Checkpoint, load_optimiser, read_latest_checkpoint, write_checkpoint
+from courant.runs.checkpoint import (
+    Checkpoint,
+    load_optimiser,
+    read_latest_checkpoint,
+    write_checkpoint,
+)
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, is_finished
+from courant.runs.standing import heartbeat
 from courant.training.averaging import WeightAverage
 from courant.training.gradients import flops_per_sample
-from courant.training.run_log import RunLog
-from courant.training.schedule import learning_rate
-from courant.training.step import OptimiserStep, check_graphs, make_optimiser
+from courant.training.run_log import RunLog, ids_in_lines
+from courant.training.schedule import learning_rate_of
+from courant.training.step import (
+    OptimiserStep,
+    check_batch_divides,
+    check_graphs,
+    make_optimiser,
+    rank_and_world,
+)
 from courant.training.task import Task
-from courant.training.throughput import DataClock, peak_memory_gb
+from courant.training.throughput import EpochClock, peak_memory_gb
 from courant.training.validation import Validation
-from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset
+    from simgen.store.access.reader import Dataset
 
 logger = logging.getLogger("courant.training")
 
 OnEpoch = Callable[[EpochRecord], None]
 PARTS = ("load", "train", "validation", "checkpoint")
-"""What the time of a run is divided into."""
+"""The parts of a run's time"""
 CHECK_EVERY = 64
-"""Steps on a GPU from one look at their losses to the next; on a CPU each step is looked at."""
+"""Steps on a GPU between looks at their losses; on a CPU each step is checked"""
 
 
 def fit(
@@ -65,28 +79,18 @@ def fit(
     on_epoch: OnEpoch | None = None,
     on_checkpoint: OnEpoch | None = None,
 ) -> None:
-    """Train to the experiment's last epoch, from the run directory's newest checkpoint where it has one; at once where done.
+    """Train to the experiment's last epoch from the newest checkpoint; return at once where done.
 
-    Raises InputError where model, data and dataset do not fit together, TrainingError for a loss that is not finite.
-    `on_epoch` is called on the first worker alone, `on_checkpoint` on every worker.
+    Raises InputError where model, data and dataset do not fit together, TrainingError for a loss
+    that is not finite. `on_epoch` is called on the first worker alone, `on_checkpoint` on every
+    worker.
     """
     if is_finished(run):
         return
-    fitting = Fitting.start(experiment, dataset, run, torch.device(device))
-    training = experiment.training
-    for epoch in range(fitting.state.epoch + 1, training.epochs + 1):
-        last = epoch == training.epochs
-        record = fitting.epoch(epoch, validate=last or epoch % training.validate_every == 0)
-        keep = last or epoch % training.checkpoint_every == 0
-        if fitting.rank == 0:
-            fitting.write(record, keep)
-            logger.info(record.line())
-            if on_epoch is not None:
-                on_epoch(record)
-        if keep and on_checkpoint is not None:
-            on_checkpoint(record)
-    if fitting.rank == 0:
-        fitting.log.finish(fitting.task, fitting.state)
+    rank, world = rank_and_world()
+    with ids_in_lines(experiment, dataset, run), heartbeat(run) if rank == 0 else nullcontext():
+        fitting = Fitting.start(experiment, dataset, run, torch.device(device), rank, world)
+        fitting.go_on(on_epoch, on_checkpoint)
 
 
 @dataclass
@@ -99,7 +103,7 @@ class Fitting:
     rank: int
     world: int
     model: nn.Module
-    """What is trained: the bare model, or the model under DistributedDataParallel"""
+    """The bare model, or the model under DistributedDataParallel"""
     bare: nn.Module
     optimiser: AdamW
     state: Checkpoint
@@ -109,16 +113,17 @@ class Fitting:
     flops_per_sample: float | None = None
 
     @classmethod
-    def start(cls, experiment: Experiment, dataset: Dataset, run: RunDirectory, device: torch.device) -> Fitting:
-        """Read the data, then as `of`; open the run's record."""
-        training = experiment.training
-        rank, world = _worker()
-        if training.batch_size % world:
-            raise InputError(f"training.batch_size = {training.batch_size} does not divide over {world} workers")
-        if training.batch_size // world < training.accumulate:
-            raise InputError(
-                f"training.accumulate = {training.accumulate}: a worker's batch has {training.batch_size // world} samples, no more parts than that"
-            )
+    def start(
+        cls,
+        experiment: Experiment,
+        dataset: Dataset,
+        run: RunDirectory,
+        device: torch.device,
+        rank: int,
+        world: int,
+    ) -> Fitting:
+        """Read the data, build like `of`, and open the run's record."""
+        check_batch_divides(experiment.training, world)
         check_graphs(experiment, device, world)
         began = time.perf_counter()
         task = Task.load(experiment, dataset, device, rank, world)
@@ -130,21 +135,25 @@ class Fitting:
         return fitting
 
     @classmethod
-    def of(cls, task: Task, run: RunDirectory, device: torch.device, rank: int = 0, world: int = 1) -> Fitting:
-        """Build the model, and take up the newest checkpoint."""
+    def of(
+        cls, task: Task, run: RunDirectory, device: torch.device, rank: int = 0, world: int = 1
+    ) -> Fitting:
+        """Build the model, and load the newest checkpoint."""
         training = task.experiment.training
         torch.manual_seed(training.seed)
         bare = build(task.experiment.model).to(device)
         model: nn.Module = bare
         if world > 1:
-            model = DistributedDataParallel(bare, device_ids=[device] if device.type == "cuda" else None)
+            model = DistributedDataParallel(
+                bare, device_ids=[device] if device.type == "cuda" else None
+            )
         if training.compile:
             model = cast(nn.Module, torch.compile(model))
         optimiser = make_optimiser(bare, training)
         average = WeightAverage(bare, training.ema_decay) if training.ema_decay else None
         state = read_latest_checkpoint(run, device, bare)
         if state is None:
-            state = Checkpoint(0, {}, {}, _copy(bare.state_dict()), 0, math.inf, dict.fromkeys(PARTS, 0.0))
+            state = Checkpoint.before_training(bare.state_dict(), PARTS)
         else:
             bare.load_state_dict(state.model)
             load_optimiser(optimiser, state, run)
@@ -152,31 +161,51 @@ class Fitting:
                 average.load(state.average)
             logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)
         step = OptimiserStep(task, model, bare, optimiser, average, world)
-        return cls(task, run, device, rank, world, model, bare, optimiser, state, average, step, RunLog(run, rank))
+        log = RunLog(run, rank)
+        return cls(
+            task, run, device, rank, world, model, bare, optimiser, state, average, step, log
+        )
 
     @property
     def experiment(self) -> Experiment:
         return self.task.experiment
+
+    def go_on(self, on_epoch: OnEpoch | None, on_checkpoint: OnEpoch | None) -> None:
+        """Train from the next epoch to the last, and close the record."""
+        training = self.experiment.training
+        for epoch in range(self.state.epoch + 1, training.epochs + 1):
+            last = epoch == training.epochs
+            record = self.epoch(epoch, validate=last or epoch % training.validate_every == 0)
+            keep = last or epoch % training.checkpoint_every == 0
+            if self.rank == 0:
+                self.write(record, keep)
+                logger.info(record.line())
+                if on_epoch is not None:
+                    on_epoch(record)
+            if keep and on_checkpoint is not None:
+                on_checkpoint(record)
+        if self.rank == 0:
+            self.log.finish(self.task, self.state)
 
     def epoch(self, epoch: int, validate: bool) -> EpochRecord:
         """Train one epoch, then validate."""
         if self.flops_per_sample is None and self.rank == 0:
             _, batch = next(iter(self.task.train.epoch(epoch)))
             self.flops_per_sample = flops_per_sample(self.task, batch)
-        began, clock = time.perf_counter(), DataClock()
-        with self.timed("train"):
+        clock = EpochClock(self.device)
+        with self.state.timed("train"):
             train_loss, skipped = self.train_epoch(epoch, clock)
-        seconds = time.perf_counter() - began
+        clock.stop()
         validation_loss = validation_nmae = None
         if self.rank == 0 and validate and self.task.validation is not None:
-            with self.timed("validation"):
+            with self.state.timed("validation"):
                 validation_loss, validation_nmae = self.validate(self.task.validation)
         self.state.epoch = epoch
         if self.rank == 0:
             self.keep_best(validation_loss)
-        training = self.experiment.training
         spent = sum(value for part, value in self.state.seconds.items() if part != "load")
-        samples_per_s = self.task.train.num_batches * training.batch_size / seconds
+        training = self.experiment.training
+        samples_per_s = self.task.train.num_batches * training.batch_size / clock.seconds
         return EpochRecord(
             epoch=epoch,
             epochs=training.epochs,
@@ -184,20 +213,25 @@ class Fitting:
             validation_loss=validation_loss,
             validation_nmae=validation_nmae,
             learning_rate=self.learning_rate(epoch * self.task.train.num_batches - 1),
-            seconds=seconds,
+            seconds=clock.seconds,
             samples_per_s=samples_per_s,
             eta_s=spent / epoch * (training.epochs - epoch),
-            data_wait_share=clock.seconds / seconds,
+            data_wait_share=clock.waited_s / clock.seconds,
             flops_per_s=self.flops_per_sample * samples_per_s if self.flops_per_sample else None,
             peak_memory_gb=peak_memory_gb(self.device),
             skipped_batches=skipped,
+            processor_s=clock.processor_s,
         )
 
-    def train_epoch(self, epoch: int, clock: DataClock) -> tuple[float, int]:
-        """One pass over the epoch's batches; the mean loss over them and all workers, and how many were skipped."""
+    def train_epoch(self, epoch: int, clock: EpochClock) -> tuple[float, int]:
+        """Run one pass over the epoch's batches.
+
+        Returns the mean loss over them and all workers, and the number of skipped steps.
+        """
         training = self.experiment.training
-        # Any draw inside the model depends on the epoch alone, as the samples do.
-        torch.manual_seed(int(torch.randint(2**62, (1,), generator=seeded(training.seed, "model", epoch, self.rank))))
+        # Random draws inside the model depend on the epoch alone, like the samples.
+        drawn = seeded(training.seed, "model", epoch, self.rank)
+        torch.manual_seed(int(torch.randint(2**62, (1,), generator=drawn)))
         self.model.train()
         begin = (epoch - 1) * self.task.train.num_batches
         check_every = CHECK_EVERY if self.device.type == "cuda" else 1
@@ -220,9 +254,9 @@ class Fitting:
         return float(total) / self.world / len(losses), self.task.train.num_batches - len(losses)
 
     def check(self, steps: Sequence[tuple[int, Tensor, Tensor]]) -> list[float]:
-        """Losses of the steps (number, samples, outcome) that were taken.
+        """Collect the losses of the steps (number, samples, outcome) that were taken.
 
-        Stops the run at one that was not, unless such steps are skipped.
+        Stops the run at one that was not, unless the experiment skips such steps.
         """
         outcomes = torch.stack([outcome for *_, outcome in steps]).tolist() if steps else []
         if self.experiment.training.nonfinite == "stop":
@@ -232,59 +266,35 @@ class Fitting:
         return [loss for loss, _, taken in outcomes if taken]
 
     def validate(self, validation: Validation) -> tuple[float, float]:
-        """Loss and NMAE of the weights that would be kept."""
+        """Compute loss and NMAE of the weights that would be kept."""
         self.bare.eval()
         with self.average.applied_to(self.bare) if self.average is not None else nullcontext():
             return validation.measure(partial(self.task.predict, self.bare), self.task.loss)
 
     def keep_best(self, validation_loss: float | None) -> None:
-        """The best weights are those of the lowest validation loss; the latest where there is nothing to validate on."""
+        """Keep the weights of the lowest validation loss, or the latest where none is measured."""
         kept = self.bare.state_dict() if self.average is None else self.average.weights
         if self.task.validation is None:
-            self.state.best, self.state.best_epoch = _copy(kept), self.state.epoch
-        elif validation_loss is not None and validation_loss < self.state.best_loss:
-            self.state.best, self.state.best_epoch = _copy(kept), self.state.epoch
-            self.state.best_loss = validation_loss
+            self.state.keep(kept)
+        elif validation_loss is not None:
+            self.state.keep_best(kept, validation_loss)
 
     def write(self, record: EpochRecord, keep: bool) -> None:
-        """The epoch's line first, then the checkpoint: a checkpoint's epochs are all on record."""
-        with self.timed("checkpoint"):
+        """Write the epoch's line, then the checkpoint, whose epochs are thus all on record."""
+        with self.state.timed("checkpoint"):
             self.log.write(record)
             if keep:
-                self.state.model, self.state.optimiser = self.bare.state_dict(), self.optimiser.state_dict()
+                self.state.model = self.bare.state_dict()
+                self.state.optimiser = self.optimiser.state_dict()
                 self.state.average = self.average.weights if self.average is not None else {}
                 write_checkpoint(self.run, self.state, self.experiment.training.keep_checkpoints)
 
     def refuse(self, step: int, loss: float, norm: float, samples: Tensor) -> NoReturn:
         """Stop the run at a loss or gradient that is not finite."""
         epoch, index = divmod(step, self.task.train.num_batches)
-        raise self.log.diverged(self.task, epoch + 1, index + 1, loss, norm, self.learning_rate(step), samples)
-
-    def learning_rate(self, step: int) -> float:
-        training = self.experiment.training
-        return learning_rate(
-            training.schedule,
-            training.learning_rate,
-            step,
-            training.epochs * self.task.train.num_batches,
-            training.warmup_steps,
-            drop_every=training.step_epochs * self.task.train.num_batches,
-            drop_factor=training.step_factor,
+        raise self.log.diverged(
+            self.task, epoch + 1, index + 1, loss, norm, self.learning_rate(step), samples
         )
 
-    @contextmanager
-    def timed(self, part: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.state.seconds[part] += time.perf_counter() - began
-
-
-def _worker() -> tuple[int, int]:
-    """This process's rank among how many."""
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return 0, 1
-
-
-def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in weights.items()}
+    def learning_rate(self, step: int) -> float:
+        return learning_rate_of(self.experiment.training, step, self.task.train.num_batches)

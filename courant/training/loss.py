@@ -1,6 +1,7 @@
-"""The prediction losses, both in standardised space: L2 (Table tab:baseline-arch) and relative L2 (the community benchmarks).
+"""Compute the prediction losses in standardised space: L2 and relative L2.
 
-Table tab:baseline-arch has «auxiliary regularization: none».
+L2 is the paper's (Table tab:baseline-arch, which has «auxiliary regularization: none»), relative L2
+that of the community benchmarks.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from courant.data.batch import Batch
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch
 
 LossKind = Literal["l2", "relative-l2"]
 
@@ -24,7 +25,8 @@ class Loss:
 
     kind: LossKind
     offset: tuple[float, ...]
-    """mean / std of each channel: what a standardised zero stands for, in standard deviations"""
+    """mean / std of each channel: the physical value of a standardised zero, in standard deviations
+    """
 
     @classmethod
     def of(cls, kind: LossKind, normaliser: Normaliser) -> Loss:
@@ -36,7 +38,10 @@ class Loss:
         return relative_l2_loss(prediction, batch.targets, batch.query_mask, self.offset)
 
     def weight(self, batch: Batch) -> Tensor:
-        """How much the loss of a part counts in the loss of the whole batch: it is a mean over points, or over samples."""
+        """Return the weight of a part's loss in the loss of the whole batch.
+
+        The loss is a mean over points, or over samples.
+        """
         targets, mask = batch.targets, batch.query_mask
         if self.kind == "l2" and mask is not None:
             return mask.sum().to(torch.float64)
@@ -52,15 +57,21 @@ def prediction_loss(prediction: Tensor, target: Tensor, mask: Tensor | None) -> 
     return masked_mean((prediction.float() - target).square(), mask)
 
 
-def relative_l2_loss(prediction: Tensor, target: Tensor, mask: Tensor | None, offset: Sequence[float]) -> Tensor:
-    """|u_hat - u|_2 / |u|_2 of each sample, averaged over the batch; u in standard deviations of its channel, about zero.
+def relative_l2_loss(
+    prediction: Tensor, target: Tensor, mask: Tensor | None, offset: Sequence[float]
+) -> Tensor:
+    """Average |u_hat - u|_2 / |u|_2 over samples, u in standard deviations about zero.
 
-    For one channel that is the relative error in physical units; several channels weigh alike whatever their units. The
-    paper sums over the batch: the same up to a factor, to which AdamW does not respond, and independent of the workers that share
-    the batch.
+    For one channel that is the relative error in physical units; several channels have equal weight
+    whatever their units. The paper sums over the batch: the same up to a factor, to which AdamW
+    does not respond, and independent of the workers that share the batch.
     """
-    real = torch.ones_like(target[..., :1]) if mask is None else mask[:, None, :, None].to(target.dtype)
-    # filled on the device: a copy from the host would wait for it
+    real = (
+        torch.ones_like(target[..., :1])
+        if mask is None
+        else mask[:, None, :, None].to(target.dtype)
+    )
+    # Filled on the device: a copy from the host would wait for it.
     truth = target + torch.stack([target.new_full((), value) for value in offset])
     error = ((prediction.float() - target).square() * real).sum((1, 2, 3))
     size = (truth.square() * real).sum((1, 2, 3))
@@ -69,7 +80,7 @@ def relative_l2_loss(prediction: Tensor, target: Tensor, mask: Tensor | None, of
 
 
 def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of (B, T, M, C) values over the real points of a (B, M) mask."""
+    """Average (B, T, M, C) values over the real points of a (B, M) mask."""
     if mask is None:
         return values.mean()
     weights = mask[:, None, :, None].to(values.dtype)
@@ -77,5 +88,7 @@ def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def masked_sum(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Sum of (B, T, M, C) values over the real points of a (B, M) mask."""
-    return values.sum() if mask is None else (values * mask[:, None, :, None].to(values.dtype)).sum()
+    """Sum (B, T, M, C) values over the real points of a (B, M) mask."""
+    return (
+        values.sum() if mask is None else (values * mask[:, None, :, None].to(values.dtype)).sum()
+    )

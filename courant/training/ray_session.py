@@ -1,4 +1,4 @@
-"""The Ray that training and sweeps run on, and where Ray keeps its own notes."""
+"""Provide the Ray for training and sweeps, and the place of Ray's own notes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from courant.runs.directory import RunDirectory
 
 @contextmanager
 def ray_session(quiet: bool) -> Iterator[None]:
-    """The Ray that is there or that RAY_ADDRESS names, else an embedded one; what is started ends with the body."""
+    """Use the connected Ray or that of RAY_ADDRESS, else start an embedded one for the body."""
     if ray.is_initialized():
         yield
         return
@@ -32,7 +32,7 @@ def ray_session(quiet: bool) -> Iterator[None]:
 
 
 def ray_storage(folder: RunDirectory) -> tuple[str, pyarrow.fs.FileSystem | None]:
-    """Ray's notes lie beside what they are about, on the same storage, which every node reaches."""
+    """Keep Ray's notes beside the run, on the same storage, which every node reaches."""
     if "://" not in folder.url:
         return folder.url, None
     return folder.path(""), pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(folder.filesystem))

@@ -1,15 +1,14 @@
-"""The training loop on Ray Train: one CPU worker by default, a GPU where there is one, DDP over several workers.
+"""Run the training loop on Ray Train: one CPU worker by default, a GPU if any, DDP over several.
 
-Ray brings the processes up, joins them in a torch process group, and brings them up again when one dies; the run
-directory is the truth. Workers read the dataset version and write checkpoints themselves, so nothing but URLs travels,
-and the driver learns of each epoch by reading the run's metrics.
+Ray starts the processes, joins them in a torch process group, and restarts them when one dies; the
+run directory holds the state. Workers read the dataset version and write checkpoints themselves, so
+only URLs are passed between processes, and the driver learns of each epoch by reading the run's
+metrics.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,44 +19,53 @@ import ray.train
 import ray.train.torch
 import torch
 from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
 
 import simgen
 from courant.experiment import Experiment, parse_experiment
-from courant.problems import open_problem
 from courant.ray_embedded import is_embedded
+from courant.ray_growth import gpus_to_be_had
 from courant.runs.directory import RunDirectory, absolute_url
-from courant.runs.record import EpochRecord, describe_run, is_finished, write_status
+from courant.runs.record import EpochRecord, is_finished, write_status
 from courant.training.errors import TrainingError
 from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch, fit
 from courant.training.ray_session import ray_session, ray_storage
-from courant.training.ray_torch import OneMachine
+from courant.training.ray_torch import OneMachine, OneMachineTrainer
+from courant.training.task import set_up_run
 from simgen.errors import InputError
+from simgen.log_lines import carried
 
 MAX_WORKER_FAILURES = 3
-# Threads that wait for one another must sleep: spinning ones take the cores from those that they wait for, and a step on
-# two busy cores was eight times slower. Read when torch is loaded, so it has to be in the worker's environment.
+# Threads that wait for one another must sleep: spinning ones take the cores from those that they
+# wait for, and a step on two busy cores was eight times slower. OpenMP reads this when torch is
+# loaded, so it has to be in the worker's environment.
 WORKER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
 
 def train(
-    experiment: Experiment, dataset_url: str, version: str | None, runs_url: str, *, on_epoch: OnEpoch | None = None
+    experiment: Experiment,
+    dataset_url: str,
+    version: str | None,
+    runs_url: str,
+    *,
+    on_epoch: OnEpoch | None = None,
 ) -> str:
-    """Train on a dataset version (None: the newest) and return the run's URL, `<runs_url>/<name>-<hash>`.
+    """Train on a dataset version (None: the newest); return the run's URL.
 
-    A finished run of the same experiment on the same snapshot is returned at once, without Ray; an unfinished one goes
-    on from its newest checkpoint. Uses the Ray that this process is connected to, else starts one for the time it
-    takes. `on_epoch` is called in this process, with each new epoch in order.
+    It is `<runs_url>/<name>-<hash>`. A finished run of the same experiment on the same snapshot is
+    returned at once, without Ray; an unfinished one resumes from its newest checkpoint. Uses the
+    Ray that this process is connected to, else starts one for the time it takes. `on_epoch` is
+    called in this process, with each new epoch in order.
 
-    Raises InputError for an experiment that does not fit the dataset, TrainingError when the loss is not finite or
-    workers keep dying, StoreError when dataset or run directory cannot be reached.
+    Raises InputError for an experiment that does not fit the dataset, TrainingError when the loss
+    is not finite or workers keep dying, StoreError when dataset or run directory cannot be reached.
     """
     dataset = simgen.open_dataset(absolute_url(dataset_url), version)
     run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
     if is_finished(run):
         return run.url
-    normaliser = open_problem(experiment, dataset).normaliser
-    describe_run(run, experiment, dataset, normaliser)
+    set_up_run(experiment, dataset, runs_url)
     with ray_session(quiet=on_epoch is not None), following(run, on_epoch):
         _run_workers(experiment, dataset.url, dataset.version, run)
     check_finished(run)
@@ -67,13 +75,20 @@ def train(
 def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: RunDirectory) -> None:
     training = experiment.training
     storage, filesystem = ray_storage(run)
-    trainer = ray.train.torch.TorchTrainer(
+    embedded = is_embedded()
+    trainer = (OneMachineTrainer if embedded else TorchTrainer)(
         _work,
         train_loop_config={
-            "experiment": experiment.model_dump_json(), "dataset_url": dataset_url, "version": version, "run_url": run.url,
+            "experiment": experiment.model_dump_json(),
+            "dataset_url": dataset_url,
+            "version": version,
+            "run_url": run.url,
+            "logs": carried(),
         },
-        torch_config=OneMachine() if is_embedded() else None,
-        scaling_config=ScalingConfig(num_workers=training.workers, use_gpu=_use_gpu(training.use_gpu, training.workers)),
+        torch_config=OneMachine() if embedded else None,
+        scaling_config=ScalingConfig(
+            num_workers=training.workers, use_gpu=_use_gpu(training.use_gpu, training.workers)
+        ),
         run_config=RunConfig(
             name="ray",
             storage_path=storage,
@@ -81,20 +96,23 @@ def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: Ru
             failure_config=FailureConfig(max_failures=MAX_WORKER_FAILURES),
             worker_runtime_env={"env_vars": WORKER_ENVIRONMENT},
         ),
-    )  # fmt: skip
+    )
     try:
         _beside_the_main_thread(trainer.fit)
     except Exception as error:
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        first_line = (
+            str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        )
         raise TrainingError(
-            f"{run.url}: training failed on Ray ({first_line}); train again to go on from the last checkpoint"
+            f"{run.url}: training failed on Ray ({first_line});"
+            " train again to go on from the last checkpoint"
         ) from error
 
 
 def _beside_the_main_thread(work: Callable[[], object]) -> None:
-    """Do it in a thread and wait.
+    """Run it in a thread and wait.
 
-    In the main thread Ray Train answers Ctrl-C itself, takes its time, and calls it a failure.
+    In the main thread Ray Train handles Ctrl-C itself, takes its time, and calls it a failure.
     """
     trouble: list[BaseException] = []
 
@@ -113,11 +131,13 @@ def _beside_the_main_thread(work: Callable[[], object]) -> None:
 
 
 def _work(config: dict[str, Any]) -> None:
-    """In each worker: the whole fit. What no retry can cure goes on record and ends the run; the rest is Ray's to retry."""
+    """Run the whole fit in each worker.
+
+    Errors that no retry can cure go on record and end the run; Ray retries the rest.
+    """
     context = ray.train.get_context()
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.get_local_world_size()))
-    logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s", force=True)
-    logging.getLogger("courant").setLevel(logging.INFO)
+    config["logs"].take_up_training()
     run = RunDirectory(config["run_url"])
     try:
         fit(
@@ -133,14 +153,18 @@ def _work(config: dict[str, Any]) -> None:
 
 
 def _report(record: EpochRecord) -> None:
-    """Ray's own view of the run. With checkpoints only: a report waits for Ray's controller, which looks every two seconds."""
+    """Report to Ray.
+
+    Only with checkpoints: a report waits for Ray's controller, which polls every two seconds.
+    """
     ray.train.report(asdict(record))
 
 
 def _use_gpu(wanted: bool | str, workers: int) -> bool:
-    available = ray.cluster_resources().get("GPU", 0)
+    available = gpus_to_be_had()
     if wanted is True and available < workers:
         raise InputError(
-            f'training.use_gpu asks for {workers} GPUs, Ray has {available:g}; set it to "auto" or add GPU nodes'
+            f'training.use_gpu asks for {workers} GPUs, Ray has {available:g}; set it to "auto" or'
+            " add GPU nodes"
         )
     return bool(wanted) and available >= workers

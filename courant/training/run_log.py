@@ -1,14 +1,16 @@
-"""What a run tells the world while it goes on: metrics, status, trackers, and the batch at which it diverged."""
+"""Record a run while it trains: metrics, status, trackers, and the batch at which it diverged."""
 
 from __future__ import annotations
 
 import logging
 import math
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from courant.experiment import Experiment
 from courant.runs.checkpoint import Checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.record import (
@@ -22,23 +24,40 @@ from courant.runs.record import (
 from courant.runs.trackers import Tracker, open_trackers
 from courant.training.errors import TrainingError
 from courant.training.task import Task
+from simgen.log_lines import about
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset
+    from simgen.store.access.reader import Dataset
 
 logger = logging.getLogger("courant.training")
 
 
+def ids_in_lines(
+    experiment: Experiment, dataset: Dataset, run: RunDirectory
+) -> AbstractContextManager[None]:
+    """Give the log lines within a block the ids of a training."""
+    name = run.url.rsplit("/", 1)[-1]
+    return about(dataset=dataset.url, training_run=name, experiment=experiment.name)
+
+
 class RunLog:
-    """The record of one start of a run. The first worker writes it; any worker puts its own failure on record."""
+    """The record of one start of a run.
+
+    The first worker writes it; any worker records its own failure.
+    """
 
     def __init__(self, run: RunDirectory, rank: int) -> None:
         self._run, self._rank = run, rank
         self._records: list[EpochRecord] = []
         self._trackers: list[Tracker] = []
 
-    def open(self, task: Task, dataset: Dataset, device: torch.device, world: int, first_epoch: int) -> None:
-        """Write what the run is; epochs from `first_epoch` on are struck from the record, they will be trained again."""
+    def open(
+        self, task: Task, dataset: Dataset, device: torch.device, world: int, first_epoch: int
+    ) -> None:
+        """Write the run's description, and drop epochs from `first_epoch` on from the record.
+
+        These are trained again.
+        """
         describe_run(self._run, task.experiment, dataset, task.normaliser)
         self._run.write_json("environment.json", environment(device, world))
         write_status(self._run, "running")
@@ -48,32 +67,51 @@ class RunLog:
         train = task.train
         samples = train.num_batches * task.experiment.training.batch_size
         logger.info(
-            "%s: %d training cases, %d different samples, %d an epoch, %.0f MB in memory, %s, %d threads",
-            task.experiment.name, train.num_cases, train.num_samples, samples, train.num_bytes / 1e6,
-            device, torch.get_num_threads(),
-        )  # fmt: skip
+            "%s: %d training cases, %d different samples, %d an epoch,"
+            " %.0f MB in memory, %s, %d threads",
+            task.experiment.name,
+            train.num_cases,
+            train.num_samples,
+            samples,
+            train.num_bytes / 1e6,
+            device,
+            torch.get_num_threads(),
+        )
 
     def write(self, record: EpochRecord) -> None:
-        """An epoch is done."""
+        """Record a finished epoch."""
         self._records.append(record)
         write_records(self._run, self._records)
         for tracker in self._trackers:
             tracker.epoch(record)
 
     def finish(self, task: Task, state: Checkpoint) -> None:
-        """The last epoch is done."""
+        """Record the end of the last epoch."""
         training = task.experiment.training
         samples = task.train.num_batches * training.batch_size * training.epochs
         samples_per_s = samples / max(state.seconds["train"], 1e-9)
         self._run.write_json("timings.json", {**state.seconds, "samples_per_s": samples_per_s})
         best_loss = state.best_loss if math.isfinite(state.best_loss) else None
-        write_status(self._run, "finished", epochs=state.epoch, best_epoch=state.best_epoch, best_loss=best_loss)
+        write_status(
+            self._run,
+            "finished",
+            epochs=state.epoch,
+            best_epoch=state.best_epoch,
+            best_loss=best_loss,
+        )
         self._end_trackers("finished")
 
     def diverged(
-        self, task: Task, epoch: int, batch: int, loss: float, norm: float, learning_rate: float, samples: Tensor
+        self,
+        task: Task,
+        epoch: int,
+        batch: int,
+        loss: float,
+        norm: float,
+        learning_rate: float,
+        samples: Tensor,
     ) -> TrainingError:
-        """Put the batch on record; the error to raise."""
+        """Put the batch on record; return the error to raise."""
         reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch}, batch {batch}"
         failure = {
             "reason": reason,

@@ -1,10 +1,10 @@
-"""One optimiser step on the device: loss, gradients, clipping, AdamW and the moving average.
+"""Take one optimiser step on the device: loss, gradients, clipping, AdamW, moving average.
 
 Notable properties:
-- The host asks a GPU nothing: it runs ahead, and a CUDA graph can hold the whole step.
+- The host never waits for a GPU: it runs ahead, and a CUDA graph can hold the whole step.
 - The GPU decides whether loss and gradient are finite. Where they are not, AdamW and the
-  average leave everything as it is.
-- On a CPU the host decides, and AdamW is PyTorch's plain one: runs of older releases go on to
+  average leave everything unchanged.
+- On a CPU the host decides, and AdamW is PyTorch's plain one: runs of older releases resume to
   the same bits.
 """
 
@@ -17,7 +17,7 @@ import torch.distributed as distributed
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from courant.data.samples import Batch
+from courant.data.batch import Batch
 from courant.experiment import Experiment, TrainingConfig
 from courant.model.cuda_graphs import Inputs, Replayed
 from courant.training.averaging import WeightAverage
@@ -45,14 +45,14 @@ class OptimiserStep:
         device = next(bare.parameters()).device
         self._fused = bool(optimiser.defaults["fused"])
         self._share: Tensor | float = torch.zeros((), device=device) if self._fused else 0.0
-        # AdamW leaves weights and moments as they are where this is one: what GradScaler sets, too.
+        # AdamW leaves weights and moments unchanged where this is one, as GradScaler sets it.
         self._left_out = torch.zeros((), device=device)
         if self._fused:
             optimiser.found_inf = self._left_out  # type: ignore[attr-defined]
         self._run = Replayed(self._take) if task.experiment.training.cuda_graphs else self._take
 
     def __call__(self, batch: Batch, number: int, learning_rate: float) -> Tensor:
-        """Take step `number` (from 0): loss, gradient norm, and whether it was taken (1 or 0)."""
+        """Take step `number` (from 0); return loss, gradient norm, and 1 if it was taken."""
         for group in self.optimiser.param_groups:
             if self._fused:
                 group["lr"].fill_(learning_rate)
@@ -73,7 +73,7 @@ class OptimiserStep:
         norm = nn.utils.clip_grad_norm_(self.bare.parameters(), training.clip_norm)
         taken = (torch.isfinite(loss) & torch.isfinite(norm)).float()
         if self.world > 1 and training.nonfinite == "skip":
-            # Workers leave a step out together, whoever's loss it was.
+            # Workers skip a step together, whichever of them had the bad loss.
             distributed.all_reduce(taken, op=distributed.ReduceOp.MIN)
         if self._fused:
             self._left_out.copy_(1 - taken)
@@ -83,21 +83,21 @@ class OptimiserStep:
         return torch.stack([loss.float(), norm, taken])
 
     def _move(self, share: Tensor | float) -> None:
-        """Step the weights, and the average towards them."""
+        """Update the weights, and move the average towards them."""
         self.optimiser.step()
         if self.average is not None:
             self.average.take_in(self.bare, share)
 
 
 def make_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
-    """AdamW as the device of the model's weights wants it."""
+    """Build AdamW in the form that suits the device of the model's weights."""
     if next(model.parameters()).device.type == "cuda":
         return fused_optimiser(model, training)
     return AdamW(model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
 
 
 def fused_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
-    """AdamW in one kernel, with the learning rate on the device."""
+    """Build AdamW in one kernel, with the learning rate on the device."""
     rate = torch.tensor(training.learning_rate, device=next(model.parameters()).device)
     return AdamW(
         model.parameters(),
@@ -109,7 +109,7 @@ def fused_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
 
 
 def check_graphs(experiment: Experiment, device: torch.device, world: int) -> None:
-    """InputError where steps are to be replayed from CUDA graphs and cannot be."""
+    """Raise InputError where steps should be replayed from CUDA graphs but cannot."""
     waits = experiment.model.waits_for_device
     obstacles = [f"training runs on {device.type}"] * (device.type != "cuda")
     obstacles += [f"{world} workers exchange gradients"] * (world > 1)
@@ -117,3 +117,23 @@ def check_graphs(experiment: Experiment, device: torch.device, world: int) -> No
     if experiment.training.cuda_graphs and obstacles:
         because = " and ".join(obstacles)
         raise InputError(f"training.cuda_graphs = true, but {because}; leave it out")
+
+
+def check_batch_divides(training: TrainingConfig, world: int) -> None:
+    """Raise InputError where a batch does not divide over the workers, or a part over steps."""
+    if training.batch_size % world:
+        raise InputError(
+            f"training.batch_size = {training.batch_size} does not divide over {world} workers"
+        )
+    if training.batch_size // world < training.accumulate:
+        raise InputError(
+            f"training.accumulate = {training.accumulate}: a worker's batch has"
+            f" {training.batch_size // world} samples, no more parts than that"
+        )
+
+
+def rank_and_world() -> tuple[int, int]:
+    """Return this process's rank, and the number of processes."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1

@@ -1,4 +1,4 @@
-"""What is trained on what: an experiment and a dataset version brought together, and read into memory."""
+"""Read an experiment's data into memory for its training."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch
 from courant.experiment import Experiment
 from courant.problems import Problem, open_problem
+from courant.runs.directory import RunDirectory
+from courant.runs.record import describe_run
 from courant.training.loss import Loss
 from courant.training.validation import Validation
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.reader import Dataset
+    from simgen.store.access.reader import Dataset
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,27 @@ class Task:
 
     @classmethod
     def load(
-        cls, experiment: Experiment, dataset: Dataset, device: torch.device, rank: int = 0, world: int = 1
+        cls,
+        experiment: Experiment,
+        dataset: Dataset,
+        device: torch.device,
+        rank: int = 0,
+        world: int = 1,
     ) -> Task:
-        """Read the training and validation splits; InputError where experiment and dataset do not fit together.
+        """Read the training and validation splits.
 
-        Training batches are those of worker `rank` of `world`.
+        InputError where experiment and dataset do not fit together. Training batches are those of
+        worker `rank` of `world`.
         """
         problem, training = open_problem(experiment, dataset), experiment.training
         if not dataset.cases("train"):
             raise InputError(
-                f"dataset {dataset.url} {dataset.version} has no accepted case to train on; generate more cases"
+                f"dataset {dataset.url} {dataset.version} has no accepted case to train on;"
+                " generate more cases"
             )
-        order = BatchOrder(training.batch_size, training.samples_per_epoch, training.seed, rank, world)
+        order = BatchOrder(
+            training.batch_size, training.samples_per_epoch, training.seed, rank, world
+        )
         train = problem.training(dataset, order, device)
         validation = None
         if dataset.cases("validation"):
@@ -64,9 +75,20 @@ class Task:
         return cls(problem, train, validation)
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        """(B, T, M, C) standardised, in the experiment's precision; T = 1 in steady problems."""
+        """Predict (B, T, M, C) standardised, in the experiment's precision; T = 1 if steady."""
         inputs, queries = batch.for_model(self.experiment.model)
         bfloat16 = self.experiment.training.precision == "bfloat16"
         with torch.autocast(batch.points.device.type, torch.bfloat16, enabled=bfloat16):
             prediction: Tensor = model(inputs, queries, self.problem.num_steps)
         return prediction
+
+
+def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDirectory:
+    """Make the run's directory and write down what is trained on what; train nothing yet.
+
+    InputError where the experiment does not fit the dataset, StoreError where the directory cannot
+    be written.
+    """
+    run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
+    describe_run(run, experiment, dataset, open_problem(experiment, dataset).normaliser)
+    return run

@@ -1,4 +1,4 @@
-"""Validation: the same samples at every epoch, with every point of the mesh, as the predictor sees a case."""
+"""Validate on the same samples at every epoch, with every mesh point, as the predictor does."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from courant.data.batch import Batch
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch
 from courant.problems.problem import Samples
 from courant.training.loss import Loss, masked_sum
 
@@ -23,20 +23,30 @@ class Validation:
 
     @torch.no_grad()
     def measure(self, predict: Callable[[Batch], Tensor], loss: Loss) -> tuple[float, float]:
-        """Loss in standardised space, averaged over samples, and NMAE in physical units as `courant.evaluation.metrics`
-        defines it: sums over all points of all samples; where fields have different units, the mean of theirs."""
+        """Measure loss and NMAE of the fixed samples.
+
+        The loss is in standardised space, averaged over samples; NMAE in physical units as
+        `courant.evaluation.metrics` defines it: sums over all points of all samples, and the mean
+        of fields with different units.
+        """
         num_samples, loss_sum = 0, 0.0
         fields = [channel.field for channel in self.normaliser.channels]
         errors, sizes = dict.fromkeys(fields, 0.0), dict.fromkeys(fields, 0.0)
         for batch in self.batches():
             device = batch.targets.device
-            std, mean = (torch.tensor(values, device=device) for values in (self.normaliser.std, self.normaliser.mean))
+            std, mean = (
+                torch.tensor(values, device=device)
+                for values in (self.normaliser.std, self.normaliser.mean)
+            )
             prediction, count = predict(batch).float(), len(batch.targets)
             num_samples += count
             loss_sum += count * float(loss(prediction, batch))
-            error, size = (prediction - batch.targets).abs() * std, (batch.targets * std + mean).abs()
+            error = (prediction - batch.targets).abs() * std
+            size = (batch.targets * std + mean).abs()
             for field in errors:
                 columns = [number for number, name in enumerate(fields) if name == field]
                 errors[field] += float(masked_sum(error[..., columns], batch.query_mask))
                 sizes[field] += float(masked_sum(size[..., columns], batch.query_mask))
-        return loss_sum / num_samples, sum(errors[field] / sizes[field] for field in errors) / len(errors)
+        return loss_sum / num_samples, sum(errors[field] / sizes[field] for field in errors) / len(
+            errors
+        )

@@ -1,11 +1,11 @@
-"""The case families by name; a fourth is one more module here with its dictionaries beside it."""
+"""List the case families by name; a new family is one more folder here, with its dictionaries."""
 
 from __future__ import annotations
 
 from simgen.case import CaseFamily
-from simgen.cases.branched_pipe import BranchedPipe
-from simgen.cases.centrifugal_pump import CentrifugalPump
-from simgen.cases.cylinder import CylinderFlow
+from simgen.cases.branched_pipe.family import BranchedPipe
+from simgen.cases.centrifugal_pump.family import CentrifugalPump
+from simgen.cases.cylinder.family import CylinderFlow
 from simgen.errors import InputError
 
 FAMILIES: dict[str, CaseFamily] = {
@@ -14,7 +14,7 @@ FAMILIES: dict[str, CaseFamily] = {
 
 
 def get_family(name: str) -> CaseFamily:
-    """The family called `name`; InputError lists the known ones."""
+    """Return the family called `name`; InputError lists the known ones."""
     if name not in FAMILIES:
         raise InputError(f"family '{name}' is unknown; choose one of {', '.join(FAMILIES)}")
     return FAMILIES[name]

@@ -1,1 +1,1 @@
-"""OpenFOAM at arm's length: finding it, running its applications, reading its logs and its files."""
+"""Find OpenFOAM, run its applications, and read its logs and files."""

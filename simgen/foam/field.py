@@ -1,234 +1,152 @@
-"""OpenFOAM files to numpy: fields and meshes read directly, binary or ascii.
+"""Read OpenFOAM's fields into numpy, binary or ascii, packed or not.
 
-A file is walked token by token, and a list's payload is skipped by its length, so that no byte inside a binary list is ever
-mistaken for syntax. Only what solved cases hold is understood: dictionaries, uniform and nonuniform values, plain and compact
-lists. A case's mesh and fields with its geometry come 8 times as fast as foamToVTK and meshio give them without, its fields alone
-7 times as fast as with foamlib (`python -m tests.benchmarks extraction`).
+What OpenFOAM itself has written is understood whole: uniform and nonuniform values, plain and
+compact lists, and any other entry of a patch. Values that a file does not hold itself, but takes by
+a directive or a macro, are refused. Reading a case's mesh, fields and geometry is 8 times as fast
+as with foamToVTK and meshio, which give no geometry; reading its fields alone is 7 times as fast as
+with foamlib (`python -m tests.benchmarks extraction`).
 """
 
 from __future__ import annotations
 
-import os
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from simgen.errors import CaseError
+from simgen.foam.mesh_files import read_boundary, time_directories
+from simgen.foam.reader import COMPONENTS, FoamReader, numbers
 
-COMPONENTS = {"scalar": 1, "vector": 3, "symmTensor": 6, "tensor": 9}
-
-_NUMBER = rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
-_SPACE = re.compile(rb"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_WORD = re.compile(rb'"[^"]*"|[^\s{}();]+')
-_LIST_HEAD = re.compile(rb"List<(\w+)>\s*(\d+)\s*")
-_UNIFORM = re.compile(rb"uniform\s+(\(?[^;]*?\)?)\s*;")
-_NUMBERS = re.compile(_NUMBER)
+_UNIFORM = re.compile(rb"uniform\s+(\([^()]*\)|[^\s();]+)\s*;")
+_TENSOR = ("xx", "xy", "xz", "yx", "yy", "yz", "zx", "zy", "zz")
+#: The components of OpenFOAM's fields in the order of their files, by how many there are.
+COMPONENT_NAMES: Mapping[int, tuple[str, ...]] = {
+    3: ("x", "y", "z"),
+    6: ("xx", "xy", "xz", "yy", "yz", "zz"),
+    9: _TENSOR,
+}
 
 
 @dataclass
 class FoamField:
-    """One volume or surface field: `internal` (cells, c), or (c,) where uniform; `boundary` by patch, where a value is written.
+    """One volume or surface field.
 
-    `patches` are all that the file has an entry for.
+    `internal` is (cells, c), or (c,) where uniform; `boundary` holds the patches with a value,
+    `patches` the names of all patches in the file.
     """
 
     internal: np.ndarray
     boundary: dict[str, np.ndarray] = field(default_factory=dict)
     patches: frozenset[str] = frozenset()
 
-
-class _Reader:
-    """A cursor over one OpenFOAM file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self.data = path.read_bytes()
-        except OSError as error:
-            raise CaseError(f"{path} cannot be read: {error.strerror}") from error
-        header = self.data[: self.data.find(b"}") + 1]
-        self.position = len(header)
-        self.binary = re.search(rb"format\s+binary", header) is not None
-        self.label = np.dtype("<i8" if b"label=64" in header else "<i4")
-        self.scalar = np.dtype("<f4" if b"scalar=32" in header else "<f8")
-
-    def skip_space(self) -> None:
-        self.position = _SPACE.match(self.data, self.position).end()  # type: ignore[union-attr]
-
-    def peek(self) -> bytes:
-        self.skip_space()
-        return self.data[self.position : self.position + 1]
-
-    def word(self) -> bytes:
-        self.skip_space()
-        found = _WORD.match(self.data, self.position)
-        if not found:
-            raise CaseError(f"{self.path} is cut short or not an OpenFOAM file (byte {self.position})")
-        self.position = found.end()
-        return found[0]
-
-    def payload(self, count: int, components: int, dtype: np.dtype) -> np.ndarray:
-        """The parenthesised values of a list of `count`; (count, components)."""
-        self.skip_space()
-        opening = self.data[self.position : self.position + 1]
-        if count == 0 and opening != b"(":
-            return np.empty((0, components))
-        if opening == b"{":  # N{value}: a list of equal values
-            end = self.data.index(b"}", self.position)
-            value = _numbers(self.data[self.position + 1 : end])
-            self.position = end + 1
-            return np.tile(value, (count, 1))
-        if opening != b"(":
-            raise CaseError(f"{self.path}: expected a list at byte {self.position}")
-        self.position += 1
-        if self.binary:
-            size = count * components * dtype.itemsize
-            values = np.frombuffer(self.data, dtype, count * components, self.position) if self._fits(size) else None
-            self.position += size
-        else:
-            end = self._closing(components, count)
-            values = _numbers(self.data[self.position : end])
-            self.position = end
-        if values is None or values.size != count * components or self.peek() != b")":
-            raise CaseError(f"{self.path} is cut short: a list of {count} values does not end where it should")
-        self.position += 1
-        return values.reshape(count, components)
-
-    def _fits(self, size: int) -> bool:
-        return self.position + size <= len(self.data)
-
-    def _closing(self, components: int, count: int) -> int:
-        """The parenthesis that ends an ascii list; vectors bring parentheses of their own."""
-        if components == 1:
-            return self.data.find(b")", self.position)
-        end = self.position
-        for _ in range(count):
-            end = self.data.find(b")", end) + 1
-            if end == 0:
-                raise CaseError(f"{self.path} is cut short: a list of {count} vectors has no end")
-        return self.data.find(b")", end)
-
-    def value(self) -> np.ndarray | None:
-        """A field entry's value: `uniform v` -> (c,), `nonuniform List<type> N(...)` -> (N, c), None for anything else."""
-        self.skip_space()
-        if self.data.startswith(b"nonuniform", self.position):
-            self.position += len(b"nonuniform")
-            self.skip_space()
-            head = _LIST_HEAD.match(self.data, self.position)
-            if not head:  # `nonuniform 0()` on an empty patch
-                self._skip_entry()
-                return np.empty((0, 1))
-            self.position = head.end()
-            values = self.payload(int(head[2]), COMPONENTS[head[1].decode()], self.scalar)
-            self._skip_entry()
-            return values
-        uniform = _UNIFORM.match(self.data, self.position)
-        if not uniform:
-            self._skip_entry()
-            return None
-        self.position = uniform.end()
-        return _numbers(uniform[1])
-
-    def _skip_entry(self) -> None:
-        end = self.data.find(b";", self.position)
-        if end < 0:
-            raise CaseError(f"{self.path} is cut short: an entry has no end")
-        self.position = end + 1
+    def spread(self, num_faces: Mapping[str, int]) -> FoamField:
+        """Repeat the one value of a uniform patch for each of its faces."""
+        boundary = {
+            patch: np.broadcast_to(values, (num_faces.get(patch, len(values)), values.shape[-1]))
+            if values.ndim == 1
+            else values
+            for patch, values in self.boundary.items()
+        }
+        return replace(self, boundary=boundary)
 
 
-def _numbers(text: bytes) -> np.ndarray:
-    return np.array([float(token) for token in _NUMBERS.findall(text)])
+def component_columns(components: Sequence[str], num_columns: int) -> list[int] | None:
+    """Return where the components lie in a file with so many columns; None if it lacks one."""
+    if num_columns == 1:
+        return [0] if len(components) == 1 else None
+    known = COMPONENT_NAMES.get(num_columns, ())
+    return [known.index(name) for name in components] if set(components) <= set(known) else None
 
 
 def read_field(path: Path, *, boundary: bool = True) -> FoamField:
-    """A vol*Field or surface*Field file; with boundary=False only its internal field. Raises CaseError where damaged."""
-    reader = _Reader(path)
+    """Read a vol*Field or surface*Field file; with boundary=False only its internal field.
+
+    Raises CaseError where the file is damaged.
+    """
+    reader = FoamReader(path)
     internal: np.ndarray | None = None
     values: dict[str, np.ndarray | None] = {}
-    while reader.peek():
-        key = reader.word()
-        if key == b"internalField":
-            internal = reader.value()
+    for key in reader.names():
+        if key == "internalField":
+            internal = _value(reader, key)
             if not boundary:
                 break
-        elif key == b"boundaryField":
+        elif key == "boundaryField":
             values = _boundary_field(reader)
         else:
-            reader._skip_entry()
+            reader.skip_entry()
     if internal is None:
         raise CaseError(f"{path} has no internalField")
-    written = {patch: value for patch, value in values.items() if value is not None}
+    written = {
+        # An empty patch may be written without saying of what: nonuniform 0()
+        patch: value if len(value) else np.empty((0, internal.shape[-1]))
+        for patch, value in values.items()
+        if value is not None
+    }
     return FoamField(internal, written, frozenset(values))
 
 
-def _boundary_field(reader: _Reader) -> dict[str, np.ndarray | None]:
-    """By patch its value; None where none is written."""
+def read_flux(case: Path) -> FoamField:
+    """Read phi of the case's last time, with a value for each face of each patch."""
+    times = time_directories(case)
+    sizes = read_boundary(case / "constant/polyMesh/boundary")
+    flux = read_field((times[-1][1] if times else case / "0") / "phi")
+    return flux.spread({patch: size for patch, (_, _, size) in sizes.items()})
+
+
+def _boundary_field(reader: FoamReader) -> dict[str, np.ndarray | None]:
+    """Return each patch's value; None for a patch without one."""
     patches: dict[str, np.ndarray | None] = {}
-    _expect(reader, b"{")
-    while reader.peek() != b"}":
-        name = reader.word().decode(errors="replace").strip('"')
-        patches[name] = None
-        _expect(reader, b"{")
-        while reader.peek() != b"}":
-            key = reader.word()
-            value = reader.value()
-            if key == b"value" and value is not None:
-                patches[name] = value
-        reader.position += 1
-    reader.position += 1
+    reader.expect(b"{")
+    for patch in reader.names(b"}"):
+        patches[patch], reader.unread = None, ""
+        reader.expect(b"{")
+        for key in reader.names(b"}"):
+            if key == "value":
+                patches[patch] = _value(reader, f"value on the patch {patch}")
+            else:
+                reader.skip_entry()
+        if patches[patch] is None and reader.unread:
+            raise CaseError(
+                f"{reader.path}: the patch {patch} refers to another place ({reader.unread});"
+                " only fields that OpenFOAM has written out are read"
+            )
     return patches
 
 
-def _expect(reader: _Reader, symbol: bytes) -> None:
-    if reader.peek() != symbol:
-        raise CaseError(f"{reader.path}: expected '{symbol.decode()}' at byte {reader.position}")
-    reader.position += 1
+def _value(reader: FoamReader, name: str) -> np.ndarray:
+    """Read a value: `uniform v` gives (c,), `nonuniform List<type> N(...)` gives (N, c)."""
+    reader.skip_space()
+    uniform = _UNIFORM.match(reader.data, reader.position)
+    if uniform:
+        reader.position = uniform.end()
+        value = numbers(uniform[1])
+        if len(value) != len(uniform[1].strip(b"()").split()):
+            raise _not_written_out(reader, name, uniform[0])
+        return value
+    if not reader.data.startswith(b"nonuniform", reader.position):
+        raise _not_written_out(reader, name, reader.skip_entry())
+    reader.position += len(b"nonuniform")
+    head = reader.list_head()
+    if head is None:  # `nonuniform 0()` on an empty patch
+        if reader.count():
+            raise reader.error(f"does not say of what type the {name} is")
+        reader.skip_entry()
+        return np.empty((0, 1))
+    kind, count = head
+    if kind not in COMPONENTS:
+        raise reader.error(f"holds a {name} of type {kind}, which is not read")
+    values = reader.payload(count, COMPONENTS[kind], reader.scalar)
+    reader.skip_entry()
+    return values
 
 
-def read_list(path: Path, components: int, kind: str = "scalar") -> np.ndarray:
-    """A top-level list: points (kind scalar, 3 components), owner and neighbour (kind label, 1 component)."""
-    reader = _Reader(path)
-    count = int(reader.word())
-    return reader.payload(count, components, reader.label if kind == "label" else reader.scalar)
-
-
-def read_faces(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """polyMesh/faces as (offsets (F + 1,), point labels): the compact form, whichever form the file has."""
-    reader = _Reader(path)
-    count = int(reader.word())
-    if reader.binary:
-        offsets = reader.payload(count, 1, reader.label)[:, 0]
-        labels = reader.payload(int(reader.word()), 1, reader.label)[:, 0]
-        return offsets.astype(np.int64), labels.astype(np.int64)
-    _expect(reader, b"(")
-    body = reader.data[reader.position : reader.data.rindex(b")")]
-    faces = [np.array(group.split(), dtype=np.int64) for group in re.findall(rb"\d+\(([^)]*)\)", body)]
-    sizes = np.array([len(face) for face in faces])
-    return np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(faces)
-
-
-def read_boundary(path: Path) -> dict[str, tuple[str, int, int]]:
-    """polyMesh/boundary: patch -> (type, first face, number of faces)."""
-    text = path.read_text(errors="replace")
-    text = text[text.index("}") + 1 :]
-    patches = {}
-    for name, body in re.findall(r"([\w.-]+)\s*\{([^}]*)\}", text):
-        entries = dict(re.findall(r"(\w+)\s+([^;]+);", body))
-        patches[name] = (entries["type"], int(entries["startFace"]), int(entries["nFaces"]))
-    return patches
-
-
-def time_directories(directory: Path) -> list[tuple[float, Path]]:
-    """The case's time directories but 0, in order of time."""
-    found = []
-    with os.scandir(directory) as entries:  # which knows the directories among them without asking for each
-        for entry in entries:
-            try:
-                time = float(entry.name)
-            except ValueError:
-                continue
-            if time > 0 and entry.is_dir():
-                found.append((time, directory / entry.name))
-    return sorted(found)
+def _not_written_out(reader: FoamReader, name: str, found: bytes) -> CaseError:
+    shown = " ".join(found.decode(errors="replace").split())[:60]
+    return CaseError(
+        f"{reader.path}: the {name} is '{shown}', no numbers; only fields that OpenFOAM has"
+        " written out are read"
+    )

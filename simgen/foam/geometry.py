@@ -1,8 +1,11 @@
-"""Cell and face geometry of a polyMesh in plain numpy, by OpenFOAM's own formulas.
+"""Compute a polyMesh's cell and face geometry in plain numpy, by OpenFOAM's own formulas.
 
-Face centre and area from the fan of triangles around the mean of its points; cell centre and volume from the pyramids
-of its faces over the mean of its face centres (primitiveMesh::calcFaceCentresAndAreas, calcCellCentresAndVols).
-VTK's own centres and volumes of polyhedra are off by up to 19 %, which is why they are not used.
+Face centre and area from the fan of triangles around the mean of its points, each weighed by its
+own area; cell centre and volume from the pyramids of its faces over the mean of its face centres
+(primitiveMesh::calcFaceCentresAndAreas, calcCellCentresAndVols of openfoam.com's v1912, with which
+warped faces agree to rounding; openfoam.org's weigh triangles by their area along the face's
+normal). VTK's own centres and volumes of polyhedra are off by up to 19 %, which is why they are not
+used.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from simgen.foam.field import read_boundary, read_faces, read_list
+from simgen.errors import CaseError
+from simgen.foam.mesh_files import moved_meshes, read_boundary, read_faces, read_list
 
-#: Faces taken at once: few enough that their arrays stay in the processor's cache.
+#: Faces in one block: few enough that their arrays stay in the processor's cache.
 BLOCK = 2000
 
 
@@ -33,10 +37,10 @@ class PatchRange:
 
 @dataclass(frozen=True)
 class MeshGeometry:
-    """Geometry of a mesh with C cells and F faces, SI units.
+    """The geometry of a mesh with C cells and F faces, in SI units.
 
-    centres (C, 3), volumes (C,), face_centres (F, 3), face_areas (F, 3) vectors out of the owner cell, owner (F,);
-    faces as (offsets (F + 1,), point labels) into points (P, 3).
+    centres (C, 3), volumes (C,), face_centres (F, 3), face_areas (F, 3) vectors out of the owner
+    cell, owner (F,); faces as (offsets (F + 1,), point labels) into points (P, 3).
     """
 
     centres: np.ndarray
@@ -50,13 +54,21 @@ class MeshGeometry:
     face_points: np.ndarray
 
 
-def read_geometry(directory: Path) -> MeshGeometry:
-    """The geometry of `directory`/constant/polyMesh."""
-    mesh = directory / "constant" / "polyMesh"
+def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
+    """Read the geometry of `directory`/constant/polyMesh; CaseError where the mesh moves.
+
+    The mesh of a region lies in constant/<region>/polyMesh.
+    """
+    if moved := moved_meshes(directory, region):
+        raise CaseError(
+            f"{directory} has {moved[0]} beside constant/polyMesh: cases whose mesh moves or"
+            " changes in time are not read"
+        )
+    mesh = directory / "constant" / region / "polyMesh"
     points = read_list(mesh / "points", 3)
     offsets, labels = read_faces(mesh / "faces")
     owner = read_list(mesh / "owner", 1, "label")[:, 0].astype(np.int64)
-    neighbour = read_list(mesh / "neighbour", 1, "label")[:, 0].astype(np.int64)
+    neighbour = read_neighbour(directory, region)
     patches = {name: PatchRange(*entry) for name, entry in read_boundary(mesh / "boundary").items()}
     face_centres, face_areas = _faces(points, offsets, labels)
     centres, volumes = _cells(face_centres, face_areas, owner, neighbour)
@@ -73,8 +85,16 @@ def read_geometry(directory: Path) -> MeshGeometry:
     )
 
 
-def _faces(points: np.ndarray, offsets: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centres and area vectors (3, F), in blocks of faces with equally many corners."""
+def read_neighbour(directory: Path, region: str = "") -> np.ndarray:
+    """Read the cell behind each internal face, (F internal,)."""
+    file = directory / "constant" / region / "polyMesh" / "neighbour"
+    return read_list(file, 1, "label")[:, 0].astype(np.int64)
+
+
+def _faces(
+    points: np.ndarray, offsets: np.ndarray, labels: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return centres and area vectors (3, F), in blocks of faces with equally many corners."""
     sizes = np.diff(offsets)
     centres, areas = np.empty((3, len(sizes))), np.empty((3, len(sizes)))
     components = np.ascontiguousarray(points.T)
@@ -88,15 +108,16 @@ def _faces(points: np.ndarray, offsets: np.ndarray, labels: np.ndarray) -> tuple
 
 
 def _fans(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(3, k, n) corners of n faces -> centres and area vectors, (3, n)."""
+    """Turn corners (3, k, n) of n faces into centres and area vectors, (3, n)."""
     middle = corners.mean(axis=1)
     spoke = corners - middle[:, None]
     following = np.roll(spoke, -1, axis=1)
     (x, y, z), (next_x, next_y, next_z) = spoke, following
-    triangle = np.stack([y * next_z - z * next_y, z * next_x - x * next_z, x * next_y - y * next_x])  # twice its area
+    triangle = np.stack(
+        [y * next_z - z * next_y, z * next_x - x * next_z, x * next_y - y * next_x]
+    )  # twice its area
     area = triangle.sum(axis=1)
-    # OpenFOAM weighs each triangle by its area along the face's normal; the normal's length cancels out.
-    weight = np.einsum("cin,cn->in", triangle, area)
+    weight = np.sqrt(np.einsum("cin,cin->in", triangle, triangle))
     shift = ((spoke + following) * weight).sum(axis=1)
     return middle + shift / np.maximum(3 * weight.sum(axis=0), 1e-300), 0.5 * area
 
@@ -104,15 +125,17 @@ def _fans(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _cells(
     face_centres: np.ndarray, face_areas: np.ndarray, owner: np.ndarray, neighbour: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Centres (3, C) and volumes (C,) from centres and area vectors (3, F) of the faces."""
+    """Return centres (3, C) and volumes (C,) from the faces' centres and area vectors (3, F)."""
     num_cells, internal = int(owner.max()) + 1, slice(len(neighbour))
 
     def total(of_owner: np.ndarray, of_neighbour: np.ndarray) -> np.ndarray:
-        return np.bincount(owner, of_owner, num_cells) + np.bincount(neighbour, of_neighbour, num_cells)
+        return np.bincount(owner, of_owner, num_cells) + np.bincount(
+            neighbour, of_neighbour, num_cells
+        )
 
     count = np.bincount(owner, minlength=num_cells) + np.bincount(neighbour, minlength=num_cells)
     estimate = np.stack([total(x, x[internal]) / count for x in face_centres])
-    # From the estimate to the faces' centres, and the volumes of the pyramids that the faces are the bases of
+    # Vectors from the estimate to the faces' centres, and volumes of the pyramids over the faces.
     arm = face_centres - estimate.take(owner, axis=1)
     back = face_centres[:, internal] - estimate.take(neighbour, axis=1)
     pyramid = np.einsum("cf,cf->f", face_areas, arm) / 3

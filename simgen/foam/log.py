@@ -1,7 +1,8 @@
-"""What an OpenFOAM application prints, read line by line while it runs.
+"""Parse what an OpenFOAM application prints, line by line while it runs.
 
-`SolverLog` keeps the figures that the acceptance gates and the provenance record need: simulated time, Courant
-numbers, continuity errors, and the initial residual of every solved variable thinned to a bounded history.
+`SolverLog` keeps the figures that the acceptance gates and the provenance record need: simulated
+time, Courant numbers, continuity errors, and a history of the initial residual of every solved
+variable, thinned to a bounded length.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass, field
 
 TAIL_LINES = 40
 HISTORY_POINTS = 400
+MOST_OF_ERROR = 300
 
 _TIME = re.compile(r"^Time = ([-+.\deE]+)s?$")
+_FATAL = re.compile(r"^(?:\[\d+\]\s*)?--> FOAM FATAL (?:IO )?ERROR\s*:(.*)$")
 _RESIDUAL = re.compile(r"Solving for (\w+), Initial residual = ([-+.\deEinfa]+)")
 _NUMBER_AFTER = re.compile(r"max: ([-+.\deEinfa]+)")
 _CONTINUITY = re.compile(r"sum local = ([-+.\deEinfa]+)")
@@ -31,15 +34,19 @@ class SolverLog:
     residuals: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     last_residuals: dict[str, float] = field(default_factory=dict)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    fatal: str = ""
+    """OpenFOAM's own words for the error that ended it, in one line"""
+    _is_telling: bool = False
     _stride: int = 1
     _seen_this_step: set[str] = field(default_factory=set)
 
     def read(self, line: str) -> bool:
-        """Take in one line; True where it opened a new time step."""
+        """Take in one line; return True if it opened a new time step."""
         if line:
             self.tail.append(line)
         if line.startswith("Time = "):
             return self._new_step(line)
+        self._error(line)
         if " Solving for " in line:
             self._residual(line)
         elif line.startswith("Courant Number"):
@@ -49,6 +56,18 @@ class SolverLog:
         elif line == "End":
             self.finished = True
         return False
+
+    def _error(self, line: str) -> None:
+        """Take the lines of a fatal error's message, which an empty one ends."""
+        if found := _FATAL.match(line):
+            self.fatal, self._is_telling = found[1].strip(), True
+        elif "sigFpe::sigHandler" in line and not self.fatal:
+            self.fatal = "floating point exception"
+        elif self._is_telling:
+            words = line.strip()
+            self._is_telling = bool(words or not self.fatal) and not words.startswith("From ")
+            if self._is_telling:
+                self.fatal = f"{self.fatal} {words}".strip()[:MOST_OF_ERROR]
 
     def _new_step(self, line: str) -> bool:
         found = _TIME.match(line)
@@ -60,7 +79,8 @@ class SolverLog:
 
     def _residual(self, line: str) -> None:
         found = _RESIDUAL.search(line)
-        # The first solve of a step tells how far the step began from its solution; PISO's later correctors do not.
+        # The first solve of a step shows how far the step began from its solution; PISO's later
+        # correctors do not.
         if not found or found[1] in self._seen_this_step:
             return
         self._seen_this_step.add(found[1])
@@ -81,7 +101,10 @@ def _number(pattern: re.Pattern[str], line: str) -> float:
 
 
 def mesh_figures(check_mesh_log: str) -> dict[str, float]:
-    """The figures of checkMesh's output: num_cells, max_non_orthogonality (degrees), max_skewness, failed_checks."""
+    """Parse checkMesh's output.
+
+    Returns num_cells, max_non_orthogonality (degrees), max_skewness and failed_checks.
+    """
     patterns = {
         "num_cells": r"^\s*cells:\s+(\d+)",
         "max_non_orthogonality": r"non-orthogonality Max: ([\d.eE+-]+)",

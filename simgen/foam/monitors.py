@@ -1,4 +1,4 @@
-"""What OpenFOAM's function objects wrote under postProcessing/, and whether a steady run has settled."""
+"""Read what OpenFOAM's function objects wrote, and judge whether a steady run has settled."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ import numpy as np
 from simgen.errors import CaseError
 from simgen.foam.log import SolverLog
 
-#: Iterations at the end of a steady run over which a monitor must stand still; of a run that its residuals ended at most this share.
+#: Iterations at the end of a steady run over which a monitor must stand still; in a run that
+#: reached its residual targets, at most this share of all.
 SETTLED_OVER, SETTLED_SHARE = 200, 0.2
-#: A residual has stalled where its mean over the last tenth of the run is not below this share of that over the tenth before.
+#: A residual has stalled if its mean over the last tenth of the run is not below this share of its
+#: mean over the tenth before.
 STALLED_SHARE = 0.9
 
 
 def read_series(directory: Path, name: str, file: str = "*.dat") -> np.ndarray:
-    """(T, 1 + C): time (or iteration) and values that the function object `name` of the case wrote. CaseError where it wrote none.
+    """Read what the function object `name` wrote: (T, 1 + C), time (or iteration) and values.
 
-    `file` names one of its files where it writes several, such as force.dat and moment.dat.
+    `file` names one of its files where it writes several, such as force.dat and moment.dat. Raises
+    CaseError where it wrote none.
     """
-    files = sorted(directory.glob(f"postProcessing/{name}/*/{file}"), key=lambda path: float(path.parent.name))
+    files = sorted(
+        directory.glob(f"postProcessing/{name}/*/{file}"), key=lambda path: float(path.parent.name)
+    )
     rows = [
         [float(entry) for entry in line.replace("(", " ").replace(")", " ").split()]
         for path in files
@@ -33,10 +38,14 @@ def read_series(directory: Path, name: str, file: str = "*.dat") -> np.ndarray:
     return np.array(rows)
 
 
-def read_patch_ranges(directory: Path, name: str = "yPlus") -> dict[str, tuple[float, float, float]]:
-    """patch -> (least, greatest, mean) that a function object such as yPlus wrote last."""
+def read_patch_ranges(
+    directory: Path, name: str = "yPlus"
+) -> dict[str, tuple[float, float, float]]:
+    """Read patch -> (least, greatest, mean), as a function object such as yPlus wrote them last."""
     ranges: dict[str, tuple[float, float, float]] = {}
-    for path in sorted(directory.glob(f"postProcessing/{name}/*/*.dat"), key=lambda path: float(path.parent.name)):
+    for path in sorted(
+        directory.glob(f"postProcessing/{name}/*/*.dat"), key=lambda path: float(path.parent.name)
+    ):
         for line in path.read_text().splitlines():
             if line and not line.startswith("#"):
                 _, patch, least, greatest, mean = line.split()
@@ -45,19 +54,27 @@ def read_patch_ranges(directory: Path, name: str = "yPlus") -> dict[str, tuple[f
 
 
 def y_plus_figures(directory: Path) -> dict[str, float]:
-    """y_plus_min and y_plus_max over all walls, and y_plus_mean over their means, as the function object yPlus wrote them last.
+    """Return y_plus_min and y_plus_max over all walls, and y_plus_mean over the walls' means.
 
-    CaseError where it wrote none.
+    They are the function object yPlus's last values; CaseError where it wrote none.
     """
     ranges = read_patch_ranges(directory)
     if not ranges:
         raise CaseError(f"monitor yPlus wrote nothing below {directory}/postProcessing")
     least, greatest, mean = zip(*ranges.values(), strict=True)
-    return {"y_plus_min": min(least), "y_plus_max": max(greatest), "y_plus_mean": float(np.mean(mean))}
+    return {
+        "y_plus_min": min(least),
+        "y_plus_max": max(greatest),
+        "y_plus_mean": float(np.mean(mean)),
+    }
 
 
 def residual_figures(log: SolverLog) -> dict[str, float]:
-    """max_residual, the greatest initial residual of the last iteration, and residuals_stalled, how many no longer fall."""
+    """Return max_residual and residuals_stalled.
+
+    The first is the greatest initial residual of the last iteration; the second counts the
+    residuals that no longer fall.
+    """
     return {
         "max_residual": max(log.last_residuals.values(), default=float("nan")),
         "residuals_stalled": float(sum(stalled(history) for history in log.residuals.values())),
@@ -65,16 +82,17 @@ def residual_figures(log: SolverLog) -> dict[str, float]:
 
 
 def settling_window(num_iterations: int, max_iterations: float) -> int:
-    """Iterations at the end of a run over which its monitors must stand still.
+    """Return the iterations at the end of a run over which its monitors must stand still.
 
-    A run that has reached its residual targets early has 200 iterations before its end been on the way there: that is no drift.
+    If a run reaches its residual targets early, its monitors may still be settling 200 iterations
+    before the end; that is not drift.
     """
     ended_early = num_iterations < max_iterations
     return min(SETTLED_OVER, int(SETTLED_SHARE * num_iterations)) if ended_early else SETTLED_OVER
 
 
 def drift(values: Sequence[float] | np.ndarray, last: int = SETTLED_OVER) -> float:
-    """(greatest - least) / |mean| over the last values, of a monitor written each iteration; NaN where there are fewer than two."""
+    """Return (greatest - least) / |mean| of a monitor's last values; NaN for fewer than two."""
     tail = np.asarray(values, dtype=float)[-last:]
     if len(tail) < 2:
         return float("nan")
@@ -82,9 +100,11 @@ def drift(values: Sequence[float] | np.ndarray, last: int = SETTLED_OVER) -> flo
 
 
 def stalled(history: Sequence[tuple[float, float]]) -> bool:
-    """Whether a residual's history of (iteration, residual) no longer falls at its end."""
+    """Tell whether a residual's history of (iteration, residual) no longer falls at its end."""
     residuals = np.log(np.maximum([residual for _, residual in history], 1e-300))
     tenth = len(residuals) // 10
     if tenth == 0:
         return False
-    return bool(np.exp(residuals[-tenth:].mean() - residuals[-2 * tenth : -tenth].mean()) > STALLED_SHARE)
+    return bool(
+        np.exp(residuals[-tenth:].mean() - residuals[-2 * tenth : -tenth].mean()) > STALLED_SHARE
+    )

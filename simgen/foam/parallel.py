@@ -1,4 +1,4 @@
-"""A solver on several cores of one machine: decomposePar, mpirun, reconstructPar.
+"""Run a solver on several cores of one machine: decomposePar, mpirun, reconstructPar.
 
 `hierarchical` cuts along the longest axis first; Debian's scotch is a stub that ends the program.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from simgen.errors import InputError
-from simgen.foam.field import read_list
 from simgen.foam.log import SolverLog
+from simgen.foam.mesh_files import read_list
 from simgen.foam.run import OnStep, run_application
 
 APPLICATIONS = ("decomposePar", "mpirun", "reconstructPar")
@@ -46,18 +46,21 @@ def run_solver(
     on_step: OnStep | None = None,
     time_limit_s: float | None = None,
 ) -> tuple[SolverLog, float]:
-    """As `run_application`, on `cores` cores; the seconds are the solver's alone."""
+    """Run like `run_application` on `cores` cores; the seconds are the solver's alone."""
     if cores == 1:
         return run_application(application, directory, on_step=on_step, time_limit_s=time_limit_s)
     available = os.cpu_count() or 1
     if cores > available:
-        raise InputError(f"a case was given {cores} cores, this machine has {available}; lower --cores")
+        raise InputError(
+            f"a case was given {cores} cores, this machine has {available}; lower --cores"
+        )
     parts = dict.fromkeys("xyz", 1)
     parts["xyz"[_longest_axis(directory)]] = cores
     (directory / "system/decomposeParDict").write_text(DECOMPOSITION.format(cores=cores, **parts))
     run_application("decomposePar", directory)
-    # Open MPI refuses root without both; its own binding would put all cases on the same cores; and ranks that wait for each
-    # other spin, unless told to yield, which stops everything where other work shares the cores.
+    # Open MPI needs both variables to run as root. Its own binding would put all cases on the same
+    # cores. Ranks that wait for each other spin unless told to yield, which stalls machines that
+    # are shared with other work.
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     launcher = [
         "mpirun",

@@ -1,12 +1,14 @@
-"""Running OpenFOAM's applications through PyFoam, so that none outlives the process that asked for it.
+"""Run OpenFOAM's applications through PyFoam, so that none outlives the process that started it.
 
 Notable properties:
-- The application is started under `setpriv --pdeathsig KILL`: the kernel ends it when this process dies, even by
-  kill -9, where no handler could run.
-- PyFoam reads its pipe a byte at a time and then looks at each line in ten ways, while the solver flushes every line that it
-  prints: a tenth of a short case's time. `_BlockReader` lets the pipe fill for a moment and hands PyFoam many lines as
-  one, so that the solver's core is not taken away from it some ten times for each time step.
-- A time limit ends the application and raises `SolverError` like any other bad end, with the log's tail.
+- The application is started under `setpriv --pdeathsig KILL`: the kernel ends it when this process
+  dies, even by kill -9, where no handler could run.
+- PyFoam reads its pipe a byte at a time and matches each line against ten expressions, while the
+  solver flushes every line that it prints: a tenth of a short case's time. `_BlockReader` lets the
+  pipe fill for a moment and hands PyFoam many lines as one, so that the solver does not lose its
+  core some ten times in each time step.
+- A time limit ends the application and raises `SolverError` like any other failure, with the log's
+  tail.
 """
 
 from __future__ import annotations
@@ -35,22 +37,24 @@ OnStep = Callable[[SolverLog], None]
 PATIENCE_S = 0.05
 PIPE_BYTES = 1 << 18
 
-# PyFoam tells of each start, end and error of an application, which the log of a case need not repeat.
+# PyFoam logs each start, end and error of an application, which a case's log need not repeat.
 pyfoam_configuration().set("Logging", "default", "CRITICAL")
-# Its own expression for a line with the time takes the rest of a block of lines for part of the number, and warns.
+# PyFoam's own expression for the time takes the rest of a block of lines for part of the number,
+# and warns.
 pyfoam_configuration().set("SolverOutput", "timeregexp", r"^(Time =) ([-+.\deE]+)s?(?:\n|$)")
 
 
 class _PatientPipe:
-    """A pipe that is read no more often than every PATIENCE_S, and then whole."""
+    """A pipe that is read at most once every PATIENCE_S, and then completely."""
 
     def __init__(self, pipe: io.RawIOBase) -> None:
         self._pipe, self._rest = pipe, b""
-        # Room for what a small case prints in that time, or the solver would wait for its reader.
+        # Room for what a small case prints in that time; otherwise the solver would wait for its
+        # reader.
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def readline(self) -> bytes:
-        """All lines that have been finished since the last call; empty at the end."""
+        """Return all lines finished since the last call; empty at the end."""
         while True:
             time.sleep(PATIENCE_S)
             block = self._pipe.read(PIPE_BYTES)
@@ -71,9 +75,43 @@ class _BlockReader(LineReader):
         super().__init__(stripAllSpaces=False)
         self._pipe: _PatientPipe | None = None
 
+    def read(self, fh: io.RawIOBase) -> bool:
+        """Read nothing, so that the output is left to the runner.
+
+        PyFoam's thread calls this two seconds after the application's end for what is left, and
+        throws it away. The runner reads it however late it gets there.
+        """
+        return False
+
     def read_and_interrupt(self, fh: io.RawIOBase) -> tuple[bool, bool]:
         self._pipe = self._pipe or _PatientPipe(fh)
         return super().read_and_interrupt(self._pipe)
+
+
+class _FoamThread(FoamThread):
+    """PyFoam's thread of an application, without a timer that outlives it.
+
+    Every five seconds a timer looks for a file that asks the application to stop, and sets the next
+    one. Where the application ends while it looks, PyFoam cancels the timer that is over, the next
+    one sets another for ever, and this process never exits.
+    """
+
+    _ended = False
+
+    @property
+    def timer2(self) -> threading.Timer:
+        return self._timer
+
+    @timer2.setter
+    def timer2(self, timer: threading.Timer) -> None:
+        self._timer = timer
+        timer.daemon = True
+        if self._ended:
+            timer.cancel()
+
+    def stopTimer(self) -> None:
+        self._ended = True
+        super().stopTimer()
 
 
 class _Runner(BasicRunner):
@@ -87,13 +125,18 @@ class _Runner(BasicRunner):
         directory: Path,
         on_step: OnStep | None,
     ) -> None:
-        super().__init__(argv=[application, "-case", str(directory)], silent=True, noLog=True, writeState=False)
-        # PWD has to be the case's directory or the application warns; a shell's cd sets it, and exec leaves one process.
+        super().__init__(
+            argv=[application, "-case", str(directory)], silent=True, noLog=True, writeState=False
+        )
+        # PWD has to be the case's directory or the application warns; a shell's cd sets it, and
+        # exec leaves one process.
         guard = "setpriv --pdeathsig KILL " if shutil.which("setpriv") else ""
         command = shlex.join([*launcher, application, *arguments])
-        self.run = FoamThread(f"cd {shlex.quote(str(directory))} && exec {guard}{command}", self)
+        self.run = _FoamThread(f"cd {shlex.quote(str(directory))} && exec {guard}{command}", self)
         self.run.reader = _BlockReader()
-        self.run.isLinux = False  # no memory sampling: its timer outlives short runs and prints about them
+        self.run.isLinux = (
+            False  # no memory sampling: its timer outlives short runs and prints about them
+        )
         self.log = SolverLog()
         self._on_step = on_step
         self._log_file = (directory / f"{application}.logfile").open("w")
@@ -118,15 +161,20 @@ def run_application(
     on_step: OnStep | None = None,
     time_limit_s: float | None = None,
 ) -> tuple[SolverLog, float]:
-    """Run to the end; its output goes to `<directory>/<application>.logfile`. `launcher` comes before it, such as mpirun.
+    """Run an application to its end; its output goes to `<directory>/<application>.logfile`.
 
-    Returns the log's figures and the wall time in seconds. Raises SolverError (with the log's tail) for a non-zero
-    exit, a FOAM FATAL ERROR, a floating point exception or a passed time limit.
+    `launcher` is put before the command, such as mpirun. Returns the log's figures and the wall
+    time in seconds. Raises SolverError (with the log's tail) for a non-zero exit, a FOAM FATAL
+    ERROR, a floating point exception or a passed time limit.
     """
     runner = _Runner(application, arguments, launcher, directory, on_step)
     started = time.perf_counter()
     timed_out = threading.Event()
-    watchdog = threading.Timer(time_limit_s or 0.0, _end, args=(runner, timed_out)) if time_limit_s else None
+    watchdog = (
+        threading.Timer(time_limit_s or 0.0, _end, args=(runner, timed_out))
+        if time_limit_s
+        else None
+    )
     if watchdog:
         watchdog.daemon = True
         watchdog.start()
@@ -142,10 +190,16 @@ def run_application(
     tail = "\n".join(runner.log.tail)
     if timed_out.is_set():
         raise SolverError(
-            f"{application} passed its time limit of {time_limit_s:g} s at t = {runner.log.time:g} s", tail
+            f"{application} passed its time limit of {time_limit_s:g} s at t ="
+            f" {runner.log.time:g} s",
+            tail,
         )
     if exit_code or not data["OK"]:
-        raise SolverError(f"{application} ended with exit code {exit_code} at t = {runner.log.time:g} s", tail)
+        raise SolverError(
+            f"{application} ended with exit code {exit_code} at t = {runner.log.time:g} s"
+            f"{': ' + runner.log.fatal if runner.log.fatal else ''}",
+            tail,
+        )
     return runner.log, seconds
 
 

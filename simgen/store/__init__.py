@@ -1,1 +1,1 @@
-"""The versioned dataset store: Zarr point clouds in an Icechunk repository, on a local path or S3."""
+"""Store versioned datasets: Zarr point clouds in Icechunk, on a local path or S3."""

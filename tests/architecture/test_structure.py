@@ -2,13 +2,18 @@
 
 import ast
 import re
+import shlex
+import subprocess
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("simgen", "courant", "flows")
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")]
 PAGE = (ROOT / "docs/where-things-are.md").read_text()
 
 
@@ -36,26 +41,57 @@ def test_ray_is_imported_in_files_named_for_it_and_where_cases_are_solved() -> N
 
 
 def test_kinds_of_problems_have_no_twin_modules() -> None:
-    twins = {path for path in modules(*PACKAGES) if re.match(r"(steady|rollout|transient)_", path.name)}
+    twins = {
+        path for path in modules(*PACKAGES) if re.match(r"(steady|rollout|transient)_", path.name)
+    }
     assert twins == set()
 
 
-@pytest.mark.parametrize("name", ["Surrogate", "Experiment", "Courant", "TransientProblem", "SteadyProblem"])
+@pytest.mark.parametrize(
+    "name", ["Surrogate", "Experiment", "Courant", "TransientProblem", "SteadyProblem"]
+)
 def test_nobody_asks_for_the_class_of_a_problem_or_a_model(name: str) -> None:
     asked = re.compile(rf"isinstance\([^)]*\b{name}\b")
-    assert [str(path) for path in modules("courant", "flows") if asked.search(path.read_text())] == []
+    assert [
+        str(path) for path in modules("courant", "flows") if asked.search(path.read_text())
+    ] == []
 
 
 def test_the_page_names_files_and_folders_that_are_there() -> None:
-    named = re.findall(r"`((?:simgen|courant|flows|tests)/[\w/.]+)`", PAGE)
+    named = re.findall(r"[` ]((?:simgen|courant|flows|tests)/[\w/.]+)", PAGE)
     assert len(named) > 8
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_every_part_of_courant_is_on_the_page() -> None:
-    folder = ROOT / "courant"
+def test_every_grep_on_the_page_finds_something() -> None:
+    greps = re.findall(r"`(grep -rn [^`]+)`", PAGE)
+    assert len(greps) > 5
+    found = [subprocess.run(shlex.split(grep), cwd=ROOT, capture_output=True) for grep in greps]
+    silent = [grep for grep, run in zip(greps, found, strict=True) if run.returncode != 0]
+    assert silent == []
+
+
+def test_pages_link_to_pages_and_headings_that_are_there() -> None:
+    missing = []
+    for page in PAGES:
+        for target, heading in re.findall(r"\]\(([\w./-]+\.md)?(#[\w-]+)?\)", page.read_text()):
+            file = page.parent / target if target else page
+            if not file.exists() or (heading and heading[1:] not in headings(file)):
+                missing.append(f"{page.name}: {target}{heading}")
+    assert missing == []
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_part_is_on_the_page(package: str) -> None:
+    folder = ROOT / package
     parts = {path.name for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert {part for part in parts if f"`{part}/`" not in PAGE} == set()
+    assert {part for part in parts if not re.search(rf"`{part}/", PAGE)} == set()
     for file in ("field_model.py", "models.py", "experiment.py"):
         assert f"`{file}`" in PAGE
 
@@ -80,3 +116,49 @@ def test_the_model_of_the_docs_is_a_model() -> None:
 
     inputs = module.Inputs(torch.zeros(2, 5, 3), torch.zeros(2, 5, 3))
     assert model(inputs, module.Queries(torch.zeros(2, 7, 3)), 4).shape == (2, 4, 7, 2)
+
+
+def modules_that_a_file_names(path: Path, names: set[str]) -> set[str]:
+    """Modules of the packages that it imports: late ones and those for types alone as well."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            parts = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (parts & names) or {node.module}
+    return found & names
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in modules(*PACKAGES)
+    }
+    graph = {
+        name: modules_that_a_file_names(path, set(files)) - {name} for name, path in files.items()
+    }
+    assert graph["flows.cli.app"] and graph["simgen.store.access.reader"]
+    assert len(tuple(TopologicalSorter(graph).static_order())) == len(files)
+
+
+def test_no_folder_holds_more_than_sixteen_modules() -> None:
+    counts = Counter(path.parent for path in modules(*PACKAGES) if path.name != "__init__.py")
+    assert {str(folder): count for folder, count in counts.items() if count > 16} == {}
+
+
+def test_no_file_is_longer_than_three_hundred_lines() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in modules(*PACKAGES)}
+    assert {str(path): length for path, length in lengths.items() if length > 300} == {}
+
+
+def test_pages_are_written_within_a_hundred_columns() -> None:
+    # Rows of tables and lines with links cannot be broken.
+    lines = [
+        (f"{page.relative_to(ROOT)}:{number}", line)
+        for page in PAGES
+        for number, line in enumerate(page.read_text().splitlines(), start=1)
+        if not line.lstrip().startswith("|") and "](" not in line
+    ]
+    assert len(lines) > 1000
+    assert [where for where, line in lines if len(line) > 100] == []

@@ -1,8 +1,9 @@
-"""`make bench`: every benchmark of this folder, one after another; tables on the screen, JSON under bench-out/.
+"""`make bench`: every benchmark of this folder, one after another; tables on the screen, JSON under
+bench-out/.
 
-A benchmark is a module `bench_<name>.py` with `main(out: Path, short: bool) -> None`. They run in processes of their own, so
-that one's memory and threads do not weigh on the next one's figures. Name some to run only those; `--short` takes
-the small sizes that show that it works.
+A benchmark is a module `bench_<name>.py` with `main(out: Path, short: bool) -> None`. They run in
+processes of their own, so that one's memory and threads do not weigh on the next one's figures.
+Name some to run only those; `--short` takes the small sizes that show that it works.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ def main() -> int:
     failed = []
     for name in chosen.names:
         print(f"== {name} ==", flush=True)
-        call = f"from pathlib import Path; from tests.benchmarks.bench_{name} import main; main(Path({str(chosen.out)!r}), {chosen.short})"
+        call = (
+            f"from pathlib import Path; from tests.benchmarks.bench_{name} import main;"
+            f" main(Path({str(chosen.out)!r}), {chosen.short})"
+        )
         if subprocess.run([sys.executable, "-c", call]).returncode:
             failed.append(name)
     if failed:

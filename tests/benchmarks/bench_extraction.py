@@ -1,10 +1,12 @@
-"""From a solved case to arrays: our reader beside foamToVTK with meshio, and beside foamlib, on one branched-pipe case.
+"""From a solved case to arrays: our reader beside foamToVTK with meshio, and beside foamlib, on one
+branched-pipe case.
 
-`mesh and fields` gives points, faces, owners and U, p, and computes what a point cloud takes: cell centres, volumes, face centres and area
-vectors. foamToVTK writes points, connectivity and the same fields, which meshio then reads: geometry is not in its time, since VTK's
-own centres and volumes of polyhedra are wrong. `files alone` is ours without geometry, which is what that route gives. `fields` is U and p of
-the last time alone. Every contender reads a case whose files lie in the page cache. Last,
-what conversion costs of a trial case of each family, beside its solve.
+`mesh and fields` gives points, faces, owners and U, p, and computes what a point cloud takes: cell
+centres, volumes, face centres and area vectors. foamToVTK writes points, connectivity and the same
+fields, which meshio then reads: geometry is not in its time, since VTK's own centres and volumes of
+polyhedra are wrong. `files alone` is ours without geometry, which is what that route gives.
+`fields` is U and p of the last time alone. Every contender reads a case whose files lie in the page
+cache. Last, what conversion costs of a trial case of each family, beside its solve.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ from rich.table import Table
 
 from simgen.case import SolvedCase
 from simgen.cases import FAMILIES, get_family
-from simgen.convert import convert
 from simgen.foam.environment import find_openfoam
-from simgen.foam.field import read_faces, read_field, read_list, time_directories
+from simgen.foam.field import read_field
 from simgen.foam.geometry import read_geometry
-from simgen.solve_case import solve_case
+from simgen.foam.mesh_files import read_faces, read_list, time_directories
+from simgen.solving.convert import convert
+from simgen.solving.solve_case import solve_case
 
 BAR_VTK, BAR_FOAMLIB, BAR_CONVERSION = 5.0, 1.0, 0.03
 REPEATS = 5
@@ -44,7 +47,11 @@ def main(out: Path, short: bool) -> None:
         last = time_directories(case)[-1][1]
         least = _race(
             {
-                "mesh and fields": lambda: (read_geometry(case), read_field(last / "U"), read_field(last / "p")),
+                "mesh and fields": lambda: (
+                    read_geometry(case),
+                    read_field(last / "U"),
+                    read_field(last / "p"),
+                ),
                 "mesh and fields, files alone": lambda: _files(case),
                 "mesh and fields, foamToVTK + meshio": lambda: _through_vtk(case),
                 "fields": lambda: (read_field(last / "U"), read_field(last / "p")),
@@ -59,7 +66,11 @@ def main(out: Path, short: bool) -> None:
         "seconds": least,
         "over_vtk": least["mesh and fields, foamToVTK + meshio"] / least["mesh and fields"],
         "over_foamlib": least["fields, foamlib"] / least["fields"],
-        "bars": {"over_vtk": BAR_VTK, "over_foamlib": BAR_FOAMLIB, "conversion_share": BAR_CONVERSION},
+        "bars": {
+            "over_vtk": BAR_VTK,
+            "over_foamlib": BAR_FOAMLIB,
+            "conversion_share": BAR_CONVERSION,
+        },
         "conversion": shares,
     }
     (out / "extraction.json").write_text(json.dumps(record, indent=2))
@@ -68,19 +79,27 @@ def main(out: Path, short: bool) -> None:
     for name, seconds in least.items():
         table.add_row(name, f"{seconds:.4f}")
     screen.print(table)
-    screen.print(f"{record['over_vtk']:.1f} times as fast as foamToVTK with meshio (bar {BAR_VTK:g})")
+    screen.print(
+        f"{record['over_vtk']:.1f} times as fast as foamToVTK with meshio (bar {BAR_VTK:g})"
+    )
     screen.print(f"{record['over_foamlib']:.2f} times as fast as foamlib (bar {BAR_FOAMLIB:g})")
     for share in shares:
         screen.print(
-            f"{share['family']}: conversion {share['convert_s']:.2f} s of a solve of {share['solve_s']:.1f} s, "
-            f"{100 * share['share']:.1f} % (bar {100 * BAR_CONVERSION:g} %)"
+            f"{share['family']}: conversion {share['convert_s']:.2f} s of a solve of"
+            f" {share['solve_s']:.1f} s, {100 * share['share']:.1f} % (bar"
+            f" {100 * BAR_CONVERSION:g} %)"
         )
 
 
 def _solved_pipe(folder: Path, mesh_size: float) -> Path:
     family = get_family("branched-pipe")
-    middle = {parameter.name: (parameter.low + parameter.high) / 2 for parameter in family.design_space.parameters}
-    point = family.point(middle, family.settings("trial", {"mesh_size": mesh_size, "max_iterations": 20}))
+    middle = {
+        parameter.name: (parameter.low + parameter.high) / 2
+        for parameter in family.design_space.parameters
+    }
+    point = family.point(
+        middle, family.settings("trial", {"mesh_size": mesh_size, "max_iterations": 20})
+    )
     solve_case(point, folder)  # stopped long before it has settled: its files are as large as any
     return folder / point.id
 

@@ -106,15 +106,21 @@ def as_table(report: dict[str, Any]) -> Table:
 
 
 def _schedule(row: dict[str, Any]) -> tuple[str, str]:
-    return f"{row['recipe']}, {row['mode']}", (
-        f"{row['epoch_s']:.2f} s an epoch, {row['samples_per_s']:.0f} samples/s, {row['tflops']:.1f} TFLOP/s, whole schedule "
-        f"{row['schedule_s'] / 60:.1f} min (paper {row['published_hours']} h), {row['peak_gb']:.1f} GB (paper {row['published_gb']})"
+    return (
+        f"{row['recipe']}, {row['mode']}",
+        (
+            f"{row['epoch_s']:.2f} s an epoch, {row['samples_per_s']:.0f} samples/s,"
+            f" {row['tflops']:.1f} TFLOP/s, whole schedule {row['schedule_s'] / 60:.1f} min (paper"
+            f" {row['published_hours']} h), {row['peak_gb']:.1f} GB (paper {row['published_gb']})"
+        ),
     )
 
 
 def _accuracy(row: dict[str, Any]) -> tuple[str, str]:
     compared = ("field", "gradient", "decomposition", "padding")
-    return f"{row['model']}, {row['precision']}", ", ".join(f"{name} {row[name]:.1e}" for name in compared)
+    return f"{row['model']}, {row['precision']}", ", ".join(
+        f"{name} {row[name]:.1e}" for name in compared
+    )
 
 
 def _prediction(row: dict[str, Any]) -> tuple[str, str]:
@@ -126,7 +132,10 @@ def _prediction(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _decoding(row: dict[str, Any]) -> tuple[str, str]:
-    each = [f"{name} {row[f'{name} ms']:.2f} ms {row[f'{name} MB']:.0f} MB" for name in gpu_model.PRECISIONS]
+    each = [
+        f"{name} {row[f'{name} ms']:.2f} ms {row[f'{name} MB']:.0f} MB"
+        for name in gpu_model.PRECISIONS
+    ]
     return f"{row['model']}, {row['steps']} x {row['points']} points", ", ".join(each)
 
 

@@ -1,7 +1,9 @@
-"""The model against the paper's equations read literally: training step, Gaussian windows, decoding, and how cost grows.
+"""The model against the paper's equations read literally: training step, Gaussian windows,
+decoding, and how cost grows.
 
-The literal implementation (tests/model/literal.py) runs in the same process on the same weights, once with the softmax
-spelled out and once on torch's fused attention kernel. On a machine with a GPU everything runs there.
+The literal implementation (tests/model/literal.py) runs in the same process on the same weights,
+once with the softmax spelled out and once on torch's fused attention kernel. On a machine with a
+GPU everything runs there.
 """
 
 from __future__ import annotations
@@ -105,7 +107,10 @@ def main(out: Path, short: bool) -> None:
         "decode": [decode(sizes, peak, config, steps) for config, steps in decoded(sizes)],
         "curves": curves(sizes),
     }
-    print(f"float32 matrix products: {peak / 1e9:.0f} GFLOP/s on {report['threads']} threads, {DEVICE}")
+    print(
+        f"float32 matrix products: {peak / 1e9:.0f} GFLOP/s on {report['threads']} threads,"
+        f" {DEVICE}"
+    )
     (out / "model.json").write_text(json.dumps(report, indent=2))
     plot(report["curves"], out / "model.png")
 
@@ -120,18 +125,30 @@ def training_step(sizes: Sizes, peak: float) -> dict[str, Any]:
     }
     taken = race(calls, DEVICE, sizes.repeats)
     memory = {name: peak_bytes(call, DEVICE) for name, call in calls.items()}
-    title = f"training step, B {sizes.batch}, N {sizes.points}, L {it.model.config.num_anchors}, T {sizes.steps}"
+    title = (
+        f"training step, B {sizes.batch}, N {sizes.points}, L {it.model.config.num_anchors}, T"
+        f" {sizes.steps}"
+    )
     table(title, taken, memory, BARS["training step"])
     utilisation = flops(calls["courant"]) / taken["courant"] / peak
     print(f"  arithmetic: {100 * utilisation:.0f} % of the matrix-product peak")
-    return {"seconds": taken, "peak_bytes": memory, "ratio": ratios(taken), "utilisation": utilisation}
+    return {
+        "seconds": taken,
+        "peak_bytes": memory,
+        "ratio": ratios(taken),
+        "utilisation": utilisation,
+    }
 
 
 def gaussian_window(sizes: Sizes) -> dict[str, Any]:
-    """Br.Pipe on the full mesh: a training step with windows in encoder and decoder over one without any."""
+    """Br.Pipe on the full mesh: a training step with windows in encoder and decoder over one
+    without any.
+    """
     plain = case(presets.branched_pipe_full_mesh(), batch=1, points=sizes.window_points)
     windowed = case(
-        replace(presets.branched_pipe_full_mesh(), gaussian_window="both"), batch=1, points=sizes.window_points
+        replace(presets.branched_pipe_full_mesh(), gaussian_window="both"),
+        batch=1,
+        points=sizes.window_points,
     )
     calls = {
         "no window": lambda: plain.step(plain.model),
@@ -141,11 +158,18 @@ def gaussian_window(sizes: Sizes) -> dict[str, Any]:
     taken = race(calls, DEVICE, sizes.repeats)
     memory = {name: peak_bytes(call, DEVICE) for name, call in calls.items()}
     table(f"Gaussian windows, N {sizes.window_points}, L 256", taken, memory, None)
-    time_ratio, memory_ratio = taken["window"] / taken["no window"], memory["window"] / max(1, memory["no window"])
+    time_ratio = taken["window"] / taken["no window"]
+    memory_ratio = memory["window"] / max(1, memory["no window"])
     print(
-        f"  time x {time_ratio:.3f} (bar {BARS['window time']}), memory x {memory_ratio:.3f} (bar {BARS['window memory']})"
+        f"  time x {time_ratio:.3f} (bar {BARS['window time']}), memory x {memory_ratio:.3f} (bar"
+        f" {BARS['window memory']})"
     )
-    return {"seconds": taken, "peak_bytes": memory, "time_ratio": time_ratio, "memory_ratio": memory_ratio}
+    return {
+        "seconds": taken,
+        "peak_bytes": memory,
+        "time_ratio": time_ratio,
+        "memory_ratio": memory_ratio,
+    }
 
 
 def decoded(sizes: Sizes) -> list[tuple[CourantConfig, int]]:
@@ -165,7 +189,9 @@ def decode(sizes: Sizes, peak: float, config: CourantConfig, steps: int) -> dict
         return [
             literal_decode(model, Z[:, t], part, features, None, attention)
             for t in range(steps)
-            for part, features in zip(x.split(sizes.decode_chunk, 1), xi.split(sizes.decode_chunk, 1), strict=True)
+            for part, features in zip(
+                x.split(sizes.decode_chunk, 1), xi.split(sizes.decode_chunk, 1), strict=True
+            )
         ]
 
     calls = {
@@ -180,14 +206,25 @@ def decode(sizes: Sizes, peak: float, config: CourantConfig, steps: int) -> dict
     utilisation = flops(calls["courant"]) / taken["courant"] / peak
     print(f"  arithmetic: {100 * utilisation:.0f} % of the matrix-product peak")
     shape = {"points": sizes.decode_points, "anchors": config.num_anchors, "steps": steps}
-    return {**shape, "seconds": taken, "peak_bytes": memory, "ratio": ratios(taken), "utilisation": utilisation}
+    return {
+        **shape,
+        "seconds": taken,
+        "peak_bytes": memory,
+        "ratio": ratios(taken),
+        "utilisation": utilisation,
+    }
 
 
 def curves(sizes: Sizes) -> dict[str, Any]:
-    """Inference (encode, roll out, decode at the encoder's points) against N, L and T, one cloud."""
+    """Inference (encode, roll out, decode at the encoder's points) against N, L and T, one
+    cloud.
+    """
     base = presets.cylinder_flow()
     by_points = [(n, base, n, sizes.steps) for n in sizes.curve_points]
-    by_anchors = [(count, replace(base, num_anchors=count), sizes.points, sizes.steps) for count in sizes.curve_anchors]
+    by_anchors = [
+        (count, replace(base, num_anchors=count), sizes.points, sizes.steps)
+        for count in sizes.curve_anchors
+    ]
     by_steps = [(steps, base, sizes.points, steps) for steps in sizes.curve_steps]
     result = {}
     for name, settings in (("N", by_points), ("L", by_anchors), ("T", by_steps)):
@@ -197,14 +234,26 @@ def curves(sizes: Sizes) -> dict[str, Any]:
             call = inference(it, sizes.decode_chunk)
             call()
             memory = peak_bytes(call, DEVICE)
-            rows.append({"size": size, "seconds": min(seconds(call, DEVICE) for _ in range(2)), "peak_bytes": memory})
+            rows.append(
+                {
+                    "size": size,
+                    "seconds": min(seconds(call, DEVICE) for _ in range(2)),
+                    "peak_bytes": memory,
+                }
+            )
         slopes = {
             key: exponent([row["size"] for row in rows], [row[key] for row in rows])
             for key in ("seconds", "peak_bytes")
         }
-        print(f"against {name}: time ~ {name}^{slopes['seconds']:.2f}, peak memory ~ {name}^{slopes['peak_bytes']:.2f}")
+        print(
+            f"against {name}: time ~ {name}^{slopes['seconds']:.2f}, peak memory ~"
+            f" {name}^{slopes['peak_bytes']:.2f}"
+        )
         for row in rows:
-            print(f"  {name} {row['size']:>9,}  {row['seconds']:9.4f} s  {row['peak_bytes'] / 2**20:9.1f} MB")
+            print(
+                f"  {name} {row['size']:>9,}  {row['seconds']:9.4f} s "
+                f" {row['peak_bytes'] / 2**20:9.1f} MB"
+            )
         result[name] = {"rows": rows, "exponents": slopes}
     return result
 
@@ -214,9 +263,13 @@ def inference(it: Case, chunk: int) -> Callable[[], Tensor]:
 
     @torch.no_grad()
     def call() -> Tensor:
-        Z = it.model.encode(arguments["points"], arguments["features"], anchors=arguments["anchors"])
+        Z = it.model.encode(
+            arguments["points"], arguments["features"], anchors=arguments["anchors"]
+        )
         Z = it.model.rollout(Z, arguments["num_steps"])
-        return it.model.decode(Z, arguments["query_points"], arguments["query_features"], chunk=chunk)
+        return it.model.decode(
+            Z, arguments["query_points"], arguments["query_features"], chunk=chunk
+        )
 
     return call
 
@@ -236,7 +289,10 @@ def table(title: str, taken: dict[str, float], memory: dict[str, int], bar: floa
     first = next(iter(taken))
     print(title + (f" (bar: {bar} x)" if bar else ""))
     for name, value in taken.items():
-        print(f"  {name:24} {value:9.4f} s  {memory[name] / 2**20:9.1f} MB  x {value / taken[first]:.2f}")
+        print(
+            f"  {name:24} {value:9.4f} s  {memory[name] / 2**20:9.1f} MB  x"
+            f" {value / taken[first]:.2f}"
+        )
 
 
 def plot(curves: dict[str, Any], path: Path) -> None:
@@ -248,7 +304,9 @@ def plot(curves: dict[str, Any], path: Path) -> None:
     figure, panels = pyplot.subplots(2, len(curves), figsize=(4 * len(curves), 6), squeeze=False)
     for column, (name, curve) in enumerate(curves.items()):
         sizes = [row["size"] for row in curve["rows"]]
-        for row, (key, unit, scale) in enumerate((("seconds", "s", 1), ("peak_bytes", "MB", 2**-20))):
+        for row, (key, unit, scale) in enumerate(
+            (("seconds", "s", 1), ("peak_bytes", "MB", 2**-20))
+        ):
             panel = panels[row][column]
             panel.loglog(sizes, [scale * point[key] for point in curve["rows"]], "o-")
             panel.set_title(f"{name}^{curve['exponents'][key]:.2f}")

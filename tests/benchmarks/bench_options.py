@@ -1,11 +1,15 @@
-"""What the options of training cost and bring: bfloat16, compile, accumulation and weight averaging beside the default.
+"""What the options of training cost and bring: bfloat16, compile, accumulation and weight averaging
+beside the default.
 
-The demo recipe for cylinder flow, shortened, on travelling waves; on a cylinder dataset of your own with
+The demo recipe for cylinder flow, shortened, on travelling waves; on a cylinder dataset of your own
+with
 
-    python -m tests.benchmarks.bench_options demo-run/store/cylinder-flow bench-out 42 43      # seeds
+    python -m tests.benchmarks.bench_options demo-run/store/cylinder-flow bench-out 42 43      #
+                                                                                               seeds
 
-Every run has a process of its own, on all cores. Options take turns within each seed, so that a busy spell weighs on all of them. An
-averaging run goes through the same weights as the default of its seed: the difference in NMAE is the averaging's alone.
+Every run has a process of its own, on all cores. Options take turns within each seed, so that a
+busy spell weighs on all of them. An averaging run goes through the same weights as the default of
+its seed: the difference in NMAE is the averaging's alone.
 """
 
 from __future__ import annotations
@@ -54,9 +58,13 @@ class Measured:
     samples_per_s: float
     """of the fastest epoch after the first: other work on the machine only ever takes away"""
     first_epoch_s: float
-    """with compile, most of it compiling; the first seed's alone, the next ones find what it compiled"""
+    """with compile, most of it compiling; the first seed's alone, the next ones find what it
+    compiled
+    """
     step_mb: float
-    """the most memory that forward and backward pass of one batch hold at a time, weights and data aside"""
+    """the most memory that forward and backward pass of one batch hold at a time, weights and data
+    aside
+    """
     nmae_halfway: float
     """on the validation split, at the end of the constant learning rate"""
     nmae: float
@@ -66,7 +74,12 @@ class Measured:
 def main(out: Path, short: bool) -> None:
     """Print the table, write options.json."""
     with tempfile.TemporaryDirectory(prefix="bench-options-", ignore_cleanup_errors=True) as folder:
-        compare(publish(f"{folder}/store/cylinder-flow", 301), out, (42,) if short else (42, 43), 2 if short else 12)
+        compare(
+            publish(f"{folder}/store/cylinder-flow", 301),
+            out,
+            (42,) if short else (42, 43),
+            2 if short else 12,
+        )
 
 
 def compare(dataset: str, out: Path, seeds: Sequence[int], epochs: int) -> None:
@@ -97,10 +110,14 @@ def recipe(epochs: int, seed: int, options: dict[str, Any]) -> Experiment:
     return cylinder_flow_demo().derive(
         name="bench-options",
         training={
-            "epochs": epochs, "validate_every": max(1, epochs // 2), "checkpoint_every": epochs, "validation_windows": 32, "seed": seed,
+            "epochs": epochs,
+            "validate_every": max(1, epochs // 2),
+            "checkpoint_every": epochs,
+            "validation_windows": 32,
+            "seed": seed,
             **options,
         },
-    )  # fmt: skip
+    )
 
 
 def in_a_process(dataset: str, experiment: Experiment, runs: str) -> Measured:
@@ -115,7 +132,9 @@ def train(dataset_url: str, content: str, runs: str) -> Measured:
     run = RunDirectory(runs) / experiment.run_id(dataset.snapshot_id)
     fit(experiment, dataset, run)
     curve = read_records(run)
-    halfway, last = (record.validation_nmae for record in curve if record.validation_nmae is not None)
+    halfway, last = (
+        record.validation_nmae for record in curve if record.validation_nmae is not None
+    )
     assert halfway is not None and last is not None
     return Measured(
         samples_per_s=max(record.samples_per_s for record in curve[1:]),
@@ -135,17 +154,29 @@ def step_bytes(task: Task) -> int:
     for _ in range(2):
         _, batch = next(batches)
         bare.zero_grad(set_to_none=True)
-        held = peak_bytes(lambda batch=batch: backward(task, model, batch, training.accumulate), torch.device("cpu"))
+        held = peak_bytes(
+            lambda batch=batch: backward(task, model, batch, training.accumulate),
+            torch.device("cpu"),
+        )
     return held
 
 
 def as_table(measured: dict[str, list[Measured]]) -> Table:
     """Speeds are the best of the seeds, ratios are to the default; NMAE of each seed."""
     table = Table(
-        "option", "samples/s", "ratio", "first epoch, s", "memory of a step, MB", "ratio", "NMAE halfway", "NMAE"
+        "option",
+        "samples/s",
+        "ratio",
+        "first epoch, s",
+        "memory of a step, MB",
+        "ratio",
+        "NMAE halfway",
+        "NMAE",
     )
     speed = {option: max(run.samples_per_s for run in runs) for option, runs in measured.items()}
-    memory = {option: statistics.median(run.step_mb for run in runs) for option, runs in measured.items()}
+    memory = {
+        option: statistics.median(run.step_mb for run in runs) for option, runs in measured.items()
+    }
     for option, runs in measured.items():
         table.add_row(
             option,

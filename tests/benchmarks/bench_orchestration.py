@@ -1,10 +1,12 @@
-"""What orchestration costs: generating cases through the flow beside a bare shell loop over the same solver runs.
+"""What orchestration costs: generating cases through the flow beside a bare shell loop over the
+same solver runs.
 
-The shell loop runs icoFoam alone, two at a time, in case directories that were meshed before its clock starts. The flow's
-clock holds everything that it does for the same designs: meshing, solving, checking, converting, writing, committing and
-publishing, with Prefect and Ray's workers already up, as they are on a cluster; their start is stated beside it. The
-loop runs before and after the flow, so that a machine that changes its speed shows. Beside the wall times stand the
-core-seconds of all processes that took part, which other work on the machine hardly touches.
+The shell loop runs icoFoam alone, two at a time, in case directories that were meshed before its
+clock starts. The flow's clock holds everything that it does for the same designs: meshing, solving,
+checking, converting, writing, committing and publishing, with Prefect and Ray's workers already up,
+as they are on a cluster; their start is stated beside it. The loop runs before and after the flow,
+so that a machine that changes its speed shows. Beside the wall times stand the core-seconds of all
+processes that took part, which other work on the machine hardly touches.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from flows.prefect_api import prefect_api
+from flows.cluster.prefect_api import prefect_api
 from flows.settings import embedded_defaults
 from simgen.cases import get_family
 from simgen.foam.environment import find_openfoam
@@ -62,7 +64,11 @@ def main(out: Path, short: bool) -> None:
         title=f"{CASES} trial cases, {AT_ONCE} at a time, {record['end_time_s']:g} s of flow each",
     )
     table.add_row(
-        "bare shell loop of icoFoam, before / after", f"{before:.1f} / {after:.1f}", "1.00", f"{loop_cores:.1f}", "1.00"
+        "bare shell loop of icoFoam, before / after",
+        f"{before:.1f} / {after:.1f}",
+        "1.00",
+        f"{loop_cores:.1f}",
+        "1.00",
     )
     table.add_row(
         "flow: mesh, solve, check, convert, write, publish",
@@ -71,7 +77,11 @@ def main(out: Path, short: bool) -> None:
         f"{flow_cores:.1f}",
         f"{record['core_ratio']:.3f}",
     )
-    table.add_row("start of Prefect's API and of Ray", f"{startup:.1f}", f"{record['ratio_with_startup']:.3f} with it")
+    table.add_row(
+        "start of Prefect's API and of Ray",
+        f"{startup:.1f}",
+        f"{record['ratio_with_startup']:.3f} with it",
+    )
     Console().print(table)
 
 
@@ -93,8 +103,10 @@ def _shell_loop(folder: Path, settings: dict[str, float] | None) -> tuple[float,
     cores, began = core_seconds(), time.perf_counter()
     subprocess.run(
         ["xargs", "-P", str(AT_ONCE), "-I", "{}", "sh", "-c", "cd {} && icoFoam > log 2>&1"],
-        input="\n".join(directories), text=True, check=True,
-    )  # fmt: skip
+        input="\n".join(directories),
+        text=True,
+        check=True,
+    )
     return time.perf_counter() - began, spent(cores)
 
 
@@ -102,13 +114,18 @@ def _flow(folder: str, settings: dict[str, float] | None) -> tuple[float, float,
     """Seconds of start-up, seconds and core-seconds of the flow."""
     embedded_defaults()
     began = time.perf_counter()
-    with prefect_api():
-        from flows.generate_dataset import generate
-        from flows.ray_cluster import ensure_ray, warm_workers
+    from flows.cluster.ray_cluster import ensure_ray, warm_workers
+    from flows.generate_dataset import generate
 
-        ensure_ray()
+    with prefect_api(ensure_ray):
         warm_workers()
         startup = time.perf_counter() - began
         cores, began = core_seconds(), time.perf_counter()
-        generate(family="cylinder-flow", cases=CASES, preset="trial", settings=settings, store=f"{folder}/store")
+        generate(
+            family="cylinder-flow",
+            cases=CASES,
+            preset="trial",
+            settings=settings,
+            store=f"{folder}/store",
+        )
         return startup, time.perf_counter() - began, spent(cores)

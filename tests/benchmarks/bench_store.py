@@ -1,4 +1,6 @@
-"""The dataset store: reading beside other formats, write amplification, growth with the number of cases. Bars stand beside the figures."""
+"""The dataset store: reading beside other formats, write amplification, growth with the number of
+cases. Bars stand beside the figures.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What early stopping saves and what it costs: a sweep of 12 tiny trials with ASHA beside the same trials to their end.
+"""What early stopping saves and what it costs: a sweep of 12 tiny trials with ASHA beside the same
+trials to their end.
 
-Each trial fits a narrow model to travelling waves; learning rates over three decades and three numbers of anchors, as a first
-sweep would have them. The picked configuration is judged by what it reaches when trained to its end.
+Each trial fits a narrow model to travelling waves; learning rates over three decades and three
+numbers of anchors, as a first sweep would have them. The picked configuration is judged by what it
+reaches when trained to its end.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from rich.table import Table
 
 import simgen
 from courant.sweeps.ray_tune import run_sweep
-from courant.sweeps.search_space import parse_space
+from courant.sweeps.space_files import parse_space
 from courant.sweeps.sweep import TrialResult, best_trial, plan_sweep
 from tests.training.waves import publish_waves, tiny_experiment
 
@@ -48,7 +50,9 @@ def main(out: Path, short: bool) -> None:
     whole = measured["all to the end"][0]
     best = best_trial(whole)
     picked = whole[best_trial(measured["ASHA"][0]).number - 1]
-    spent = {name: sum(result.epochs for result in results) for name, (results, _) in measured.items()}
+    spent = {
+        name: sum(result.epochs for result in results) for name, (results, _) in measured.items()
+    }
     assert best.nmae is not None and picked.nmae is not None
     record = {
         "trials": TRIALS,
@@ -63,14 +67,25 @@ def main(out: Path, short: bool) -> None:
         "seconds": {name: seconds for name, (_, seconds) in measured.items()},
     }
     (out / "sweep.json").write_text(json.dumps(record, indent=2))
-    table = Table("", "epochs", "share", "picks trial", "its NMAE at the end", "over the best", "seconds",
-                  title=f"{TRIALS} trials of up to {epochs} epochs")  # fmt: skip
+    table = Table(
+        "",
+        "epochs",
+        "share",
+        "picks trial",
+        "its NMAE at the end",
+        "over the best",
+        "seconds",
+        title=f"{TRIALS} trials of up to {epochs} epochs",
+    )
     for name, chosen, bars in (("ASHA", picked, True), ("all to the end", best, False)):
         table.add_row(
-            name, str(spent[name]),
-            f"{spent[name] / spent['all to the end']:.0%}" + (f" (bar {BAR_EPOCHS:.0%})" if bars else ""),
-            str(chosen.number), f"{chosen.nmae:.3f}",
+            name,
+            str(spent[name]),
+            f"{spent[name] / spent['all to the end']:.0%}"
+            + (f" (bar {BAR_EPOCHS:.0%})" if bars else ""),
+            str(chosen.number),
+            f"{chosen.nmae:.3f}",
             f"{(chosen.nmae or 0) / best.nmae:.3f}" + (f" (bar {BAR_NMAE:.2f})" if bars else ""),
             f"{measured[name][1]:.0f}",
-        )  # fmt: skip
+        )
     Console().print(table)

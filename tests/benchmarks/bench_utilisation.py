@@ -1,11 +1,14 @@
-"""How busy generation keeps the cores: the solvers' core-seconds over cores x wall time, for 24 cylinder cases.
+"""How busy generation keeps the cores: the solvers' core-seconds over cores x wall time, for 24
+cylinder cases.
 
-The clock runs from the flow's call to the published version, with Prefect's API and Ray's workers up. The solvers' core-seconds are
-what the kernel counts for each icoFoam process, read every quarter of a second: up to a quarter second short for each case.
+The clock runs from the flow's call to the published version, with Prefect's API and Ray's workers
+up. The solvers' core-seconds are what the kernel counts for each icoFoam process, read every
+quarter of a second: up to a quarter second short for each case.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -15,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.prefect_api import prefect_api
+from flows.cluster.prefect_api import prefect_api
 from flows.settings import embedded_defaults
 from tests.benchmarks.core_seconds import TICKS, core_seconds, spent
 
@@ -27,12 +30,13 @@ def main(out: Path, short: bool) -> None:
     """Print the shares, write utilisation.json."""
     cases = 4 if short else CASES
     embedded_defaults()
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, prefect_api():
-        os.environ["COURANT_SCRATCH"] = f"{folder}/scratch"
-        from flows.generate_dataset import generate
-        from flows.ray_cluster import ensure_ray, warm_workers
+    from flows.cluster.ray_cluster import ensure_ray, warm_workers
+    from flows.generate_dataset import generate
 
-        ensure_ray()
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
+        os.environ["COURANT_SCRATCH"] = f"{folder}/scratch"
+        stack.enter_context(prefect_api(ensure_ray))
         warm_workers()
         with _Watch("icoFoam") as solvers:
             before, began = core_seconds(), time.perf_counter()
@@ -40,13 +44,20 @@ def main(out: Path, short: bool) -> None:
             wall, everything = time.perf_counter() - began, spent(before)
     cores = len(os.sched_getaffinity(0))
     record = {
-        "cases": cases, "cores": cores, "wall_s": wall, "solver_core_s": solvers.core_seconds, "all_core_s": everything,
-        "solver_share": solvers.core_seconds / (cores * wall), "all_share": everything / (cores * wall), "bar": BAR,
-    }  # fmt: skip
+        "cases": cases,
+        "cores": cores,
+        "wall_s": wall,
+        "solver_core_s": solvers.core_seconds,
+        "all_core_s": everything,
+        "solver_share": solvers.core_seconds / (cores * wall),
+        "all_share": everything / (cores * wall),
+        "bar": BAR,
+    }
     (out / "utilisation.json").write_text(json.dumps(record, indent=2))
     Console().print(
-        f"{cases} cases in {wall:.1f} s on {cores} cores: solvers {solvers.core_seconds:.1f} core-seconds, "
-        f"{record['solver_share']:.3f} of all (bar {BAR}); with everything around them {record['all_share']:.3f}"
+        f"{cases} cases in {wall:.1f} s on {cores} cores: solvers {solvers.core_seconds:.1f}"
+        f" core-seconds, {record['solver_share']:.3f} of all (bar {BAR}); with everything around"
+        f" them {record['all_share']:.3f}"
     )
 
 

@@ -1,4 +1,6 @@
-"""Core-seconds of a process and everything below it: what a piece of work costs, however busy the machine is."""
+"""Core-seconds of a process and everything below it: what a piece of work costs, however busy the
+machine is.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def core_seconds() -> dict[int, float]:
-    """Of this process and each living descendant, its waited-for children included: seconds by process id."""
+    """Of this process and each living descendant, its waited-for children included: seconds by
+    process id.
+    """
     used: dict[int, float] = {}
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -50,8 +50,11 @@ def example(
     inputs = {
         "points": cloud,
         "features": torch.randn(clouds, points, config.num_features, device=device).double(),
-        "query_points": 2 * torch.rand(clouds, queries, config.dimension, device=device).double() - 1,
-        "query_features": torch.randn(clouds, queries, config.num_query_features, device=device).double(),
+        "query_points": 2 * torch.rand(clouds, queries, config.dimension, device=device).double()
+        - 1,
+        "query_features": torch.randn(
+            clouds, queries, config.num_query_features, device=device
+        ).double(),
         "anchors": model.place_anchors(cloud),
     }
     if config.num_parameters:
@@ -79,24 +82,36 @@ def accuracy(device: torch.device, short: bool) -> list[dict[str, Any]]:
                 field = fast(*arguments(given), steps)
                 found = flat_gradient(fast, field, weight.float())
                 parts = fast.decompose(*arguments(given), steps)
-                whole = torch.cat([part.contributions.sum(-3) for part in parts.chunks(4_096)], dim=-2) + parts.offset
-                mask = pad(torch.ones(given["points"].shape[:2], dtype=torch.bool, device=device), (0, 64))
-                longer = {key: pad(given[key], (0, 0, 0, 64), value=float("nan")) for key in ("points", "features")}
+                whole = (
+                    torch.cat([part.contributions.sum(-3) for part in parts.chunks(4_096)], dim=-2)
+                    + parts.offset
+                )
+                mask = pad(
+                    torch.ones(given["points"].shape[:2], dtype=torch.bool, device=device), (0, 64)
+                )
+                longer = {
+                    key: pad(given[key], (0, 0, 0, 64), value=float("nan"))
+                    for key in ("points", "features")
+                }
                 with torch.no_grad():
                     padded = fast(*arguments({**given, **longer}, mask), steps)
-            rows.append({
-                "model": name,
-                "precision": precision,
-                "field": apart(field, expected),
-                "gradient": apart(found, gradient),
-                "decomposition": apart(whole, field),
-                "padding": apart(padded, field),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "model": name,
+                    "precision": precision,
+                    "field": apart(field, expected),
+                    "gradient": apart(found, gradient),
+                    "decomposition": apart(whole, field),
+                    "padding": apart(padded, field),
+                }
+            )
             print(rows[-1], flush=True)
     return rows
 
 
-def arguments(tensors: Mapping[str, Tensor], mask: Tensor | None = None) -> tuple[ModelInputs, Queries]:
+def arguments(
+    tensors: Mapping[str, Tensor], mask: Tensor | None = None
+) -> tuple[ModelInputs, Queries]:
     """Of the model, from tensors by name."""
     given = dict(tensors)
     queries = Queries(given.pop("query_points"), given.pop("query_features", None))
@@ -106,7 +121,9 @@ def arguments(tensors: Mapping[str, Tensor], mask: Tensor | None = None) -> tupl
 def flat_gradient(model: Courant, field: Tensor, weight: Tensor) -> Tensor:
     model.zero_grad()
     (field * weight).sum().backward()
-    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+    return torch.cat(
+        [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
+    )
 
 
 def apart(value: Tensor, reference: Tensor) -> float:
@@ -117,9 +134,15 @@ def apart(value: Tensor, reference: Tensor) -> float:
 def predictions(device: torch.device, short: bool) -> list[dict[str, Any]]:
     """One case, encoder points as queries: eager, and replayed from a CUDA graph."""
     rows = []
-    cases = [(name, config, points, steps) for name, (config, _, points, steps) in models(short).items()]
+    cases = [
+        (name, config, points, steps) for name, (config, _, points, steps) in models(short).items()
+    ]
     # A rollout of many steps as well: a graph saves most where kernels are small and many.
-    cases += [(name, config, points, 10 * steps) for name, config, points, steps in cases if config.transient]
+    cases += [
+        (name, config, points, 10 * steps)
+        for name, config, points, steps in cases
+        if config.transient
+    ]
     for name, config, points, steps in cases:
         model, inputs = example(config, device, 1, points, points)
         model, inputs = model.float(), {key: value.float() for key, value in inputs.items()}

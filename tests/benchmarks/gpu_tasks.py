@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from courant.data.batch import Batch
 from courant.data.batches import BatchOrder, ResidentBatches
-from courant.data.normalisation import Channel, Normaliser
-from courant.data.samples import Batch, list_windows, spread
+from courant.data.channels import Channel
+from courant.data.normalisation import Normaliser
+from courant.data.samples import list_windows, spread
 from courant.data.steady import SteadyBatches, SteadySample
 from courant.data.streaming import StreamingBatches
 from courant.data.trajectories import TrajectorySet, select_anchors
@@ -49,7 +51,9 @@ TINY = {
 }
 
 
-def make_task(experiment: Experiment, sizes: Sizes, device: torch.device, streamed: bool = False) -> Task:
+def make_task(
+    experiment: Experiment, sizes: Sizes, device: torch.device, streamed: bool = False
+) -> Task:
     """An experiment with data of these sizes, resident on the device or streamed from this
     machine's memory."""
     torch.manual_seed(0)
@@ -57,12 +61,16 @@ def make_task(experiment: Experiment, sizes: Sizes, device: torch.device, stream
     order = BatchOrder(training.batch_size, training.samples_per_epoch, training.seed)
     normaliser = make_normaliser(experiment)
     if isinstance(experiment, Experiment):
-        train = SteadyBatches(Source(experiment, sizes.train, sizes, device), experiment.data, order, device)  # type: ignore[arg-type]
+        train = SteadyBatches(
+            Source(experiment, sizes.train, sizes, device), experiment.data, order, device
+        )  # type: ignore[arg-type]
         samples = Source(experiment, sizes.validation, sizes, device).read_all(device)
         return Task(experiment, normaliser, train, validate_samples(samples, normaliser))
     assert isinstance(experiment, Experiment)
     trajectories = make_trajectories(experiment, sizes.train, sizes, device)
-    batches: ResidentBatches | StreamingBatches = ResidentBatches(trajectories, experiment.data, order)
+    batches: ResidentBatches | StreamingBatches = ResidentBatches(
+        trajectories, experiment.data, order
+    )
     if streamed:
         batches = StreamingBatches(Reader(trajectories.to("cpu")), experiment.data, order, device)  # type: ignore[arg-type]
     unseen = make_trajectories(experiment, sizes.validation, sizes, device)
@@ -79,18 +87,28 @@ def make_normaliser(experiment: Experiment) -> Normaliser:
     """Values are standardised already."""
     count = experiment.model.num_outputs
     return Normaliser(
-        dimension=3, centre=(0.0,) * 3, length_scale=1.0, lower=(-1.0,) * 3, upper=(1.0,) * 3,
-        patch_kinds=("wall",), channels=tuple(Channel("field", str(number), number, "1") for number in range(count)),
-        mean=(0.0,) * count, std=(1.0,) * count,
-    )  # fmt: skip
+        dimension=3,
+        centre=(0.0,) * 3,
+        length_scale=1.0,
+        lower=(-1.0,) * 3,
+        upper=(1.0,) * 3,
+        patch_kinds=("wall",),
+        channels=tuple(Channel("field", str(number), number, "1") for number in range(count)),
+        mean=(0.0,) * count,
+        std=(1.0,) * count,
+    )
 
 
-def make_trajectories(experiment: Experiment, num: int, sizes: Sizes, device: torch.device) -> TrajectorySet:
+def make_trajectories(
+    experiment: Experiment, num: int, sizes: Sizes, device: torch.device
+) -> TrajectorySet:
     """Waves that travel through a channel, each case with its own speed, points and number of
     them."""
     least, most = sizes.cells
     num_points = torch.linspace(least, most, num).long()
-    points = (2 * torch.rand(num, most, 3, device=device) - 1) * torch.tensor([1.0, 0.33, 0.0], device=device)
+    points = (2 * torch.rand(num, most, 3, device=device) - 1) * torch.tensor(
+        [1.0, 0.33, 0.0], device=device
+    )
     real = torch.arange(most, device=device) < num_points.to(device)[:, None]
     time = torch.arange(sizes.frames, device=device)
     frames = torch.empty(num * sizes.frames, most, experiment.model.num_outputs, device=device)
@@ -117,35 +135,39 @@ def make_trajectories(experiment: Experiment, num: int, sizes: Sizes, device: to
 
 def distances(points: Tensor, num: int) -> Tensor:
     """(..., 3) -> (..., num) smooth functions of the place."""
-    return torch.cat([(points * (1 + number)).sin() for number in range(-(-num // 3))], dim=-1)[..., :num]
+    return torch.cat([(points * (1 + number)).sin() for number in range(-(-num // 3))], dim=-1)[
+        ..., :num
+    ]
 
 
 class Source:
     """Steady cases, as `courant.data.steady.SteadySource` has them; made once."""
 
-    def __init__(self, experiment: Experiment, num: int, sizes: Sizes, device: torch.device) -> None:
+    def __init__(
+        self, experiment: Experiment, num: int, sizes: Sizes, device: torch.device
+    ) -> None:
         self.ids = tuple(f"case-{number}" for number in range(num))
         cells = torch.linspace(*sizes.cells, num).long().tolist()
         self._samples = [
-            self._make(experiment, number, count, sizes.faces, device) for number, count in enumerate(cells)
+            self._make(experiment, number, count, sizes.faces, device)
+            for number, count in enumerate(cells)
         ]
 
     def read_all(self, device: torch.device | str) -> list[SteadySample]:
         return [sample.to(device) for sample in self._samples]
 
     def _make(
-        self,
-        experiment: Experiment,
-        number: int,
-        cells: int,
-        faces: int,
-        device: torch.device,
+        self, experiment: Experiment, number: int, cells: int, faces: int, device: torch.device
     ) -> SteadySample:
         model = experiment.model
         # Numbers of faces differ from case to case as numbers of cells do.
-        queries, cloud = (2 * torch.rand(1, count, 3, device=device) - 1 for count in (cells, faces + 8 * number))
+        queries, cloud = (
+            2 * torch.rand(1, count, 3, device=device) - 1 for count in (cells, faces + 8 * number)
+        )
         targets = (
-            queries @ torch.ones(3, 1, device=device) * torch.arange(1.0, 1 + model.num_outputs, device=device)
+            queries
+            @ torch.ones(3, 1, device=device)
+            * torch.arange(1.0, 1 + model.num_outputs, device=device)
         ).sin()
         batch = Batch(
             points=cloud,
@@ -173,10 +195,12 @@ class Reader:
 
     def read(self, windows: Tensor, steps: int, stride: int) -> TrajectorySet:
         case, first = windows.unbind(1)
-        frames = torch.cat([
-            self._all.frames[begin : begin + steps * stride + 1 : stride]
-            for begin in (self._all.first_frame[case] + first).tolist()
-        ])  # fmt: skip
+        frames = torch.cat(
+            [
+                self._all.frames[begin : begin + steps * stride + 1 : stride]
+                for begin in (self._all.first_frame[case] + first).tolist()
+            ]
+        )
         chosen = {
             name: getattr(self._all, name)[case]
             for name in ("points", "distance", "anchors", "num_points", "sign", "offset")

@@ -19,7 +19,7 @@ from courant.model.cuda_graphs import WARM_UPS
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.loop import Fitting
-from courant.training.throughput import DataClock
+from courant.training.throughput import EpochClock
 from tests.benchmarks.gpu_tasks import PAPER, TINY, make_task
 from tests.benchmarks.measure import synchronise
 
@@ -46,11 +46,7 @@ class Mode:
         return ", ".join([*parts, "CUDA graph" if self.graphs else "eager"])
 
     def of(self, experiment: Experiment) -> Experiment:
-        options = {
-            "precision": self.precision,
-            "compile": self.compile,
-            "cuda_graphs": self.graphs,
-        }
+        options = {"precision": self.precision, "compile": self.compile, "cuda_graphs": self.graphs}
         return experiment.derive(training=options)
 
 
@@ -83,12 +79,16 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
 
 
 @contextmanager
-def fitting(experiment: Experiment, device: torch.device, short: bool, streamed: bool = False) -> Iterator[Fitting]:
+def fitting(
+    experiment: Experiment, device: torch.device, short: bool, streamed: bool = False
+) -> Iterator[Fitting]:
     """The training loop on made-up data, in a folder that is gone afterwards."""
     sizes = (TINY if short else PAPER)[experiment.family]
     with tempfile.TemporaryDirectory(prefix="bench-gpu-") as folder:
         torch.compiler.reset()
-        yield Fitting.of(make_task(experiment, sizes, device, streamed), RunDirectory(folder), device)
+        yield Fitting.of(
+            make_task(experiment, sizes, device, streamed), RunDirectory(folder), device
+        )
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
@@ -97,7 +97,9 @@ def shortened(experiment: Experiment, short: bool) -> Experiment:
     """On a machine without a GPU: that it runs, no more."""
     if not short:
         return experiment
-    small = {"batch_size": 4, "samples_per_epoch": 12} if experiment.family == "cylinder-flow" else {}
+    small = (
+        {"batch_size": 4, "samples_per_epoch": 12} if experiment.family == "cylinder-flow" else {}
+    )
     return experiment.derive(training=small, model={"width": 24, "num_anchors": 16})
 
 
@@ -138,7 +140,9 @@ def time_steps(run: Fitting, device: torch.device, count: int) -> dict[str, Any]
     }
 
 
-def kernels(device: torch.device, short: bool, most: int = 22) -> dict[str, list[tuple[str, float, int]]]:
+def kernels(
+    device: torch.device, short: bool, most: int = 22
+) -> dict[str, list[tuple[str, float, int]]]:
     """Where an eager step spends the GPU's time: kernels, milliseconds, launches."""
     found = {}
     for recipe in PUBLISHED:
@@ -152,7 +156,10 @@ def kernels(device: torch.device, short: bool, most: int = 22) -> dict[str, list
                         run.step(next(batches)[1], number, 3e-4)
                     synchronise(device)
             events = sorted(record.key_averages(), key=lambda event: -event.self_device_time_total)
-            rows = [(event.key[:110], event.self_device_time_total / 2e3, event.count // 2) for event in events[:most]]
+            rows = [
+                (event.key[:110], event.self_device_time_total / 2e3, event.count // 2)
+                for event in events[:most]
+            ]
             found[f"{recipe}, {precision}"] = rows
     return found
 
@@ -189,7 +196,9 @@ def time_epochs(run: Fitting, device: torch.device) -> dict[str, Any]:
     return {
         "epoch_s": epoch_s,
         "validation_s": validation_s,
-        "schedule_s": training.epochs * epoch_s + training.epochs / training.validate_every * validation_s + first_s,
+        "schedule_s": training.epochs * epoch_s
+        + training.epochs / training.validate_every * validation_s
+        + first_s,
         "samples_per_s": records[-1].samples_per_s,
         "tflops": (records[-1].flops_per_s or 0.0) / 1e12,
         "data_wait_share": records[-1].data_wait_share,
@@ -206,16 +215,17 @@ def streaming(device: torch.device, short: bool) -> list[dict[str, Any]]:
         mode = Mode("bfloat16", graphs=device.type == "cuda")
         experiment = mode.of(shortened(get_recipe("cylinder-flow"), short))
         with fitting(experiment, device, short, streamed) as run:
-            clock = DataClock()
-            run.train_epoch(1, DataClock())
-            began = time.perf_counter()
+            run.train_epoch(1, EpochClock(device))
+            clock = EpochClock(device)
             run.train_epoch(2, clock)
-            seconds = time.perf_counter() - began
+            clock.stop()
             samples = run.task.train.num_batches * experiment.training.batch_size
-        rows.append({
-            "batches": "streamed" if streamed else "resident",
-            "samples_per_s": samples / seconds,
-            "wait_share": clock.seconds / seconds,
-        })  # fmt: skip
+        rows.append(
+            {
+                "batches": "streamed" if streamed else "resident",
+                "samples_per_s": samples / clock.seconds,
+                "wait_share": clock.waited_s / clock.seconds,
+            }
+        )
         print(rows[-1], flush=True)
     return rows

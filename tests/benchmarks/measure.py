@@ -25,8 +25,12 @@ def seconds(call: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def race(contenders: dict[str, Callable[[], object]], device: torch.device, repeats: int) -> dict[str, float]:
-    """Least seconds of each: other work on the machine only ever adds. They take turns, so that a busy spell weighs on all."""
+def race(
+    contenders: dict[str, Callable[[], object]], device: torch.device, repeats: int
+) -> dict[str, float]:
+    """Least seconds of each: other work on the machine only ever adds. They take turns, so that a
+    busy spell weighs on all.
+    """
     for call in contenders.values():
         call()
     taken: dict[str, list[float]] = {name: [] for name in contenders}
@@ -69,8 +73,11 @@ def matmul_peak(device: torch.device, size: int) -> float:
 
 
 def _allocations(record: profile) -> list[int]:
-    """Bytes that torch's CPU allocator took (or gave back, negative), in order: exact, where the resident size of the
-    process depends on what malloc keeps back."""
+    """Bytes that torch's CPU allocator took (or gave back, negative), in order: exact, where the
+    resident size of the process depends on what malloc keeps back.
+    """
     assert record.profiler is not None and record.profiler.kineto_results is not None
-    events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = [
+        event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
     return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]

@@ -1,4 +1,6 @@
-"""What compressors and chunk sizes cost: size on disk, writing, reading whole, and a window of snapshots."""
+"""What compressors and chunk sizes cost: size on disk, writing, reading whole, and a window of
+snapshots.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,28 @@ from tests.benchmarks.synthetic_cases import REAL_FACES, REAL_POINTS, synthetic_
 SNAPSHOTS = 580  # 16 MB of fields
 WINDOW = slice(100, 111)
 COMPRESSORS = (
-    ("lz4", 5, "shuffle"), ("zstd", 1, "shuffle"), ("zstd", 3, "shuffle"), ("zstd", 3, "noshuffle"), ("zstd", 7, "shuffle"),
-)  # fmt: skip
+    ("lz4", 5, "shuffle"),
+    ("zstd", 1, "shuffle"),
+    ("zstd", 3, "shuffle"),
+    ("zstd", 3, "noshuffle"),
+    ("zstd", 7, "shuffle"),
+)
 
 
 def measure_compressors(folder: Path) -> list[dict[str, Any]]:
-    """A transient velocity by compressor and chunk size, in plain Zarr on the local disk; print the table."""
+    """A transient velocity by compressor and chunk size, in plain Zarr on the local disk; print the
+    table.
+    """
     values = synthetic_cloud(REAL_POINTS, REAL_FACES, SNAPSHOTS).fields["velocity"]
     rows = []
-    columns = ("compressor", "chunk, MiB", "stored / raw", "write, MB/s", "read, MB/s", "11 snapshots, ms")
+    columns = (
+        "compressor",
+        "chunk, MiB",
+        "stored / raw",
+        "write, MB/s",
+        "read, MB/s",
+        "11 snapshots, ms",
+    )
     table = Table(*columns, title="A transient field by compressor and chunk size")
     for cname, level, shuffle in COMPRESSORS:
         for mebibytes in (1, 2, 4):
@@ -48,7 +63,12 @@ def measure_compressors(folder: Path) -> list[dict[str, Any]]:
                 "window_ms": 1e3 * _median_s(lambda: array[WINDOW], 15),  # noqa: B023
             }
             rows.append(row)
-            table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
+            table.add_row(
+                *(
+                    f"{value:.3g}" if isinstance(value, float) else str(value)
+                    for value in row.values()
+                )
+            )
     Console().print(table)
     return rows
 

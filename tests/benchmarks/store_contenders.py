@@ -1,6 +1,8 @@
-"""Ways to keep the same arrays: numpy files, HDF5, plain Zarr, the dataset store, the store behind its local cache.
+"""Ways to keep the same arrays: numpy files, HDF5, plain Zarr, the dataset store, the store behind
+its local cache.
 
-Each holds `cases` transient cases and one steady case, and opens anew in `open`, so that nothing is remembered from before.
+Each holds `cases` transient cases and one steady case, and opens anew in `open`, so that nothing is
+remembered from before.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from zarr.abc.store import Store
 
 import simgen
 from simgen.point_cloud import PointCloud
-from simgen.store import content
-from simgen.store.local_cache import LocalCache
-from simgen.store.writer import DatasetWriter
+from simgen.store.access import content
+from simgen.store.access.local_cache import LocalCache
+from simgen.store.access.writer import DatasetWriter
 from tests.benchmarks.synthetic_cases import SCHEMA, synthetic_cloud, synthetic_result
 
 FIELD = "velocity"
@@ -71,12 +73,17 @@ class Stores:
         """Every array by case, decoded."""
         cases = dict(enumerate(simgen.open_dataset(self.transient_url)))
         steady = simgen.open_dataset(self.steady_url)[0]
-        return {**{str(number): case.read() for number, case in cases.items()}, "steady": steady.read()}
+        return {
+            **{str(number): case.read() for number, case in cases.items()},
+            "steady": steady.read(),
+        }
 
 
 def _steady() -> PointCloud:
     cloud = synthetic_cloud(STEADY_POINTS, 10_000, 1)
-    boundary = replace(cloud.boundary, fields={name: values[0] for name, values in cloud.boundary.fields.items()})
+    boundary = replace(
+        cloud.boundary, fields={name: values[0] for name, values in cloud.boundary.fields.items()}
+    )
     fields = {name: values[0] for name, values in cloud.fields.items()}
     return replace(cloud, time=None, fields=fields, boundary=boundary)
 
@@ -90,8 +97,13 @@ class StoreContender:
         self.stores = stores
 
     def open(self) -> None:
-        transient, steady = (simgen.open_dataset(url) for url in (self.stores.transient_url, self.stores.steady_url))
-        self._cases = {**{str(number): case for number, case in enumerate(transient)}, "steady": steady[0]}
+        transient, steady = (
+            simgen.open_dataset(url) for url in (self.stores.transient_url, self.stores.steady_url)
+        )
+        self._cases = {
+            **{str(number): case for number, case in enumerate(transient)},
+            "steady": steady[0],
+        }
 
     def array(self, case: str, name: str) -> Any:
         return self._cases[case][name]
@@ -161,7 +173,9 @@ class Hdf5Contender:
         with h5py.File(path, "w") as file:
             for case, of_case in arrays.items():
                 for name, values in of_case.items():
-                    file.create_dataset(f"{case}/{name}", data=values, chunks=like[case][name].chunks)
+                    file.create_dataset(
+                        f"{case}/{name}", data=values, chunks=like[case][name].chunks
+                    )
 
     def open(self) -> None:
         self._file = h5py.File(self.path)
@@ -184,9 +198,12 @@ class ZarrContender:
             for name_, values in of_case.items():
                 original = like[case][name_]
                 array = root.create_array(
-                    f"{case}/{name_}", shape=values.shape, dtype=values.dtype,
-                    chunks=original.chunks, compressors=original.compressors,
-                )  # fmt: skip
+                    f"{case}/{name_}",
+                    shape=values.shape,
+                    dtype=values.dtype,
+                    chunks=original.chunks,
+                    compressors=original.compressors,
+                )
                 array[...] = values
 
     def open(self) -> None:
@@ -201,5 +218,8 @@ class ZarrContender:
 
 def layouts(stores: Stores) -> Layouts:
     """Every array of the dataset by case, for its chunks and codecs."""
-    cases = {str(number): content.arrays(case) for number, case in enumerate(simgen.open_dataset(stores.transient_url))}
+    cases = {
+        str(number): content.arrays(case)
+        for number, case in enumerate(simgen.open_dataset(stores.transient_url))
+    }
     return {**cases, "steady": content.arrays(simgen.open_dataset(stores.steady_url)[0])}

@@ -1,7 +1,8 @@
 """Reading speeds beside other ways to keep the same arrays, on a local disk and on S3.
 
-A first read is one of a case that was not touched since the contender was opened, with the operating system's page cache dropped;
-a read again has both. Rates are decoded bytes over seconds, median over cases and rounds; contenders take turns.
+A first read is one of a case that was not touched since the contender was opened, with the
+operating system's page cache dropped; a read again has both. Rates are decoded bytes over seconds,
+median over cases and rounds; contenders take turns.
 """
 
 from __future__ import annotations
@@ -60,18 +61,30 @@ def measure_reads(folder: Path, short: bool) -> dict[str, Any]:
     local = _local(folder / "local", rounds)
     s3 = _s3(folder / "s3", rounds)
     ratios = {
-        "first reads, store / plain zarr": local["dataset store"]["whole, first"] / local["plain zarr"]["whole, first"],
-        "second epoch, cache / memmap": local["local cache"]["whole, again"] / local["numpy memmap"]["whole, again"],
-        "S3 first reads, store / zarr over s3fs": s3["dataset store"]["whole, first"]
-        / s3["zarr over s3fs"]["whole, first"],
-        "S3 first reads, store / parallel GET": s3["dataset store"]["whole, first"]
-        / s3["parallel GET"]["whole, first"],
+        "first reads, store / plain zarr": (
+            local["dataset store"]["whole, first"] / local["plain zarr"]["whole, first"]
+        ),
+        "second epoch, cache / memmap": (
+            local["local cache"]["whole, again"] / local["numpy memmap"]["whole, again"]
+        ),
+        "S3 first reads, store / zarr over s3fs": (
+            s3["dataset store"]["whole, first"] / s3["zarr over s3fs"]["whole, first"]
+        ),
+        "S3 first reads, store / parallel GET": (
+            s3["dataset store"]["whole, first"] / s3["parallel GET"]["whole, first"]
+        ),
     }
     table = Table("", "ratio", "bar")
     for name, ratio in ratios.items():
         table.add_row(name, f"{ratio:.2f}", f"{BARS[name]:.2f}")
     Console().print(table)
-    return {"local_MB_s": local, "s3_MB_s": s3, "compressors": compressors, "ratios": ratios, "bars": BARS}
+    return {
+        "local_MB_s": local,
+        "s3_MB_s": s3,
+        "compressors": compressors,
+        "ratios": ratios,
+        "bars": BARS,
+    }
 
 
 def _local(folder: Path, rounds: int) -> Rates:
@@ -93,15 +106,19 @@ def _s3(folder: Path, rounds: int) -> Rates:
     folder.mkdir(parents=True)
     server = SeaweedFS(folder)
     running = server.start()
-    gc.collect()  # s3fs closes the client that waited for the server on whatever event loop collects it: not on zarr's
+    # s3fs closes the client that waited for the server on whatever event loop collects it: not on
+    # zarr's
+    gc.collect()
     os.environ.update(running.environment)
     try:
         stores = Stores.write(f"{running.url}/store", CASES, (REAL_POINTS, REAL_FACES, SNAPSHOTS))
         arrays = stores.arrays()
         plain = s3fs.S3FileSystem(
-            asynchronous=True, endpoint_url=running.endpoint,
-            key=KEYS["AWS_ACCESS_KEY_ID"], secret=KEYS["AWS_SECRET_ACCESS_KEY"],
-        )  # fmt: skip
+            asynchronous=True,
+            endpoint_url=running.endpoint,
+            key=KEYS["AWS_ACCESS_KEY_ID"],
+            secret=KEYS["AWS_SECRET_ACCESS_KEY"],
+        )
         store = FsspecStore(plain, path=f"{BUCKET}/plain")
         contenders: list[Contender] = [
             ZarrContender("zarr over s3fs", arrays, layouts(stores), store),
@@ -109,7 +126,9 @@ def _s3(folder: Path, rounds: int) -> Rates:
         ]
         rates = _race(contenders, rounds, lambda: None)
         rates["parallel GET"] = {
-            "whole, first": _parallel_get(running.endpoint, _megabytes(arrays["0"].values()), rounds)
+            "whole, first": _parallel_get(
+                running.endpoint, _megabytes(arrays["0"].values()), rounds
+            )
         }
         sync(plain._s3.close())
     finally:
@@ -119,7 +138,9 @@ def _s3(folder: Path, rounds: int) -> Rates:
 
 
 def _parallel_get(endpoint: str, megabytes: float, rounds: int) -> float:
-    """The chunk objects of a case over 16 connections, nothing decoded; at the rate that their decoded bytes come to."""
+    """The chunk objects of a case over 16 connections, nothing decoded; at the rate that their
+    decoded bytes come to.
+    """
     client = botocore.session.get_session().create_client(
         "s3", endpoint_url=endpoint, config=Config(max_pool_connections=CONNECTIONS)
     )
@@ -129,7 +150,11 @@ def _parallel_get(endpoint: str, megabytes: float, rounds: int) -> float:
             listed = client.list_objects_v2(Bucket=BUCKET, Prefix=f"plain/{number}/")["Contents"]
             keys = [item["Key"] for item in listed if "/c/" in item["Key"]]
             began = time.perf_counter()
-            list(threads.map(lambda key: client.get_object(Bucket=BUCKET, Key=key)["Body"].read(), keys))
+            list(
+                threads.map(
+                    lambda key: client.get_object(Bucket=BUCKET, Key=key)["Body"].read(), keys
+                )
+            )
             taken.append(time.perf_counter() - began)
     return megabytes / statistics.median(taken[CASES:] or taken)
 
@@ -142,7 +167,10 @@ def _race(contenders: Sequence[Contender], rounds: int, forget: Callable[[], Non
             forget()
             for what, rate in _read(contender):
                 taken[contender.name][what].append(rate)
-    return {name: {what: statistics.median(values) for what, values in of.items()} for name, of in taken.items()}
+    return {
+        name: {what: statistics.median(values) for what, values in of.items()}
+        for name, of in taken.items()
+    }
 
 
 def _read(contender: Contender) -> Iterator[tuple[str, float]]:
@@ -159,7 +187,9 @@ def _read(contender: Contender) -> Iterator[tuple[str, float]]:
 
 
 def _scattered(array: Any, chosen: np.ndarray) -> np.ndarray:
-    """Rows of an array: all of it is read where it comes in chunks, since 16k rows touch each of them."""
+    """Rows of an array: all of it is read where it comes in chunks, since 16k rows touch each of
+    them.
+    """
     return array[chosen] if isinstance(array, np.ndarray) else np.asarray(array[...])[chosen]
 
 

@@ -1,4 +1,6 @@
-"""How opening, listing and committing grow with the number of cases: 10,000 tiny ones through the real writer."""
+"""How opening, listing and committing grow with the number of cases: 10,000 tiny ones through the
+real writer.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 import simgen
-from simgen.store.fork import CaseFork
-from simgen.store.writer import DatasetWriter
+from simgen.store.access.fork import CaseFork
+from simgen.store.access.writer import DatasetWriter
 from tests.benchmarks.synthetic_cases import SCHEMA, write_cases
 
 SIZES, SHORT_SIZES = (100, 1000, 3000, 10000), (100, 300)
@@ -31,7 +33,10 @@ def measure_scale(folder: Path, out: Path, short: bool) -> dict[str, Any]:
     rows: list[dict[str, float]] = []
     written = 0
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(WORKERS, mp_context=spawn) as workers, Progress(transient=True) as progress:
+    with (
+        ProcessPoolExecutor(WORKERS, mp_context=spawn) as workers,
+        Progress(transient=True) as progress,
+    ):
         bar = progress.add_task("writing cases", total=sizes[-1])
         for size in sizes:
             while written < size:
@@ -42,7 +47,9 @@ def measure_scale(folder: Path, out: Path, short: bool) -> dict[str, Any]:
             row = {"cases": float(size), **_read(url)}
             row["commit_s"] = _commit(url, workers, range(written, written + BATCH))
             written += BATCH
-            row["snapshot_bytes"] = float(max(path.stat().st_size for path in Path(url, "snapshots").iterdir()))
+            row["snapshot_bytes"] = float(
+                max(path.stat().st_size for path in Path(url, "snapshots").iterdir())
+            )
             rows.append(row)
     _print(rows)
     _plot(rows, out / "store-scale.png")
@@ -53,7 +60,9 @@ def _commit(url: str, workers: ProcessPoolExecutor, numbers: range) -> float:
     """Write cases in worker processes, then commit them all at once; seconds of the commit."""
     writer = DatasetWriter.open(url, SCHEMA)
     parts = [numbers[begin : begin + PER_FORK] for begin in range(0, len(numbers), PER_FORK)]
-    forks: list[CaseFork] = list(workers.map(write_cases, [writer.fork() for _ in parts], parts, [TINY] * len(parts)))
+    forks: list[CaseFork] = list(
+        workers.map(write_cases, [writer.fork() for _ in parts], parts, [TINY] * len(parts))
+    )
     began = time.perf_counter()
     writer.commit(forks)
     return time.perf_counter() - began
@@ -72,20 +81,32 @@ def _read(url: str) -> dict[str, float]:
         began_design = time.perf_counter()
         assert len(dataset.design) == len(dataset)
         listed.append(time.perf_counter() - began_design)
-    return {"publish_s": published - began, "open_s": sorted(opened)[1], "design_s": sorted(listed)[1]}
+    return {
+        "publish_s": published - began,
+        "open_s": sorted(opened)[1],
+        "design_s": sorted(listed)[1],
+    }
 
 
 def _print(rows: list[dict[str, float]]) -> None:
     names = {
-        "open_s": "open, s", "design_s": "list designs, s", "commit_s": f"commit {BATCH} more, s",
-        "publish_s": "publish, s", "snapshot_bytes": "snapshot, MB",
-    }  # fmt: skip
+        "open_s": "open, s",
+        "design_s": "list designs, s",
+        "commit_s": f"commit {BATCH} more, s",
+        "publish_s": "publish, s",
+        "snapshot_bytes": "snapshot, MB",
+    }
     table = Table(title="Growth with the number of cases")
     table.add_column("cases", justify="right")
     for name, title in names.items():
-        table.add_column(f"{title} (bar {BARS[name]:g})" if name in BARS else title, justify="right")
+        table.add_column(
+            f"{title} (bar {BARS[name]:g})" if name in BARS else title, justify="right"
+        )
     for row in rows:
-        figures = [f"{row[name] / 1e6:.2f}" if name == "snapshot_bytes" else f"{row[name]:.3f}" for name in names]
+        figures = [
+            f"{row[name] / 1e6:.2f}" if name == "snapshot_bytes" else f"{row[name]:.3f}"
+            for name in names
+        ]
         table.add_row(f"{row['cases']:.0f}", *figures)
     Console().print(table)
 
@@ -93,8 +114,12 @@ def _print(rows: list[dict[str, float]]) -> None:
 def _plot(rows: list[dict[str, float]], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     cases = [row["cases"] for row in rows]
-    for (name, bar), label in zip(BARS.items(), ("open", "list designs", f"commit {BATCH} more"), strict=True):
-        (line,) = axes.loglog(cases, [row[name] for row in rows], marker="o", label=f"{label} (bar {bar:g} s)")
+    for (name, bar), label in zip(
+        BARS.items(), ("open", "list designs", f"commit {BATCH} more"), strict=True
+    ):
+        (line,) = axes.loglog(
+            cases, [row[name] for row in rows], marker="o", label=f"{label} (bar {bar:g} s)"
+        )
         axes.axhline(bar, color=line.get_color(), linestyle=":", linewidth=1)
     axes.set_xlabel("cases")
     axes.set_ylabel("seconds")

@@ -1,4 +1,6 @@
-"""Write amplification: what an appended tenth of the cases adds on disk, over what these cases hold."""
+"""Write amplification: what an appended tenth of the cases adds on disk, over what these cases
+hold.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,32 @@ from rich.table import Table
 from zarr.core.sync import sync
 
 import simgen
-from simgen.store import content
-from simgen.store.writer import DatasetWriter
-from tests.benchmarks.synthetic_cases import REAL_FACES, REAL_POINTS, REAL_SNAPSHOTS, SCHEMA, write_cases
+from simgen.store.access import content
+from simgen.store.access.writer import DatasetWriter
+from tests.benchmarks.synthetic_cases import (
+    REAL_FACES,
+    REAL_POINTS,
+    REAL_SNAPSHOTS,
+    SCHEMA,
+    write_cases,
+)
 
 BAR = 1.1
 REAL = (REAL_POINTS, REAL_FACES, REAL_SNAPSHOTS)
 
 
 def measure_writes(folder: Path, short: bool) -> dict[str, Any]:
-    """Append 10 % to a dataset of real-size cases, in one commit and in one commit per case; print the table."""
+    """Append 10 % to a dataset of real-size cases, in one commit and in one commit per case; print
+    the table.
+    """
     num_cases, appended = (10, 1) if short else (50, 5)
     rows = {}
     table = Table(
-        "", "added, MB", "the cases' chunks, MB", f"amplification (bar {BAR})", title=f"{appended} cases to {num_cases}"
+        "",
+        "added, MB",
+        "the cases' chunks, MB",
+        f"amplification (bar {BAR})",
+        title=f"{appended} cases to {num_cases}",
     )
     for name, per_commit in (("one commit", appended), ("a commit for each case", 1)):
         url = str(folder / f"amplification-{per_commit}")
@@ -53,5 +67,9 @@ def _chunk_bytes(url: str, newest: int) -> int:
     """Stored bytes of the chunks of the cases that were published last."""
     dataset = simgen.open_dataset(url)
     store = dataset._root.store
-    places = [f"cases/{case}/{path}" for case in dataset.cases()[-newest:] for path in content.arrays(dataset[case])]
+    places = [
+        f"cases/{case}/{path}"
+        for case in dataset.cases()[-newest:]
+        for path in content.arrays(dataset[case])
+    ]
     return sum(sync(store.getsize_prefix(place)) for place in places)

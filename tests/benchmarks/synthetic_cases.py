@@ -1,4 +1,6 @@
-"""Synthetic cases in the real family's schema, of any size, with a provenance as long as a real case's."""
+"""Synthetic cases in the real family's schema, of any size, with a provenance as long as a real
+case's.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ import numpy as np
 from simgen.case import CaseResult, Gate
 from simgen.cases import get_family
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.fork import CaseFork
-from simgen.store.layout import Schema
+from simgen.store.access.fork import CaseFork
+from simgen.store.format.layout import Schema
 
 FAMILY = get_family("cylinder-flow")
 SCHEMA = Schema.of(FAMILY)
@@ -19,11 +21,17 @@ REAL_POINTS, REAL_FACES, REAL_SNAPSHOTS = 2309, 208, 500
 MOST_CASES = 1 << 14
 
 
-def synthetic_cloud(num_points: int, num_faces: int, num_snapshots: int, seed: int = 0) -> PointCloud:
-    """A wave that travels and decays, with noise in the last bits: about as hard to compress as a solved case."""
+def synthetic_cloud(
+    num_points: int, num_faces: int, num_snapshots: int, seed: int = 0
+) -> PointCloud:
+    """A wave that travels and decays, with noise in the last bits: about as hard to compress as a
+    solved case.
+    """
     generator = np.random.default_rng(seed)
     time = np.arange(1.0, num_snapshots + 1)
-    points, faces = (generator.uniform(-10, 10, (count, 3)) * (1, 1, 0) for count in (num_points, num_faces))
+    points, faces = (
+        generator.uniform(-10, 10, (count, 3)) * (1, 1, 0) for count in (num_points, num_faces)
+    )
     kinds = len(FAMILY.patch_kinds)
     direction = generator.normal(size=(num_points, kinds, 3))
     normals = generator.normal(size=(num_faces, 3))
@@ -48,7 +56,8 @@ def synthetic_cloud(num_points: int, num_faces: int, num_snapshots: int, seed: i
 def _fields(points: np.ndarray, time: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     phase = 0.5 * points[:, 0] + 0.1 * seed - 0.2 * time[:, None]
     velocity = np.stack(
-        [np.cos(phase) * np.exp(-(points[:, 1] ** 2) / 20), 0.3 * np.sin(phase + points[:, 1])], axis=-1
+        [np.cos(phase) * np.exp(-(points[:, 1] ** 2) / 20), 0.3 * np.sin(phase + points[:, 1])],
+        axis=-1,
     )
     pressure = (np.sin(2 * phase) * 0.1)[..., None]
     return {"velocity": velocity.astype("f4"), "kinematic_pressure": pressure.astype("f4")}
@@ -60,9 +69,14 @@ def _designs() -> list[dict[str, float]]:
 
 
 def synthetic_result(number: int, num_snapshots: int) -> CaseResult:
-    """An accepted case with its own design, of one snapshot a second; 24 kB of provenance, most of it the residual history."""
+    """An accepted case with its own design, of one snapshot a second; 24 kB of provenance, most of
+    it the residual history.
+    """
     point = FAMILY.point(_designs()[number], FAMILY.settings("trial", {"end_time": num_snapshots}))
-    residuals = {name: [[0.5 * step, 1e-3 / (step + number + 1)] for step in range(200)] for name in ("p", "Ux", "Uy")}
+    residuals = {
+        name: [[0.5 * step, 1e-3 / (step + number + 1)] for step in range(200)]
+        for name in ("p", "Ux", "Uy")
+    }
     provenance = {
         "wall_time_s": {"mesh": 0.5, "solve": 40.0},
         "solver_version": "OpenFOAM v1912",
@@ -73,7 +87,9 @@ def synthetic_result(number: int, num_snapshots: int) -> CaseResult:
 
 
 def write_cases(fork: CaseFork, numbers: range, sizes: tuple[int, int, int]) -> CaseFork:
-    """Write the numbered cases, points x faces x snapshots each, through a fork, as a worker does; the fork."""
+    """Write the numbered cases, points x faces x snapshots each, through a fork, as a worker does;
+    the fork.
+    """
     cloud = synthetic_cloud(*sizes, seed=numbers.start)
     for number in numbers:
         fork.write(synthetic_result(number, sizes[-1]), cloud)

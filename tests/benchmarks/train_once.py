@@ -1,4 +1,5 @@
-"""One training run in a process of its own, on a given number of cores: what bench_training compares.
+"""One training run in a process of its own, on a given number of cores: what bench_training
+compares.
 
 python -m tests.benchmarks.train_once DATASET RUNS EXPERIMENT.json CORES
 """

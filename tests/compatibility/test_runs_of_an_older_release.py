@@ -1,8 +1,9 @@
-"""Runs and dataset versions (schema 2) that an older release wrote open, predict and resume as they did then.
+"""Runs and dataset versions (schema 2) that an older release wrote open, predict and resume as they
+did then.
 
-The archives hold a small dataset, a finished run, the same run cut off after epoch 2 of 4, and what the older release
-made of them. On the processor that they were made on the results are the same to the bit; other processors round
-products of matrices differently.
+The archives hold a small dataset, a finished run, the same run cut off after epoch 2 of 4, and what
+the older release made of them. On the processor that they were made on the results are the same to
+the bit; other processors round products of matrices differently.
 """
 
 import hashlib
@@ -33,7 +34,9 @@ EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
 
 def processor() -> str:
     """What decides how products of matrices are rounded."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
+    lines = (
+        Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
+    )
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor()
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
@@ -87,7 +90,10 @@ def test_an_experiment_is_read_back_with_the_same_id(archive: Path) -> None:
 
 
 def test_predictions_and_contributions_are_as_before(archive: Path) -> None:
-    before, case = np.load(archive / "expected.npz"), opened(archive)[EXPECTED[archive.name]["case"]]
+    before, case = (
+        np.load(archive / "expected.npz"),
+        opened(archive)[EXPECTED[archive.name]["case"]],
+    )
     surrogate = courant.load(archive / "whole", device="cpu")
     assert_as_before(surrogate.predict_case(case), before["prediction"])
     parts = surrogate.decompose_case(case)
@@ -111,7 +117,9 @@ def test_batches_are_as_before(archive: Path) -> None:
         assert digest.hexdigest() == EXPECTED[archive.name]["batches_sha256"]
 
 
-def test_a_run_that_was_cut_off_resumes_to_the_weights_that_it_would_have_had(archive: Path) -> None:
+def test_a_run_that_was_cut_off_resumes_to_the_weights_that_it_would_have_had(
+    archive: Path,
+) -> None:
     half, whole = RunDirectory(archive / "half"), RunDirectory(archive / "whole")
     experiment = parse_experiment((archive / "half" / "experiment.json").read_text())
     fit(experiment, opened(archive), half)
@@ -124,7 +132,9 @@ def test_a_run_that_was_cut_off_resumes_to_the_weights_that_it_would_have_had(ar
 def test_an_evaluation_of_an_older_release_is_measured_again(archive: Path) -> None:
     evaluation = evaluate(str(archive / "whole"))
     before = EXPECTED[archive.name]["overall"]
-    assert set(evaluation.overall) == set(before)
+    # Newer releases compare with more references, by more measures.
+    assert set(before) <= set(evaluation.overall)
     if archive.name == "steady":
-        for name, score in evaluation.overall.items():
-            assert score.model_dump() == pytest.approx(before[name], rel=1e-3)
+        for name in before:
+            score = evaluation.overall[name].model_dump(include=set(before[name]))
+            assert score == pytest.approx(before[name], rel=1e-3)

@@ -5,7 +5,7 @@ import pytest
 
 from courant.data import geometry
 from courant.data.geometry import distance_field
-from simgen.cases import cylinder
+from simgen.cases.cylinder import family as cylinder
 from simgen.errors import InputError
 
 PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
@@ -20,15 +20,21 @@ def test_the_channel_is_the_one_that_is_meshed() -> None:
 def test_distances_and_directions_of_a_point_that_one_can_draw() -> None:
     distance, direction = distance_field("cylinder-flow", np.array([[1.0, 4.0, 0.0]]), PARAMETERS)
     np.testing.assert_allclose(distance, [[21.0, 39.0, 6.0, 3.0]])
-    np.testing.assert_allclose(direction, [[[-1, 0, 0], [1, 0, 0], [0, 1, 0], [0, -1, 0]]], atol=1e-12)
+    np.testing.assert_allclose(
+        direction, [[[-1, 0, 0], [1, 0, 0], [0, 1, 0], [0, -1, 0]]], atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("point", [(1.0, 0.0, 0.0), (50.0, 0.0, 0.0), (0.0, -11.0, 0.0)])
 def test_points_outside_the_fluid_are_refused(point: tuple[float, float, float]) -> None:
-    with pytest.raises(InputError, match="1 of 1 points lie outside the channel or inside the cylinder"):
+    with pytest.raises(
+        InputError, match="1 of 1 points lie outside the channel or inside the cylinder"
+    ):
         distance_field("cylinder-flow", np.array([point]), PARAMETERS)
 
 
 def test_a_family_without_a_closed_form_asks_for_the_distance_field() -> None:
-    with pytest.raises(InputError, match=r"branched-pipe alone; pass distance=\(distance, direction\)"):
+    with pytest.raises(
+        InputError, match=r"branched-pipe alone; pass distance=\(distance, direction\)"
+    ):
         distance_field("branched-pipe", np.zeros((1, 3)), {})

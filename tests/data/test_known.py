@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import simgen
+from courant.data.batch import Batch
 from courant.data.known import check_prescribed, prepare_inputs, read_known
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch
 from courant.data.steady import SteadySource
 from courant.experiment import SteadyData
 from simgen.errors import InputError
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
 from tests.training.ducts import SPACE, publish_ducts
 
 CONFIG = SteadyData(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})
@@ -23,7 +23,9 @@ MESH = CONFIG.model_copy(update={"encoder": "mesh"})
 
 @pytest.fixture(scope="module")
 def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe")))
+    return simgen.open_dataset(
+        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"))
+    )
 
 
 @pytest.fixture
@@ -36,24 +38,34 @@ def normaliser(ducts: Dataset) -> Normaliser:
 def test_no_solved_value_reaches_the_models_inputs(
     ducts: Dataset, tmp_path: Path, config: SteadyData, fields_: tuple[str, ...]
 ) -> None:
-    """Every solved value changed, in cells and on faces: the inputs stay the same to the bit, and the targets do not."""
+    """Every solved value changed, in cells and on faces: the inputs stay the same to the bit, and
+    the targets do not.
+    """
     other = simgen.open_dataset(publish_ducts(str(tmp_path / "branched-pipe"), solved_scale=-3.0))
     normaliser = Normaliser.of(ducts, fields_)
-    read = [SteadySource(version, ducts.cases(), normaliser, config, 6) for version in (ducts, other)]
+    read = [
+        SteadySource(version, ducts.cases(), normaliser, config, 6) for version in (ducts, other)
+    ]
     for number in range(len(ducts)):
         ours, theirs = (source.read(number).batch for source in read)
         assert not torch.equal(ours.targets, theirs.targets)
         for field in fields(Batch):
             one, two = getattr(ours, field.name), getattr(theirs, field.name)
-            assert field.name == "targets" or (one is None and two is None) or torch.equal(one, two), field.name
+            assert (
+                field.name == "targets" or (one is None and two is None) or torch.equal(one, two)
+            ), field.name
 
 
-def test_boundary_features_are_the_prescribed_values_and_zero_elsewhere(ducts: Dataset, normaliser: Normaliser) -> None:
+def test_boundary_features_are_the_prescribed_values_and_zero_elsewhere(
+    ducts: Dataset, normaliser: Normaliser
+) -> None:
     case = ducts[0]
     inputs = prepare_inputs(read_known(case, normaliser, CONFIG), normaliser, CONFIG)
     values = normaliser.restore(inputs.features)
     inlet = case.boundary.patch == 0
-    np.testing.assert_allclose(values[inlet], case.boundary["velocity"][:][inlet][:, [0, 2]], atol=1e-5)
+    np.testing.assert_allclose(
+        values[inlet], case.boundary["velocity"][:][inlet][:, [0, 2]], atol=1e-5
+    )
     np.testing.assert_allclose(values[~inlet], 0, atol=1e-5)
     assert np.abs(values[inlet]).max() > 0
     np.testing.assert_array_equal(inputs.points, normaliser.points(case.boundary.points))
@@ -71,7 +83,9 @@ def test_a_mesh_carries_the_condition_of_its_nearest_face_and_its_distance_field
     values = normaliser.restore(inputs.features[:, :2])
     assert on_inlet.any()
     np.testing.assert_allclose(values[~on_inlet], 0, atol=1e-5)
-    np.testing.assert_array_equal(inputs.features[:, 2:], normaliser.distance(case.distance, case.direction))
+    np.testing.assert_array_equal(
+        inputs.features[:, 2:], normaliser.distance(case.distance, case.direction)
+    )
 
 
 def test_design_parameters_run_from_minus_one_to_one(normaliser: Normaliser) -> None:
@@ -82,7 +96,9 @@ def test_design_parameters_run_from_minus_one_to_one(normaliser: Normaliser) -> 
     np.testing.assert_allclose(normaliser.design({**low, "speed": 6.5})[0], 0)
 
 
-def test_the_distance_field_may_be_taken_to_some_kinds_or_to_the_nearest_of_several(ducts: Dataset) -> None:
+def test_the_distance_field_may_be_taken_to_some_kinds_or_to_the_nearest_of_several(
+    ducts: Dataset,
+) -> None:
     case = ducts[0]
     every = Normaliser.of(ducts, CONFIG.fields).distance(case.distance, case.direction)
     wall = Normaliser.of(ducts, CONFIG.fields, ("wall",)).distance(case.distance, case.direction)
@@ -95,17 +111,31 @@ def test_the_distance_field_may_be_taken_to_some_kinds_or_to_the_nearest_of_seve
     assert Normaliser.from_json(ends.to_json()) == ends
 
 
-def test_wrong_names_are_answered_with_the_known_ones(ducts: Dataset, normaliser: Normaliser) -> None:
-    with pytest.raises(InputError, match=r"distance_kinds: no patch kind blade; choose of inlet, outlet, wall"):
+def test_wrong_names_are_answered_with_the_known_ones(
+    ducts: Dataset, normaliser: Normaliser
+) -> None:
+    with pytest.raises(
+        InputError, match=r"distance_kinds: no patch kind blade; choose of inlet, outlet, wall"
+    ):
         Normaliser.of(ducts, CONFIG.fields, ("wall+blade",))
-    with pytest.raises(InputError, match=r"prescribed: kinematic_pressure is not modelled; choose of velocity"):
-        check_prescribed({"kinematic_pressure": ("outlet",)}, normaliser.channels, normaliser.patch_kinds)
-    with pytest.raises(InputError, match=r"prescribed: no patch kind blade; choose of inlet, outlet, wall"):
-        check_prescribed({"velocity": ("inlet", "blade")}, normaliser.channels, normaliser.patch_kinds)
+    with pytest.raises(
+        InputError, match=r"prescribed: kinematic_pressure is not modelled; choose of velocity"
+    ):
+        check_prescribed(
+            {"kinematic_pressure": ("outlet",)}, normaliser.channels, normaliser.patch_kinds
+        )
+    with pytest.raises(
+        InputError, match=r"prescribed: no patch kind blade; choose of inlet, outlet, wall"
+    ):
+        check_prescribed(
+            {"velocity": ("inlet", "blade")}, normaliser.channels, normaliser.patch_kinds
+        )
 
 
 def test_a_normaliser_of_an_older_run_is_read(normaliser: Normaliser) -> None:
     content = {
-        name: value for name, value in normaliser.to_json().items() if name not in ("distance_kinds", "parameters")
+        name: value
+        for name, value in normaliser.to_json().items()
+        if name not in ("distance_kinds", "parameters")
     }
     assert Normaliser.from_json(content) == replace(normaliser, parameters=())

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from courant.data.normalisation import Normaliser, select_channels
+from courant.data.channels import select_channels
+from courant.data.normalisation import Normaliser
 from simgen.errors import InputError
 
 
@@ -18,7 +19,9 @@ def normaliser(dataset: Any) -> Normaliser:
 def test_training_fields_have_mean_zero_and_unit_variance_in_each_component(
     dataset: Any, normaliser: Normaliser
 ) -> None:
-    values = np.concatenate([np.asarray(dataset[i]["velocity"][:]).reshape(-1, 2) for i in dataset.cases("train")])
+    cases = [dataset[each] for each in dataset.cases("train")]
+    settled = [case["velocity"][:][case.time > dataset.schema.startup_s] for case in cases]
+    values = np.concatenate([each.reshape(-1, 2) for each in settled])
     standardised = normaliser.standardise(values)
     np.testing.assert_allclose(standardised.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(standardised.std(0), 1, atol=1e-4)
@@ -27,11 +30,17 @@ def test_training_fields_have_mean_zero_and_unit_variance_in_each_component(
 def test_fields_and_points_come_back(dataset: Any, normaliser: Normaliser) -> None:
     case = dataset[dataset.cases("test")[0]]
     velocity, points = np.asarray(case["velocity"][:]), np.asarray(case.points)
-    np.testing.assert_allclose(normaliser.restore(normaliser.standardise(velocity)), velocity, atol=1e-6)
-    np.testing.assert_allclose(normaliser.restore_points(normaliser.points(points)), points, atol=1e-5)
+    np.testing.assert_allclose(
+        normaliser.restore(normaliser.standardise(velocity)), velocity, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        normaliser.restore_points(normaliser.points(points)), points, atol=1e-5
+    )
 
 
-def test_lengths_share_one_scale_and_a_2d_case_lies_at_zero(dataset: Any, normaliser: Normaliser) -> None:
+def test_lengths_share_one_scale_and_a_2d_case_lies_at_zero(
+    dataset: Any, normaliser: Normaliser
+) -> None:
     points = np.concatenate([np.asarray(dataset[i].points) for i in dataset.cases("train")])
     scaled = normaliser.points(points)
     assert np.abs(scaled).max() == pytest.approx(1.0)
@@ -40,7 +49,9 @@ def test_lengths_share_one_scale_and_a_2d_case_lies_at_zero(dataset: Any, normal
     assert ratio[0] == pytest.approx(ratio[1], rel=1e-4)
 
 
-def test_the_distance_field_has_distance_and_direction_of_each_kind_in_turn(normaliser: Normaliser) -> None:
+def test_the_distance_field_has_distance_and_direction_of_each_kind_in_turn(
+    normaliser: Normaliser,
+) -> None:
     distance = np.array([[1.0, 2.0, 3.0, 4.0]])
     direction = np.arange(12.0).reshape(1, 4, 3)
     channels = normaliser.distance(distance, direction)
@@ -61,11 +72,14 @@ def test_single_components_can_be_modelled(dataset: Any) -> None:
 
 def test_an_unknown_field_is_answered_with_the_known_ones(dataset: Any) -> None:
     with pytest.raises(
-        InputError, match=r"field 'speed' is not in dataset cylinder-flow; choose of velocity, .*velocity\.x"
+        InputError,
+        match=r"field 'speed' is not in dataset cylinder-flow; choose of velocity, .*velocity\.x",
     ):
         Normaliser.of(dataset, ("speed",))
 
 
 def test_a_component_that_never_changes_cannot_be_standardised(dataset: Any) -> None:
-    with pytest.raises(InputError, match=r"kinematic_pressure\.p is constant over the training split"):
+    with pytest.raises(
+        InputError, match=r"kinematic_pressure\.p is constant over the training split"
+    ):
         Normaliser.of(dataset, ("kinematic_pressure",))

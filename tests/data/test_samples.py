@@ -1,4 +1,6 @@
-"""Trajectories, windows and batches: what the model is shown is what is stored, whatever the way there."""
+"""Trajectories, windows and batches: what the model is shown is what is stored, whatever the way
+there.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +15,14 @@ from courant.data.trajectories import TrajectorySet, load_trajectories
 from courant.experiment import TransientData
 from simgen.errors import InputError
 
-CONFIG = TransientData(window_steps=3, step_s=4.0, start_s=5.0, points_per_sample=20, queries_per_sample=12)
+CONFIG = TransientData(
+    window_steps=3,
+    step_s=4.0,
+    start_s=5.0,
+    stride_s=1.0,
+    points_per_sample=20,
+    queries_per_sample=12,
+)
 
 
 @pytest.fixture
@@ -23,18 +32,26 @@ def normaliser(dataset: Any) -> Normaliser:
 
 @pytest.fixture
 def trajectories(dataset: Any, normaliser: Normaliser) -> TrajectorySet:
-    return load_trajectories(dataset, dataset.cases("train"), normaliser, num_anchors=6, start_s=CONFIG.start_s)
+    return load_trajectories(
+        dataset, dataset.cases("train"), normaliser, num_anchors=6, start_s=CONFIG.start_s
+    )
 
 
-def test_windows_begin_at_every_snapshot_that_leaves_room_for_the_last_step(trajectories: TrajectorySet) -> None:
+def test_windows_begin_at_every_snapshot_that_leaves_room_for_the_last_step(
+    trajectories: TrajectorySet,
+) -> None:
     windows = list_windows(trajectories, CONFIG)
     starts = windows[windows[:, 0] == 0, 1] + trajectories.start_s[0]
-    assert starts.tolist() == list(range(5, 30 - 12 + 1)), "snapshots run from 1 to 30 s, a window spans 12 s"
+    assert starts.tolist() == list(range(5, 30 - 12 + 1)), (
+        "snapshots run from 1 to 30 s, a window spans 12 s"
+    )
     assert set(windows[:, 0].tolist()) == set(range(len(trajectories.ids)))
 
 
 def test_windows_respect_start_and_stride(trajectories: TrajectorySet) -> None:
-    windows = list_windows(trajectories, CONFIG.model_copy(update={"start_s": 10.0, "stride_s": 3.0}))
+    windows = list_windows(
+        trajectories, CONFIG.model_copy(update={"start_s": 10.0, "stride_s": 3.0})
+    )
     assert (windows[windows[:, 0] == 1, 1] + trajectories.start_s[1]).tolist() == [10, 13, 16]
 
 
@@ -48,16 +65,23 @@ def test_a_full_batch_holds_the_stored_snapshots(
         n, start = case.num_points, 4 + first  # the first snapshot is at 1 s, windows begin at 5 s
         expected = normaliser.standardise(np.asarray(case["velocity"][:]))
         np.testing.assert_array_equal(batch.features[row, :n, :2], expected[start])
-        np.testing.assert_array_equal(batch.targets[row, :, :n], expected[[start + 4, start + 8, start + 12]])
+        np.testing.assert_array_equal(
+            batch.targets[row, :, :n], expected[[start + 4, start + 8, start + 12]]
+        )
         np.testing.assert_array_equal(batch.query_points[row, :n], normaliser.points(case.points))
-        np.testing.assert_array_equal(batch.query_features[row, :n], normaliser.distance(case.distance, case.direction))
+        np.testing.assert_array_equal(
+            batch.query_features[row, :n], normaliser.distance(case.distance, case.direction)
+        )
         assert batch.query_mask is not None
-        assert batch.query_mask[row].tolist() == [True] * n + [False] * (batch.query_points.shape[1] - n)
+        assert batch.query_mask[row].tolist() == [True] * n + [False] * (
+            batch.query_points.shape[1] - n
+        )
 
 
 def test_drawn_points_are_points_of_the_case_with_its_values(trajectories: TrajectorySet) -> None:
     windows = torch.tensor([[1, 2], [0, 7], [0, 3]])
-    full, drawn = full_batch(trajectories, windows, CONFIG), draw_batch(trajectories, windows, CONFIG, seeded(1))
+    full = full_batch(trajectories, windows, CONFIG)
+    drawn = draw_batch(trajectories, windows, CONFIG, seeded(1))
     assert drawn.points.shape == (3, 20, 3)
     assert drawn.targets.shape == (3, 3, 12, 2)
     assert drawn.mask is None
@@ -82,7 +106,8 @@ def test_a_case_with_fewer_points_than_are_drawn_is_masked(trajectories: Traject
 def test_a_batch_depends_on_its_key_alone(trajectories: TrajectorySet) -> None:
     windows = list_windows(trajectories, CONFIG)[:4]
     first, again, other = (
-        draw_batch(trajectories, windows, CONFIG, seeded(42, *key)) for key in ((1, 0), (1, 0), (1, 1))
+        draw_batch(trajectories, windows, CONFIG, seeded(42, *key))
+        for key in ((1, 0), (1, 0), (1, 1))
     )
     assert torch.equal(first.points, again.points)
     assert torch.equal(first.targets, again.targets)
@@ -106,7 +131,9 @@ def test_an_epoch_visits_every_window_once() -> None:
 
 
 def test_epochs_differ_and_repeat_for_the_same_seed() -> None:
-    first, second, again = (torch.cat(list(epoch_batches(40, 8, 24, 1, epoch))) for epoch in (1, 2, 1))
+    first, second, again = (
+        torch.cat(list(epoch_batches(40, 8, 24, 1, epoch))) for epoch in (1, 2, 1)
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
     assert len(first.unique()) == 24
@@ -115,7 +142,9 @@ def test_epochs_differ_and_repeat_for_the_same_seed() -> None:
 def test_few_windows_are_drawn_again_until_the_epoch_is_full() -> None:
     drawn = torch.cat(list(epoch_batches(5, 4, 12, seed=1, epoch=1)))
     assert len(drawn) == 12
-    assert torch.bincount(drawn).tolist().count(2) >= 2, "each window at least twice before any a fourth time"
+    assert torch.bincount(drawn).tolist().count(2) >= 2, (
+        "each window at least twice before any a fourth time"
+    )
     assert torch.bincount(drawn).max() <= 3
 
 
@@ -131,15 +160,23 @@ def test_a_shift_moves_points_anchors_and_queries_as_one(trajectories: Trajector
     moved = draw_batch(trajectories, windows, CONFIG.model_copy(update={"shift": 0.3}), seeded(1))
     shift = moved.points - still.points
     assert 0 < shift.abs().max() <= 0.3
-    assert torch.equal(shift[..., 2], torch.zeros_like(shift[..., 2])), "a 2D case stays in its plane"
+    assert torch.equal(shift[..., 2], torch.zeros_like(shift[..., 2])), (
+        "a 2D case stays in its plane"
+    )
     torch.testing.assert_close(shift, shift[:, :1].expand_as(shift))
     torch.testing.assert_close(moved.anchors - still.anchors, shift[:, :1].expand_as(still.anchors))
-    torch.testing.assert_close(moved.query_points - still.query_points, shift[:, :1].expand_as(still.query_points))
+    torch.testing.assert_close(
+        moved.query_points - still.query_points, shift[:, :1].expand_as(still.query_points)
+    )
     assert torch.equal(moved.features, still.features)
 
 
-def test_mirrored_cases_are_the_image_in_y(dataset: Any, normaliser: Normaliser, trajectories: TrajectorySet) -> None:
-    both = load_trajectories(dataset, dataset.cases("train"), normaliser, num_anchors=6, start_s=5.0, mirror_y=True)
+def test_mirrored_cases_are_the_image_in_y(
+    dataset: Any, normaliser: Normaliser, trajectories: TrajectorySet
+) -> None:
+    both = load_trajectories(
+        dataset, dataset.cases("train"), normaliser, num_anchors=6, start_s=5.0, mirror_y=True
+    )
     assert len(both.ids) == 2 * len(trajectories.ids)
     assert both.ids[1] == f"{both.ids[0]} mirrored"
     n = int(both.num_points[0])
@@ -160,17 +197,25 @@ def test_anchors_are_points_of_their_case(trajectories: TrajectorySet) -> None:
         assert len(gaps.argmin(1).unique()) == 6
 
 
-def test_what_batches_are_made_of_moves_to_a_device_and_what_finds_windows_stays(trajectories: TrajectorySet) -> None:
+def test_what_batches_are_made_of_moves_to_a_device_and_what_finds_windows_stays(
+    trajectories: TrajectorySet,
+) -> None:
     moved = trajectories.to("meta")
     made_of = {"points", "distance", "anchors", "parameters", "frames", "sign", "offset"}
-    tensors = {name: value for name, value in vars(moved).items() if isinstance(value, torch.Tensor)}
+    tensors = {
+        name: value for name, value in vars(moved).items() if isinstance(value, torch.Tensor)
+    }
     assert {name for name, value in tensors.items() if value.device.type == "meta"} == made_of
-    assert {name for name, value in tensors.items() if value.device.type == "cpu"} == set(tensors) - made_of
+    assert {name for name, value in tensors.items() if value.device.type == "cpu"} == set(
+        tensors
+    ) - made_of
     assert moved.ids == trajectories.ids
 
 
 def test_a_batch_is_made_without_asking_its_device(trajectories: TrajectorySet) -> None:
-    """A meta tensor has no values: whoever looks at one fails, where on a GPU the host would wait."""
+    """A meta tensor has no values: whoever looks at one fails, where on a GPU the host would
+    wait.
+    """
     windows = torch.tensor([[1, 2], [0, 7], [0, 3]])
     for config in (CONFIG, CONFIG.model_copy(update={"shift": 0.1, "points_per_sample": None})):
         batch = draw_batch(trajectories.to("meta"), windows, config, seeded(1))
@@ -186,21 +231,30 @@ def test_a_batch_is_made_without_asking_its_device(trajectories: TrajectorySet) 
     [
         ({"step_s": 2.5}, r"data\.step_s = 2\.5 s is no multiple of the snapshot interval, 1 s"),
         ({"stride_s": 0.5}, r"data\.stride_s = 0\.5 s is no multiple"),
-        ({"window_steps": 7}, r"no window of 7 x 4 s fits from 5 s to the last snapshot at 30 s; lower data\.start_s"),
+        (
+            {"window_steps": 7},
+            r"no window of 7 x 4 s fits from 5 s to the last snapshot at 30 s; lower data\.start_s",
+        ),
     ],
 )
-def test_windows_that_do_not_fit_are_explained(trajectories: TrajectorySet, change: dict, message: str) -> None:
+def test_windows_that_do_not_fit_are_explained(
+    trajectories: TrajectorySet, change: dict, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         list_windows(trajectories, CONFIG.model_copy(update=change))
 
 
-def test_a_start_after_the_last_snapshot_names_the_case(dataset: Any, normaliser: Normaliser) -> None:
+def test_a_start_after_the_last_snapshot_names_the_case(
+    dataset: Any, normaliser: Normaliser
+) -> None:
     case_id = dataset.cases("train")[0]
     with pytest.raises(InputError, match=f"case {case_id} has 1 snapshots from 30 s on"):
         load_trajectories(dataset, [case_id], normaliser, num_anchors=6, start_s=30.0)
 
 
 def test_cases_may_end_at_different_times(trajectories: TrajectorySet) -> None:
-    shorter = replace(trajectories, num_frames=torch.tensor([20, *trajectories.num_frames[1:].tolist()]))
+    shorter = replace(
+        trajectories, num_frames=torch.tensor([20, *trajectories.num_frames[1:].tolist()])
+    )
     windows = list_windows(shorter, CONFIG)
     assert (windows[windows[:, 0] == 0, 1]).max() == 20 - 12 - 1

@@ -1,4 +1,6 @@
-"""Steady batches: what is stored, padded exactly, the same from memory and from the store, whoever shares them."""
+"""Steady batches: what is stored, padded exactly, the same from memory and from the store, whoever
+shares them.
+"""
 
 from dataclasses import fields
 from typing import Any
@@ -8,13 +10,13 @@ import pytest
 import torch
 
 import simgen
+from courant.data.batch import Batch
 from courant.data.batches import BatchOrder
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch
 from courant.data.steady import SteadyBatches, SteadySource, load_steady_batches
 from courant.experiment import SteadyData
 from courant.model import Courant, CourantConfig
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
 from tests.training.ducts import publish_ducts
 
 CONFIG = SteadyData(
@@ -29,11 +31,17 @@ ORDER = BatchOrder(batch_size=4, samples_per_epoch=None, seed=7)
 
 @pytest.fixture(scope="module")
 def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe")))
+    return simgen.open_dataset(
+        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"))
+    )
 
 
-def batches(ducts: Dataset, config: SteadyData, order: BatchOrder = ORDER, resident: bool = True) -> SteadyBatches:
-    source = SteadySource(ducts, ducts.cases("train"), Normaliser.of(ducts, config.fields), config, 6)
+def batches(
+    ducts: Dataset, config: SteadyData, order: BatchOrder = ORDER, resident: bool = True
+) -> SteadyBatches:
+    source = SteadySource(
+        ducts, ducts.cases("train"), Normaliser.of(ducts, config.fields), config, 6
+    )
     return SteadyBatches(source, config, order, resident=resident)
 
 
@@ -52,11 +60,15 @@ def test_a_whole_batch_holds_the_stored_fields_padded_and_masked(ducts: Dataset)
     for row, number in enumerate(numbers.tolist()):
         case = ducts[ducts.cases("train")[number]]
         n = case.num_points
-        assert batch.query_mask[row].tolist() == [True] * n + [False] * (batch.query_points.shape[1] - n)
+        assert batch.query_mask[row].tolist() == [True] * n + [False] * (
+            batch.query_points.shape[1] - n
+        )
         truth = normaliser.standardise(np.asarray(case["velocity"][:])[:, [0, 2]])
         np.testing.assert_array_equal(batch.targets[row, 0, :n], truth)
         np.testing.assert_array_equal(batch.query_points[row, :n], normaliser.points(case.points))
-        np.testing.assert_array_equal(batch.query_features[row, :n], normaliser.distance(case.distance, case.direction))
+        np.testing.assert_array_equal(
+            batch.query_features[row, :n], normaliser.distance(case.distance, case.direction)
+        )
         assert batch.parameters is not None
         np.testing.assert_array_equal(batch.parameters[row], normaliser.design(case.parameters))
 
@@ -64,8 +76,16 @@ def test_a_whole_batch_holds_the_stored_fields_padded_and_masked(ducts: Dataset)
 def test_a_batch_predicts_what_its_cases_predict_alone(ducts: Dataset) -> None:
     torch.manual_seed(0)
     model = Courant(
-        CourantConfig(num_features=14, num_outputs=2, num_query_features=12, num_parameters=5, width=24, num_anchors=6, num_levels=1)
-    ).eval()  # fmt: skip
+        CourantConfig(
+            num_features=14,
+            num_outputs=2,
+            num_query_features=12,
+            num_parameters=5,
+            width=24,
+            num_anchors=6,
+            num_levels=1,
+        )
+    ).eval()
     source = batches(ducts, WHOLE.model_copy(update={"encoder": "mesh"}))
     numbers, batch = next(source.epoch(1))
     assert batch.mask is not None
@@ -83,7 +103,9 @@ def test_a_batch_predicts_what_its_cases_predict_alone(ducts: Dataset) -> None:
 
 
 def test_drawn_points_are_points_of_the_case_with_its_values(ducts: Dataset) -> None:
-    (numbers, whole), (same_numbers, drawn) = (next(batches(ducts, config).epoch(1)) for config in (WHOLE, CONFIG))
+    (numbers, whole), (same_numbers, drawn) = (
+        next(batches(ducts, config).epoch(1)) for config in (WHOLE, CONFIG)
+    )
     assert torch.equal(numbers, same_numbers)
     assert drawn.points.shape == (4, 30, 3)
     assert drawn.targets.shape == (4, 1, 20, 2)
@@ -117,7 +139,9 @@ def test_workers_share_a_batch_as_one_worker_would_see_it(ducts: Dataset) -> Non
 def test_batches_from_the_store_are_those_from_memory(ducts: Dataset) -> None:
     for config in (CONFIG, WHOLE):
         for (numbers, one), (others, other) in zip(
-            batches(ducts, config).epoch(3), batches(ducts, config, resident=False).epoch(3), strict=True
+            batches(ducts, config).epoch(3),
+            batches(ducts, config, resident=False).epoch(3),
+            strict=True,
         ):
             assert torch.equal(numbers, others)
             same(one, other)

@@ -1,4 +1,6 @@
-"""Streamed batches are those of trajectories in memory: each window once, to the bit, from any state on, wherever the store is."""
+"""Streamed batches are those of trajectories in memory: each window once, to the bit, from any
+state on, wherever the store is.
+"""
 
 import itertools
 import pickle
@@ -12,10 +14,11 @@ import torch
 
 import simgen
 from courant.data import window_reader
+from courant.data.batch import Batch
 from courant.data.batches import BatchOrder, ResidentBatches
 from courant.data.loading import load_batches, load_windows, resident_bytes
 from courant.data.normalisation import Normaliser
-from courant.data.samples import Batch, full_batch
+from courant.data.samples import full_batch
 from courant.data.streaming import StreamingBatches
 from courant.data.trajectories import load_trajectories
 from courant.data.window_reader import WindowReader
@@ -24,11 +27,19 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.local_cache import LocalCache
-from simgen.store.reader import Dataset, StoredCase
+from simgen.store.access.local_cache import LocalCache
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
 from tests.training.waves import publish_waves, tiny_experiment
 
-CONFIG = TransientData(window_steps=3, step_s=4.0, start_s=5.0, points_per_sample=20, queries_per_sample=12)
+CONFIG = TransientData(
+    window_steps=3,
+    step_s=4.0,
+    start_s=5.0,
+    stride_s=1.0,
+    points_per_sample=20,
+    queries_per_sample=12,
+)
 ORDER = BatchOrder(batch_size=6, samples_per_epoch=None, seed=7)
 ANCHORS = 6
 
@@ -43,18 +54,29 @@ def streamed(
 ) -> StreamingBatches:
     normaliser = Normaliser.of(dataset, config.fields)
     reader = WindowReader(
-        dataset, dataset.cases("train"), normaliser, cache,
-        num_anchors=ANCHORS, start_s=config.start_s, mirror_y=config.mirror_y,
-    )  # fmt: skip
+        dataset,
+        dataset.cases("train"),
+        normaliser,
+        cache,
+        num_anchors=ANCHORS,
+        start_s=config.start_s,
+        mirror_y=config.mirror_y,
+    )
     return StreamingBatches(reader, config, order)
 
 
-def resident(dataset: Dataset, config: TransientData = CONFIG, order: BatchOrder = ORDER) -> ResidentBatches:
+def resident(
+    dataset: Dataset, config: TransientData = CONFIG, order: BatchOrder = ORDER
+) -> ResidentBatches:
     normaliser = Normaliser.of(dataset, config.fields)
     trajectories = load_trajectories(
-        dataset, dataset.cases("train"), normaliser,
-        num_anchors=ANCHORS, start_s=config.start_s, mirror_y=config.mirror_y,
-    )  # fmt: skip
+        dataset,
+        dataset.cases("train"),
+        normaliser,
+        num_anchors=ANCHORS,
+        start_s=config.start_s,
+        mirror_y=config.mirror_y,
+    )
     return ResidentBatches(trajectories, config, order)
 
 
@@ -74,18 +96,24 @@ def same(first: Batch, second: Batch) -> None:
         {"fields": ("velocity.y",), "stride_s": 2.0},
     ],
 )
-def test_batches_are_those_of_trajectories_in_memory(dataset: Any, cache: LocalCache, change: dict[str, Any]) -> None:
+def test_batches_are_those_of_trajectories_in_memory(
+    dataset: Any, cache: LocalCache, change: dict[str, Any]
+) -> None:
     config = CONFIG.model_copy(update=change)
     expected, found = resident(dataset, config), streamed(dataset, cache, config)
     assert torch.equal(found.windows, expected.windows)
     assert found.trajectories.ids == expected.trajectories.ids
     for epoch in (1, 2):
-        for (windows, batch), (same_windows, same_batch) in zip(expected.epoch(epoch), found.epoch(epoch), strict=True):
+        for (windows, batch), (same_windows, same_batch) in zip(
+            expected.epoch(epoch), found.epoch(epoch), strict=True
+        ):
             assert torch.equal(windows, same_windows)
             same(batch, same_batch)
 
 
-def test_every_window_comes_exactly_once_an_epoch_over_all_ranks(dataset: Any, cache: LocalCache) -> None:
+def test_every_window_comes_exactly_once_an_epoch_over_all_ranks(
+    dataset: Any, cache: LocalCache
+) -> None:
     batch_size = 6
     whole = streamed(dataset, cache)
     seen, targets = [], []
@@ -98,7 +126,9 @@ def test_every_window_comes_exactly_once_an_epoch_over_all_ranks(dataset: Any, c
     assert len(seen) == len(set(seen)) == whole.num_batches * batch_size
     assert len(whole.windows) - len(seen) < batch_size, "only a short last batch is dropped"
     of_all = torch.cat([batch.targets for batch in whole])
-    assert sorted(torch.cat(targets).sum((1, 2, 3)).tolist()) == pytest.approx(sorted(of_all.sum((1, 2, 3)).tolist()))
+    assert sorted(torch.cat(targets).sum((1, 2, 3)).tolist()) == pytest.approx(
+        sorted(of_all.sum((1, 2, 3)).tolist())
+    )
 
 
 @pytest.mark.parametrize("consumed", [0, 1, 4])
@@ -150,7 +180,9 @@ def test_each_case_is_decoded_once_while_the_cache_has_room(
     assert sorted(decoded) == sorted(dataset.cases("train"))
 
 
-def test_cases_that_the_cache_has_no_room_for_come_from_the_store(dataset: Any, tmp_path: Path) -> None:
+def test_cases_that_the_cache_has_no_room_for_come_from_the_store(
+    dataset: Any, tmp_path: Path
+) -> None:
     small = LocalCache(tmp_path / "cache", 25_000)  # two of three cases' velocities
     found = list(streamed(dataset, small))
     assert 0 < small.num_bytes <= small.max_bytes
@@ -168,7 +200,9 @@ def test_geometries_beyond_their_budget_are_prepared_anew(
     assert stream.num_bytes <= 10_000
 
 
-def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(dataset: Any, tmp_path: Path) -> None:
+def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(
+    dataset: Any, tmp_path: Path
+) -> None:
     normaliser = Normaliser.of(dataset, CONFIG.fields)
     size = resident_bytes(dataset, "train", normaliser)
     for budget, kind in ((size / 1e9, ResidentBatches), (0.99 * size / 1e9, StreamingBatches)):
@@ -194,7 +228,9 @@ def test_training_from_a_stream_gives_the_same_losses(dataset: Any, tmp_path: Pa
         runs[budget] = RunDirectory(tmp_path / str(budget))
         settings = {"resident_gb": budget, "cache_folder": str(tmp_path / "cache")}
         fit(tiny_experiment(epochs=2).derive(data=settings), dataset, runs[budget])
-    losses = [[(r.train_loss, r.validation_loss) for r in read_records(run)] for run in runs.values()]
+    losses = [
+        [(r.train_loss, r.validation_loss) for r in read_records(run)] for run in runs.values()
+    ]
     assert losses[0] == losses[1]
 
 

@@ -7,15 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simgen.cases import get_family
-from simgen.store.layout import Schema
-from simgen.store.writer import DatasetWriter
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
 from tests.end_to_end.conftest import BIN, ROOT
 
 
 def start_courant(environment: Mapping[str, str], *arguments: str) -> subprocess.Popen[bytes]:
     """The command at work, from the repository's root; what it prints goes to its stdout."""
     return subprocess.Popen(
-        [str(BIN / "courant"), *arguments], env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [str(BIN / "courant"), *arguments],
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
 
 

@@ -34,7 +34,9 @@ def tree(root: int) -> list[int]:
     children: dict[int, list[int]] = defaultdict(list)
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            children[int((process / "stat").read_text().rpartition(")")[2].split()[1])].append(int(process.name))
+            children[int((process / "stat").read_text().rpartition(")")[2].split()[1])].append(
+                int(process.name)
+            )
     found, ahead = [], [root]
     while ahead:
         found.append(ahead.pop())
@@ -82,7 +84,13 @@ def _address(hexadecimal: str) -> IPv4Address | IPv6Address:
 
 def command_line(process: int) -> str:
     """How it was started, or what it calls itself; cut short."""
-    return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:150]
+    return (
+        Path(f"/proc/{process}/cmdline")
+        .read_bytes()
+        .replace(b"\0", b" ")
+        .decode(errors="replace")
+        .strip()[:150]
+    )
 
 
 def listeners_until_end(process: subprocess.Popen[Any], seconds: float) -> set[Listener]:

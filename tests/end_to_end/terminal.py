@@ -39,6 +39,11 @@ class Terminal:
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
     @property
+    def num_blocks(self) -> int:
+        """Of what it has printed; grows with each."""
+        return len(self._printed)
+
+    @property
     def last_line(self) -> str:
         return self.printed.strip().splitlines()[-1].strip()
 
@@ -46,11 +51,22 @@ class Terminal:
         """Press Ctrl-C and wait: how long the command took, and what processes it had."""
         processes = tree(self.process.pid)
         began = time.monotonic()
-        os.write(self._keyboard, b"\x03")
+        self.press_ctrl_c()
         self.process.wait(60)
         took = time.monotonic() - began
         self._reader.join(10)
         return took, processes
+
+    def press_ctrl_c(self) -> None:
+        """As the keyboard does: SIGINT goes to every process in the foreground."""
+        os.write(self._keyboard, b"\x03")
+
+    def close(self) -> None:
+        """End the command, if it has not ended, and leave."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(1)
+        os.close(self._keyboard)
 
     def _read(self) -> None:
         # Reading a terminal that nobody is left at is an error.
@@ -59,21 +75,32 @@ class Terminal:
                 self._printed.append(text)
 
 
-@contextlib.contextmanager
-def in_a_terminal(environment: Mapping[str, str], *arguments: str) -> Iterator[Terminal]:
-    """Start `courant` so; it does not outlive the block."""
+def open_terminal(environment: Mapping[str, str], *command: str) -> Terminal:
+    """Start a program of the environment's so; it lives until it ends or the terminal is closed."""
     keyboard, screen = pty.openpty()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", AS_A_SHELL_DOES, str(BIN / "courant"), *arguments],
-            env=environment, cwd=ROOT, start_new_session=True,
-            stdin=screen, stdout=screen, stderr=screen,
-        )  # fmt: skip
-        os.close(screen)
-        try:
-            yield Terminal(process, keyboard)
-        finally:
-            process.kill()
-            process.wait()
-    finally:
+            [sys.executable, "-c", AS_A_SHELL_DOES, str(BIN / command[0]), *command[1:]],
+            env=environment,
+            cwd=ROOT,
+            start_new_session=True,
+            stdin=screen,
+            stdout=screen,
+            stderr=screen,
+        )
+    except BaseException:
         os.close(keyboard)
+        raise
+    finally:
+        os.close(screen)
+    return Terminal(process, keyboard)
+
+
+@contextlib.contextmanager
+def in_a_terminal(environment: Mapping[str, str], *arguments: str) -> Iterator[Terminal]:
+    """Start `courant` so; it does not outlive the block."""
+    terminal = open_terminal(environment, "courant", *arguments)
+    try:
+        yield terminal
+    finally:
+        terminal.close()

@@ -1,4 +1,6 @@
-"""The README's Prefect commands against a real server: pool, deployment, worker, run, the bare name, a cancellation."""
+"""The README's Prefect commands against a real server: pool, deployment, worker, run, the bare
+name, a cancellation.
+"""
 
 import asyncio
 import json
@@ -12,6 +14,10 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 import simgen
 from courant.experiment import parse_experiment
+from flows.cli.serving.solving import DeploymentSolver
+from flows.cluster.deployments import find_deployment
+from simgen.cases import get_family
+from simgen.errors import InputError
 from tests.end_to_end.conftest import BIN, ROOT, run, solvers, stop, wait_for
 from tests.end_to_end.test_ray_jobs import jobs
 from tests.ray_nodes import ray_head
@@ -33,8 +39,14 @@ def places(tmp_path_factory):
 @pytest.fixture(scope="module")
 def worker(prefect_server, places, tmp_path_factory):
     """The deployment and a worker, made by the README's commands; yields the environment."""
-    environment = {**prefect_server, **{f"COURANT_{name.upper()}": str(place) for name, place in places.items()}}
-    for command in (["work-pool", "create", "local", "--type", "process"], ["--no-prompt", "deploy", "--all"]):
+    environment = {
+        **prefect_server,
+        **{f"COURANT_{name.upper()}": str(place) for name, place in places.items()},
+    }
+    for command in (
+        ["work-pool", "create", "local", "--type", "process"],
+        ["--no-prompt", "deploy", "--all"],
+    ):
         done = run(environment, "prefect", *command)
         assert done.returncode == 0, done.stdout + done.stderr
     with (tmp_path_factory.mktemp("worker") / "log").open("wb") as log:
@@ -62,12 +74,21 @@ def query(environment, ask):
         return asyncio.run(asked())
 
 
-def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight(worker, places, tiny_experiment):
-    parameters = {"cases": 3, "settings": {"end_time": 12}, "experiment": str(tiny_experiment)}
+def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight(
+    worker, places, tiny_experiment
+):
+    settings = {"end_time": 12, "mesh_size": 2}
+    parameters = {"cases": 3, "settings": settings, "experiment": str(tiny_experiment)}
     done = run(
-        worker, "prefect", "deployment", "run", "generate-and-train/cylinder-flow", "--watch",
-        *as_options(parameters), timeout=400,
-    )  # fmt: skip
+        worker,
+        "prefect",
+        "deployment",
+        "run",
+        "generate-and-train/cylinder-flow",
+        "--watch",
+        *as_options(parameters),
+        timeout=900,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(simgen.open_dataset(places["store"] / "cylinder-flow")) == 3
     assert len(list(places["reports"].glob("*/index.html"))) == 1
@@ -78,16 +99,49 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
         if run.name.startswith("case ")
     }
     assert len(cases) == 3
-    artifacts = query(worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200))
+    artifacts = query(
+        worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
+    )
     assert {artifact.type for artifact in artifacts} >= {"progress", "table", "markdown", "image"}
     logs = query(worker, lambda client: client.read_logs(limit=200))
     assert any("of 12 s, max Courant number" in log.message for log in logs)
+
+
+def test_the_explorer_has_a_design_solved_by_its_deployment(worker, places):
+    design = {"radius": 2.5, "center_x": 1.0, "center_y": 0.0}
+    family = get_family("cylinder-flow")
+    settings = family.settings("trial", {"end_time": 12, "mesh_size": 2})
+    with temporary_settings({PREFECT_API_URL: worker["PREFECT_API_URL"]}):
+        with pytest.raises(InputError, match="has no deployment generate/nothing"):
+            find_deployment("generate/nothing")
+        url = str(places["store"] / "cylinder-flow")
+        solver = DeploymentSolver(
+            find_deployment("generate/cylinder-flow"), url, family.name, settings
+        )
+        begun = solver.begin(design)
+        assert not begun.ended and solver.begin(design).id == begun.id
+        wait_for(lambda: solver.look(begun.id).ended, 600)
+        solve = solver.look(begun.id)
+    assert (solve.state, solve.reason) == ("Completed", "")
+    grown = simgen.open_dataset(url)
+    case = family.point(design, settings).id
+    assert case in grown.cases("train")
 
 
 def test_the_bare_flow_name_finds_the_default_deployment(worker):
     done = run(worker, "prefect", "deployment", "run", "generate-and-train", "--param", "cases=0")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "generate-and-train/cylinder-flow" in done.stdout
+
+
+def test_automations_about_failures_are_put_on_the_server(worker):
+    done = run(worker, "python", "infra/prefect/automations.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = query(worker, lambda client: client.read_automations())
+    # The worker here sends no heartbeats, for want of which runs of other tests would be ended.
+    for one in found:
+        query(worker, lambda client, one=one: client.delete_automation(one.id))
+    assert len(found) == 3 and all(one.name.startswith("courant: ") for one in found)
 
 
 def test_a_sweep_is_a_deployment_too(worker, places, tiny_experiment, tmp_path):
@@ -98,24 +152,46 @@ def test_a_sweep_is_a_deployment_too(worker, places, tiny_experiment, tmp_path):
         "experiment": str(tiny_experiment),
         "space": str(space),
     }
-    done = run(worker, "prefect", "deployment", "run", "sweep/cylinder-flow", "--watch", *as_options(parameters))
+    done = run(
+        worker,
+        "prefect",
+        "deployment",
+        "run",
+        "sweep/cylinder-flow",
+        "--watch",
+        *as_options(parameters),
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (page,) = places["runs"].glob("tiny-anchors-*/index.html")
     assert len(json.loads((page.parent / "trials.json").read_text())) == 2
-    artifacts = query(worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200))
-    assert {f"sweep-anchors{part}" for part in ("", "-trials", "-hyperparameters")} <= {one.key for one in artifacts}
+    artifacts = query(
+        worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
+    )
+    assert {f"sweep-anchors{part}" for part in ("", "-trials", "-hyperparameters")} <= {
+        one.key for one in artifacts
+    }
 
 
 def test_a_cancelled_run_stops_its_job_on_the_cluster(worker, places, tiny_experiment, tmp_path):
-    experiment = parse_experiment(tiny_experiment.read_text()).derive(name="cancelled", training={"epochs": 2000})
+    experiment = parse_experiment(tiny_experiment.read_text()).derive(
+        name="cancelled", training={"epochs": 2000}
+    )
     (tmp_path / "experiment.json").write_text(experiment.model_dump_json())
     parameters = {
-        "dataset": f"{places['store']}/cylinder-flow", "experiment": str(tmp_path / "experiment.json"), "until": "run",
+        "dataset": f"{places['store']}/cylinder-flow",
+        "experiment": str(tmp_path / "experiment.json"),
+        "until": "run",
         "seed": 8,
-    }  # fmt: skip
+    }
     with ray_head(os.environ) as head:
         on_cluster = json.dumps({"RAY_ADDRESS": head.dashboard, **head.authentication})
-        command = ["prefect", "deployment", "run", "generate-and-train/cylinder-flow", *as_options(parameters)]
+        command = [
+            "prefect",
+            "deployment",
+            "run",
+            "generate-and-train/cylinder-flow",
+            *as_options(parameters),
+        ]
         started = run(worker, *command, "--job-variable", f"env={on_cluster}")
         assert started.returncode == 0, started.stderr
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["RUNNING"], 120)
@@ -124,22 +200,42 @@ def test_a_cancelled_run_stops_its_job_on_the_cluster(worker, places, tiny_exper
 
 
 def as_options(parameters: dict[str, object]) -> list[str]:
-    return [part for name, value in parameters.items() for part in ("--param", f"{name}={json.dumps(value)}")]
+    return [
+        part
+        for name, value in parameters.items()
+        for part in ("--param", f"{name}={json.dumps(value)}")
+    ]
 
 
 def cancel(environment, seed: int) -> None:
     """Cancel the flow run with that seed, as a person does."""
-    runs = query(environment, lambda client: client.read_flow_runs(flow_run_filter=FlowRunFilter(), limit=100))
-    (flow_run,) = [found for found in runs if found.parameters.get("seed") == seed and found.parent_task_run_id is None]
+    runs = query(
+        environment,
+        lambda client: client.read_flow_runs(flow_run_filter=FlowRunFilter(), limit=100),
+    )
+    (flow_run,) = [
+        found
+        for found in runs
+        if found.parameters.get("seed") == seed and found.parent_task_run_id is None
+    ]
     cancelled = run(environment, "prefect", "flow-run", "cancel", str(flow_run.id))
     assert cancelled.returncode == 0, cancelled.stdout + cancelled.stderr
 
 
 def test_a_cancelled_run_leaves_no_solver(worker, places):
     started = run(
-        worker, "prefect", "deployment", "run", "generate-and-train/cylinder-flow", "--param", "cases=2",
-        "--param", 'settings={"end_time": 900}', "--param", "seed=7",
-    )  # fmt: skip
+        worker,
+        "prefect",
+        "deployment",
+        "run",
+        "generate-and-train/cylinder-flow",
+        "--param",
+        "cases=2",
+        "--param",
+        'settings={"end_time": 900}',
+        "--param",
+        "seed=7",
+    )
     assert started.returncode == 0, started.stderr
     wait_for(lambda: solvers(places["scratch"]), 180)
     cancel(worker, seed=7)

@@ -1,4 +1,6 @@
-"""Hand-over to a Ray cluster by its Jobs API: one job a request, found again, stopped with its flow, no secret in sight."""
+"""Hand-over to a Ray cluster by its Jobs API: one job a request, found again, stopped with its
+flow, no secret in sight.
+"""
 
 import contextlib
 import os
@@ -36,9 +38,12 @@ def submitter(prefect_server, s3, head):
     """Of the process that submits: the token and, by name, the keys that it hands over."""
     s3fs.S3FileSystem.clear_instance_cache()
     yield {
-        **prefect_server, **s3.environment, **head.authentication, "RAY_ADDRESS": head.dashboard,
+        **prefect_server,
+        **s3.environment,
+        **head.authentication,
+        "RAY_ADDRESS": head.dashboard,
         "COURANT_JOB_ENV": "AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY",
-    }  # fmt: skip
+    }
     s3fs.S3FileSystem.clear_instance_cache()
 
 
@@ -60,15 +65,27 @@ def submitted(environment, *arguments) -> Iterator[subprocess.Popen[str]]:
 
 def submit(environment, *arguments) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [str(BIN / "courant"), *arguments], env=environment, cwd=ROOT, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        [str(BIN / "courant"), *arguments],
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def jobs(head: RayNode, word: str) -> dict[str, str]:
-    """Submission id -> status of the jobs that have the word in their id, the first attempt first."""
+    """Submission id -> status of the jobs that have the word in their id, the first attempt
+    first.
+    """
     found = client(head).list_jobs()
-    return dict(sorted((str(job.submission_id), job.status.value) for job in found if word in str(job.submission_id)))
+    return dict(
+        sorted(
+            (str(job.submission_id), job.status.value)
+            for job in found
+            if word in str(job.submission_id)
+        )
+    )
 
 
 def client(head: RayNode) -> JobSubmissionClient:
@@ -81,7 +98,9 @@ def experiment_file(folder: Path, name: str, **training) -> tuple[Path, object]:
     return folder / "experiment.json", experiment
 
 
-def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(submitter, head, place, tmp_path):
+def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
+    submitter, head, place, tmp_path
+):
     dataset = simgen.open_dataset(publish_waves(f"{place}/store/cylinder-flow"))
     file, experiment = experiment_file(tmp_path, "story", epochs=200, checkpoint_every=10)
     run_ = RunDirectory(f"{place}/runs") / experiment.run_id(dataset.snapshot_id)
@@ -97,7 +116,9 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(submi
         first.wait()
     assert attempts() == ["RUNNING"]
     with submitted(submitter, *command) as again:
-        assert next(line for line in again.stdout if "epoch " in line), "the job's log is the flow's"
+        assert next(line for line in again.stdout if "epoch " in line), (
+            "the job's log is the flow's"
+        )
         again.send_signal(signal.SIGINT)
         output, _ = again.communicate(timeout=90)
     assert again.returncode != 0, output
@@ -139,11 +160,28 @@ def test_a_cluster_that_is_not_there_or_cannot_see_the_place_or_asks_for_a_token
 ):
     dataset = publish_waves(str(tmp_path / "store" / "cylinder-flow"))
     file, _ = experiment_file(tmp_path, "nowhere")
-    command = ["courant", "train", dataset, "--experiment", str(file), "--runs", str(tmp_path / "runs")]
+    command = [
+        "courant",
+        "train",
+        dataset,
+        "--experiment",
+        str(file),
+        "--runs",
+        str(tmp_path / "runs"),
+    ]
     for address, message in (
         ("http://127.0.0.1:9", "the Ray cluster at http://127.0.0.1:9 (RAY_ADDRESS) takes no job"),
-        ("http://ray.example:8265", "is a folder of this machine, which the Ray cluster at http://ray.example:8265"),
-        (head.dashboard, "(RAY_ADDRESS) asks for its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token"),
+        (
+            "http://ray.example:8265",
+            "is a folder of this machine, which the Ray cluster at http://ray.example:8265",
+        ),
+        (
+            head.dashboard,
+            (
+                "(RAY_ADDRESS) asks for its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to"
+                " the token"
+            ),
+        ),
     ):
         refused = run({**prefect_server, "RAY_ADDRESS": address}, *command)
         assert refused.returncode == 1

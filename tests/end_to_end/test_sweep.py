@@ -1,4 +1,6 @@
-"""A sweep as a stage of the main job: cases, dataset, trials, the best of them, its report; again without work."""
+"""A sweep as a stage of the main job: cases, dataset, trials, the best of them, its report; again
+without work.
+"""
 
 import json
 from pathlib import Path
@@ -24,9 +26,20 @@ def test_a_sweep_between_dataset_and_report(prefect_server, tiny_experiment, tmp
     space = tmp_path / "space.yaml"
     space.write_text(SPACE)
     command = [
-        "run", "cylinder-flow", "--cases", "3", "--set", SHORT, "--experiment", str(tiny_experiment),
-        "--sweep", str(space), "--trials", "2", "--out", str(tmp_path / "out"),
-    ]  # fmt: skip
+        "run",
+        "cylinder-flow",
+        "--cases",
+        "3",
+        *SHORT,
+        "--experiment",
+        str(tiny_experiment),
+        "--sweep",
+        str(space),
+        "--trials",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     first = start_courant(prefect_server, *command)
     found = listeners_until_end(first, 400)
     told = first.stdout.read().decode()
@@ -36,7 +49,9 @@ def test_a_sweep_between_dataset_and_report(prefect_server, tiny_experiment, tmp
     assert (tmp_path / "out" / "report" / "index.html").is_file()
     (table,) = (tmp_path / "out" / "runs").rglob("trials.json")
     folder = table.parent
-    assert {"index.html", "hyperparameters.png", "trials.csv", "best.json"} <= {path.name for path in folder.iterdir()}
+    assert {"index.html", "hyperparameters.png", "trials.csv", "best.json"} <= {
+        path.name for path in folder.iterdir()
+    }
     assert json.loads((folder / "best.json").read_text())["model"]["num_anchors"] in (4, 8)
     (line,) = [line for line in told.splitlines() if line.startswith("run ")]
     best = Path(line.split(maxsplit=1)[1])

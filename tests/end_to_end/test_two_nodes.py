@@ -1,8 +1,11 @@
-"""The rehearsal for a cluster: two Ray nodes with scratch folders of their own, S3 the only storage that they share.
+"""The rehearsal for a cluster: two Ray nodes with scratch folders of their own, S3 the only storage
+that they share.
 
-Cases, training on two workers and a sweep are handed over as jobs; a node is cut off in the middle of the latter two.
+Cases, training on two workers and a sweep are handed over as jobs; a node is cut off in the middle
+of the latter two.
 """
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -54,9 +57,16 @@ def cluster(s3_server, prefect_server, tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def submitter(prefect_server, s3, cluster):
-    """The process that submits has a scratch folder of a third machine, and no say in the nodes' keys."""
+    """The process that submits has a scratch folder of a third machine, and no say in the nodes'
+    keys.
+    """
     s3fs.S3FileSystem.clear_instance_cache()
-    yield {**prefect_server, **s3.environment, **cluster.head.authentication, "RAY_ADDRESS": cluster.head.dashboard}
+    yield {
+        **prefect_server,
+        **s3.environment,
+        **cluster.head.authentication,
+        "RAY_ADDRESS": cluster.head.dashboard,
+    }
     s3fs.S3FileSystem.clear_instance_cache()
 
 
@@ -72,9 +82,9 @@ def derive(tiny_experiment: Path, folder: Path, name: str, **training):
 
 
 def test_cases_are_solved_on_both_nodes(cluster, submitter, base):
-    command = ["generate", "cylinder-flow", "--cases", "4", "--set", SHORT, "--store", f"{base}/store"]
+    command = ["generate", "cylinder-flow", "--cases", "4", *SHORT, "--store", f"{base}/store"]
     seen: set[tuple[Path, str]] = set()
-    flow = submit(submitter, *command)
+    flow = submit({**submitter, "COURANT_LOG_FORMAT": "json"}, *command)
     try:
         while flow.poll() is None:
             seen |= {(node, case.name) for node in cluster.scratch for case in node.iterdir()}
@@ -83,16 +93,27 @@ def test_cases_are_solved_on_both_nodes(cluster, submitter, base):
         flow.kill()
     output = flow.communicate()[0]
     assert flow.returncode == 0, output
-    assert output.count("  accepted  ") == 4, "the job's log is the flow's"
     dataset = simgen.open_dataset(f"{base}/store/cylinder-flow")
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    accepted = [line for line in lines if "  accepted  " in line["message"]]
+    assert sorted(line["case"] for line in accepted) == sorted(dataset.cases()), (
+        "the job's log is the flow's, and each line tells of its case"
+    )
+    assert len({line["flow_run"] for line in accepted}) == 1
     assert (dataset.version, len(dataset)) == ("v1", 4)
-    assert {node for node, _ in seen} == set(cluster.scratch), "both nodes had cases on their own disks"
+    assert {node for node, _ in seen} == set(cluster.scratch), (
+        "both nodes had cases on their own disks"
+    )
     assert not [case for node in cluster.scratch for case in node.iterdir()], "and kept none"
 
 
-def test_training_on_two_workers_outlives_a_node(cluster, submitter, base, tiny_experiment, tmp_path):
+def test_training_on_two_workers_outlives_a_node(
+    cluster, submitter, base, tiny_experiment, tmp_path
+):
     dataset = simgen.open_dataset(f"{base}/store/cylinder-flow")
-    experiment, file = derive(tiny_experiment, tmp_path, "two-workers", workers=2, epochs=60, checkpoint_every=10)
+    experiment, file = derive(
+        tiny_experiment, tmp_path, "two-workers", workers=2, epochs=60, checkpoint_every=10
+    )
     run_ = RunDirectory(f"{base}/runs") / experiment.run_id(dataset.snapshot_id)
     flow = submit(submitter, "train", dataset.url, "--experiment", file, "--runs", f"{base}/runs")
     try:
@@ -101,7 +122,7 @@ def test_training_on_two_workers_outlives_a_node(cluster, submitter, base, tiny_
         assert not is_finished(run_)
         before = max(checkpoint_epochs(run_))
         cluster.replace_it()
-        output, _ = flow.communicate(timeout=240)
+        output, _ = flow.communicate(timeout=600)
     finally:
         flow.kill()
     assert flow.returncode == 0, output
@@ -117,16 +138,26 @@ def test_a_sweep_of_six_trials_outlives_a_node(cluster, submitter, base, tiny_ex
     (tmp_path / "space.yaml").write_text(
         "design: grid\nparameters: {training.learning_rate: [1e-4, 2e-4, 4e-4, 1e-3, 2e-3, 4e-3]}"
     )
-    command = ["--experiment", file, "--space", str(tmp_path / "space.yaml"), "--runs", f"{base}/runs", "--to-the-end"]
+    command = [
+        "--experiment",
+        file,
+        "--space",
+        str(tmp_path / "space.yaml"),
+        "--runs",
+        f"{base}/runs",
+        "--to-the-end",
+    ]
     flow = submit(submitter, "sweep", dataset.url, *command)
     try:
         wait_for(lambda: num_begun(base) >= 3, 180)
         cluster.lose_the_second_node()
-        output, _ = flow.communicate(timeout=240)
+        output, _ = flow.communicate(timeout=600)
     finally:
         flow.kill()
     assert flow.returncode == 0, output
-    (name,) = [name for name in RunDirectory(f"{base}/runs").names() if name.startswith("six-space-")]
+    (name,) = [
+        name for name in RunDirectory(f"{base}/runs").names() if name.startswith("six-space-")
+    ]
     table = RunDirectory(f"{base}/runs/{name}").read_json("trials.json")
     assert [(row["state"], row["epochs"]) for row in table] == [("finished", 12)] * 6
     assert RunDirectory(f"{base}/runs/{name}").exists("index.html")

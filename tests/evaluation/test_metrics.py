@@ -60,4 +60,11 @@ def test_fields_of_different_units_are_not_summed_but_averaged():
     measured.add(truth * (1.5, 1.5, 1.1), truth)
     assert measured.nmae()[ALL] == pytest.approx([(0.5 + 0.1) / 2])
     assert measured.relative_l2()[ALL] == pytest.approx([(0.5 + 0.1) / 2])
-    assert measured.total() == pytest.approx({"nmae": 0.3, "relative_l2": 0.3})
+    assert measured.total() == pytest.approx({"nmae": 0.3, "relative_l2": 0.3, "maximum": 0.3})
+
+
+def test_the_largest_error_is_told_over_the_largest_value():
+    quiet = ([[[0.0, 0.0]]], [[[0.1, 0.1]]])
+    both = sums(ONE_STEP, quiet)
+    assert both.total()["maximum"] == pytest.approx(4 / 8)
+    assert both.total("velocity.x")["maximum"] == pytest.approx(1 / 2)

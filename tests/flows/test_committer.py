@@ -4,7 +4,7 @@ import pickle
 import time
 
 from flows.committer import Committer, SolvedFork
-from simgen.store.writer import DatasetWriter
+from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
 
@@ -14,10 +14,11 @@ class CountingWriter(DatasetWriter):
     pause_s = 0.0
     commits = 0
 
-    def commit(self, forks):
+    def commit(self, forks, num_left=None):
         time.sleep(self.pause_s)
-        super().commit(forks)
+        super().commit(forks, num_left)
         self.commits += 1
+        self.left = num_left
 
 
 def solved(shared, number):
@@ -32,7 +33,7 @@ def committed(tmp_path, pause_s, wait_s):
     writer.pause_s = pause_s
     shared, seen = writer.fork(), []
     cases = [solved(shared, number) for number in range(5)]
-    committer = Committer(writer, lambda case: seen.append(case.case))
+    committer = Committer(writer, lambda case: seen.append(case.case), len(cases))
     for case in cases:
         committer.take(case)
         time.sleep(wait_s)
@@ -40,6 +41,7 @@ def committed(tmp_path, pause_s, wait_s):
     committer.flush()
     assert set(writer.known()) == {case.case for case in cases}
     assert seen == [case.case for case in cases]
+    assert writer.left == 0, "the last commit says that nothing is left"
     return writer.commits, len(on_record)
 
 

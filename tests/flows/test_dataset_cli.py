@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import simgen
 from flows import terminal
-from flows.cli import app
-from simgen.store import collect
+from flows.cli.app import app
+from simgen.audit import collect
 
 OLD = Path(__file__).parents[1] / "store" / "data" / "schema-1.tar.gz"
 STORE = "store"
@@ -20,7 +20,9 @@ DATASET = f"{STORE}/cylinder-flow"
 
 @pytest.fixture
 def courant(tmp_path, monkeypatch):
-    """Run a command in a folder that holds a dataset of two versions: five cases, one rejected, one failed."""
+    """Run a command in a folder that holds a dataset of two versions: five cases, one rejected, one
+    failed.
+    """
     shutil.unpack_archive(OLD, tmp_path)
     (tmp_path / STORE).mkdir()
     (tmp_path / "schema-1").rename(tmp_path / DATASET)
@@ -39,25 +41,32 @@ def test_datasets_and_versions_are_listed(courant):
     assert "v2" in courant("dataset", "ls", "--store", STORE)
     listed = courant("dataset", "versions", DATASET)
     assert "cylinder-flow: trial preset, 3 designs" in listed
-    assert "v2  courant generate cylinder-flow --cases 5 --sampler sobol --seed 42 --preset trial" in listed
+    assert (
+        "v2  courant generate cylinder-flow --cases 5 --sampler sobol --seed 42 --preset trial"
+        in listed
+    )
 
 
 def test_a_version_is_shown_with_rejected_cases_and_how_to_make_it_again(courant):
     shown = courant("dataset", "show", DATASET)
     assert "rejected: maximum Courant number is 7" in shown
     assert (
-        "make it again (reads designs.csv: courant dataset card writes them):\n  courant generate cylinder-flow --cases 3"
-        in shown
+        "make it again (reads designs.csv: courant dataset card writes them):\n  courant generate"
+        " cylinder-flow --cases 3" in shown
     )
     assert " && courant generate cylinder-flow --cases 5" in shown
-    assert " && courant generate cylinder-flow --designs designs.csv" in shown  # one case is of none of the two runs
+    assert (
+        " && courant generate cylinder-flow --designs designs.csv" in shown
+    )  # one case is of none of the two runs
     assert "OpenFOAM v1912" in courant("dataset", "show", DATASET, "--case", "54c60fd6fe03")
 
 
 def test_two_versions_are_compared(courant):
     assert "newly accepted  1 " in courant("dataset", "diff", DATASET, "v1", "v2")
     assert "v2 and v2 hold the same cases" in courant("dataset", "diff", DATASET, "v2", "v2")
-    assert "has no version v9; there are v1, v2" in courant("dataset", "diff", DATASET, "v1", "v9", exit_code=1)
+    assert "has no version v9; there are v1, v2" in courant(
+        "dataset", "diff", DATASET, "v1", "v9", exit_code=1
+    )
 
 
 def test_verify_says_intact_or_exits_with_one_and_a_table(courant):
@@ -72,7 +81,9 @@ def test_verify_says_intact_or_exits_with_one_and_a_table(courant):
 def test_a_version_is_exported_and_described(courant):
     assert "plain  2 cases" in courant("dataset", "export", DATASET, "plain", "--version", "v1")
     assert len(list(zarr.open_group("plain", mode="r")["cases"])) == 2
-    assert "2 of them there before" in courant("dataset", "export", DATASET, "plain", "--version", "v1")
+    assert "2 of them there before" in courant(
+        "dataset", "export", DATASET, "plain", "--version", "v1"
+    )
     assert "is not empty" in courant("dataset", "export", DATASET, "plain", exit_code=1)
     assert "card/README.md" in courant("dataset", "card", DATASET, "--license", "CC0-1.0")
     assert "| licence | CC0-1.0 |" in Path("card/README.md").read_text()
@@ -82,7 +93,9 @@ def test_garbage_is_counted_and_collected(courant, monkeypatch):
     assert "nothing to delete" in courant("dataset", "gc", DATASET, "--older-than", "876000")
     assert "is too short" in courant("dataset", "gc", DATASET, "--older-than", "0", exit_code=1)
     monkeypatch.setattr(collect, "LEAST_AGE", timedelta(0))
-    assert "would delete at least" in courant("dataset", "gc", DATASET, "--older-than", "0", "--dry-run")
+    assert "would delete at least" in courant(
+        "dataset", "gc", DATASET, "--older-than", "0", "--dry-run"
+    )
     assert courant("dataset", "gc", DATASET, "--older-than", "0").startswith("deleted ")
     assert "intact" in courant("dataset", "verify", DATASET, "--version", "v1")
 
@@ -94,7 +107,10 @@ def test_one_damaged_dataset_hides_no_other_and_its_references_are_mended(couran
     listed = courant("dataset", "ls", "--store", STORE, exit_code=1)
     assert "cannot be read" in listed
     assert "v2" in next(line for line in listed.splitlines() if "branched-pipe" in line)
-    assert f"{DATASET}: v2 was published, and its tag is missing or damaged; mend it with: courant dataset" in listed
+    assert (
+        f"{DATASET}: v2 was published, and its tag is missing or damaged; mend it with: courant"
+        " dataset" in listed
+    )
     assert "v2: its tag was made again" in courant("dataset", "repair", DATASET)
     assert "every reference is whole" in courant("dataset", "repair", DATASET)
     assert "cannot be read" not in courant("dataset", "ls", "--store", STORE)

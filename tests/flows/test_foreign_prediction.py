@@ -1,4 +1,7 @@
-"""`courant predict RUN case.vtu`: the predictor's numbers on a mesh of one's own, at its cells or its points."""
+"""`courant predict RUN case.vtu` predicts on another mesh, at its cells or its points."""
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import meshio
 import numpy as np
@@ -6,11 +9,16 @@ import pytest
 
 import courant
 import simgen
+from courant.data.channels import Channel
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from flows.foreign_boundary import read_boundary
-from flows.foreign_prediction import predict_file
+from flows.cli.predicting.files import by_field, whole_file, write_state
+from flows.cli.predicting.foreign_boundary import read_boundary
+from flows.cli.predicting.foreign_mesh import predict_file, read_state
+from flows.cli.predicting.stored_case import write_prediction
+from simgen.cell_shapes import Shape
 from simgen.errors import InputError
+from simgen.publish.export_vtu import export_vtu
 from tests.training.conftest import dataset as dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import tiny_experiment
@@ -42,20 +50,31 @@ def wave(points: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("on", ["cells", "points"])
-def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_there(run, mesh, tmp_path, on):
+def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_there(
+    run, mesh, tmp_path, on
+):
     if on == "points":
         places = mesh.points
         mesh.point_data = {"velocity": wave(places), "colour": np.ones(len(places))}
     else:
         blocks = [mesh.points[block.data].mean(axis=1) for block in mesh.cells]
-        mesh.cell_data, places = {"velocity": [wave(block) for block in blocks]}, np.concatenate(blocks)
+        mesh.cell_data = {"velocity": [wave(block) for block in blocks]}
+        places = np.concatenate(blocks)
     mesh.write(tmp_path / "case.vtu")
-    line = predict_file(run, tmp_path / "case.vtu", None, PARAMETERS, 2, tmp_path / "out" / "prediction.vtu")
+    line = predict_file(
+        run, tmp_path / "case.vtu", None, PARAMETERS, 2, tmp_path / "out" / "prediction.vtu"
+    )
     assert f"6 s after the state in case.vtu, on {len(places)} {on}" in line
     written = meshio.read(tmp_path / "out" / "prediction.vtu")
     np.testing.assert_allclose(written.points, mesh.points)
-    values = np.concatenate(written.cell_data["velocity"]) if on == "cells" else written.point_data["velocity"]
-    expected = courant.load(run).predict(places, initial=wave(places)[:, :2], parameters=PARAMETERS, steps=2)[-1]
+    values = (
+        np.concatenate(written.cell_data["velocity"])
+        if on == "cells"
+        else written.point_data["velocity"]
+    )
+    expected = courant.load(run).predict(
+        places, initial=wave(places)[:, :2], parameters=PARAMETERS, steps=2
+    )[-1]
     np.testing.assert_allclose(values[:, :2], expected, atol=1e-6)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["prediction.vtu"]
 
@@ -63,17 +82,28 @@ def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_ther
 def test_extrapolation_is_told(run, mesh, tmp_path):
     mesh.point_data = {"velocity": wave(mesh.points)}
     mesh.write(tmp_path / "case.vtu")
-    line = predict_file(run, tmp_path / "case.vtu", None, {**PARAMETERS, "radius": 4.5}, 1, tmp_path / "prediction.vtu")
-    assert "warning: radius = 4.5 m is outside the design space" in line
+    out = tmp_path / "prediction.vtu"
+    with pytest.warns(UserWarning, match="radius = 4.5 m is outside the design space"):
+        predict_file(run, tmp_path / "case.vtu", None, {**PARAMETERS, "radius": 4.5}, 1, out)
 
 
 @pytest.mark.parametrize(
     ("data", "parameters", "out", "message"),
     [
-        ({"U": 3}, PARAMETERS, "p.vtu", "needs the arrays velocity, on its cells or its points; it has U"),
+        (
+            {"U": 3},
+            PARAMETERS,
+            "p.vtu",
+            "needs the arrays velocity, on its cells or its points; it has U",
+        ),
         ({"velocity": 1}, PARAMETERS, "p.vtu", "velocity has 1 components, velocity.y is missing"),
-        ({"velocity": 3}, None, "p.vtu", "say which geometry the mesh is of, such as --parameters radius=0.75"),
-        ({"velocity": 3}, PARAMETERS, "p.npz", "a prediction on a mesh is written as .vtu"),
+        (
+            {"velocity": 3},
+            None,
+            "p.vtu",
+            "such as --parameters radius=0.75,center_x=-8,center_y=-5$",
+        ),
+        ({"velocity": 3}, PARAMETERS, "p.npz", "p.npz has no suffix of .vtu, .pvd"),
         (None, PARAMETERS, "p.vtu", "cannot be read as a mesh"),
     ],
 )
@@ -101,19 +131,26 @@ DUCT = {"speed": 5.0, "half_width": 1.0, "bend": 0.5, "swirl": 0.5, "roughness":
 
 
 def box() -> tuple[meshio.Mesh, meshio.Mesh]:
-    """A duct of 8 hexahedra, and its boundary of quadrilaterals and triangles: inlet, outlet, walls."""
+    """A duct of 8 hexahedra, and its boundary of quadrilaterals and triangles: inlet, outlet,
+    walls.
+    """
     edges = np.array([[0, -1, -1], [0, 1, -1], [0, 1, 1], [0, -1, 1]], dtype=float)
     points = np.concatenate([edges + np.array([0.5 * x, 0, 0]) for x in range(9)])
     cells = np.array([[*range(4 * x, 4 * x + 8)] for x in range(8)])
     walls = np.array(
-        [[4 * x + a, 4 * x + (a + 1) % 4, 4 * x + 4 + (a + 1) % 4, 4 * x + 4 + a] for x in range(8) for a in range(4)]
+        [
+            [4 * x + a, 4 * x + (a + 1) % 4, 4 * x + 4 + (a + 1) % 4, 4 * x + 4 + a]
+            for x in range(8)
+            for a in range(4)
+        ]
     )
     inlet, outlet = np.array([[0, 1, 2], [0, 2, 3]]), np.array([[32, 33, 34, 35]])
     velocity = [np.tile([5.0, 0, 0], (2, 1)), np.full((33, 3), np.nan)]
     boundary = meshio.Mesh(
-        points, [("triangle", inlet), ("quad", np.concatenate([outlet, walls]))],
+        points,
+        [("triangle", inlet), ("quad", np.concatenate([outlet, walls]))],
         cell_data={"patch": [np.zeros(2, int), np.array([1] + 32 * [2])], "velocity": velocity},
-    )  # fmt: skip
+    )
     return meshio.Mesh(points, [("hexahedron", cells)]), boundary
 
 
@@ -122,19 +159,32 @@ def test_a_steady_model_takes_geometry_and_conditions_from_a_surface(steady_run,
     inside.write(tmp_path / "case.vtu")
     boundary.write(tmp_path / "surface.vtu")
     out = tmp_path / "prediction.vtu"
-    line = predict_file(steady_run, tmp_path / "case.vtu", tmp_path / "surface.vtu", DUCT, None, out)
+    line = predict_file(
+        steady_run, tmp_path / "case.vtu", tmp_path / "surface.vtu", DUCT, None, out
+    )
     assert "8 cells, from 35 boundary faces" in line
     centres = np.array([[0.25 + 0.5 * x, 0, 0] for x in range(8)])
     distance = np.stack([centres[:, 0], 4 - centres[:, 0], np.ones(8)], axis=1)
     found = read_boundary(tmp_path / "surface.vtu", boundary, ("inlet", "outlet", "wall"))
-    np.testing.assert_allclose(found.distance(centres, ("inlet", "outlet", "wall"))[0], distance, atol=1e-12)
-    faces = {"points": found.faces.centres, "patch": found.patch, "velocity": found.arrays["velocity"]}
-    expected = courant.load(steady_run).predict(
-        centres, parameters=DUCT, boundary=faces, distance=found.distance(centres, ("inlet", "outlet", "wall"))
+    np.testing.assert_allclose(
+        found.distance(centres, ("inlet", "outlet", "wall"))[0], distance, atol=1e-12
     )
-    values = np.concatenate(meshio.read(out).cell_data["velocity"])
-    # The small model has velocity.x and velocity.z.
-    np.testing.assert_allclose(values[:, [0, 2]], expected, rtol=1e-5, atol=1e-5)
+    faces = {
+        "points": found.faces.centres,
+        "patch": found.patch,
+        "velocity": found.arrays["velocity"],
+    }
+    expected = courant.load(steady_run).predict(
+        centres,
+        parameters=DUCT,
+        boundary=faces,
+        distance=found.distance(centres, ("inlet", "outlet", "wall")),
+    )
+    # The small model has velocity.x and velocity.z: y is left out.
+    written = meshio.read(out).cell_data
+    assert set(written) == {"velocity.x", "velocity.z"}
+    values = np.stack([written["velocity.x"][0], written["velocity.z"][0]], axis=-1)
+    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_steady_case_without_its_boundary_is_one_line(steady_run, tmp_path):
@@ -143,9 +193,95 @@ def test_a_steady_case_without_its_boundary_is_one_line(steady_run, tmp_path):
     del boundary.cell_data["patch"]
     boundary.write(tmp_path / "surface.vtu")
     for given, message in (
-        (None, r"give --boundary surface\.vtu, faces with the cell array patch \(0 inlet, 1 outlet, 2 wall\)"),
+        (
+            None,
+            (
+                r"give --boundary surface\.vtu, faces with the cell array patch \(0 inlet, 1"
+                r" outlet, 2 wall\)"
+            ),
+        ),
         (tmp_path / "case.vtu", "a boundary is a mesh of faces"),
-        (tmp_path / "surface.vtu", "needs the cell array patch, with the kind of each face: 0 inlet, 1 outlet, 2 wall"),
+        (
+            tmp_path / "surface.vtu",
+            "needs the cell array patch, with the kind of each face: 0 inlet, 1 outlet, 2 wall",
+        ),
     ):
         with pytest.raises(InputError, match=message):
-            predict_file(steady_run, tmp_path / "case.vtu", given, DUCT, None, tmp_path / "prediction.vtu")
+            predict_file(
+                steady_run, tmp_path / "case.vtu", given, DUCT, None, tmp_path / "prediction.vtu"
+            )
+
+
+def test_the_exported_boundary_of_a_case_is_one(steady_run, tmp_path):
+    """Its faces are squares of the same centres, normals and areas."""
+    ducts = courant.load(steady_run).open_dataset()
+    case = ducts[0]
+    _, file = export_vtu(ducts, tmp_path, [case.id])
+    kinds = ("inlet", "outlet", "wall")
+    with pytest.warns(UserWarning, match="distances are to squares of these areas"):
+        found = read_boundary(file, meshio.read(file), kinds)
+    np.testing.assert_allclose(found.faces.centres, case.boundary.points, atol=1e-6)
+    np.testing.assert_array_equal(found.patch, case.boundary.patch)
+    corners = found.faces.points.reshape(-1, 4, 3)
+    across = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 1])
+    np.testing.assert_allclose(np.linalg.norm(across, axis=1), case.boundary.areas, rtol=1e-5)
+    np.testing.assert_allclose(np.abs((across * case.boundary.normals).sum(axis=1)), 1, rtol=1e-5)
+    inside, _ = box()
+    inside.write(tmp_path / "case.vtu")
+    with pytest.warns(UserWarning, match="squares"):
+        line = predict_file(
+            steady_run, tmp_path / "case.vtu", file, DUCT, None, tmp_path / "prediction.vtu"
+        )
+    assert "8 cells, from 80 boundary faces" in line
+
+
+def test_a_rollout_is_a_series_of_files_with_their_times(run, mesh, tmp_path):
+    mesh.point_data = {"velocity": wave(mesh.points)}
+    mesh.write(tmp_path / "case.vtu")
+    own, stored = tmp_path / "own.pvd", tmp_path / "stored.pvd"
+    assert "2 steps up to 6 s" in predict_file(run, tmp_path / "case.vtu", None, PARAMETERS, 2, own)
+    surrogate = courant.load(run)
+    case = surrogate.open_dataset()[0]
+    assert "2 steps from 26 to 29 s" in write_prediction(run, case.id, 23.0, 2, stored)
+    predicted = surrogate.predict_case(case, start_s=23.0, steps=2)
+    for file, times in ((own, [3, 6]), (stored, [26, 29])):
+        entries = ElementTree.parse(file).getroot().findall("Collection/DataSet")
+        assert [float(entry.get("timestep")) for entry in entries] == times
+        states = [meshio.read(tmp_path / entry.get("file")).point_data for entry in entries]
+    for state, expected in zip(states, predicted, strict=True):
+        np.testing.assert_allclose(state["velocity"][:, :2], expected, atol=1e-6)
+        difference = state["velocity"] - state["velocity_solver"]
+        np.testing.assert_allclose(state["velocity_error"], difference, atol=1e-6)
+    assert sorted(path.name for path in tmp_path.rglob("*.vtu") if "part" in path.name) == []
+
+
+def test_a_part_of_a_vector_is_written_and_read_by_its_components(mesh, tmp_path):
+    channels = tuple(Channel("velocity", axis, "xyz".index(axis), "m/s") for axis in "zx")
+    values = np.random.default_rng(0).normal(size=(len(mesh.points), 2))
+    assert set(by_field(values, channels, 3)) == {"velocity.z", "velocity.x"}
+    whole = by_field(values, (*channels[1:], Channel("velocity", "y", 1, "m/s")), 2)
+    np.testing.assert_array_equal(whole["velocity"], np.pad(values, ((0, 0), (0, 1))))
+    write_state(Shape(mesh, "points"), by_field(values, channels, 3), tmp_path / "part.vtu")
+    known = read_state(tmp_path / "part.vtu", channels)
+    np.testing.assert_array_equal(known.state, values)
+
+
+def test_what_is_missing_is_said_before_what_it_would_need(run, tmp_path, monkeypatch):
+    """Neither run nor dataset is read for it."""
+    (tmp_path / "file").write_text("")
+    mesh = tmp_path / "case.vtu"
+    with pytest.raises(InputError, match=r"nofile\.vtu does not exist"):
+        predict_file("/nowhere", tmp_path / "nofile.vtu", None, None, None, tmp_path / "p.vtu")
+    mesh.write_text("")
+    with pytest.raises(InputError, match=r"faces\.vtu does not exist"):
+        predict_file("/nowhere", mesh, tmp_path / "faces.vtu", None, None, tmp_path / "p.vtu")
+    for name in ("p.npz", "p.vtu", "p.pvd"):
+        with pytest.raises(InputError, match=f"{name} cannot be written: .*file is a file"):
+            write_prediction("/nowhere", "case", None, None, tmp_path / "file" / name)
+    with pytest.raises(InputError, match=r"cannot be written: .*file is a file"):
+        predict_file("/nowhere", mesh, None, None, None, tmp_path / "file" / "deep" / "p.vtu")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(InputError, match="cannot be written: permission denied in"):
+        write_prediction("/nowhere", "case", None, None, tmp_path / "p.npz")
+    with pytest.raises(InputError, match="cannot be written"), whole_file(Path("/proc/x/p.npz")):
+        pass

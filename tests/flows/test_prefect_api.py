@@ -5,8 +5,11 @@ import threading
 import time
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from flows.prefect_api import OtherServer
+from flows.cluster.prefect_api import OtherServer
+from flows.cluster.prefect_clients import keep_asking
 from flows.settings import load_settings
 from simgen.errors import InputError
 from tests.conftest import free_ports
@@ -33,14 +36,14 @@ def stop(server: http.server.HTTPServer) -> None:
 
 
 def wait_for(condition) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 def test_a_server_that_goes_away_is_said_once_and_so_is_its_return(monkeypatch, capsys):
-    monkeypatch.setattr("flows.prefect_api.LOOK_S", 0.05)
+    monkeypatch.setattr("flows.cluster.prefect_api.LOOK_S", 0.05)
     (port,) = free_ports(1)
     server = start_server(port)
     watched = OtherServer(f"http://127.0.0.1:{port}/api", patience_s=600)
@@ -62,11 +65,23 @@ def test_a_server_that_goes_away_is_said_once_and_so_is_its_return(monkeypatch, 
 
 
 def test_a_server_that_stays_away_ends_the_command_in_one_line(monkeypatch):
-    monkeypatch.setattr("flows.prefect_api.LOOK_S", 0.05)
+    monkeypatch.setattr("flows.cluster.prefect_api.LOOK_S", 0.05)
     (port,) = free_ports(1)
     watched = OtherServer(f"http://127.0.0.1:{port}/api", patience_s=0.2)
     with pytest.raises(InputError, match=r"has not answered for 0.2 s; what was done is kept"):
         watched.wait_until_it_answers()
+
+
+def test_a_new_client_waits_for_a_server_that_is_starting_again(monkeypatch):
+    (port,) = free_ports(1)
+    # Its connection tries for a second and a half; what waits longer is Prefect's own patience.
+    monkeypatch.setattr(
+        "prefect.client.base.time.sleep", lambda seconds: seconds > 1 and start_server(port)
+    )
+    keep_asking()
+    settings = {PREFECT_API_URL: f"http://127.0.0.1:{port}/api", PREFECT_CLIENT_MAX_RETRIES: 6}
+    with temporary_settings(settings), get_client(sync_client=True) as client:
+        assert client.request("GET", "/health").status_code == 200
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-1", "nan"])

@@ -5,21 +5,43 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from flows import prefect_plugin
+from flows.cluster import prefect_plugin
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (["deployment", "run", "generate-and-train"], ["deployment", "run", "generate-and-train/cylinder-flow"]),
+        (
+            ["deployment", "run", "generate-and-train"],
+            ["deployment", "run", "generate-and-train/cylinder-flow"],
+        ),
         (
             ["deployment", "run", "generate-and-train", "--param", "cases=8", "--watch"],
-            ["deployment", "run", "generate-and-train/cylinder-flow", "--param", "cases=8", "--watch"],
+            [
+                "deployment",
+                "run",
+                "generate-and-train/cylinder-flow",
+                "--param",
+                "cases=8",
+                "--watch",
+            ],
         ),
-        (["deployment", "run", "generate-and-train/other"], ["deployment", "run", "generate-and-train/other"]),
-        (["deployment", "run", "somebody-elses-flow"], ["deployment", "run", "somebody-elses-flow"]),
-        (["deployment", "run", "--id", "generate-and-train"], ["deployment", "run", "--id", "generate-and-train"]),
-        (["deployment", "inspect", "generate-and-train"], ["deployment", "inspect", "generate-and-train"]),
+        (
+            ["deployment", "run", "generate-and-train/other"],
+            ["deployment", "run", "generate-and-train/other"],
+        ),
+        (
+            ["deployment", "run", "somebody-elses-flow"],
+            ["deployment", "run", "somebody-elses-flow"],
+        ),
+        (
+            ["deployment", "run", "--id", "generate-and-train"],
+            ["deployment", "run", "--id", "generate-and-train"],
+        ),
+        (
+            ["deployment", "inspect", "generate-and-train"],
+            ["deployment", "inspect", "generate-and-train"],
+        ),
         (["deployment", "run"], ["deployment", "run"]),
         (["version"], ["version"]),
         ([], []),

@@ -1,4 +1,6 @@
-"""What a job is made of: an id that says what is asked for, the code and nothing else, variables by name."""
+"""What a job is made of: an id that says what is asked for, the code and nothing else, variables by
+name.
+"""
 
 import os
 import subprocess
@@ -7,31 +9,51 @@ from pathlib import Path
 
 import pytest
 
-from flows.packing import pack_code
-from flows.ray_jobs import RAY_LINE, JobRequest, job_variables
+from flows.cluster.packing import pack_code
+from flows.cluster.ray_jobs import RAY_LINE, JobRequest, job_variables
 
 
 def request(**changes) -> JobRequest:
     return JobRequest(
-        **{"kind": "train", "name": "tiny", "place": "s3://bucket/runs", "parameters": {"a": 1}, **changes}
+        **{
+            "kind": "train",
+            "name": "tiny",
+            "place": "s3://bucket/runs",
+            "parameters": {"a": 1},
+            **changes,
+        }
     )
 
 
 def test_the_same_request_has_the_same_id_and_any_other_another():
     assert request().submission_id == request().submission_id
     assert request().submission_id.startswith("courant-train-tiny-")
-    others = [request(place="s3://bucket/other"), request(parameters={"a": 2}), request(kind="sweep")]
+    others = [
+        request(place="s3://bucket/other"),
+        request(parameters={"a": 2}),
+        request(kind="sweep"),
+    ]
     assert len({request().submission_id, *(other.submission_id for other in others)}) == 4
 
 
 def test_the_code_is_packed_without_anything_that_lies_beside_it_and_runs_there(tmp_path: Path):
     pack_code(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["courant", "flows", "simgen", "source_revision"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "courant",
+        "flows",
+        "simgen",
+        "source_revision",
+    ]
     assert not list(tmp_path.rglob("*.pyc"))
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 5e6
-    code = "import simgen, simgen.provenance; print(simgen.__file__, simgen.provenance.source_revision())"
+    code = (
+        "import simgen, simgen.provenance; print(simgen.__file__,"
+        " simgen.provenance.source_revision())"
+    )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert found.stdout.split() == [
         str(tmp_path / "simgen" / "__init__.py"),
         (tmp_path / "source_revision").read_text(),
@@ -59,6 +81,10 @@ def test_variables_are_handed_over_by_name(monkeypatch, address, api, handed_ove
 
 
 def test_lines_of_ray_itself_are_told_from_the_jobs_own():
-    assert RAY_LINE.search("2026-11-21 11:18:19,664 INFO job_manager.py:581 -- Runtime env is setting up.")
-    assert RAY_LINE.search("Running entrypoint for job courant-train-1: python -m flows.ray_entrypoint")
+    assert RAY_LINE.search(
+        "2026-11-21 11:18:19,664 INFO job_manager.py:581 -- Runtime env is setting up."
+    )
+    assert RAY_LINE.search(
+        "Running entrypoint for job courant-train-1: python -m flows.ray_entrypoint"
+    )
     assert not RAY_LINE.search("epoch 12/60  loss 0.2310")

@@ -10,7 +10,7 @@ import courant
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import list_runs, read_run
 from courant.training.loop import fit
-from flows.cli import app
+from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError
 from tests.training.conftest import dataset as dataset
@@ -27,8 +27,8 @@ def runs(dataset, tmp_path_factory) -> Path:
     return folder
 
 
-def shown(*arguments: str) -> str:
-    screen.width = 300
+def shown(*arguments: str, width: int = 300) -> str:
+    screen.width = width
     done = CliRunner().invoke(app, ["runs", *arguments])
     assert done.exit_code == 0, done.output
     return done.stdout
@@ -55,6 +55,14 @@ def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, datase
         assert expected in listed[1]
 
 
+def test_a_list_fits_eighty_columns_without_a_cut_word(runs):
+    heading, *lines = shown("ls", str(runs), width=80).splitlines()
+    names = ["run", "dataset", "epochs", "NMAE", "test", "started", "trained"]
+    assert heading.split() == names
+    assert len(lines) == 2 and max(map(len, [heading, *lines])) <= 80
+    assert "cylinder-flow" in lines[0] and "2/2" in lines[0]
+
+
 def test_a_run_is_shown_with_its_whole_experiment(runs):
     text = shown("show", str(runs / "four"))
     assert "model.num_anchors" in text and "training.learning_rate" in text
@@ -70,9 +78,16 @@ def test_a_comparison_shows_what_differs_and_nothing_else(runs):
 
 def test_an_unfinished_run_and_an_empty_place(runs, tmp_path):
     (tmp_path / "begun").mkdir()
-    (tmp_path / "begun" / "experiment.json").write_bytes((runs / "eight" / "experiment.json").read_bytes())
+    (tmp_path / "begun" / "experiment.json").write_bytes(
+        (runs / "eight" / "experiment.json").read_bytes()
+    )
     ((found,), _) = list_runs(str(tmp_path))
-    assert (found.state, found.num_epochs, found.num_parameters, found.validation_nmae) == ("waiting", 0, None, None)
+    assert (found.state, found.num_epochs, found.num_parameters, found.validation_nmae) == (
+        "waiting",
+        0,
+        None,
+        None,
+    )
     refused = CliRunner().invoke(app, ["runs", "ls", str(tmp_path / "nowhere")])
     assert refused.exit_code == 1
 

@@ -13,7 +13,9 @@ from courant.field_model import Queries
 from courant.model import Courant, CourantConfig
 
 #: 20 = 3 * 6 + 2: the heads leave channels over, as 128 = 3 * 42 + 2 does.
-SMALL = CourantConfig(num_features=4, num_outputs=2, num_query_features=3, width=20, num_anchors=5, num_levels=2)
+SMALL = CourantConfig(
+    num_features=4, num_outputs=2, num_query_features=3, width=20, num_anchors=5, num_levels=2
+)
 TRANSIENT = replace(SMALL, transient=True)
 
 #: One model for every choice that the paper names.
@@ -75,7 +77,12 @@ class Inputs:
 
 
 def random_inputs(
-    config: CourantConfig, *, clouds: int = 2, points: int = 17, queries: int = 11, dtype: torch.dtype = torch.float32
+    config: CourantConfig,
+    *,
+    clouds: int = 2,
+    points: int = 17,
+    queries: int = 11,
+    dtype: torch.dtype = torch.float32,
 ) -> Inputs:
     def uniform(count: int) -> Tensor:
         return 2 * torch.rand(clouds, count, config.dimension, dtype=dtype) - 1
@@ -87,14 +94,18 @@ def random_inputs(
         points=uniform(points),
         features=normal(points, config.num_features),
         query_points=uniform(queries),
-        query_features=normal(queries, config.num_query_features) if config.num_query_features else None,
+        query_features=normal(queries, config.num_query_features)
+        if config.num_query_features
+        else None,
         parameters=normal(config.num_parameters) if config.num_parameters else None,
         num_steps=3 if config.transient else 1,
     )
 
 
 def random_model(config: CourantConfig, dtype: torch.dtype = torch.float32) -> Courant:
-    """A model away from its initial values, where biases are zero, norms are one and anchors stand still."""
+    """A model away from its initial values, where biases are zero, norms are one and anchors stand
+    still.
+    """
     model = Courant(config).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,8 +1,10 @@
-"""The paper's equations, read literally, on the parameters of a `Courant`: the oracle of tests and benchmarks.
+"""The paper's equations, read literally, on the parameters of a `Courant`: the oracle of tests and
+benchmarks.
 
-A normalisation at every level, the query embedding at every step, values of full width, a dense Gaussian bias,
-boolean masks. `attention` is the core: `explicit_attention` spells the softmax out, `fused_attention` is torch's
-fused kernel, which is what a straightforward implementation would call.
+A normalisation at every level, the query embedding at every step, values of full width, a dense
+Gaussian bias, boolean masks. `attention` is the core: `explicit_attention` spells the softmax out,
+`fused_attention` is torch's fused kernel, which is what a straightforward implementation would
+call.
 """
 
 from __future__ import annotations
@@ -102,7 +104,9 @@ def _encode(
             moved = moved_anchors(model.windows, level, anchors, Z)
             bias = gaussian_bias(model.windows, level, moved, points)[:, None]
         if mask is not None:
-            outside = torch.zeros_like(mask, dtype=points.dtype).masked_fill(~mask, -math.inf)[:, None, None]
+            outside = torch.zeros_like(mask, dtype=points.dtype).masked_fill(~mask, -math.inf)[
+                :, None, None
+            ]
             bias = outside.expand(-1, -1, Z.shape[1], -1) if bias is None else bias + outside
         Z = Z + _cross_attention(block.cross, Z, context, bias, attention)  # Eq. enc-ca
         Z = Z + block.cross.feed_forward(Z)
@@ -134,7 +138,9 @@ def literal_decode(
         bias = gaussian_bias(model.windows, window, moved, query_points).transpose(-1, -2)[:, None]
     q = _heads(decoder.query(e), decoder.num_heads)
     k, v = (_heads(part, decoder.num_heads) for part in decoder.key_value(z).chunk(2, dim=-1))
-    return decoder.field(decoder.output(_merge(attention(q, k, v, bias))))  # Eq. dec-weights, Eq. dec-output
+    return decoder.field(
+        decoder.output(_merge(attention(q, k, v, bias)))
+    )  # Eq. dec-weights, Eq. dec-output
 
 
 def _right_hand_side(model: Courant, Z: Tensor, attention: Attention) -> Tensor:
@@ -154,7 +160,11 @@ def _self_attention(block: SelfAttentionBlock, Z: Tensor, attention: Attention) 
 
 
 def _cross_attention(
-    block: CrossAttentionBlock, Z: Tensor, context: Tensor, bias: Tensor | None, attention: Attention
+    block: CrossAttentionBlock,
+    Z: Tensor,
+    context: Tensor,
+    bias: Tensor | None,
+    attention: Attention,
 ) -> Tensor:
     q = _heads(block.query(block.query_norm(Z)), block.num_heads)
     projected = block.key_value(block.context_norm(context))

@@ -31,17 +31,22 @@ def test_padding_is_never_chosen_and_changes_nothing() -> None:
     points = torch.rand(2, 30, 3)
     padded = torch.cat((points, torch.full((2, 10, 3), float("nan"))), dim=1)
     mask = torch.arange(40).expand(2, -1) < 30
-    assert torch.equal(farthest_point_sampling(padded, 12, mask), farthest_point_sampling(points, 12))
+    assert torch.equal(
+        farthest_point_sampling(padded, 12, mask), farthest_point_sampling(points, 12)
+    )
 
 
 def test_a_small_cloud_repeats_its_points_but_not_the_padding() -> None:
-    points, mask = torch.rand(1, 8, 3), torch.tensor([[False, True, False, True, True, False, False, False]])
+    points = torch.rand(1, 8, 3)
+    mask = torch.tensor([[False, True, False, True, True, False, False, False]])
     indices = farthest_point_sampling(points, 6, mask)
     assert set(indices[0].tolist()) == {1, 3, 4}
 
 
 def test_a_cloud_without_real_points_gives_some_index() -> None:
-    assert farthest_point_sampling(torch.rand(1, 4, 3), 2, torch.zeros(1, 4, dtype=torch.bool)).tolist() == [[0, 0]]
+    assert farthest_point_sampling(
+        torch.rand(1, 4, 3), 2, torch.zeros(1, 4, dtype=torch.bool)
+    ).tolist() == [[0, 0]]
 
 
 def test_no_anchors_are_refused() -> None:

@@ -9,7 +9,9 @@ from courant.model.blend import blend, blend_weights
 
 
 def tensors(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
-    """q (B, H, M, P), k (B, S, H, L, P), table (B, S, H, L, d_out), laid out as the decoder lays them out."""
+    """q (B, H, M, P), k (B, S, H, L, P), table (B, S, H, L, d_out), laid out as the decoder lays
+    them out.
+    """
     q = torch.randn(2, 7, 3, 4, dtype=dtype).transpose(1, 2)
     k = torch.randn(2, 2, 5, 3, 4, dtype=dtype).transpose(2, 3)
     table = torch.randn(2, 2, 5, 3, 2, dtype=dtype).transpose(2, 3)
@@ -33,7 +35,9 @@ def test_every_core_gives_the_same_field_and_gradients(core) -> None:  # type: i
     torch.testing.assert_close(field, expected)
     weights = torch.randn_like(expected)
     for ours, theirs in zip(
-        torch.autograd.grad(field, inputs, weights), torch.autograd.grad(expected, inputs, weights), strict=True
+        torch.autograd.grad(field, inputs, weights),
+        torch.autograd.grad(expected, inputs, weights),
+        strict=True,
     ):
         torch.testing.assert_close(ours, theirs)
 

@@ -20,7 +20,10 @@ def test_there_is_no_graph_break(config: CourantConfig) -> None:
     field = compiled(**inputs.arguments())
     field.square().sum().backward()
     assert relative_error(field, model(**inputs.arguments())) < 1e-5
-    assert model.embedding.frequencies.grad is not None and model.embedding.frequencies.grad.isfinite().all()
+    assert (
+        model.embedding.frequencies.grad is not None
+        and model.embedding.frequencies.grad.isfinite().all()
+    )
 
 
 def test_autocast_breaks_no_graph() -> None:

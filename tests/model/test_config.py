@@ -37,7 +37,10 @@ def test_json_round_trip(config: CourantConfig) -> None:
         ({"dimension": 4}, "dimension must be 1, 2 or 3, got 4"),
         ({"bandwidth": 0.0}, "bandwidth must be positive"),
         ({"bandwidth": float("nan")}, "bandwidth must be positive"),
-        ({"anchor_kind": "random"}, "anchor_kind must be one of sampled, learned, abstract, got 'random'"),
+        (
+            {"anchor_kind": "random"},
+            "anchor_kind must be one of sampled, learned, abstract, got 'random'",
+        ),
         ({"gaussian_window": True}, "gaussian_window must be one of"),
         ({"solver": "leapfrog"}, "solver must be one of euler"),
         ({"processor": "gru"}, "processor must be one of"),

@@ -1,4 +1,6 @@
-"""u_0 + sum_k delta_k is the prediction, to float tolerance; the weights are a partition of unity."""
+"""u_0 + sum_k delta_k is the prediction, to float tolerance; the weights are a partition of
+unity.
+"""
 
 import pytest
 import torch

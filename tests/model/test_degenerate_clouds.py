@@ -13,7 +13,10 @@ def assert_finite(model: Courant, inputs: Inputs) -> None:
     output = model(**inputs.arguments())
     output.square().sum().backward()
     assert output.isfinite().all()
-    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert all(
+        parameter.grad is None or parameter.grad.isfinite().all()
+        for parameter in model.parameters()
+    )
 
 
 @pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
@@ -24,7 +27,11 @@ def test_one_point(config: CourantConfig) -> None:
 @pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
 def test_coincident_points(config: CourantConfig) -> None:
     inputs = random_inputs(config)
-    same = replace(inputs, points=torch.zeros_like(inputs.points), query_points=torch.zeros_like(inputs.query_points))
+    same = replace(
+        inputs,
+        points=torch.zeros_like(inputs.points),
+        query_points=torch.zeros_like(inputs.query_points),
+    )
     assert_finite(random_model(config), same)
 
 
@@ -46,13 +53,22 @@ def test_a_cloud_without_real_points(config: CourantConfig) -> None:
 def test_a_cloud_without_real_points_is_one_featureless_point_at_the_origin() -> None:
     model, inputs = random_model(SMALL), random_inputs(SMALL)
     empty = replace(inputs, mask=torch.zeros(inputs.points.shape[:2], dtype=torch.bool))
-    origin = replace(inputs, points=torch.zeros(2, 1, 3), features=torch.zeros(2, 1, SMALL.num_features))
-    torch.testing.assert_close(model(**empty.arguments()), model(**origin.arguments()), rtol=1e-4, atol=1e-5)
+    origin = replace(
+        inputs, points=torch.zeros(2, 1, 3), features=torch.zeros(2, 1, SMALL.num_features)
+    )
+    torch.testing.assert_close(
+        model(**empty.arguments()), model(**origin.arguments()), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_no_queries_give_an_empty_field() -> None:
     config = CHOICES["transient"]
-    assert random_model(config)(**random_inputs(config, queries=0).arguments()).shape == (2, 3, 0, 2)
+    assert random_model(config)(**random_inputs(config, queries=0).arguments()).shape == (
+        2,
+        3,
+        0,
+        2,
+    )
 
 
 def test_a_window_whose_multiplier_crosses_zero_stays_finite() -> None:

@@ -26,36 +26,47 @@ def bias(anchors: Tensor, points: Tensor, inverse_square_width: Tensor) -> Tenso
 
 def test_encoder_columns_are_the_bias_but_for_a_constant_along_the_points() -> None:
     anchors, points, inverse = cloud()
-    product = module.encoder_columns(anchors, inverse) @ module.point_columns(points).transpose(1, 2)
+    product = module.encoder_columns(anchors, inverse) @ module.point_columns(points).transpose(
+        1, 2
+    )
     difference = product - bias(anchors, points, inverse)
     torch.testing.assert_close(difference, difference[..., :1].expand_as(difference))
 
 
 def test_decoder_columns_are_the_bias() -> None:
     anchors, points, inverse = cloud()
-    product = module.decoder_key_columns(anchors, inverse) @ module.decoder_query_columns(points).transpose(1, 2)
+    product = module.decoder_key_columns(anchors, inverse) @ module.decoder_query_columns(
+        points
+    ).transpose(1, 2)
     torch.testing.assert_close(product, bias(anchors, points, inverse))
 
 
 def test_gradients_of_the_columns_by_finite_differences() -> None:
     anchors, points, inverse = (tensor.requires_grad_() for tensor in cloud())
     assert torch.autograd.gradcheck(
-        lambda p, x, s: module.decoder_key_columns(p, s) @ module.decoder_query_columns(x).transpose(1, 2),
+        lambda p, x, s: (
+            module.decoder_key_columns(p, s) @ module.decoder_query_columns(x).transpose(1, 2)
+        ),
         (anchors, points, inverse),
     )
 
 
 def test_distances_survive_a_kernel_of_reduced_precision() -> None:
-    """Rounded to bf16 the plain columns are off by whole units of the logit; split into two parts they are not."""
+    """Rounded to bf16 the plain columns are off by whole units of the logit; split into two parts
+    they are not.
+    """
     anchors, points, inverse = cloud(torch.float32)
     exact = bias(anchors, points, inverse)
 
     def rounded(left: Tensor, right: Tensor) -> Tensor:
         return left.bfloat16().float() @ right.bfloat16().float().transpose(1, 2)
 
-    plain = rounded(module.decoder_key_columns(anchors, inverse), module.decoder_query_columns(points))
+    plain = rounded(
+        module.decoder_key_columns(anchors, inverse), module.decoder_query_columns(points)
+    )
     with torch.autocast("cpu", torch.bfloat16):
-        left, right = module.decoder_key_columns(anchors, inverse), module.decoder_query_columns(points)
+        left = module.decoder_key_columns(anchors, inverse)
+        right = module.decoder_query_columns(points)
     assert float((plain - exact).abs().max()) > 0.2
     assert float((rounded(left, right) - exact).abs().max()) < 0.01
 
@@ -73,7 +84,9 @@ def test_a_windowed_model_keeps_its_accuracy_under_autocast() -> None:
 def test_the_first_windows_tile_the_domain() -> None:
     windows = GaussianWindows(CHOICES["window in both"])
     sigma = windows.inverse_square_width(0).rsqrt()
-    torch.testing.assert_close(sigma, torch.full((5, 1), 1.0 * 2.0 / 5**0.5))  # alpha domain / sqrt(L)
+    torch.testing.assert_close(
+        sigma, torch.full((5, 1), 1.0 * 2.0 / 5**0.5)
+    )  # alpha domain / sqrt(L)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +109,10 @@ def test_training_starts_from_the_initial_anchors_and_moves_them() -> None:
     model(**inputs.arguments()).square().sum().backward()
     assert model.windows is not None
     for update in model.windows.updates.values():
-        assert isinstance(update.displacement, nn.Linear) and update.displacement.weight.grad is not None
+        assert (
+            isinstance(update.displacement, nn.Linear)
+            and update.displacement.weight.grad is not None
+        )
         assert update.displacement.weight.grad.abs().max() > 0
 
 
@@ -108,7 +124,10 @@ def test_an_anchor_update_is_an_mlp_of_the_latent() -> None:
 def test_a_narrow_window_confines_the_encoder_to_the_points_around_each_anchor() -> None:
     """With windows far narrower than the spacing, what lies far from every anchor cannot matter."""
     config = replace(SMALL, gaussian_window="both", window_scale=0.02)
-    model, inputs = Courant(config), random_inputs(config, points=40)  # untrained: anchors stay where they are
+    model, inputs = (
+        Courant(config),
+        random_inputs(config, points=40),
+    )  # untrained: anchors stay where they are
     anchors = inputs.points[:, :5].clone()
     far = (torch.cdist(inputs.points, anchors).amin(-1, keepdim=True) > 0.3).float()
     assert far.any()

@@ -16,7 +16,10 @@ PARAMETERS = CHOICES["design parameters"]
     [
         ({"points": torch.zeros(2, 17, 2)}, r"points must be \(B, N, 3\), got \(2, 17, 2\)"),
         ({"features": torch.zeros(2, 17, 5)}, r"features must be \(2, 17, 4\), got \(2, 17, 5\)"),
-        ({"query_points": torch.zeros(3, 11, 3)}, r"query_points must be \(2, 'M', 3\), got \(3, 11, 3\)"),
+        (
+            {"query_points": torch.zeros(3, 11, 3)},
+            r"query_points must be \(2, 'M', 3\), got \(3, 11, 3\)",
+        ),
         ({"query_features": None}, r"query_features must be \(2, 11, 3\), got None"),
         ({"mask": torch.ones(2, 17)}, r"mask must be bool \(2, 17\), got torch.float32"),
         ({"parameters": None}, r"parameters must be \(2, 3\), got None"),

@@ -25,7 +25,9 @@ def test_queries_are_independent_of_each_other(config: CourantConfig) -> None:
     order = torch.randperm(inputs.query_points.shape[1])[:4]
     features = None if inputs.query_features is None else inputs.query_features[:, order]
     some = replace(inputs, query_points=inputs.query_points[:, order], query_features=features)
-    assert relative_error(model(**some.arguments()), model(**inputs.arguments())[..., order, :]) < 1e-5
+    assert (
+        relative_error(model(**some.arguments()), model(**inputs.arguments())[..., order, :]) < 1e-5
+    )
 
 
 @pytest.mark.parametrize("config", SAMPLED.values(), ids=SAMPLED)

@@ -1,6 +1,7 @@
 """What grows with the number of points and what does not, counted at torch's allocator."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -8,10 +9,15 @@ import torch
 from courant.field_model import Queries
 from courant.model import blend as module
 from courant.model.blend import blend
+from courant.model.courant import Courant
 from tests.benchmarks.measure import peak_bytes
-from tests.model.clouds import CHOICES, TRANSIENT, random_inputs, random_model
+from tests.model.clouds import CHOICES, TRANSIENT, Inputs, random_inputs, random_model
 
 CPU = torch.device("cpu")
+
+
+def _train_once(model: Courant, inputs: Inputs) -> None:
+    model(**inputs.arguments()).square().sum().backward()
 
 
 @torch.no_grad()
@@ -31,7 +37,9 @@ def test_a_decomposition_in_chunks_does_not_grow_with_the_queries() -> None:
     model = random_model(config)
 
     def through(queries: int) -> int:
-        decomposition = model.decompose(**random_inputs(config, clouds=1, queries=queries).arguments())
+        decomposition = model.decompose(
+            **random_inputs(config, clouds=1, queries=queries).arguments()
+        )
 
         def visit() -> None:
             for part in decomposition.chunks(500):
@@ -44,7 +52,8 @@ def test_a_decomposition_in_chunks_does_not_grow_with_the_queries() -> None:
 
 def test_beyond_its_budget_the_decoder_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     q = torch.randn(1, 3, 4_000, 8, requires_grad=True)
-    k, table = torch.randn(1, 1, 3, 64, 8, requires_grad=True), torch.randn(1, 1, 3, 64, 2, requires_grad=True)
+    k = torch.randn(1, 1, 3, 64, 8, requires_grad=True)
+    table = torch.randn(1, 1, 3, 64, 2, requires_grad=True)
     weights = 4 * 3 * 4_000 * 64
 
     def step() -> None:
@@ -58,13 +67,16 @@ def test_beyond_its_budget_the_decoder_keeps_no_weights(monkeypatch: pytest.Monk
 
 
 def test_windows_take_no_matrix_of_anchors_times_points() -> None:
-    plain = replace(CHOICES["steady"], num_anchors=64, width=128)  # heads of 42 in 48: there is room for the columns
+    plain = replace(
+        CHOICES["steady"], num_anchors=64, width=128
+    )  # heads of 42 in 48: there is room for the columns
     windowed = replace(plain, gaussian_window="both")
     peaks = {}
     for config in (plain, windowed):
-        model, inputs = random_model(config), random_inputs(config, clouds=1, points=3_000, queries=3_000)
+        model = random_model(config)
+        inputs = random_inputs(config, clouds=1, points=3_000, queries=3_000)
         inputs = replace(inputs, anchors=inputs.points[:, :64].clone())
-        peaks[config] = peak_bytes(lambda: model(**inputs.arguments()).square().sum().backward(), CPU)  # noqa: B023
+        peaks[config] = peak_bytes(partial(_train_once, model, inputs), CPU)
     assert peaks[windowed] < 1.05 * peaks[plain]
 
 
@@ -73,8 +85,5 @@ def test_checkpointing_trades_time_for_the_encoders_activations() -> None:
     peaks = {}
     for config in (kept, replace(kept, checkpoint_activations=True)):
         model, inputs = random_model(config), random_inputs(config, clouds=1, points=4_000)
-        peaks[config.checkpoint_activations] = peak_bytes(
-            lambda: model(**inputs.arguments()).square().sum().backward(),  # noqa: B023
-            CPU,
-        )
+        peaks[config.checkpoint_activations] = peak_bytes(partial(_train_once, model, inputs), CPU)
     assert peaks[True] < 0.6 * peaks[False]

@@ -1,4 +1,6 @@
-"""Padding is exact: clouds of different sizes share a batch, and whatever stands in the padding has no influence."""
+"""Padding is exact: clouds of different sizes share a batch, and whatever stands in the padding has
+no influence.
+"""
 
 import pytest
 import torch
@@ -6,7 +8,14 @@ import torch
 from courant.field_model import Inputs as ModelInputs
 from courant.field_model import Queries
 from courant.model import CourantConfig
-from tests.model.clouds import CHOICES, SMALL, pad_cloud, random_inputs, random_model, relative_error
+from tests.model.clouds import (
+    CHOICES,
+    SMALL,
+    pad_cloud,
+    random_inputs,
+    random_model,
+    relative_error,
+)
 
 
 @pytest.mark.parametrize("config", CHOICES.values(), ids=CHOICES)
@@ -51,16 +60,26 @@ def test_decompositions_agree() -> None:
 
 def test_clouds_of_different_sizes_give_in_one_batch_what_they_give_alone() -> None:
     model = random_model(SMALL)
-    large, small = random_inputs(SMALL, clouds=1, points=20), random_inputs(SMALL, clouds=1, points=9)
+    large = random_inputs(SMALL, clouds=1, points=20)
+    small = random_inputs(SMALL, clouds=1, points=9)
     alone = torch.cat([model(**inputs.arguments()) for inputs in (large, small)])
 
     points, features = torch.zeros(2, 20, 3), torch.zeros(2, 20, SMALL.num_features)
     mask = torch.zeros(2, 20, dtype=torch.bool)
     for row, inputs in enumerate((large, small)):
         count = inputs.points.shape[1]
-        points[row, :count], features[row, :count], mask[row, :count] = inputs.points[0], inputs.features[0], True
+        points[row, :count], features[row, :count], mask[row, :count] = (
+            inputs.points[0],
+            inputs.features[0],
+            True,
+        )
     queries = torch.cat((large.query_points, small.query_points))
     assert large.query_features is not None and small.query_features is not None
     query_features = torch.cat((large.query_features, small.query_features))
 
-    assert relative_error(model(ModelInputs(points, features, mask), Queries(queries, query_features)), alone) < 1e-5
+    assert (
+        relative_error(
+            model(ModelInputs(points, features, mask), Queries(queries, query_features)), alone
+        )
+        < 1e-5
+    )

@@ -64,7 +64,9 @@ def test_a_fresh_model_rolls_out_far_beyond_training_without_blowing_up() -> Non
 
 
 def test_the_two_right_hand_sides_have_about_the_same_size() -> None:
-    attention, mlp = (Processor(replace(cylinder_flow(), processor=kind)) for kind in ("attention", "mlp"))
+    attention, mlp = (
+        Processor(replace(cylinder_flow(), processor=kind)) for kind in ("attention", "mlp")
+    )
     sizes = [sum(parameter.numel() for parameter in part.parameters()) for part in (attention, mlp)]
     assert sizes[0] == 130_944
     assert abs(sizes[1] / sizes[0] - 1) < 0.01

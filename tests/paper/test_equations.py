@@ -13,9 +13,15 @@ from courant.model import Courant, CourantConfig
 from courant.model.fourier_features import FourierFeatures
 
 CONFIG = CourantConfig(
-    num_features=3, num_outputs=2, num_query_features=2, num_parameters=2, width=12, num_heads=2, num_anchors=4,
+    num_features=3,
+    num_outputs=2,
+    num_query_features=2,
+    num_parameters=2,
+    width=12,
+    num_heads=2,
+    num_anchors=4,
     num_levels=1,
-)  # fmt: skip
+)
 TRANSIENT = replace(CONFIG, num_parameters=0, transient=True)
 WINDOWED = replace(CONFIG, num_parameters=0, gaussian_window="both")
 
@@ -35,9 +41,18 @@ def cloud(count: int, width: int) -> Tensor:
 
 def test_the_index_of_equations_names_every_label() -> None:
     for label in (
-        "rff", "anchor-init", "kv-tokens", "enc-ca", "enc-saff", "ode", "dec-weights", "dec-output", "exact-decomp",
-        "anchor-update", "gwa",
-    ):  # fmt: skip
+        "rff",
+        "anchor-init",
+        "kv-tokens",
+        "enc-ca",
+        "enc-saff",
+        "ode",
+        "dec-weights",
+        "dec-output",
+        "exact-decomp",
+        "anchor-update",
+        "gwa",
+    ):
         assert f"| Eq. {label} " in (package.__doc__ or "")
 
 
@@ -49,11 +64,15 @@ def test_eq_rff() -> None:
         torch.testing.assert_close(gamma(x)[4 + r], torch.sin(phase))
     assert gamma.frequencies.requires_grad
     frequencies = FourierFeatures(3, 20_000, bandwidth=0.7).frequencies
-    assert abs(frequencies.mean()) < 0.02 and abs(frequencies.std() - 1) < 0.02  # N(0, 1), not scaled by sigma
+    assert (
+        abs(frequencies.mean()) < 0.02 and abs(frequencies.std() - 1) < 0.02
+    )  # N(0, 1), not scaled by sigma
 
 
 def test_eq_anchor_init() -> None:
-    """The first queries are gamma of the anchors: with every block's additions silenced they come out unchanged."""
+    """The first queries are gamma of the anchors: with every block's additions silenced they come
+    out unchanged.
+    """
     model, points = model_of(TRANSIENT), cloud(9, 3)
     for block in model.encoder.blocks:
         for name, parameter in block.named_parameters():
@@ -71,17 +90,25 @@ def test_eq_kv_tokens() -> None:
     conditioning = model.encoder.conditioning
     assert conditioning is not None
     g = conditioning.weight @ parameters[0] + conditioning.bias
-    c = torch.stack([torch.cat((model.embedding(points[0, i]) + g, features[0, i])) for i in range(5)])
-    context = model.encoder._context(model.embedding(points), Inputs(points, features, parameters=parameters), False)
+    c = torch.stack(
+        [torch.cat((model.embedding(points[0, i]) + g, features[0, i])) for i in range(5)]
+    )
+    context = model.encoder._context(
+        model.embedding(points), Inputs(points, features, parameters=parameters), False
+    )
     torch.testing.assert_close(
         context[0], (c - c.mean(1, keepdim=True)) / (c.var(1, False, keepdim=True) + 1e-5).sqrt()
     )
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, num_heads: int, bias: Tensor | None = None) -> Tensor:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, num_heads: int, bias: Tensor | None = None
+) -> Tensor:
     """softmax(q k / sqrt(d_h)) v, head by head: (n, H d_h), (m, H d_h) -> (n, H d_h)."""
     outputs = []
-    for qh, kh, vh in zip(q.chunk(num_heads, -1), k.chunk(num_heads, -1), v.chunk(num_heads, -1), strict=True):
+    for qh, kh, vh in zip(
+        q.chunk(num_heads, -1), k.chunk(num_heads, -1), v.chunk(num_heads, -1), strict=True
+    ):
         logits = qh @ kh.T / math.sqrt(qh.shape[-1]) + (0 if bias is None else bias)
         outputs.append(torch.softmax(logits, dim=-1) @ vh)
     return torch.cat(outputs, dim=-1)
@@ -126,7 +153,9 @@ def decoder_terms(model: Courant) -> tuple[Tensor, Tensor, Tensor, Tensor, Tenso
     x, xi, Z = cloud(6, 3), cloud(6, 2), torch.randn(1, 4, 12, dtype=torch.float64)
     decoder = model.decoder
     assert decoder.query_features is not None
-    e = decoder.query_embedding(torch.cat((model.embedding(x), decoder.query_features(xi)), dim=-1))[0]
+    e = decoder.query_embedding(
+        torch.cat((model.embedding(x), decoder.query_features(xi)), dim=-1)
+    )[0]
     return x, xi, Z, decoder.query_norm(e), decoder.latent_norm(Z[0])
 
 
@@ -136,8 +165,12 @@ def test_eq_dec_weights() -> None:
     W_Q, (W_K, _) = model.decoder.query.weight.chunk(2), model.decoder.key_value.weight.chunk(2)
     weights = model.decoder.weights(model.embed_queries(Queries(x, xi)), model.fold(Z)[0])[0, 0]
     for h in range(2):
-        logits = torch.stack([(W_Q[h] @ e[j]) @ (W_K.chunk(2)[h] @ z[k]) for j in range(6) for k in range(4)])
-        torch.testing.assert_close(weights[h], torch.softmax(logits.view(6, 4) / math.sqrt(6), dim=-1))
+        logits = torch.stack(
+            [(W_Q[h] @ e[j]) @ (W_K.chunk(2)[h] @ z[k]) for j in range(6) for k in range(4)]
+        )
+        torch.testing.assert_close(
+            weights[h], torch.softmax(logits.view(6, 4) / math.sqrt(6), dim=-1)
+        )
 
 
 def test_eq_dec_output_and_eq_exact_decomp() -> None:
@@ -150,15 +183,24 @@ def test_eq_dec_output_and_eq_exact_decomp() -> None:
 
     field = torch.zeros(6, 12, dtype=torch.float64)
     for h in range(2):  # Eq. dec-output
-        field = field + torch.stack([sum(w[h, j, k] * (W_V[h] @ z[k]) for k in range(4)) for j in range(6)]) @ W_O[h].T  # type: ignore[misc]
+        field = (
+            field
+            + torch.stack([sum(w[h, j, k] * (W_V[h] @ z[k]) for k in range(4)) for j in range(6)])
+            @ W_O[h].T
+        )  # type: ignore[misc]
     field = field @ decoder.field.weight.T + decoder.field.bias
     torch.testing.assert_close(model.decode(Z, Queries(x, xi))[0], field)
 
     beta = decoder.latent_norm.bias  # Eq. exact-decomp: LN(0) = beta
-    offset = decoder.field.bias + decoder.field.weight @ sum(W_O[h] @ W_V[h] @ beta for h in range(2))  # type: ignore[operator]
+    offset = decoder.field.bias + decoder.field.weight @ sum(
+        W_O[h] @ W_V[h] @ beta for h in range(2)
+    )  # type: ignore[operator]
     torch.testing.assert_close(decoder.offset(), offset)
     for k in range(4):
-        delta = sum(w[h, :, k, None] * (W_O[h] @ W_V[h] @ (z[k] - beta)) for h in range(2)) @ decoder.field.weight.T  # type: ignore[operator]
+        delta = (
+            sum(w[h, :, k, None] * (W_O[h] @ W_V[h] @ (z[k] - beta)) for h in range(2))
+            @ decoder.field.weight.T
+        )  # type: ignore[operator]
         torch.testing.assert_close((w[:, :, k, None] * table[0, 0, :, None, k]).sum(0), delta)
 
 
@@ -174,8 +216,14 @@ def test_eq_anchor_update() -> None:
 
 
 def test_eq_gwa() -> None:
-    """b_ji joins the scaled logit in every encoder cross-attention and, with queries for points, in the decoder."""
-    model, points, features, x, xi = model_of(WINDOWED), cloud(9, 3), cloud(9, 3), cloud(6, 3), cloud(6, 2)
+    """b_ji joins the scaled logit in every encoder cross-attention and, with queries for points, in
+    the decoder.
+    """
+    model = model_of(WINDOWED)
+    points = cloud(9, 3)
+    features = cloud(9, 3)
+    x = cloud(6, 3)
+    xi = cloud(6, 2)
     windows = model.windows
     assert windows is not None
     sigma_0 = 1.0 * 2.0 / math.sqrt(4)  # alpha domain / sqrt(L)
@@ -192,14 +240,18 @@ def test_eq_gwa() -> None:
         p = windows.anchors(level, anchors, Z[None])[0]
         cross = block.cross
         k, v = cross.key_value(cross.context_norm(c)).chunk(2, -1)
-        Z = Z + cross.output(attention(cross.query(cross.query_norm(Z)), k, v, 2, b(level, p, points[0])))
+        Z = Z + cross.output(
+            attention(cross.query(cross.query_norm(Z)), k, v, 2, b(level, p, points[0]))
+        )
         Z = Z + cross.feed_forward(Z)
         Z = block.loops[0](Z[None])[0]
     torch.testing.assert_close(model.encode(Inputs(points, features))[0], Z)
 
     decoder = model.decoder
     p = windows.anchors(2, anchors, Z[None])[0]
-    e = decoder.query_embedding(torch.cat((model.embedding(x), decoder.query_features(xi)), dim=-1))[0]
+    e = decoder.query_embedding(
+        torch.cat((model.embedding(x), decoder.query_features(xi)), dim=-1)
+    )[0]
     k, v = decoder.key_value(decoder.latent_norm(Z)).chunk(2, -1)
     attended = attention(decoder.query(decoder.query_norm(e)), k, v, 2, b(2, p, x[0]).T)
     field = decoder.field(decoder.output(attended))

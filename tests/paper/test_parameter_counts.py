@@ -1,4 +1,6 @@
-"""tab:cf-hparams, tab:hvac-hparams, tab:pump-hparams: the parameter counts that the paper prints."""
+"""tab:cf-hparams, tab:hvac-hparams, tab:pump-hparams: the parameter counts that the paper
+prints.
+"""
 
 from collections.abc import Callable
 
@@ -8,7 +10,9 @@ from courant.model import Courant, CourantConfig, presets
 from courant.model.presets import ABLATIONS, PUBLISHED
 
 
-@pytest.mark.parametrize(("preset", "count"), PUBLISHED.items(), ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("preset", "count"), PUBLISHED.items(), ids=lambda value: getattr(value, "__name__", "")
+)
 def test_published_variants_have_the_published_number_of_parameters(
     preset: Callable[[], CourantConfig], count: int
 ) -> None:
@@ -45,7 +49,17 @@ def test_community_benchmarks_share_one_configuration(
 ) -> None:
     """tab:courant-shared-hparams and tab:community-benchmarks-overview."""
     config = preset()
-    shared = (config.width, config.num_heads, config.num_levels, config.ffn_multiple, config.bandwidth)
+    shared = (
+        config.width,
+        config.num_heads,
+        config.num_levels,
+        config.ffn_multiple,
+        config.bandwidth,
+    )
     assert shared == (128, 3, 6, 2, 0.3)
-    assert (config.num_features, config.num_outputs, config.num_anchors) == (features, outputs, anchors)
+    assert (config.num_features, config.num_outputs, config.num_anchors) == (
+        features,
+        outputs,
+        anchors,
+    )
     assert (config.dimension, config.transient) == (dimension, anchors == 64)

@@ -33,7 +33,9 @@ def test_cylinder_flow_follows_tab_baseline_arch() -> None:
 
 def test_cylinder_flow_follows_tab_cf_hparams() -> None:
     experiment = cylinder_flow()
-    assert sum(parameter.numel() for parameter in Courant(experiment.model).parameters()) == 1_298_354
+    assert (
+        sum(parameter.numel() for parameter in Courant(experiment.model).parameters()) == 1_298_354
+    )
     assert experiment.training.learning_rate == 3e-4
     assert experiment.training.epochs == 500
     assert experiment.training.batch_size == 100
@@ -54,5 +56,7 @@ def test_every_recipe_survives_the_way_through_json(name: str) -> None:
 
 
 def test_an_unknown_recipe_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match="'cylinder' is unknown; choose one of cylinder-flow, cylinder-flow-small"):
+    with pytest.raises(
+        InputError, match="'cylinder' is unknown; choose one of cylinder-flow, cylinder-flow-small"
+    ):
         get_recipe("cylinder")

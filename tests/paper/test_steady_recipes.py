@@ -5,15 +5,20 @@ from collections.abc import Callable
 
 import pytest
 
-from courant.data.normalisation import select_channels
+from courant.data.channels import select_channels
 from courant.experiment import Experiment
 from courant.model import Courant
 from courant.recipes import RECIPES, get_recipe
 from courant.recipes.branched_pipe import branched_pipe, branched_pipe_full_mesh, branched_pipe_gwa
-from courant.recipes.centrifugal_pump import centrifugal_pump, centrifugal_pump_full_mesh, centrifugal_pump_gwa
-from courant.sweeps.search_space import load_space
+from courant.recipes.centrifugal_pump import (
+    centrifugal_pump,
+    centrifugal_pump_full_mesh,
+    centrifugal_pump_gwa,
+)
+from courant.sweeps.space_files import parse_space
 from simgen.cases import FAMILIES
-from simgen.store.layout import Schema
+from simgen.quantities import obtainable
+from simgen.store.format.layout import Schema
 
 PIPE = (branched_pipe, branched_pipe_gwa, branched_pipe_full_mesh)
 PUMP = (centrifugal_pump, centrifugal_pump_gwa, centrifugal_pump_full_mesh)
@@ -47,7 +52,10 @@ def test_steady_recipes_follow_tab_baseline_arch(recipe: Callable[[], Experiment
 
 @pytest.mark.parametrize(
     ("recipes", "epochs", "counts"),
-    [(PIPE, 1500, (1_151_410, 1_220_286, 1_163_602)), (PUMP, 300, (1_152_548, 1_221_424, 1_156_612))],
+    [
+        (PIPE, 1500, (1_151_410, 1_220_286, 1_163_602)),
+        (PUMP, 300, (1_152_548, 1_221_424, 1_156_612)),
+    ],
     ids=["tab:hvac-hparams", "tab:pump-hparams"],
 )
 def test_steady_recipes_follow_their_tables(
@@ -57,7 +65,11 @@ def test_steady_recipes_follow_their_tables(
         training = recipe().training
         assert count(recipe()) == expected
         assert (training.epochs, training.batch_size, training.learning_rate) == (epochs, 1, 3e-4)
-        assert (training.clip_norm, training.schedule, training.warmup_steps) == (2.0, "two-phase", 0)
+        assert (training.clip_norm, training.schedule, training.warmup_steps) == (
+            2.0,
+            "two-phase",
+            0,
+        )
 
 
 def test_the_pumps_distance_field_has_the_four_channels_of_its_published_count() -> None:
@@ -77,7 +89,9 @@ def test_a_recipe_names_fields_parameters_and_patch_kinds_of_its_family(name: st
     assert len(channels) == experiment.model.num_outputs
     if experiment.task == "steady":
         assert experiment.model.num_parameters == len(family.design_space.parameters)
-        assert {kind for kinds in experiment.data.prescribed.values() for kind in kinds} <= set(family.patch_kinds)
+        assert {kind for kinds in experiment.data.prescribed.values() for kind in kinds} <= set(
+            family.patch_kinds
+        )
     kinds = experiment.data.distance_kinds or family.patch_kinds
     assert {kind for group in kinds for kind in group.split("+")} <= set(family.patch_kinds)
     assert experiment.model.num_query_features == 4 * len(kinds)
@@ -85,7 +99,19 @@ def test_a_recipe_names_fields_parameters_and_patch_kinds_of_its_family(name: st
 
 def test_a_sweep_of_a_steady_recipe_leaves_out_what_it_does_not_have() -> None:
     experiment = get_recipe("branched-pipe-small")
-    space = load_space("features")
+    text = "design: isolated\nparameters: {model.processor: [mlp], model.num_levels: [2]}"
+    space = parse_space("mine", text)
     settings = list(itertools.islice(space.settings(experiment, 1), space.count(experiment)))
     assert {setting["model.processor"] for setting in settings} == {"attention"}
-    assert {setting["model.anchor_kind"] for setting in settings} == {"sampled", "learned", "abstract"}
+    assert {setting["model.num_levels"] for setting in settings} == {2, 3}
+
+
+def test_recipes_of_all_fields_predict_every_quantity_of_their_family() -> None:
+    names = [name for name in RECIPES if "-all-fields" in name]
+    assert len(names) == 6
+    for name in names:
+        experiment = get_recipe(name)
+        family = FAMILIES[experiment.family]
+        channels = select_channels(Schema.of(family), experiment.data.fields)
+        assert family.quantities
+        assert obtainable(family.quantities, [each.name for each in channels])[1] == {}

@@ -16,14 +16,25 @@ from courant.evaluation.evaluate import evaluate
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
 from courant.report.context import Context, open_context
-from courant.report.panels import PANELS, cases, decomposition, designs, errors_by_case, use
+from courant.report.panels import (
+    PANELS,
+    cases,
+    designs,
+    errors_by_case,
+    frequencies,
+    monitor,
+    sensitivity,
+    use,
+)
+from courant.report.panels.anchors import decomposition
+from courant.report.panels.pictures import streamlines, surface
 from courant.report.report import main_figure, summary_line, write_report
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from simgen.dataset_figures import designs as draw_designs
-from simgen.dataset_figures import sample_cases
-from simgen.store.layout import Schema
-from simgen.store.reader import Dataset
+from simgen.publish.dataset_figures import designs as draw_designs
+from simgen.publish.dataset_figures import sample_cases
+from simgen.store.access.reader import Dataset
+from simgen.store.format.layout import Schema
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import publish_waves, tiny_experiment
 
@@ -65,7 +76,9 @@ def context(
 def test_a_report_holds_every_file_that_its_page_names(context: Context, tmp_path: Path) -> None:
     url = write_report(context.run.url, str(tmp_path))
     page = html.unescape(Path(url).read_text())
-    named = re.findall(r'(?:src|href)="([^"]+)"', page)
+    named = re.findall(r'(?:src|href)="([^"#]+)"', page)
+    led_to = re.findall(r'href="#([^"]+)"', page)
+    assert len(led_to) >= 5 and set(led_to) <= set(re.findall(r'h2 id="([^"]+)"', page))
     written = {file.name for file in tmp_path.iterdir()} - {"index.html", "report.json"}
     assert set(named) == written
     assert all((tmp_path / name).stat().st_size > 5000 for name in named if name.endswith(".png"))
@@ -76,36 +89,47 @@ def test_a_report_holds_every_file_that_its_page_names(context: Context, tmp_pat
         with np.load(tmp_path / name, allow_pickle=False) as arrays:
             assert all(arrays[key].size for key in arrays.files), name
     assert "the paper never defines" in page
+    assert "Quantities of interest" in page
+    assert ("quantities.png" in written) == bool(context.evaluation.quantities)
     for channel in context.channels:
         assert f"{channel.field} {channel.component}".replace("_", " ") in page
 
 
-def test_a_report_of_unchanged_inputs_is_not_drawn_again(
+def test_a_report_is_drawn_again_only_where_its_inputs_changed_or_a_file_is_gone(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PANELS, context.evaluation.task, (designs.panel,))
+    figure, inputs = tmp_path / "designs.png", tmp_path / "report.json"
     url = write_report(context.run.url, str(tmp_path))
-    (tmp_path / "designs.png").unlink()
+    drawn = figure.stat().st_mtime_ns
     assert write_report(context.run.url, str(tmp_path)) == url
-    assert not (tmp_path / "designs.png").exists()
-    (tmp_path / "report.json").write_text("{}")
-    write_report(context.run.url, str(tmp_path))
-    assert (tmp_path / "designs.png").exists()
+    assert figure.stat().st_mtime_ns == drawn
+    for spoil in (figure.unlink, lambda: inputs.write_text("{}"), lambda: inputs.write_text("[]")):
+        spoil()
+        write_report(context.run.url, str(tmp_path))
+        assert figure.stat().st_mtime_ns > drawn
+        drawn = figure.stat().st_mtime_ns
 
 
 def test_anchors_are_ranked_over_the_whole_field_in_standard_deviations(context: Context) -> None:
     shown = context.shown[0]
     parts = context.surrogate.decompose_case(shown.case, start_s=shown.start_s)
     fields = parts.contributions.reshape(-1, *parts.contributions.shape[-3:])[-1]
-    norms = np.linalg.norm((fields / context.surrogate.normaliser.std).reshape(len(fields), -1), axis=1)
+    norms = np.linalg.norm(
+        (fields / context.surrogate.normaliser.std).reshape(len(fields), -1), axis=1
+    )
     ranking = decomposition.rank(context, shown)
     np.testing.assert_allclose(ranking.norms, norms, rtol=1e-5)
     assert ranking.largest.tolist() == np.argsort(-norms).tolist()[: decomposition.TOP_ANCHORS]
     assert ranking.deviation < 1e-4
-    assert (ranking.anchors is None) == (context.surrogate.experiment.model.anchor_kind == "abstract")
+    assert (ranking.anchors is None) == (
+        context.surrogate.experiment.model.anchor_kind == "abstract"
+    )
 
 
-def test_a_decomposition_in_parts_is_the_same(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decomposition_in_parts_is_the_same(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = context.shown[0]
     whole = decomposition.rank(context, shown)
     asked: list[int] = []
@@ -127,7 +151,9 @@ def test_a_decomposition_in_parts_is_the_same(context: Context, monkeypatch: pyt
 def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
     made = {"transient": use.rollout_panel, "steady": use.field_panel}[context.evaluation.task]
     code = made(context).code
-    by_case = re.sub(r"^surrogate\.predict_case", "by_case = surrogate.predict_case", code, flags=re.M)
+    by_case = re.sub(
+        r"^surrogate\.predict_case", "by_case = surrogate.predict_case", code, flags=re.M
+    )
     names: dict[str, Any] = {}
     exec(re.sub(r"^surrogate\.predict\(", "given = surrogate.predict(", by_case, flags=re.M), names)
     expected = context.predict(context.shown[0])
@@ -159,10 +185,13 @@ def test_a_model_that_does_not_decompose_has_no_such_panel(context: Context) -> 
     model = PlainModel(PlainConfig(**{name: getattr(trained, name) for name in sizes}))
     plain = Surrogate(context.run.url, context.surrogate.problem, context.surrogate.dataset, model)
     other = dataclasses.replace(context, surrogate=plain)
-    made = [make(other) for make in PANELS[context.evaluation.task]]
-    names = [panel.name for panel in made if panel is not None]
-    assert "decomposition" not in names
-    assert len(names) == len(made) - 1
+    for make in PANELS[context.evaluation.task]:
+        of_latents = make.__module__.startswith("courant.report.panels.anchors.")
+        # And so few designs do not tell what the quantities depend on.
+        absent = of_latents or make in (frequencies.panel, monitor.panel, sensitivity.panel)
+        # Streamlines and surfaces depend on the fields and the dimension.
+        if make not in (streamlines.panel, surface.panel):
+            assert (make(other) is None) == absent, make.__module__
 
 
 @pytest.mark.parametrize("num", [0, 1])

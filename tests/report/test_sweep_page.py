@@ -8,7 +8,7 @@ import pytest
 from courant.recipes import get_recipe
 from courant.report.sweep_page import write_sweep_page
 from courant.runs.directory import RunDirectory
-from courant.sweeps.search_space import load_space, shipped_spaces
+from courant.sweeps.space_files import load_space, shipped_spaces
 from courant.sweeps.sweep import Sweep, Trial, TrialResult
 from courant.training.errors import TrainingError
 
@@ -23,17 +23,26 @@ def sweep_with_results(name: str, folder: Path) -> tuple[Sweep, list[TrialResult
     states = itertools.cycle(["finished", "stopped", "failed"])
     results = [
         TrialResult(
-            trial.number, state, None if state == "failed" else 0.1 + 0.01 * trial.number,
-            best_epoch=3, epochs=5, seconds=1.0, seed=42, setting=trial.setting, run=trial.run.url,
+            trial.number,
+            state,
+            None if state == "failed" else 0.1 + 0.01 * trial.number,
+            best_epoch=3,
+            epochs=5,
+            seconds=1.0,
+            seed=42,
+            setting=trial.setting,
+            run=trial.run.url,
         )
         for trial, state in zip(trials, states, strict=False)
-    ]  # fmt: skip
+    ]
     url = "store/cylinder-flow"
     return Sweep(RunDirectory(folder), space, baseline, url, "v1", 42, trials), results
 
 
 @pytest.mark.parametrize("name", shipped_spaces())
-def test_a_shipped_space_gives_a_page_with_every_trial_and_both_figures(name: str, tmp_path: Path) -> None:
+def test_a_shipped_space_gives_a_page_with_every_trial_and_both_figures(
+    name: str, tmp_path: Path
+) -> None:
     sweep, results = sweep_with_results(name, tmp_path)
     page = Path(write_sweep_page(sweep, results)).read_text()
     assert all(f"<td>trial-{result.number}</td>" in page for result in results)
@@ -41,6 +50,13 @@ def test_a_shipped_space_gives_a_page_with_every_trial_and_both_figures(name: st
     for figure in ("hyperparameters.png", "parallel_coordinates.png"):
         assert figure in page
         assert (tmp_path / figure).stat().st_size > 5000
+
+
+def test_the_page_names_choices_and_says_which_do_not_apply(tmp_path: Path) -> None:
+    sweep, results = sweep_with_results("features", tmp_path)
+    page = Path(write_sweep_page(sweep, results)).read_text()
+    assert ">No distance field</td>" in page
+    assert "No global data does not apply to cylinder-flow-demo: it is so already." in page
 
 
 def test_one_trial_is_enough_for_a_page_and_none_is_an_error(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from courant.evaluation.evaluation import (
     CaseErrors,
     EvaluatedDataset,
     Evaluation,
+    QuantityScore,
     Score,
     Timing,
 )
@@ -18,7 +19,10 @@ from courant.report.report import main_figure, summary_line
 def evaluation(step_s: float | None = 1.0, **nmae: Sequence[float]) -> Evaluation:
     """Of one component and one case, from NMAE at each step by predictor."""
     names = {name: name.replace("_", " ") for name in nmae}
-    overall = {names[name]: Score(nmae=sum(values) / len(values), relative_l2=0.5) for name, values in nmae.items()}
+    overall = {
+        names[name]: Score(nmae=sum(values) / len(values), relative_l2=0.5, maximum=0.9)
+        for name, values in nmae.items()
+    }
     steps = {names[name]: {ALL: tuple(v), "depth.h": tuple(v)} for name, v in nmae.items()}
     return Evaluation(
         run="run",
@@ -38,6 +42,7 @@ def evaluation(step_s: float | None = 1.0, **nmae: Sequence[float]) -> Evaluatio
         timing=Timing(
             prediction_s=1.0,
             prediction_total_s=1.0,
+            prediction_processor_s=1.0,
             prediction_device="CPU",
             prediction_threads=1,
             solver_s=None,
@@ -63,6 +68,28 @@ def test_the_verdict_names_the_steps_won_and_lost(model: list[float], expected: 
 def test_the_verdict_does_not_hide_a_model_worse_than_the_mean() -> None:
     line = summary_line(evaluation(model=[0.9] * 2, persistence=[0.2] * 2, training_mean=[0.5] * 2))
     assert "350% above persistence's 0.200 and 80% above the training mean's 0.500" in line
+
+
+def test_the_first_words_say_where_the_parameters_alone_tell_more() -> None:
+    lost, won = (
+        QuantityScore(
+            unit="m",
+            meaning="",
+            truth={},
+            predicted={},
+            error=error,
+            rank_correlation=None,
+            null_error=0.2,
+        )
+        for error in (0.3, 0.1)
+    )
+    found = evaluation(None, model=[0.1], nearest_design=[0.2], training_mean=[0.5])
+    quantities = {"shaft_power": lost, "head": won}
+    line = summary_line(found.model_copy(update={"quantities": quantities}))
+    assert line.startswith(
+        "A regression on the design parameters alone predicts shaft power better than the model"
+        " does. NMAE 0.100"
+    )
 
 
 def test_without_steps_the_verdict_counts_cases() -> None:

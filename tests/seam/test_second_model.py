@@ -1,4 +1,6 @@
-"""A model of the user's own goes everywhere that Courant goes, by one file and one registry line."""
+"""A model of the user's own goes everywhere that Courant goes, by one file and one registry
+line.
+"""
 
 import os
 from pathlib import Path
@@ -16,11 +18,12 @@ from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.serving.requests import Limits, Prediction, PredictRequest, answer
 from courant.sweeps.ray_tune import run_sweep
-from courant.sweeps.search_space import parse_space
+from courant.sweeps.space_files import parse_space
 from courant.sweeps.sweep import plan_sweep
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
+from tests.seam import point_mlp
 from tests.seam.point_mlp import PointMlpConfig
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.test_loop import KilledError, kill_at
@@ -31,7 +34,13 @@ def point_mlp_experiment(task: str) -> Experiment:
     like = tiny_experiment() if task == "transient" else tiny_steady()
     sizes = {
         name: getattr(like.model, name)
-        for name in ("num_features", "num_outputs", "num_query_features", "num_parameters", "transient")
+        for name in (
+            "num_features",
+            "num_outputs",
+            "num_query_features",
+            "num_parameters",
+            "transient",
+        )
     }
     return like.model_copy(update={"name": "second", "model": PointMlpConfig(**sizes)})
 
@@ -43,7 +52,11 @@ def task(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def dataset(task: str, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    publish, family = (publish_waves, "cylinder-flow") if task == "transient" else (publish_ducts, "branched-pipe")
+    publish, family = (
+        (publish_waves, "cylinder-flow")
+        if task == "transient"
+        else (publish_ducts, "branched-pipe")
+    )
     return simgen.open_dataset(publish(str(tmp_path_factory.mktemp("store") / family)))
 
 
@@ -57,7 +70,9 @@ def run(task: str, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -
     return run
 
 
-def test_it_resumes_to_the_same_weights(run: RunDirectory, task: str, dataset: Dataset, tmp_path: Path) -> None:
+def test_it_resumes_to_the_same_weights(
+    run: RunDirectory, task: str, dataset: Dataset, tmp_path: Path
+) -> None:
     straight = RunDirectory(tmp_path)
     fit(point_mlp_experiment(task), dataset, straight)
     assert straight.read_bytes("model.safetensors") == run.read_bytes("model.safetensors")
@@ -69,7 +84,9 @@ def test_its_experiment_names_its_kind_and_is_read_back(run: RunDirectory, task:
     assert parse_experiment(text) == point_mlp_experiment(task)
 
 
-def test_it_is_evaluated_and_reported_without_a_decomposition(run: RunDirectory, tmp_path: Path) -> None:
+def test_it_is_evaluated_and_reported_without_a_decomposition(
+    run: RunDirectory, tmp_path: Path
+) -> None:
     evaluation = evaluate(run.url)
     assert 0 < evaluation.overall["model"].nmae < 2
     page = Path(write_report(run.url, str(tmp_path / "report"))).read_text()
@@ -77,25 +94,35 @@ def test_it_is_evaluated_and_reported_without_a_decomposition(run: RunDirectory,
     assert not (tmp_path / "report" / "decomposition.png").exists()
     surrogate = courant.load(run.url)
     assert not surrogate.decomposes
-    with pytest.raises(InputError, match="a model of kind point-mlp does not decompose its predictions"):
+    with pytest.raises(
+        InputError, match="a model of kind point-mlp does not decompose its predictions"
+    ):
         surrogate.decompose_case(simgen.open_dataset(surrogate.dataset["url"])[0])
 
 
 def test_it_predicts_and_answers_requests(run: RunDirectory, task: str, dataset: Dataset) -> None:
     surrogate, case = courant.load(run.url), dataset[dataset.cases("test")[0]]
-    distance = {"distance": np.asarray(case.distance).tolist(), "direction": np.asarray(case.direction).tolist()}
+    distance = {
+        "distance": np.asarray(case.distance).tolist(),
+        "direction": np.asarray(case.direction).tolist(),
+    }
     request = {"points": case.points.tolist(), "distance": distance, "parameters": case.parameters}
     if task == "transient":
         given = {**request, "initial": case["velocity"][0].tolist()}
     else:
         boundary = {"points": case.boundary.points.tolist(), "patch": case.boundary.patch.tolist()}
-        given = {**request, "boundary": {**boundary, "velocity": case.boundary["velocity"][:].tolist()}}
+        given = {
+            **request,
+            "boundary": {**boundary, "velocity": case.boundary["velocity"][:].tolist()},
+        }
     (answered,) = answer([PredictRequest(**given)], surrogate, Limits())
     assert isinstance(answered, Prediction)
     np.testing.assert_allclose(answered.values, surrogate.predict_case(case), atol=1e-4)
 
 
-def test_queries_in_chunks_are_predicted_as_all_at_once(run: RunDirectory, dataset: Dataset) -> None:
+def test_queries_in_chunks_are_predicted_as_all_at_once(
+    run: RunDirectory, dataset: Dataset
+) -> None:
     surrogate, case = courant.load(run.url), dataset[0]
     batch = surrogate.problem.case_inputs(case, None)
     inputs, queries = batch.for_model(surrogate.model.config)
@@ -106,19 +133,24 @@ def test_queries_in_chunks_are_predicted_as_all_at_once(run: RunDirectory, datas
 
 
 @pytest.mark.end_to_end
-def test_it_is_swept(task: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_swept(
+    task: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In processes of their own, which learn of the model from their environment."""
     if task == "steady":
         pytest.skip("the sweep is the same for every kind of problem")
     monkeypatch.setenv("COURANT_MODELS", "tests.seam.point_mlp")
     monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+        "PYTHONPATH",
+        os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
     )
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         space = parse_space("widths", "design: grid\nparameters: {model.width: [8, 16]}")
         experiment = point_mlp_experiment(task).derive(training={"epochs": 2})
-        results = run_sweep(plan_sweep(experiment, dataset, space, 2, str(tmp_path)), early_stopping=False)
+        results = run_sweep(
+            plan_sweep(experiment, dataset, space, 2, str(tmp_path)), early_stopping=False
+        )
     finally:
         ray.shutdown()
     assert [result.state for result in results] == ["finished", "finished"]
@@ -127,5 +159,14 @@ def test_it_is_swept(task: str, dataset: Dataset, tmp_path: Path, monkeypatch: p
 def test_a_kind_that_nobody_registered_is_named() -> None:
     content = point_mlp_experiment("transient").model_dump(mode="json")
     content["model"]["kind"] = "nobody"
-    with pytest.raises(InputError, match=r"model kind 'nobody' is unknown; choose one of courant.*COURANT_MODELS"):
+    with pytest.raises(
+        InputError, match=r"model kind 'nobody' is unknown; choose one of courant.*COURANT_MODELS"
+    ):
         parse_experiment(content)
+    content["model"]["kind"] = []
+    with pytest.raises(InputError, match=r"model kind \[\] is no name; choose one of courant"):
+        parse_experiment(content)
+
+
+def test_a_second_model_is_one_file_of_under_forty_lines() -> None:
+    assert len(Path(point_mlp.__file__).read_text().splitlines()) < 40

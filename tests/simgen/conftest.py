@@ -5,13 +5,16 @@ import pytest
 from simgen.case import CaseResult, SolvedCase
 from simgen.cases import get_family
 from simgen.point_cloud import PointCloud
-from simgen.solve_case import solve_case
+from simgen.solving.solve_case import solve_case
 
 
 @pytest.fixture(scope="session")
 def cylinder_point():
     family = get_family("cylinder-flow")
-    return family.point({"radius": 1.5, "center_x": 0.0, "center_y": 1.0}, family.settings("trial", {"end_time": 12.0}))
+    return family.point(
+        {"radius": 1.5, "center_x": 0.0, "center_y": 1.0},
+        family.settings("trial", {"end_time": 12.0}),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +41,6 @@ def solved(cylinder_point, scratch, result) -> SolvedCase:
 
 @pytest.fixture(scope="session")
 def cloud(solved) -> PointCloud:
-    from simgen.convert import convert
+    from simgen.solving.convert import convert
 
     return convert(solved)

@@ -5,13 +5,14 @@ from pathlib import Path
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
+from simgen.foam.templates import write_dictionaries
 from simgen.meshing import gmsh_model, import_mesh
-from simgen.templates import write_dictionaries
 
 
 class LidCavity(CaseFamily):
     name = "lid-cavity"
-    revision = 1  # part of each design point's id: raise it when geometry, boundary conditions or numerics change
+    # part of each design point's id: raise it when geometry, boundary conditions or numerics change
+    revision = 1
     title = "2D lid-driven cavity"
     dimension = 2
     transient = False  # keep the last time only
@@ -22,6 +23,7 @@ class LidCavity(CaseFamily):
             Parameter("lid_velocity", "m/s", 0.5, 2.0, "of the upper wall"),
         )
     )
+    flow_parameters = ("lid_velocity",)  # designs that differ in it alone share a mesh
     settings_space = DesignSpace(
         (
             Parameter("end_time", "s", 0.01, 100.0, "simulated time"),
@@ -31,7 +33,10 @@ class LidCavity(CaseFamily):
     presets: Mapping[str, Mapping[str, float]] = {"trial": {"end_time": 2.0, "mesh_size": 0.1}}
     # OpenFOAM's patch -> patch kind. Each kind gets a column of the distance field, in this order.
     patches: Mapping[str, str] = {"movingWall": "lid", "walls": "wall"}
-    fields = (Field("velocity", "m/s", ("x", "y"), "U"), Field("kinematic_pressure", "m2/s2", ("p",), "p"))
+    fields = (
+        Field("velocity", "m/s", ("x", "y"), "U"),
+        Field("kinematic_pressure", "m2/s2", ("p",), "p"),
+    )
 
     def write_case(self, point: DesignPoint, directory: Path) -> None:
         values = {**point.parameters, "end_time": point.settings["end_time"], "viscosity": 0.05}
@@ -41,7 +46,8 @@ class LidCavity(CaseFamily):
             plan = model.occ.addRectangle(0, 0, 0, 1, height)
             sides = model.occ.extrude([(2, plan)], 0, 0, 0.1, numElements=[1], recombine=True)
             model.occ.synchronize()
-            # extrude lists the far end, the volume, and the sides in the order of the rectangle's: bottom, right, top, left.
+            # extrude lists the far end, the volume, and the sides in the order of the rectangle's:
+            # bottom, right, top, left.
             far, volume, bottom, right, top, left = (tag for _, tag in sides)
             model.addPhysicalGroup(3, [volume], name="fluid")
             model.addPhysicalGroup(2, [top], name="movingWall")
@@ -51,7 +57,11 @@ class LidCavity(CaseFamily):
             gmsh.option.setNumber("Mesh.MeshSizeMax", point.settings["mesh_size"])
             model.mesh.generate(3)
             gmsh.write(str(directory / "mesh.msh"))
-        import_mesh(directory / "mesh.msh", directory, {"movingWall": "wall", "walls": "wall", "frontAndBack": "empty"})
+        import_mesh(
+            directory / "mesh.msh",
+            directory,
+            {"movingWall": "wall", "walls": "wall", "frontAndBack": "empty"},
+        )
 
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
         return [

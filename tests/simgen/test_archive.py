@@ -1,32 +1,50 @@
-"""Archives of raw cases: whole, without the early snapshots of those that went wrong, locally and on S3."""
+"""Archives of raw cases: whole, without the early snapshots of those that went wrong, locally and
+on S3.
+"""
 
 import tarfile
 
 import fsspec
 import pytest
 
-from simgen.archive import archive_case, archive_url
 from simgen.errors import StoreError
+from simgen.solving.archive import archive_case, archive_url
 
 
 @pytest.fixture
 def case(tmp_path):
     directory = tmp_path / "scratch" / "0123456789ab"
-    for name in ("system/controlDict", "constant/polyMesh/points", "icoFoam.logfile", "0/U", "1/U", "2/U"):
+    for name in (
+        "system/controlDict",
+        "constant/polyMesh/points",
+        "icoFoam.logfile",
+        "0/U",
+        "1/U",
+        "2/U",
+    ):
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(name)
     return directory
 
 
 def names(url, **options):
-    with fsspec.open(url, "rb", **options) as file, tarfile.open(fileobj=file, mode="r:gz") as archive:
+    with (
+        fsspec.open(url, "rb", **options) as file,
+        tarfile.open(fileobj=file, mode="r:gz") as archive,
+    ):
         return {member.name.partition("/")[2] for member in archive if member.isfile()}
 
 
 def test_a_failed_case_keeps_logs_mesh_and_its_last_time(case, tmp_path):
     url = archive_case(case, f"{tmp_path}/store/cylinder-flow", "failed")
     assert url == f"{tmp_path}/store/failed/cylinder-flow/0123456789ab.tar.gz"
-    assert names(url) == {"system/controlDict", "constant/polyMesh/points", "icoFoam.logfile", "0/U", "2/U"}
+    assert names(url) == {
+        "system/controlDict",
+        "constant/polyMesh/points",
+        "icoFoam.logfile",
+        "0/U",
+        "2/U",
+    }
 
 
 def test_a_raw_case_is_kept_whole(case, tmp_path):
@@ -43,5 +61,8 @@ def test_on_s3(case, s3_server, monkeypatch):
 
 def test_a_store_that_cannot_be_written_is_named(case, tmp_path):
     (tmp_path / "store").write_text("a file")
-    with pytest.raises(StoreError, match=r"cannot be archived at .*/store/failed/cylinder-flow/0123456789ab\.tar\.gz"):
+    with pytest.raises(
+        StoreError,
+        match=r"cannot be archived at .*/store/failed/cylinder-flow/0123456789ab\.tar\.gz",
+    ):
         archive_case(case, f"{tmp_path}/store/cylinder-flow", "failed")

@@ -1,4 +1,6 @@
-"""branched-pipe: meshes over the whole space, a solved case that balances, and the same on two cores."""
+"""branched-pipe: meshes over the whole space, a solved case that balances, and the same on two
+cores.
+"""
 
 import itertools
 import math
@@ -8,11 +10,12 @@ import pytest
 
 from simgen.case import SolvedCase
 from simgen.cases import get_family
-from simgen.cases.branched_pipe_geometry import BEND_RADIUS, NOZZLE_WIDTH, STRAIGHT, WIDTH, plan_of
-from simgen.convert import convert
+from simgen.cases.branched_pipe.geometry import BEND_RADIUS, NOZZLE_WIDTH, STRAIGHT, WIDTH, plan_of
 from simgen.foam.environment import find_openfoam
 from simgen.meshing import check_mesh
-from simgen.solve_case import solve_case
+from simgen.quantities import CaseFields, compute
+from simgen.solving.convert import convert
+from simgen.solving.solve_case import solve_case
 
 pytestmark = pytest.mark.openfoam
 FAMILY = get_family("branched-pipe")
@@ -48,14 +51,19 @@ def test_the_plan_follows_its_parameters():
 
 
 # `make validate` meshes all of them, and 64 designs of a Sobol sequence.
-CORNERS = [(baffle, *rest) for baffle, *rest in itertools.product((60.0,), (20.0, 37.0), (75.0, 120.0), (90.0, 180.0))]
+CORNERS = [
+    (baffle, *rest)
+    for baffle, *rest in itertools.product((60.0,), (20.0, 37.0), (75.0, 120.0), (90.0, 180.0))
+]
 
 
 @pytest.mark.parametrize("corner", CORNERS)
 def test_corners_of_the_design_space_mesh_cleanly(corner, tmp_path):
     names = ("baffle_angle", "aperture", "duct_angle", "curvature_angle")
     find_openfoam().activate()
-    point = FAMILY.point({**MIDDLE, **dict(zip(names, corner, strict=True))}, FAMILY.settings("trial"))
+    point = FAMILY.point(
+        {**MIDDLE, **dict(zip(names, corner, strict=True))}, FAMILY.settings("trial")
+    )
     FAMILY.write_case(point, tmp_path)
     figures = check_mesh(tmp_path)
     assert figures["failed_checks"] == 0
@@ -71,7 +79,8 @@ def test_a_solved_case_balances_and_has_settled(solved):
     assert figures["mass_imbalance"] < 1e-4
     assert figures["back_flow"] == 0
     assert 0.3 < figures["branch1_share"] < 0.7
-    # The jet through the aperture is lost: (50 / 28 - 1)^2 of its upstream dynamic pressure at the least (Borda-Carnot).
+    # The jet through the aperture is lost: (50 / 28 - 1)^2 of its upstream dynamic pressure at the
+    # least (Borda-Carnot).
     assert figures["loss_coefficient"] > (WIDTH / 0.028 - 1) ** 2
     assert figures["y_plus_min"] > 5
 
@@ -85,18 +94,38 @@ def test_the_inlet_carries_the_mean_velocity_with_a_power_law(solved):
     points = cloud.boundary.points[inlet]
     profile = np.prod(1 - np.abs(points[:, 1:]) / (WIDTH / 2), axis=1) ** (1 / 7)
     assert np.allclose(velocity[:, 0] / velocity[:, 0].max(), profile / profile.max(), rtol=1e-4)
+    # What a model is told of a design that nobody has solved.
+    prescribed = FAMILY.prescribed(case.point, cloud.boundary)["velocity"]
+    assert np.allclose(prescribed[inlet], velocity, rtol=1e-4)
+    assert not prescribed[~inlet].any()
     assert cloud.time is None
     assert cloud.fields["velocity"].shape == (cloud.num_points, 3)
     assert cloud.patch_kinds == ("inlet", "outlet", "wall")
 
 
+def test_fields_give_the_quantities_that_the_solver_measured(solved):
+    case, result = solved
+    point, cloud = case.point, convert(case)
+    computed = compute(FAMILY.quantities, CaseFields(point.parameters, point.settings, cloud))
+    measured = {name: result.provenance["figures"][name] for name in computed}
+    assert list(computed) == ["pressure_loss", "branch1_share", "peak_speed"]
+    assert computed == pytest.approx(measured, rel=0.01)
+
+
 def test_two_cores_solve_as_one_does(tmp_path):
-    point = FAMILY.point(MIDDLE, FAMILY.settings("trial", {"mesh_size": 12.0, "max_iterations": 500}))
-    alone, together = (solve_case(point, tmp_path / str(cores), cores=cores).provenance for cores in (1, 2))
+    point = FAMILY.point(
+        MIDDLE, FAMILY.settings("trial", {"mesh_size": 12.0, "max_iterations": 500})
+    )
+    alone, together = (
+        solve_case(point, tmp_path / str(cores), cores=cores).provenance for cores in (1, 2)
+    )
     assert (alone["cores"], together["cores"]) == (1, 2)
     for name in ("pressure_loss", "branch1_share", "num_cells"):
         assert together["figures"][name] == pytest.approx(alone["figures"][name], rel=0.01)
-    one, two = (convert(SolvedCase(point, tmp_path / str(cores) / point.id)).fields["velocity"] for cores in (1, 2))
+    one, two = (
+        convert(SolvedCase(point, tmp_path / str(cores) / point.id)).fields["velocity"]
+        for cores in (1, 2)
+    )
     # So coarse a mesh leaves a small wobble in the jet, and each run ends somewhere in it.
     assert np.linalg.norm(two - one) < 0.05 * np.linalg.norm(one)
     assert not list((tmp_path / "2" / point.id).glob("processor*"))

@@ -1,4 +1,6 @@
-"""A case's directory belongs to one process at a time: real processes that want the same one, and what becomes of them."""
+"""A case's directory belongs to one process at a time: real processes that want the same one, and
+what becomes of them.
+"""
 
 import os
 import signal
@@ -11,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from simgen.case import SolvedCase
-from simgen.case_lock import await_orphans, own_case
 from simgen.cases import get_family
-from simgen.convert import convert
 from simgen.errors import InputError
-from simgen.result_file import read_result
+from simgen.solving.case_lock import NOTE_S, await_orphans, forget_case, own_case
+from simgen.solving.convert import convert
+from simgen.solving.result_file import read_result
 from tests.simgen.test_solve_case import solvers_in, wait_for
 
 FAMILY = get_family("cylinder-flow")
@@ -24,18 +26,19 @@ SOLVE = """
 import sys
 from pathlib import Path
 from simgen.cases import get_family
-from simgen.solve_case import solve_case
+from simgen.solving.solve_case import solve_case
 
 family = get_family("cylinder-flow")
 settings = family.settings("trial", {"end_time": float(sys.argv[2])})
 for parameters in %r:
     result = solve_case(family.point(parameters, settings), Path(sys.argv[1]))
-    print(result.id, result.status, result.provenance["wall_time_s"]["solve"], result.reason, flush=True)
+    solving = result.provenance["wall_time_s"]["solve"]
+    print(result.id, result.status, solving, result.reason, flush=True)
 """
 HOLD = """
 import sys, time
 from pathlib import Path
-from simgen.case_lock import own_case
+from simgen.solving.case_lock import own_case
 
 with own_case("case", Path(sys.argv[1]), lambda: print("waits", flush=True)) as own:
     print("owns", own.left, flush=True)
@@ -47,8 +50,12 @@ with own_case("case", Path(sys.argv[1]), lambda: print("waits", flush=True)) as 
 def start(script: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ,
+    )
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -86,14 +93,46 @@ def test_the_second_waits_for_the_first_and_hears_what_it_has_left(tmp_path, pro
     processes.extend(others)
     assert [line(other) for other in others] == ["waits"] * 2, "and says so once"
     first.communicate("\n")
-    wait_for(lambda: len(opened_by(tmp_path / ".case.lock")) == 2, 30)
+    wait_for(lambda: len(opened_by(tmp_path / ".case.lock")) == 2, 600)
     for other in others:
         assert other.stdin is not None
         other.stdin.write("\n")
         other.stdin.flush()
     assert [line(other) for other in others] == ["owns all is written"] * 2
-    assert [other.wait(30) for other in others] == [0, 0]
+    assert [other.wait(600) for other in others] == [0, 0]
+
+
+def leave(scratch: Path, case: str = "case") -> Path:
+    with own_case(case, scratch) as own:
+        own.leave("all is written")
+    return scratch / f".{case}.lock"
+
+
+def test_who_comes_after_the_first_has_gone_hears_what_it_has_left(tmp_path):
+    note = leave(tmp_path)
+    with own_case("case", tmp_path) as own:
+        assert own.left == "all is written"
+        assert 0 < own.left_s <= NOTE_S
+        forget_case("case", tmp_path)
+        assert note.exists(), "it is another's now"
     assert list(tmp_path.iterdir()) == [], "the lock's file goes with the lock"
+
+
+def test_a_note_is_removed_on_request_and_once_its_time_is_over(tmp_path):
+    leave(tmp_path)
+    forget_case("case", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    note = leave(tmp_path)
+    long_ago = time.time() - NOTE_S - 1
+    os.utime(note, (long_ago, long_ago))
+    with own_case("other", tmp_path):
+        assert not note.exists()
+    note = leave(tmp_path)
+    os.utime(note, (long_ago, long_ago))
+    with own_case("case", tmp_path) as own:
+        assert (own.left, own.left_s) == ("", 0)
+    forget_case("case", tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_second_takes_over_where_the_first_is_killed(tmp_path, processes):
@@ -106,7 +145,7 @@ def test_the_second_takes_over_where_the_first_is_killed(tmp_path, processes):
     first.kill()
     assert line(second) == "owns", "nothing was left: the first was not done"
     second.communicate("\n")
-    assert list(tmp_path.iterdir()) == []
+    assert second.returncode == 0
 
 
 def test_an_interrupt_ends_the_wait(tmp_path, processes):
@@ -115,23 +154,28 @@ def test_an_interrupt_ends_the_wait(tmp_path, processes):
         processes.append(second)
         assert line(second) == "waits"
         second.send_signal(signal.SIGINT)
-        output, _ = second.communicate(timeout=30)
+        output, _ = second.communicate(timeout=600)
     assert second.returncode != 0
     assert "KeyboardInterrupt" in output
 
 
 def test_owners_never_overlap_and_every_one_has_its_turn(tmp_path):
-    """Threads that come and go, so that files of locks vanish under those who have just opened them."""
+    """Threads that come and go, so that files of locks vanish under those who have just opened
+    them.
+    """
     inside, turns, most = [], [], []
 
     def work(number: int) -> None:
         for _ in range(20):
-            with own_case("case", tmp_path):
+            with own_case("case", tmp_path) as own:
+                if number % 2:
+                    own.leave("it is done")
                 inside.append(number)
                 most.append(len(inside))
                 time.sleep(0.001)
                 inside.remove(number)
                 turns.append(number)
+            forget_case("case", tmp_path)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -140,11 +184,14 @@ def test_owners_never_overlap_and_every_one_has_its_turn(tmp_path):
         thread.join(120)
     assert len(turns) == 160
     assert max(most) == 1
+    forget_case("case", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_program_of_a_killed_run_is_waited_for_and_named_where_it_goes_on(tmp_path, processes, monkeypatch):
-    monkeypatch.setattr("simgen.case_lock.ORPHANS_S", 0.5)
+def test_a_program_of_a_killed_run_is_waited_for_and_named_where_it_goes_on(
+    tmp_path, processes, monkeypatch
+):
+    monkeypatch.setattr("simgen.solving.case_lock.ORPHANS_S", 0.5)
     orphan = subprocess.Popen(["sleep", "600"], cwd=tmp_path, text=True, stdin=subprocess.PIPE)
     processes.append(orphan)
     program = Path(f"/proc/{orphan.pid}/exe").resolve().name
@@ -159,11 +206,15 @@ def test_a_program_of_a_killed_run_is_waited_for_and_named_where_it_goes_on(tmp_
 
 
 @pytest.mark.openfoam
-def test_two_processes_that_solve_the_same_designs_at_once_end_with_the_same_complete_cases(tmp_path, processes):
+def test_two_processes_that_solve_the_same_designs_at_once_end_with_the_same_complete_cases(
+    tmp_path, processes
+):
     processes.extend(start(SOLVE % PARAMETERS, tmp_path, 60) for _ in range(2))
-    outputs = [process.communicate(timeout=300)[0].splitlines() for process in processes]
+    outputs = [process.communicate(timeout=600)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
-    assert outputs[0] == outputs[1], "one of them solved each case, both have its result, wall time and all"
+    assert outputs[0] == outputs[1], (
+        "one of them solved each case, both have its result, wall time and all"
+    )
     assert [told.split()[1] for told in outputs[0]] == ["accepted"] * 3
     settings = FAMILY.settings("trial", {"end_time": 60.0})
     for parameters in PARAMETERS:
@@ -178,13 +229,13 @@ def test_the_second_solves_what_the_first_was_killed_over(tmp_path, processes):
     lock = tmp_path / f".{point.id}.lock"
     first = start(SOLVE % PARAMETERS[:1], tmp_path, 120)
     processes.append(first)
-    wait_for(lambda: (tmp_path / point.id / "20").exists(), 120)
+    wait_for(lambda: (tmp_path / point.id / "20").exists(), 600)
     second = start(SOLVE % PARAMETERS[:1], tmp_path, 120)
     processes.append(second)
-    wait_for(lambda: len(opened_by(lock)) == 2, 60)
+    wait_for(lambda: len(opened_by(lock)) == 2, 600)
     assert len(solvers_in(tmp_path)) == 1
     first.kill()
-    output, _ = second.communicate(timeout=300)
+    output, _ = second.communicate(timeout=600)
     assert output.split()[:2] == [point.id, "accepted"], output
     assert read_result(point, tmp_path / point.id).status == "accepted"
     assert convert(SolvedCase(point, tmp_path / point.id)).num_snapshots == 120

@@ -5,19 +5,25 @@ import itertools
 import numpy as np
 import pytest
 
-from simgen.acceptance import judge
 from simgen.case import SolvedCase
 from simgen.cases import get_family
-from simgen.cases.centrifugal_pump import angular_velocity, head_history, plan_of
-from simgen.cases.centrifugal_pump_geometry import BLADE_INLET, BLADE_THICKNESS, DEPTH, NUM_BLADES
-from simgen.convert import convert
+from simgen.cases.centrifugal_pump.family import angular_velocity, head_history, plan_of
+from simgen.cases.centrifugal_pump.geometry import BLADE_INLET, BLADE_THICKNESS, DEPTH, NUM_BLADES
 from simgen.foam.environment import find_openfoam
 from simgen.foam.geometry import read_geometry
 from simgen.meshing import check_mesh
-from simgen.solve_case import solve_case
+from simgen.quantities import CaseFields, compute
+from simgen.solving.acceptance import judge
+from simgen.solving.convert import convert
+from simgen.solving.solve_case import solve_case
 
 FAMILY = get_family("centrifugal-pump")
-MIDDLE = {"inlet_radius": 90, "impeller_radius": 180, "blade_pitch_angle": 22.5, "inlet_velocity": 2.5}
+MIDDLE = {
+    "inlet_radius": 90,
+    "impeller_radius": 180,
+    "blade_pitch_angle": 22.5,
+    "inlet_velocity": 2.5,
+}
 # The inlet velocity leaves the mesh alone: eight corners of the space have eight different meshes.
 CORNERS = list(itertools.product((80, 100), (160, 200), (5, 40)))
 
@@ -39,7 +45,9 @@ def test_blades_reach_from_the_eye_to_the_impellers_radius_at_the_pitch_angle(co
     for blade in plan.blades:
         radius = np.linalg.norm(blade, axis=1)
         assert radius.max() == pytest.approx(parameters["impeller_radius"] * 1e-3, rel=1e-3)
-        assert radius.min() == pytest.approx(BLADE_INLET * parameters["inlet_radius"] * 1e-3, rel=3e-3)
+        assert radius.min() == pytest.approx(
+            BLADE_INLET * parameters["inlet_radius"] * 1e-3, rel=3e-3
+        )
     camber = (plan.blades[0][:-1] + plan.blades[0][::-1][:-1])[: len(plan.blades[0]) // 2] / 2
     tip, before = camber[-1], camber[-2]
     along = (tip - before) / np.linalg.norm(tip - before)
@@ -95,7 +103,8 @@ def test_a_coarse_pump_pumps(coarse):
     _, _, result = coarse
     assert result.status in ("accepted", "rejected"), result.reason
     figures = result.provenance["figures"]
-    # Euler's head with the flow leaving along the blades, no slip and no loss, is the most that any pump gives.
+    # Euler's head with the flow leaving along the blades, no slip and no loss, is the most that any
+    # pump gives.
     rotation = 2000 * np.pi / 30
     tip_speed, flow_rate = rotation * 0.18, np.pi * 0.09**2 * 2.5
     radial = flow_rate / (2 * np.pi * 0.18 * DEPTH)
@@ -123,6 +132,11 @@ def test_the_cloud_carries_the_walls_rotation(coarse):
     rotation = angular_velocity(point)
     expected = rotation * np.stack([-y, x, np.zeros_like(x)], axis=1)
     np.testing.assert_allclose(velocity[impeller], expected, atol=2e-3 * rotation * 0.18)
+    # What a model is told of a design that nobody has solved.
+    prescribed = FAMILY.prescribed(point, cloud.boundary)["velocity"]
+    on = impeller | (cloud.boundary.patch == cloud.patch_kinds.index("inlet"))
+    np.testing.assert_allclose(prescribed[on], velocity[on], atol=2e-3 * rotation * 0.18)
+    assert not prescribed[~on].any()
     assert (velocity[cloud.boundary.patch == cloud.patch_kinds.index("wall")] == 0).all()
     # Water leaves faster than it came, at a pressure above that of the eye.
     pressure = cloud.fields["kinematic_pressure"][:, 0]
@@ -139,3 +153,13 @@ def test_a_head_that_still_moves_is_rejected(coarse):
     failed = {gate.name: gate.value for gate in judge(FAMILY, case, figures) if not gate.passed}
     assert failed["drift of the head"] == 0.02
     assert failed["head"] == -3.0
+
+
+@pytest.mark.openfoam
+def test_fields_give_the_quantities_that_the_solver_measured(coarse):
+    point, scratch, result = coarse
+    cloud = convert(SolvedCase(point, scratch / point.id))
+    computed = compute(FAMILY.quantities, CaseFields(point.parameters, point.settings, cloud))
+    measured = {name: result.provenance["figures"][name] for name in computed}
+    assert list(computed) == ["head", "shaft_power", "efficiency"]
+    assert computed == pytest.approx(measured, rel=0.01)

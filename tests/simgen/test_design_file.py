@@ -1,4 +1,6 @@
-"""Design files of every kind that spreadsheets, scripts and accidents make: read right, or one clear line."""
+"""Design files of every kind that spreadsheets, scripts and accidents make: read right, or one
+clear line.
+"""
 
 import os
 
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.errors import InputError
+from tests.trials import trials
 
 SPACE = DesignSpace((Parameter("radius", "m", 0.5, 5.0), Parameter("speed", "m/s", -3.0, 3.0)))
 GOOD = b"radius,speed\n2,1.5\n0.75,-3\n"
@@ -73,7 +76,7 @@ def test_a_negative_zero_is_the_same_design_as_zero(tmp_path):
     assert [str(row["speed"]) for row in SPACE.read_csv(file)] == ["0.0"] * 3
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=trials(150), deadline=None)
 @given(content=st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_no_content_is_anything_but_designs_or_one_line(tmp_path_factory, content):
     file = tmp_path_factory.getbasetemp() / "any.csv"

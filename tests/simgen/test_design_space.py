@@ -1,5 +1,7 @@
 """Sampling design spaces: reproducible, extendable, inside the box, with stable ids."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -60,7 +62,8 @@ def test_bad_parameters_are_named(values, message):
 
 
 @pytest.mark.parametrize(
-    ("num", "method", "message"), [(0, "sobol", "at least one"), (4, "halton", "choose one of sobol")]
+    ("num", "method", "message"),
+    [(0, "sobol", "at least one"), (4, "halton", "choose one of sobol")],
 )
 def test_bad_requests_are_refused(num, method, message):
     with pytest.raises(InputError, match=message):
@@ -110,11 +113,17 @@ def test_ids_depend_on_physics_and_settings_but_not_on_order():
 def test_an_id_never_changes_between_releases():
     family = get_family("cylinder-flow")
     point = family.point({"radius": 1.5, "center_x": 0, "center_y": 0}, family.settings("paper"))
-    assert point.id == "1ecb90e2a24e"
+    assert replace(point, family_revision=1).id == "1ecb90e2a24e"
+    assert point.id == "48630933a762"
 
 
 def test_corners_are_every_combination_of_ends():
-    assert [tuple(corner.values()) for corner in SPACE.corners()] == [(0.75, -8), (0.75, 8), (4, -8), (4, 8)]
+    assert [tuple(corner.values()) for corner in SPACE.corners()] == [
+        (0.75, -8),
+        (0.75, 8),
+        (4, -8),
+        (4, 8),
+    ]
 
 
 def test_repeated_points_are_kept_once():
@@ -131,9 +140,36 @@ def test_presets_lie_inside_the_settings_they_set(family):
 
 
 def test_unknown_families_presets_and_settings_are_named():
-    with pytest.raises(InputError, match=r"family 'teapot' is unknown; choose one of cylinder-flow"):
+    with pytest.raises(
+        InputError, match=r"family 'teapot' is unknown; choose one of cylinder-flow"
+    ):
         get_family("teapot")
-    with pytest.raises(InputError, match="preset 'quick' is unknown to cylinder-flow; choose one of paper, trial"):
+    with pytest.raises(
+        InputError, match="preset 'quick' is unknown to cylinder-flow; choose one of paper, trial"
+    ):
         get_family("cylinder-flow").settings("quick")
     with pytest.raises(InputError, match="end_time = -1 s is outside"):
         get_family("cylinder-flow").settings("trial", {"end_time": -1})
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"end_time": 10, "snapshot_interval": 20}, "end_time = 10 s is no multiple of snapshot_"),
+        ({"end_time": 10, "snapshot_interval": 3}, "is no multiple of snapshot_interval = 3 s"),
+        ({"time_step": 1, "snapshot_interval": 0.5}, "time_step = 1 s is longer than snapshot_"),
+    ],
+)
+def test_stored_times_that_miss_the_end_are_refused_before_anything_is_solved(changes, problem):
+    family = get_family("cylinder-flow")
+    with pytest.raises(InputError, match=problem):
+        family.settings("trial", changes)
+    with pytest.raises(InputError, match=problem):
+        family.point(family.design_space.corners()[0], {**family.presets["trial"], **changes})
+
+
+def test_stored_times_meet_the_end_whatever_the_rounding():
+    settings = get_family("cylinder-flow").settings(
+        "trial", {"end_time": 59.7, "snapshot_interval": 0.1, "time_step": 0.1}
+    )
+    assert settings["end_time"] == 59.7

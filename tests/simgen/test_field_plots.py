@@ -1,18 +1,18 @@
 """What is drawn of a 3D case: one layer of cells, and nothing across a hole in it."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from simgen.field_plots import middle_plane
+from simgen.publish.field_plots import middle_plane
 
 
 def test_the_middle_plane_of_a_block_with_a_hole_is_one_layer_that_leaves_the_hole_out():
-    x, y, z = (values.ravel() for values in np.meshgrid(np.arange(20.0), np.arange(5.0), np.arange(12.0)))
+    x, y, z = (
+        values.ravel() for values in np.meshgrid(np.arange(20.0), np.arange(5.0), np.arange(12.0))
+    )
     points = np.stack([x, y, z], axis=1)
     points = points[np.hypot(x - 10, z - 6) > 3.5]  # a cylinder along y is missing
-    triangles = middle_plane(SimpleNamespace(points=points, volumes=np.ones(len(points))))
+    triangles = middle_plane(points, np.ones(len(points)))
     assert triangles.axes == (0, 2)
     assert triangles.plane == "y = 2 m"
     assert triangles.aspect == pytest.approx(11 / 19)
@@ -28,6 +28,9 @@ def test_the_middle_plane_of_a_block_with_a_hole_is_one_layer_that_leaves_the_ho
 
 
 def test_a_plane_at_zero_says_so():
-    x, y, z = (values.ravel() for values in np.meshgrid(np.arange(9.0), np.arange(-2.0, 3.0), np.arange(9.0)))
+    x, y, z = (
+        values.ravel()
+        for values in np.meshgrid(np.arange(9.0), np.arange(-2.0, 3.0), np.arange(9.0))
+    )
     points = np.stack([x, y - 2e-18, z], axis=1)
-    assert middle_plane(SimpleNamespace(points=points, volumes=np.ones(len(points)))).plane == "y = 0 m"
+    assert middle_plane(points, np.ones(len(points))).plane == "y = 0 m"

@@ -1,12 +1,14 @@
 """Reading OpenFOAM's files: binary and ascii, and what damaged ones say."""
 
+import gzip
 import struct
 
 import numpy as np
 import pytest
 
 from simgen.errors import CaseError
-from simgen.foam.field import read_boundary, read_faces, read_field, read_list
+from simgen.foam.field import component_columns, read_field
+from simgen.foam.mesh_files import read_boundary, read_faces, read_list
 
 HEADER = """FoamFile
 {{
@@ -21,19 +23,34 @@ HEADER = """FoamFile
 
 
 def field_file(path, vectors, *, binary, patch_vectors):
-    """A volVectorField with a list of vectors inside, one patch with a list, one uniform and one without value."""
+    """A volVectorField with a list of vectors inside, one patch with a list, one uniform and one
+    without value.
+    """
 
     def payload(values):
         if binary:
             return b"(" + np.asarray(values, "<f8").tobytes() + b")"
-        return ("(" + " ".join(f"({x:.17g} {y:.17g} {z:.17g})" for x, y, z in values) + ")").encode()
+        return (
+            "(" + " ".join(f"({x:.17g} {y:.17g} {z:.17g})" for x, y, z in values) + ")"
+        ).encode()
 
-    text = HEADER.format(format="binary" if binary else "ascii", kind="volVectorField", name="U").encode()
-    text += b"dimensions [0 1 -1 0 0 0 0];\ninternalField   nonuniform List<vector> \n%d\n" % len(vectors)
-    text += payload(vectors) + b"\n;\nboundaryField\n{\n    inlet\n    {\n        type fixedValue;\n"
-    text += b"        value nonuniform List<vector> \n%d\n" % len(patch_vectors) + payload(patch_vectors)
+    text = HEADER.format(
+        format="binary" if binary else "ascii", kind="volVectorField", name="U"
+    ).encode()
+    text += b"dimensions [0 1 -1 0 0 0 0];\ninternalField   nonuniform List<vector> \n%d\n" % len(
+        vectors
+    )
+    text += (
+        payload(vectors) + b"\n;\nboundaryField\n{\n    inlet\n    {\n        type fixedValue;\n"
+    )
+    text += b"        value nonuniform List<vector> \n%d\n" % len(patch_vectors) + payload(
+        patch_vectors
+    )
     text += b"\n;\n    }\n    walls\n    {\n        type noSlip;\n    }\n"
-    text += b"    outlet { type inletOutlet; inletValue uniform (0 0 0); value uniform (1 -2 3e-1); }\n}\n"
+    text += (
+        b"    outlet { type inletOutlet; inletValue uniform (0 0 0); value uniform (1 -2 3e-1);"
+        b" }\n}\n"
+    )
     path.write_bytes(text)
 
 
@@ -103,6 +120,100 @@ def test_labels_points_and_faces_in_both_formats(tmp_path):
 def test_patches_with_their_faces(tmp_path):
     (tmp_path / "boundary").write_text(
         HEADER.format(format="ascii", kind="polyBoundaryMesh", name="boundary")
-        + "1\n(\n    inlet\n    {\n        type patch;\n        nFaces 20;\n        startFace 8821;\n    }\n)\n"
+        + "1\n(\n    inlet\n    {\n        type patch;\n        nFaces 20;\n        startFace"
+        " 8821;\n    }\n)\n"
     )
     assert read_boundary(tmp_path / "boundary") == {"inlet": ("patch", 8821, 20)}
+
+
+#: What a patch may hold beside its value, by OpenFOAM's grammar.
+ENTRIES = {
+    "dictionary": b"uniformValueCoeffs { type table; values ((0 1) (1 2)); deep { value 3; } }",
+    "code": b"code #{ if (true) { operator==(vector(1, 0, 0)); } // }\n#}; name coded;",
+    "code within a dictionary": b"codeContext { value #{ x; } #}; }",
+    "table": b"uniformValue table ((0 (0 0 0)) (1 (1 0 0)));",
+    "directive": b'#includeEtc "caseDicts/setConstraintTypes"',
+    "macro": b"$inletEntries;",
+    "string": b'expression "a; } b";',
+    "list of words": b"groups List<word> 2(a b);",
+    "another value": b"gradient nonuniform List<vector> 1(" + b"}" * 24 + b");",
+    "labels": b"ids List<label> 2(" + b"{;(}" * 2 + b");",
+}
+
+
+def patch_file(path, entry, *, patch=b"frt-fairing:001%1", value=b"value uniform (1 2 3);"):
+    path.write_bytes(
+        HEADER.format(format="binary", kind="volVectorField", name="U").encode()
+        + b"dimensions [0 1 -1 0 0 0 0];\ninternalField uniform (0 0 0);\nboundaryField\n{\n"
+        + b"%s\n{\ntype x;\n%s\n%s\n}\nwalls { type noSlip; }\n}\n" % (patch, entry, value)
+    )
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_a_patch_may_hold_any_entry_beside_its_value(tmp_path, entry):
+    patch_file(tmp_path / "U", entry)
+    field = read_field(tmp_path / "U")
+    assert field.patches == {"frt-fairing:001%1", "walls"}
+    np.testing.assert_array_equal(field.boundary["frt-fairing:001%1"], [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "problem"),
+    [
+        (b'#include "inlet"', b"", r"the patch inlet refers to another place \(#include\)"),
+        (b"$entries;", b"", r"the patch inlet refers to another place \(\$entries\)"),
+        (b"", b"value $internalField;", r"value on the patch inlet is '\$internalField;'"),
+        (b"", b"value uniform (1 $v 0);", r"value on the patch inlet is 'uniform \(1 \$v 0\)"),
+        (b"", b"value nonuniform List<wordRe> 1(a);", "of type wordRe, which is not read"),
+        (b"broken ( ];", b"", "a ']' closes nothing"),
+        (b"endless { ", b"", "is cut short"),
+    ],
+)
+def test_a_value_that_the_file_does_not_hold_is_refused_by_its_name(
+    tmp_path, entry, value, problem
+):
+    patch_file(tmp_path / "U", entry, patch=b"inlet", value=value)
+    with pytest.raises(CaseError, match=problem):
+        read_field(tmp_path / "U")
+
+
+def test_a_patch_without_faces_has_no_rows_of_the_fields_width(tmp_path):
+    patch_file(tmp_path / "U", b"", patch=b"inlet", value=b"value nonuniform 0();")
+    assert read_field(tmp_path / "U").boundary["inlet"].shape == (0, 3)
+
+
+def test_one_value_for_a_patch_counts_for_each_of_its_faces(tmp_path):
+    patch_file(tmp_path / "U", b"", patch=b"inlet")
+    spread = read_field(tmp_path / "U").spread({"inlet": 4, "walls": 2})
+    np.testing.assert_array_equal(spread.boundary["inlet"], [[1, 2, 3]] * 4)
+
+
+def test_a_packed_field_is_read_and_a_damaged_one_named(tmp_path):
+    field_file(tmp_path / "U", np.ones((3, 3)), binary=True, patch_vectors=np.ones((2, 3)))
+    packed = gzip.compress((tmp_path / "U").read_bytes())
+    (tmp_path / "U").unlink()
+    (tmp_path / "U.gz").write_bytes(packed)
+    np.testing.assert_array_equal(read_field(tmp_path / "U").internal, np.ones((3, 3)))
+    (tmp_path / "U.gz").write_bytes(packed[:-20])
+    with pytest.raises(CaseError, match="U cannot be read: Compressed file ended"):
+        read_field(tmp_path / "U")
+
+
+def test_components_are_taken_by_their_names():
+    assert component_columns(("x", "z"), 3) == [0, 2]
+    assert component_columns(("yy",), 6) == [3]
+    assert component_columns(("p",), 1) == [0]
+    assert component_columns(("p",), 3) is None
+    assert component_columns(("x", "y"), 1) is None
+
+
+@pytest.mark.parametrize("count", ["2\n", ""], ids=["OpenFOAM's", "PyFoam's"])
+def test_a_boundary_file_may_hold_any_patch_name_and_nested_entries(tmp_path, count):
+    (tmp_path / "boundary").write_text(
+        HEADER.format(format="binary", kind="polyBoundaryMesh", name="boundary")
+        + f"{count}(\n"
+        + "frt-fairing:001%1 { type wall; inGroups 1(wall); nFaces 0; startFace 7; }\n"
+        + "mixing { type cyclicAMI; nFaces 3; surface { type plane; } startFace 7; }\n)\n"
+    )
+    found = read_boundary(tmp_path / "boundary")
+    assert found == {"frt-fairing:001%1": ("wall", 7, 0), "mixing": ("cyclicAMI", 7, 3)}

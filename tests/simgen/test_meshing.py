@@ -36,6 +36,6 @@ def test_a_mesh_that_checkmesh_told_nothing_of_is_an_error_of_its_case(tmp_path,
         (directory / f"{application}.logfile").write_text("Create time\n")
         return SolverLog(), 0.0
 
-    monkeypatch.setattr("simgen.meshing.run_application", say_nothing)
+    monkeypatch.setattr("simgen.foam.run.run_application", say_nothing)
     with pytest.raises(MeshError, match="checkMesh did not tell num_cells, max_non_orthogonality"):
         check_mesh(tmp_path)

@@ -1,4 +1,6 @@
-"""docs/families/a-new-family.md: its family is the one tested here, and it goes all the way to a published version."""
+"""docs/families/a-new-family.md: its family is the one tested here, and it goes all the way to a
+published version.
+"""
 
 import re
 from pathlib import Path
@@ -9,10 +11,10 @@ import pytest
 import simgen
 from simgen import cases
 from simgen.case import SolvedCase
-from simgen.convert import convert
-from simgen.solve_case import solve_case
-from simgen.store.layout import Schema
-from simgen.store.writer import DatasetWriter
+from simgen.solving.convert import convert
+from simgen.solving.solve_case import solve_case
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
 from tests.simgen.lid_cavity import LidCavity
 
 HERE = Path(__file__)
@@ -48,4 +50,6 @@ def test_a_family_in_one_module_goes_from_designs_to_a_version(tmp_path, monkeyp
     assert 0.1 * lid < velocity[top, 0].mean() < lid
     assert velocity[:, 0].min() < 0
     assert abs(np.average(velocity[:, 0], weights=case.volumes)) < 0.02 * lid
-    assert np.array_equal(np.unique(case.boundary["velocity"][:, 0][case.boundary.patch == 0]), [np.float32(lid)])
+    assert np.array_equal(
+        np.unique(case.boundary["velocity"][:, 0][case.boundary.patch == 0]), [np.float32(lid)]
+    )

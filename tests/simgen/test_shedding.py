@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from simgen.cases.cylinder.shedding import shedding
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.shedding import shedding
 
 
 def wake(frequency: float, amplitude: float) -> PointCloud:
@@ -18,9 +18,15 @@ def wake(frequency: float, amplitude: float) -> PointCloud:
     boundary = BoundaryCloud(points[:1], points[:1], np.ones(1, "f4"), np.zeros(1, "u1"))
     cells = len(points)
     return PointCloud(
-        points, np.ones(cells, "f4"), np.ones((cells, 1), "f4"), np.zeros((cells, 1, 3), "f4"), ("wall",), time,
-        {"velocity": velocity}, boundary,
-    )  # fmt: skip
+        points,
+        np.ones(cells, "f4"),
+        np.ones((cells, 1), "f4"),
+        np.zeros((cells, 1, 3), "f4"),
+        ("wall",),
+        time,
+        {"velocity": velocity},
+        boundary,
+    )
 
 
 @pytest.mark.parametrize("frequency", [0.0135, 0.0222, 0.0343])
@@ -35,6 +41,6 @@ def test_a_steady_wake_has_no_frequency():
 
 def test_probes_outside_the_channel_are_left_out():
     # Radius 4 at y = 5: the probe one diameter above the centre lies at y = 13, the wall is at 10.
-    assert shedding(wake(0.0135, 0.1), radius=4.0, center=(8.0, 5.0), start=100.0).frequency == pytest.approx(
-        0.0135, rel=5e-3
-    )
+    assert shedding(
+        wake(0.0135, 0.1), radius=4.0, center=(8.0, 5.0), start=100.0
+    ).frequency == pytest.approx(0.0135, rel=5e-3)

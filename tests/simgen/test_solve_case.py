@@ -1,5 +1,6 @@
 """Real OpenFOAM: a case solved, judged, converted, resumed; and the ways it can go wrong."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,12 +14,14 @@ import numpy as np
 import pytest
 
 from simgen.cases import get_family
-from simgen.convert import convert
-from simgen.errors import CaseError, InputError, SolverError
+from simgen.errors import CaseError, InputError, ProgramError, SolverError
+from simgen.foam.environment import find_openfoam
 from simgen.foam.field import read_field
 from simgen.foam.geometry import read_geometry
 from simgen.foam.run import run_application
-from simgen.solve_case import solve_case
+from simgen.process_start import descendants
+from simgen.solving.convert import convert
+from simgen.solving.solve_case import needed_applications, solve_case
 
 pytestmark = pytest.mark.openfoam
 FAMILY = get_family("cylinder-flow")
@@ -26,9 +29,13 @@ FAMILY = get_family("cylinder-flow")
 
 def test_a_case_is_accepted_with_every_gate_on_record(result):
     assert result.status == "accepted", result.reason
-    assert {gate.name for gate in result.gates} >= {"solver finished", "values not finite", "maximum Courant number"}
+    assert {gate.name for gate in result.gates} >= {
+        "solver finished",
+        "values not finite",
+        "maximum Courant number",
+    }
     assert all(gate.passed for gate in result.gates)
-    assert 1800 <= result.provenance["mesh"]["num_cells"] <= 2600
+    assert 2075 <= result.provenance["mesh"]["num_cells"] <= 4781
     assert result.provenance["solver_version"].startswith("OpenFOAM v")
     assert set(result.provenance["residuals"]) == {"Ux", "Uy", "p"}
     assert result.provenance["wall_time_s"]["solve"] > 0
@@ -93,23 +100,32 @@ def test_the_boundary_cloud_carries_the_boundary_conditions(cloud):
     outward = boundary.points[cylinder] - [0, 1, 0]
     assert (np.einsum("ij,ij->i", boundary.normals[cylinder], outward) < 0).all()
     np.testing.assert_allclose(boundary.areas[inlet].sum(), 20, rtol=1e-6)
-    assert not boundary.fields["kinematic_pressure"][:, boundary.patch == kinds.index("outlet")].any()
+    assert not boundary.fields["kinematic_pressure"][
+        :, boundary.patch == kinds.index("outlet")
+    ].any()
 
 
 def test_geometry_agrees_with_openfoam_itself(solved):
-    run_application("postProcess", solved.directory, arguments=("-func", "writeCellCentres", "-time", "1"))
-    run_application("postProcess", solved.directory, arguments=("-func", "writeCellVolumes", "-time", "1"))
+    run_application(
+        "postProcess", solved.directory, arguments=("-func", "writeCellCentres", "-time", "1")
+    )
+    run_application(
+        "postProcess", solved.directory, arguments=("-func", "writeCellVolumes", "-time", "1")
+    )
     geometry = read_geometry(solved.directory)
     centres = read_field(solved.directory / "1" / "C")
     np.testing.assert_allclose(geometry.centres, centres.internal, atol=1e-8)
-    np.testing.assert_allclose(geometry.volumes, read_field(solved.directory / "1" / "V").internal[:, 0], rtol=1e-8)
+    np.testing.assert_allclose(
+        geometry.volumes, read_field(solved.directory / "1" / "V").internal[:, 0], rtol=1e-8
+    )
     inlet = geometry.patches["inlet"].faces
     np.testing.assert_allclose(geometry.face_centres[inlet], centres.boundary["inlet"], atol=1e-8)
 
 
 def test_progress_tells_where_the_case_stands(tmp_path):
     point = FAMILY.point(
-        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0}, FAMILY.settings("trial", {"end_time": 90.0})
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0},
+        FAMILY.settings("trial", {"end_time": 90.0}),
     )
     seen = []
     solve_case(point, tmp_path, on_progress=seen.append)
@@ -121,17 +137,45 @@ def test_progress_tells_where_the_case_stands(tmp_path):
 
 
 def test_a_solve_past_its_time_limit_fails_and_leaves_no_process(tmp_path):
-    point = FAMILY.point({"radius": 1.0, "center_x": 0.0, "center_y": 0.0}, FAMILY.settings("paper"))
-    result = solve_case(point, tmp_path, time_limit_s=1.5)
-    assert result.status == "failed"
-    assert "icoFoam passed its time limit of 1.5 s at t = " in result.reason
-    assert "Courant Number" in result.log_tail
+    point = FAMILY.point(
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0}, FAMILY.settings("paper")
+    )
+    find_openfoam(needed_applications(FAMILY)).activate()
+    FAMILY.write_case(point, tmp_path)
+    with pytest.raises(SolverError, match=r"icoFoam passed its time limit of 3 s at t = ") as error:
+        run_application("icoFoam", tmp_path, time_limit_s=3)
+    assert "Time = " in error.value.log_tail
     assert not solvers_in(tmp_path)
+
+
+def test_a_mesh_past_its_time_limit_fails_and_leaves_no_process(tmp_path):
+    point = FAMILY.point(
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0},
+        FAMILY.settings("trial", {"mesh_size": 0.1}),
+    )
+    result = solve_case(point, tmp_path, time_limit_s=1.5)
+    assert (result.status, result.reason) == ("failed", "meshing passed its time limit of 1.5 s")
+    for number, _ in descendants(os.getpid()):
+        process = Path("/proc", str(number))
+        with contextlib.suppress(OSError):
+            assert (process / "cwd").readlink() != tmp_path / point.id
+            assert b"solving.preparation" not in (process / "cmdline").read_bytes()
+
+
+def test_a_mistake_is_told_from_a_bounded_mesh_as_well(tmp_path):
+    point = FAMILY.point(
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0}, FAMILY.settings("trial")
+    )
+    broken = replace(point, parameters={"radius": 1.0})
+    with pytest.raises(ProgramError, match=r"center_y.*the program is at fault"):
+        solve_case(broken, tmp_path, time_limit_s=600)
 
 
 def test_a_solve_with_too_large_a_time_step_is_rejected_with_its_courant_number(tmp_path):
     settings = FAMILY.settings("trial", {"end_time": 10.0, "time_step": 1.0})
-    result = solve_case(FAMILY.point({"radius": 0.75, "center_x": 0.0, "center_y": 0.0}, settings), tmp_path)
+    result = solve_case(
+        FAMILY.point({"radius": 0.75, "center_x": 0.0, "center_y": 0.0}, settings), tmp_path
+    )
     assert result.status == "rejected"
     assert re.search(r"maximum Courant number is \d.*, limit <= 1.5", result.reason)
     assert "Courant Number" in result.log_tail
@@ -140,14 +184,19 @@ def test_a_solve_with_too_large_a_time_step_is_rejected_with_its_courant_number(
 def test_a_solver_error_fails_with_openfoams_own_words(solved, tmp_path):
     case = tmp_path / "case"
     shutil.copytree(solved.directory, case, ignore=shutil.ignore_patterns("[1-9]*"))
-    (case / "system" / "fvSchemes").write_text("FoamFile { version 2.0; format ascii; class dictionary; }\n")
+    (case / "system" / "fvSchemes").write_text(
+        "FoamFile { version 2.0; format ascii; class dictionary; }\n"
+    )
     with pytest.raises(SolverError, match=r"icoFoam ended with exit code 1 at t = 0 s") as error:
         run_application("icoFoam", case)
     assert "FOAM FATAL IO ERROR" in error.value.log_tail
 
 
 def test_a_damaged_snapshot_fails_the_conversion_by_name(tmp_path):
-    point = FAMILY.point({"radius": 2.0, "center_x": 0.0, "center_y": 0.0}, FAMILY.settings("trial", {"end_time": 2.0}))
+    point = FAMILY.point(
+        {"radius": 2.0, "center_x": 0.0, "center_y": 0.0},
+        FAMILY.settings("trial", {"end_time": 2.0}),
+    )
     assert solve_case(point, tmp_path).status == "accepted"
     damaged = tmp_path / point.id / "1" / "U"
     damaged.write_bytes(damaged.read_bytes()[:1000])
@@ -159,7 +208,9 @@ def test_a_damaged_snapshot_fails_the_conversion_by_name(tmp_path):
 
 def test_a_missing_openfoam_is_one_clear_line(monkeypatch, tmp_path, cylinder_point):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match=r"icoFoam is not on PATH: install it \(Debian: apt-get install openfoam\)"):
+    with pytest.raises(
+        InputError, match=r"icoFoam is not on PATH: install it \(Debian: apt-get install openfoam\)"
+    ):
         solve_case(cylinder_point, tmp_path)
 
 
@@ -186,16 +237,16 @@ def solvers_in(directory: Path) -> list[int]:
 
 def test_the_solver_dies_with_a_killed_parent(tmp_path):
     script = (
-        "from pathlib import Path; from simgen.cases import get_family; from simgen.solve_case import solve_case\n"
-        "f = get_family('cylinder-flow')\n"
-        "p = f.point({'radius': 1.0, 'center_x': 0.0, 'center_y': 0.0}, f.settings('paper'))\n"
-        f"solve_case(p, Path({str(tmp_path)!r}))\n"
+        "from pathlib import Path; from simgen.cases import get_family; from"
+        " simgen.solving.solve_case import solve_case\nf = get_family('cylinder-flow')\np ="
+        " f.point({'radius': 1.0, 'center_x': 0.0, 'center_y': 0.0},"
+        f" f.settings('paper'))\nsolve_case(p, Path({str(tmp_path)!r}))\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], env=os.environ)
-    wait_for(lambda: solvers_in(tmp_path), 60)
+    wait_for(lambda: solvers_in(tmp_path), 600)
     parent.kill()
     parent.wait()
-    wait_for(lambda: not solvers_in(tmp_path), 10)
+    wait_for(lambda: not solvers_in(tmp_path), 600)
 
 
 def wait_for(condition, seconds: float) -> None:

@@ -45,7 +45,38 @@ def test_a_diverging_courant_number_is_kept():
 
 
 def test_checkmesh_figures():
-    text = "    cells:            2201\n    Mesh non-orthogonality Max: 30.3 average: 5.0\n    Max skewness = 0.64 OK.\nFailed 2 mesh checks.\n"
+    text = (
+        "    cells:            2201\n    Mesh non-orthogonality Max: 30.3 average: 5.0\n    Max"
+        " skewness = 0.64 OK.\nFailed 2 mesh checks.\n"
+    )
     assert mesh_figures(text) == pytest.approx(
         {"num_cells": 2201, "max_non_orthogonality": 30.3, "max_skewness": 0.64, "failed_checks": 2}
     )
+
+
+#: As OpenFOAM v1912 ends.
+FATAL = """Creating block mesh from "system/blockMeshDict"
+
+--> FOAM FATAL IO ERROR:
+keyword vertices is undefined in dictionary "/case/system/blockMeshDict"
+
+file: /case/system/blockMeshDict from line 3 to line 8.
+
+    From function const Foam::entry& Foam::dictionary::lookupEntry() const
+    in file db/dictionary/dictionary.C at line 388.
+
+FOAM exiting
+"""
+
+
+def test_a_fatal_error_is_told_in_openfoams_own_words():
+    log = SolverLog()
+    for line in FATAL.splitlines():
+        log.read(line)
+    assert log.fatal == 'keyword vertices is undefined in dictionary "/case/system/blockMeshDict"'
+
+
+def test_a_floating_point_exception_is_told_as_one():
+    log = SolverLog()
+    log.read("#1  Foam::sigFpe::sigHandler(int) at ??:?")
+    assert log.fatal == "floating point exception"

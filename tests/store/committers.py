@@ -1,8 +1,10 @@
-"""A process that writes and commits cases, for tests of several writers at once: URL, case numbers..."""
+"""A process that writes and commits cases, for tests of several writers at once: URL, case
+numbers...
+"""
 
 import sys
 
-from simgen.store.writer import DatasetWriter
+from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, add
 
 if __name__ == "__main__":

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
-from simgen.case import CaseResult, Gate
+from simgen.case import CaseFamily, CaseResult, Gate
 from simgen.cases import get_family
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.layout import Schema
-from simgen.store.writer import DatasetWriter
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
 
 FAMILY = get_family("cylinder-flow")
 SCHEMA = Schema.of(FAMILY)
-
+#: As the releases had it that wrote the archives of this folder: cases may be added to those.
+ARCHIVED = copy.copy(FAMILY)
+ARCHIVED.revision = 1
+ARCHIVED_SCHEMA = Schema.of(ARCHIVED)
 
 #: Of each case, one a second.
 NUM_SNAPSHOTS = 6
 
 
-def make_cloud(seed: int = 0, num_points: int = 40, num_snapshots: int = NUM_SNAPSHOTS) -> PointCloud:
+def make_cloud(
+    seed: int = 0, num_points: int = 40, num_snapshots: int = NUM_SNAPSHOTS
+) -> PointCloud:
     generator = np.random.default_rng(seed)
     points = generator.uniform(-10, 10, (num_points, 3)) * (1, 1, 0)
     faces = 12
@@ -31,20 +38,34 @@ def make_cloud(seed: int = 0, num_points: int = 40, num_snapshots: int = NUM_SNA
         direction=generator.normal(size=(num_points, 4, 3)).astype("f4"),
         patch_kinds=FAMILY.patch_kinds,
         time=np.arange(1.0, num_snapshots + 1),
-        fields={name: generator.normal(size=(num_snapshots, num_points, c)).astype("f4") for name, c in fields.items()},
+        fields={
+            name: generator.normal(size=(num_snapshots, num_points, c)).astype("f4")
+            for name, c in fields.items()
+        },
         boundary=BoundaryCloud(
             points=generator.uniform(-10, 10, (faces, 3)).astype("f4"),
             normals=generator.normal(size=(faces, 3)).astype("f4"),
             areas=np.ones(faces, "f4"),
             patch=generator.integers(0, 4, faces).astype("u1"),
-            fields={name: generator.normal(size=(num_snapshots, faces, c)).astype("f4") for name, c in fields.items()},
+            fields={
+                name: generator.normal(size=(num_snapshots, faces, c)).astype("f4")
+                for name, c in fields.items()
+            },
         ),
     )
 
 
-def make_result(number: int, status: str = "accepted", reason: str = "") -> CaseResult:
-    point = FAMILY.point(FAMILY.design_space.sample(64)[number], FAMILY.settings("trial", {"end_time": NUM_SNAPSHOTS}))
-    gates = (Gate("mass imbalance", 1e-9, "<= 0.001", True), Gate("never finite", float("nan"), "<= 1", False))
+def make_result(
+    number: int, status: str = "accepted", reason: str = "", family: CaseFamily = FAMILY
+) -> CaseResult:
+    point = family.point(
+        family.design_space.sample(64)[number],
+        family.settings("trial", {"end_time": NUM_SNAPSHOTS}),
+    )
+    gates = (
+        Gate("mass imbalance", 1e-9, "<= 0.001", True),
+        Gate("never finite", float("nan"), "<= 1", False),
+    )
     provenance = {
         "wall_time_s": {"mesh": 0.5, "solve": 2.0},
         "solver_version": "OpenFOAM v1912",
@@ -53,13 +74,14 @@ def make_result(number: int, status: str = "accepted", reason: str = "") -> Case
     return CaseResult(point, status, reason, gates, "last line" if reason else "", provenance)  # type: ignore[arg-type]
 
 
-def add(writer: DatasetWriter, *numbers: int) -> list[str]:
+def add(writer: DatasetWriter, *numbers: int, family: CaseFamily = FAMILY) -> list[str]:
     """Write and commit accepted cases, each through a fork of its own; their ids."""
-    for number in numbers:
+    results = [make_result(number, family=family) for number in numbers]
+    for number, result in zip(numbers, results, strict=True):
         fork = writer.fork()
-        fork.write(make_result(number), make_cloud(number))
+        fork.write(result, make_cloud(number))
         writer.commit([fork])
-    return [make_result(number).id for number in numbers]
+    return [result.id for result in results]
 
 
 @pytest.fixture

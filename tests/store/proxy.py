@@ -1,4 +1,6 @@
-"""A TCP proxy in front of the S3 server that can be slow, refuse, or cut connections in the midst of a request."""
+"""A TCP proxy in front of the S3 server that can be slow, refuse, or cut connections in the midst
+of a request.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ class Proxy:
     refusing: bool = False
     """Connections are closed at once, and open ones cut"""
     cut_after: int | None = None
-    """Bytes from the client after which everything is cut, once and for all until it is set to None"""
+    """Bytes from the client after which everything is cut, once and for all until it is set to
+    None
+    """
+    cut_bodies_after: int | None = None
+    """Bytes from the server after which its connection is cut, for as long as this is set"""
+    answering: str | None = None
+    """Status line, such as `503 Slow Down`, that every request gets in place of an answer"""
     seen: int = 0
     """Bytes from the client so far"""
     _open: list[socket.socket] = field(default_factory=list)
@@ -29,6 +37,15 @@ class Proxy:
     def refuse(self) -> None:
         """From now on nobody gets through."""
         self.refusing = True
+        self.cut()
+
+    def answer(self, status: str) -> None:
+        """From now on every request, on connections that are open as well, is answered so."""
+        self.answering = status
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut all connections that are open."""
         for connection in self._open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -37,6 +54,7 @@ class Proxy:
     def heal(self) -> None:
         """From now on everything passes."""
         self.refusing, self.cut_after, self.delay_s = False, None, 0.0
+        self.cut_bodies_after, self.answering = None, None
 
     @contextlib.contextmanager
     def running(self) -> Iterator[str]:
@@ -52,14 +70,24 @@ class Proxy:
                 client, _ = server.accept()
                 if self.refusing:
                     client.close()
-                    continue
-                parts = urlsplit(self.target)
-                upstream = socket.create_connection((parts.hostname, parts.port))
-                self._open += [client, upstream]
-                threading.Thread(target=self._pass, args=(client, upstream, True), daemon=True).start()
-                threading.Thread(target=self._pass, args=(upstream, client, False), daemon=True).start()
+                elif self.answering:
+                    threading.Thread(target=_answer, args=(client, self.answering)).start()
+                else:
+                    self._connect(client)
+
+    def _connect(self, client: socket.socket) -> None:
+        parts = urlsplit(self.target)
+        try:
+            upstream = socket.create_connection((parts.hostname, parts.port))
+        except OSError:  # the server is away
+            client.close()
+            return
+        self._open += [client, upstream]
+        for ends in ((client, upstream, True), (upstream, client, False)):
+            threading.Thread(target=self._pass, args=ends, daemon=True).start()
 
     def _pass(self, source: socket.socket, sink: socket.socket, from_client: bool) -> None:
+        passed = 0
         with contextlib.suppress(OSError):
             while block := source.recv(65536):
                 time.sleep(self.delay_s)
@@ -68,7 +96,30 @@ class Proxy:
                     if self.cut_after is not None and self.seen > self.cut_after:
                         self.refuse()
                         return
+                elif (
+                    self.cut_bodies_after is not None
+                    and passed + len(block) > self.cut_bodies_after
+                ):
+                    sink.sendall(block[: max(0, self.cut_bodies_after - passed)])
+                    break
+                passed += len(block)
                 sink.sendall(block)
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+
+def _answer(client: socket.socket, status: str) -> None:
+    """Read a request to its end and answer it as an overloaded or broken S3 does."""
+    code = status.partition(" ")[2].replace(" ", "")
+    body = f"<Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+    lines = (f"HTTP/1.1 {status}", "Content-Type: application/xml", "Connection: close")
+    head = "\r\n".join((*lines, f"Content-Length: {len(body)}", "", "")).encode()
+    with client, contextlib.suppress(OSError):
+        client.settimeout(2.0)
+        request = client.recv(65536)
+        client.sendall(head + body)
+        client.shutdown(socket.SHUT_WR)
+        # Closing with bytes unread would reset the connection, and take the answer along.
+        while request:
+            request = client.recv(65536)

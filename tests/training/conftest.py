@@ -3,7 +3,7 @@ import torch
 
 import simgen
 from courant.experiment import Experiment
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
 from tests.training.waves import publish_waves, tiny_experiment
 
 torch.set_num_threads(1)
@@ -11,7 +11,9 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(publish_waves(str(tmp_path_factory.mktemp("store") / "cylinder-flow")))
+    return simgen.open_dataset(
+        publish_waves(str(tmp_path_factory.mktemp("store") / "cylinder-flow"))
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""A steady flow that is known in closed form, as cases of a steady 3D family: straight ducts that widen and bend a little."""
+"""A steady flow that is known in closed form, as cases of a steady 3D family: straight ducts that
+widen and bend a little.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from courant.recipes.branched_pipe import branched_pipe_demo
 from simgen.case import CaseResult, Field
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.layout import Schema
-from simgen.store.writer import DatasetWriter
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
 
 KINDS = ("inlet", "outlet", "wall")
 SPACE = DesignSpace(
@@ -30,7 +32,10 @@ SCHEMA = Schema(
     dimension=3,
     transient=False,
     patch_kinds=KINDS,
-    fields=(Field("velocity", "m/s", ("x", "y", "z"), "U"), Field("kinematic_pressure", "m2/s2", ("p",), "p")),
+    fields=(
+        Field("velocity", "m/s", ("x", "y", "z"), "U"),
+        Field("kinematic_pressure", "m2/s2", ("p",), "p"),
+    ),
     parameters=SPACE.parameters,
 )
 LENGTH = 4.0
@@ -41,11 +46,16 @@ def _velocity(points: np.ndarray, parameters: dict[str, float]) -> np.ndarray:
     profile = (1 - (y / parameters["half_width"]) ** 2) * (1 - (z / parameters["half_width"]) ** 2)
     speed = parameters["speed"]
     across = parameters["bend"] * np.sin(np.pi * x / LENGTH)
-    return np.stack([speed * profile, 0.2 * speed * profile * parameters["swirl"], speed * profile * across], axis=-1)
+    return np.stack(
+        [speed * profile, 0.2 * speed * profile * parameters["swirl"], speed * profile * across],
+        axis=-1,
+    )
 
 
 def duct(num_points: int, parameters: dict[str, float], seed: int) -> PointCloud:
-    """Cells scattered in the duct, 16 inlet, 16 outlet and 48 wall faces; walls carry a (solved) slip that nobody prescribed."""
+    """Cells scattered in the duct, 16 inlet, 16 outlet and 48 wall faces; walls carry a (solved)
+    slip that nobody prescribed.
+    """
     generator, h = np.random.default_rng(seed), parameters["half_width"]
     points = generator.uniform((0, -h, -h), (LENGTH, h, h), (num_points, 3))
     x, y, z = points.T
@@ -53,7 +63,10 @@ def duct(num_points: int, parameters: dict[str, float], seed: int) -> PointCloud
     direction = np.zeros((num_points, 3, 3))
     direction[:, 0, 0], direction[:, 1, 0] = -1, 1
     sideways = np.abs(y) > np.abs(z)
-    direction[sideways, 2, 1], direction[~sideways, 2, 2] = np.sign(y[sideways]), np.sign(z[~sideways])
+    direction[sideways, 2, 1], direction[~sideways, 2, 2] = (
+        np.sign(y[sideways]),
+        np.sign(z[~sideways]),
+    )
     patch = np.repeat([0, 1, 2], [16, 16, 48])
     faces = generator.uniform((0, -h, -h), (LENGTH, h, h), (80, 3))
     faces[:16, 0], faces[16:32, 0], faces[32:, 1] = 0, LENGTH, np.where(faces[32:, 1] > 0, h, -h)
@@ -70,7 +83,9 @@ def duct(num_points: int, parameters: dict[str, float], seed: int) -> PointCloud
         time=None,
         fields={
             "velocity": _velocity(points, parameters).astype("f4"),
-            "kinematic_pressure": (parameters["speed"] ** 2 * (LENGTH - x) / 10)[:, None].astype("f4"),
+            "kinematic_pressure": (parameters["speed"] ** 2 * (LENGTH - x) / 10)[:, None].astype(
+                "f4"
+            ),
         },
         boundary=BoundaryCloud(
             points=faces.astype("f4"),
@@ -79,7 +94,9 @@ def duct(num_points: int, parameters: dict[str, float], seed: int) -> PointCloud
             patch=patch.astype("u1"),
             fields={
                 "velocity": on_faces.astype("f4"),
-                "kinematic_pressure": (parameters["speed"] ** 2 * (LENGTH - faces[:, :1]) / 10).astype("f4"),
+                "kinematic_pressure": (
+                    parameters["speed"] ** 2 * (LENGTH - faces[:, :1]) / 10
+                ).astype("f4"),
             },
         ),
     )
@@ -88,7 +105,8 @@ def duct(num_points: int, parameters: dict[str, float], seed: int) -> PointCloud
 def publish_ducts(url: str, num_cases: int = 10, solved_scale: float = 1.0) -> str:
     """A published dataset of ducts, each with its own number of points.
 
-    `solved_scale` multiplies every solved value, cells and faces, the inlet's velocity aside: what a model must not see.
+    `solved_scale` multiplies every solved value, cells and faces, the inlet's velocity aside: what
+    a model must not see.
     """
     writer = DatasetWriter.open(url, SCHEMA)
     fork = writer.fork()
@@ -98,7 +116,10 @@ def publish_ducts(url: str, num_cases: int = 10, solved_scale: float = 1.0) -> s
             values *= solved_scale
         cloud.boundary.fields["velocity"][cloud.boundary.patch != 0] *= solved_scale
         point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
-        fork.write(CaseResult(point, "accepted", provenance={"wall_time_s": {"mesh": 0.5, "solve": 20.0}}), cloud)
+        fork.write(
+            CaseResult(point, "accepted", provenance={"wall_time_s": {"mesh": 0.5, "solve": 20.0}}),
+            cloud,
+        )
     writer.commit([fork])
     writer.publish("ducts")
     return url

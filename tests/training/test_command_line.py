@@ -8,18 +8,33 @@ import pytest
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished
 from courant.training.__main__ import main
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
 
 TINY = [
-    "model.width=24", "model.num_anchors=8", "model.num_levels=1", "data.window_steps=2", "data.step_s=3", "data.start_s=1",
-    "training.epochs=2", "training.samples_per_epoch=16", "training.batch_size=8",
-]  # fmt: skip
+    "model.width=24",
+    "model.num_anchors=8",
+    "model.num_levels=1",
+    "data.window_steps=2",
+    "data.step_s=3",
+    "data.start_s=1",
+    "training.epochs=2",
+    "training.samples_per_epoch=16",
+    "training.batch_size=8",
+]
 
 
 @pytest.fixture
 def call(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def run(*changes: str) -> int:
-        arguments = ["courant.training", "cylinder-flow-demo", dataset.url, str(tmp_path), "--threads", "1", *changes]
+        arguments = [
+            "courant.training",
+            "cylinder-flow-demo",
+            dataset.url,
+            str(tmp_path),
+            "--threads",
+            "1",
+            *changes,
+        ]
         monkeypatch.setattr(sys, "argv", arguments)
         return main()
 
@@ -32,7 +47,9 @@ def test_it_trains_and_prints_where(call, capsys: pytest.CaptureFixture[str]) ->
     assert is_finished(RunDirectory(url))
 
 
-def test_a_wrong_value_is_one_line_and_a_non_zero_exit(call, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_value_is_one_line_and_a_non_zero_exit(
+    call, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert call(*TINY, "training.epochs=0") == 1
     assert capsys.readouterr().err.startswith(
         "error: experiment: training.epochs: Input should be greater than or equal to 1"

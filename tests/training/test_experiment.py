@@ -13,7 +13,10 @@ def test_a_derived_experiment_changes_what_is_named_and_nothing_else() -> None:
     experiment = cylinder_flow()
     derived = experiment.derive(name="wide", model={"num_anchors": 128}, training={"epochs": 3})
     assert (derived.name, derived.model.num_anchors, derived.training.epochs) == ("wide", 128, 3)
-    assert derived.derive(name="cylinder-flow", model={"num_anchors": 64}, training={"epochs": 500}) == experiment
+    assert (
+        derived.derive(name="cylinder-flow", model={"num_anchors": 64}, training={"epochs": 500})
+        == experiment
+    )
 
 
 def test_an_experiment_is_frozen() -> None:
@@ -38,6 +41,14 @@ def test_wrong_values_are_named_in_one_line(changes: dict, message: str) -> None
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["step_s", "stride_s"])
+def test_no_time_of_one_family_stands_in_for_a_missing_one(name: str) -> None:
+    content = cylinder_flow().model_dump(mode="json")
+    del content["data"][name]
+    with pytest.raises(InputError, match=rf"data\.{name}: Field required"):
+        parse_experiment(content)
+
+
 def test_the_run_id_depends_on_every_value_and_on_the_dataset_snapshot() -> None:
     experiment = cylinder_flow()
     ids = {
@@ -53,7 +64,12 @@ def test_the_run_id_depends_on_every_value_and_on_the_dataset_snapshot() -> None
 
 
 def test_changes_on_the_command_line_are_json_or_words() -> None:
-    changes = ["training.epochs=5", "data.points_per_sample=null", "training.schedule=cosine", "data.mirror_y=true"]
+    changes = [
+        "training.epochs=5",
+        "data.points_per_sample=null",
+        "training.schedule=cosine",
+        "data.mirror_y=true",
+    ]
     experiment = apply_changes(cylinder_flow(), changes)
     assert experiment.training.epochs == 5
     assert experiment.data.points_per_sample is None

@@ -1,16 +1,21 @@
-"""The loop: it learns, it goes on exactly where it stopped, and it stops before a bad number reaches the weights."""
+"""The loop: it learns, it goes on exactly where it stopped, and it stops before a bad number
+reaches the weights.
+"""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import courant
 from courant.experiment import Experiment
 from courant.runs.checkpoint import checkpoint_epochs, read_latest_checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
+from courant.runs.standing import standing
 from courant.training.errors import TrainingError
 from courant.training.loop import fit
 from simgen.errors import InputError, StoreError
@@ -34,7 +39,9 @@ def weights(run: RunDirectory) -> dict[str, torch.Tensor]:
     return checkpoint.model
 
 
-def test_training_lowers_the_loss_and_leaves_a_complete_run(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+def test_training_lowers_the_loss_and_leaves_a_complete_run(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
     run, seen = RunDirectory(tmp_path), []
     fit(tiny.derive(training={"epochs": 12}), dataset, run, on_epoch=seen.append)
     records = read_records(run)
@@ -46,12 +53,25 @@ def test_training_lowers_the_loss_and_leaves_a_complete_run(dataset: Any, tiny: 
     assert 0 < records[-1].validation_nmae < records[0].validation_nmae
     assert records[-1].eta_s == 0
     assert [name for name in run.names() if not name.startswith("events.out")] == [
-        "checkpoints", "dataset.json", "environment.json", "experiment.json", "metrics.jsonl", "model.safetensors",
-        "normaliser.json", "status.json", "timings.json",
-    ]  # fmt: skip
+        "checkpoints",
+        "dataset.json",
+        "environment.json",
+        "experiment.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "normaliser.json",
+        "status.json",
+        "timings.json",
+    ]
     assert run.read_json("status.json")["state"] == "finished"
     assert run.read_json("dataset.json")["snapshot_id"] == dataset.snapshot_id
-    assert set(run.read_json("timings.json")) == {"load", "train", "validation", "checkpoint", "samples_per_s"}
+    assert set(run.read_json("timings.json")) == {
+        "load",
+        "train",
+        "validation",
+        "checkpoint",
+        "samples_per_s",
+    }
 
 
 def test_a_run_that_was_killed_and_started_again_ends_with_the_same_weights_to_the_last_bit(
@@ -79,17 +99,36 @@ def test_the_loss_curve_of_a_killed_run_has_no_gap_and_no_epoch_twice(
     fit(tiny, dataset, killed)
 
     def curve(run: RunDirectory) -> list[tuple[int, float, float | None, float]]:
-        return [(r.epoch, r.train_loss, r.validation_loss, r.learning_rate) for r in read_records(run)]
+        return [
+            (r.epoch, r.train_loss, r.validation_loss, r.learning_rate) for r in read_records(run)
+        ]
 
     assert curve(killed) == curve(straight)
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_anew(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+def test_a_run_killed_before_its_first_checkpoint_starts_anew(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
     run = RunDirectory(tmp_path)
     with pytest.raises(KilledError):
         fit(tiny, dataset, run, on_epoch=kill_at(1))
     fit(tiny, dataset, run)
     assert [record.epoch for record in read_records(run)] == [1, 2, 3, 4]
+
+
+def test_whoever_uses_a_run_that_was_cut_off_is_told(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path)
+    with pytest.raises(KilledError):
+        fit(tiny, dataset, run, on_epoch=kill_at(3))
+    assert standing(run) == "interrupted"
+    with pytest.warns(UserWarning, match="is interrupted after epoch 3 of 4; the weights used"):
+        courant.load(run.url)
+    fit(tiny, dataset, run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        courant.load(run.url)
 
 
 def test_a_finished_run_is_left_as_it_is(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
@@ -100,9 +139,15 @@ def test_a_finished_run_is_left_as_it_is(dataset: Any, tiny: Experiment, tmp_pat
     assert (run.read_bytes("model.safetensors"), run.read_bytes("metrics.jsonl")) == before
 
 
-def test_the_last_checkpoints_are_kept_and_the_best_weights(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+def test_the_last_checkpoints_are_kept_and_the_best_weights(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
     run = RunDirectory(tmp_path)
-    fit(tiny.derive(training={"epochs": 5, "checkpoint_every": 1, "keep_checkpoints": 2}), dataset, run)
+    fit(
+        tiny.derive(training={"epochs": 5, "checkpoint_every": 1, "keep_checkpoints": 2}),
+        dataset,
+        run,
+    )
     assert checkpoint_epochs(run) == [4, 5]
     losses = {record.epoch: record.validation_loss for record in read_records(run)}
     status = run.read_json("status.json")
@@ -114,7 +159,9 @@ def test_a_loss_that_is_not_finite_stops_with_the_batch_on_record(
     dataset: Any, tiny: Experiment, tmp_path: Path
 ) -> None:
     run = RunDirectory(tmp_path)
-    with pytest.raises(TrainingError, match=r"training diverged: loss .*lower training\.learning_rate") as caught:
+    with pytest.raises(
+        TrainingError, match=r"training diverged: loss .*lower training\.learning_rate"
+    ) as caught:
         fit(tiny.derive(training={"learning_rate": 1e30, "epochs": 20}), dataset, run)
     assert "\n" not in str(caught.value)
     failure = json.loads(run.read_bytes("failure-worker-0.json"))
@@ -127,7 +174,8 @@ def test_a_damaged_checkpoint_is_named(dataset: Any, tiny: Experiment, tmp_path:
     run = RunDirectory(tmp_path)
     run.write_bytes("checkpoints/epoch-000002.pt", b"PK\x03\x04 not a checkpoint")
     with pytest.raises(
-        StoreError, match=r"epoch-000002\.pt is damaged .*remove it to go on from the checkpoint before it"
+        StoreError,
+        match=r"epoch-000002\.pt is damaged .*remove it to go on from the checkpoint before it",
     ):
         fit(tiny, dataset, run)
 
@@ -135,7 +183,10 @@ def test_a_damaged_checkpoint_is_named(dataset: Any, tiny: Experiment, tmp_path:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"num_features": 5}, "model.num_features = 5, expected 18 or 2 for channels velocity.x, velocity.y"),
+        (
+            {"num_features": 5},
+            "model.num_features = 5, expected 18 or 2 for channels velocity.x, velocity.y",
+        ),
         ({"num_query_features": 4}, "model.num_query_features = 4, expected 16"),
         ({"transient": False}, "model.transient = False, expected True"),
     ],
@@ -148,7 +199,9 @@ def test_a_model_that_does_not_fit_the_data_is_refused_before_training(
     assert RunDirectory(tmp_path).names() == []
 
 
-def test_an_experiment_of_another_family_is_refused(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
+def test_an_experiment_of_another_family_is_refused(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
     other = Experiment.model_validate({**tiny.model_dump(), "family": "branched-pipe"})
     with pytest.raises(InputError, match=r"is for branched-pipe, dataset .* holds cylinder-flow"):
         fit(other, dataset, RunDirectory(tmp_path))

@@ -23,7 +23,9 @@ def test_padding_counts_for_nothing() -> None:
 def test_a_full_mask_is_no_mask() -> None:
     prediction, target = torch.randn(2, 3, 4, 2), torch.randn(2, 3, 4, 2)
     full = torch.ones(2, 4, dtype=torch.bool)
-    torch.testing.assert_close(prediction_loss(prediction, target, full), prediction_loss(prediction, target, None))
+    torch.testing.assert_close(
+        prediction_loss(prediction, target, full), prediction_loss(prediction, target, None)
+    )
 
 
 def test_warm_up_rises_linearly_in_front_of_the_schedule() -> None:
@@ -32,12 +34,17 @@ def test_warm_up_rises_linearly_in_front_of_the_schedule() -> None:
 
 
 def test_cosine_falls_from_the_initial_rate_to_zero() -> None:
-    assert [learning_rate("cosine", 2.0, step, 100) for step in (0, 50, 100)] == pytest.approx([2.0, 1.0, 0.0])
+    assert [learning_rate("cosine", 2.0, step, 100) for step in (0, 50, 100)] == pytest.approx(
+        [2.0, 1.0, 0.0]
+    )
 
 
 def test_step_halves_the_rate_every_so_many_steps() -> None:
     """StepLR of Table tab:courant-training."""
-    rates = [learning_rate("step", 8.0, step, 300, drop_every=100, drop_factor=0.5) for step in (0, 99, 100, 250)]
+    rates = [
+        learning_rate("step", 8.0, step, 300, drop_every=100, drop_factor=0.5)
+        for step in (0, 99, 100, 250)
+    ]
     assert rates == pytest.approx([8.0, 8.0, 4.0, 2.0])
 
 
@@ -51,7 +58,9 @@ def test_relative_l2_is_each_samples_error_over_its_norm_in_physical_units() -> 
 
 def test_relative_l2_does_not_see_padding_and_has_a_gradient_at_a_perfect_prediction() -> None:
     target = torch.randn(1, 1, 3, 2)
-    prediction = torch.cat([target[:, :, :2], torch.full((1, 1, 1, 2), 1e6)], dim=2).requires_grad_()
+    prediction = torch.cat(
+        [target[:, :, :2], torch.full((1, 1, 1, 2), 1e6)], dim=2
+    ).requires_grad_()
     loss = relative_l2_loss(prediction, target, torch.tensor([[True, True, False]]), (0.0, 0.0))
     assert loss < 1e-5
     loss.backward()

@@ -1,4 +1,6 @@
-"""Options of the training loop: each does what it says, and a resumed run with it ends with the same bits."""
+"""Options of the training loop: each does what it says, and a resumed run with it ends with the
+same bits.
+"""
 
 import math
 import shutil
@@ -20,7 +22,7 @@ from courant.training.gradients import backward, flops_per_sample
 from courant.training.loop import fit
 from courant.training.task import Task
 from simgen.errors import InputError
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.test_loop import KilledError, kill_at
 from tests.training.waves import tiny_experiment
@@ -28,14 +30,22 @@ from tests.training.waves import tiny_experiment
 OPTIONS: list[dict[str, Any]] = [
     {"ema_decay": 0.9},
     {"accumulate": 2},
-    {"ema_decay": 0.99, "accumulate": 2, "loss": "relative-l2", "schedule": "step", "step_epochs": 2},
+    {
+        "ema_decay": 0.99,
+        "accumulate": 2,
+        "loss": "relative-l2",
+        "schedule": "step",
+        "step_epochs": 2,
+    },
     {"schedule": "cosine", "nonfinite": "skip"},
 ]
 
 
 @pytest.fixture(scope="module")
 def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe")))
+    return simgen.open_dataset(
+        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"))
+    )
 
 
 def gradients(task: Task, num_parts: int) -> tuple[float, list[torch.Tensor]]:
@@ -43,7 +53,9 @@ def gradients(task: Task, num_parts: int) -> tuple[float, list[torch.Tensor]]:
     model = Courant(task.experiment.model)
     _, batch = next(task.train.epoch(1))
     loss = backward(task, model, batch, num_parts)
-    return float(loss), [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return float(loss), [
+        parameter.grad for parameter in model.parameters() if parameter.grad is not None
+    ]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options))
@@ -51,7 +63,9 @@ def gradients(task: Task, num_parts: int) -> tuple[float, list[torch.Tensor]]:
 def test_a_killed_run_goes_on_exactly(
     ducts: Dataset, dataset: Dataset, tmp_path: Path, kind: str, options: dict[str, Any]
 ) -> None:
-    experiment: Experiment = tiny_steady(**options) if kind == "steady" else tiny_experiment(**options)
+    experiment: Experiment = (
+        tiny_steady(**options) if kind == "steady" else tiny_experiment(**options)
+    )
     data = ducts if kind == "steady" else dataset
     straight, killed = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "killed")
     fit(experiment, data, straight)
@@ -64,15 +78,20 @@ def test_a_killed_run_goes_on_exactly(
     assert other is not None
     for kept in ("model", "average"):
         weights = getattr(one, kept)
-        assert all(torch.equal(value, getattr(other, kept)[name]) for name, value in weights.items())
+        assert all(
+            torch.equal(value, getattr(other, kept)[name]) for name, value in weights.items()
+        )
     curves = [
-        [(r.train_loss, r.validation_loss, r.learning_rate) for r in read_records(run)] for run in (straight, killed)
+        [(r.train_loss, r.validation_loss, r.learning_rate) for r in read_records(run)]
+        for run in (straight, killed)
     ]
     assert curves[0] == curves[1]
 
 
 @pytest.mark.parametrize("loss", ["l2", "relative-l2"])
-def test_a_batch_in_parts_has_the_loss_and_gradients_of_the_whole(ducts: Dataset, loss: str) -> None:
+def test_a_batch_in_parts_has_the_loss_and_gradients_of_the_whole(
+    ducts: Dataset, loss: str
+) -> None:
     experiment = tiny_steady(batch_size=5, loss=loss).derive(
         data={"points_per_sample": None, "queries_per_sample": None}
     )
@@ -91,14 +110,20 @@ def test_more_parts_than_samples_are_refused(ducts: Dataset, tmp_path: Path) -> 
         fit(tiny_steady(accumulate=3), ducts, RunDirectory(tmp_path))
 
 
-def test_the_average_follows_the_weights_and_is_what_the_run_keeps(ducts: Dataset, tmp_path: Path) -> None:
+def test_the_average_follows_the_weights_and_is_what_the_run_keeps(
+    ducts: Dataset, tmp_path: Path
+) -> None:
     run = RunDirectory(tmp_path)
     fit(tiny_steady(ema_decay=0.9, epochs=2), ducts, run)
     checkpoint = read_latest_checkpoint(run)
     assert checkpoint is not None
-    assert any(not torch.equal(value, checkpoint.average[name]) for name, value in checkpoint.model.items())
+    assert any(
+        not torch.equal(value, checkpoint.average[name]) for name, value in checkpoint.model.items()
+    )
     best = checkpoint.best if checkpoint.best_epoch == 2 else None
-    assert best is None or all(torch.equal(value, checkpoint.average[name]) for name, value in best.items())
+    assert best is None or all(
+        torch.equal(value, checkpoint.average[name]) for name, value in best.items()
+    )
 
 
 def test_the_average_is_the_exponential_one() -> None:
@@ -107,7 +132,9 @@ def test_the_average_is_the_exponential_one() -> None:
     average = WeightAverage(model, decay=0.5)
     model.weight.data.fill_(1.0)
     average.take_in(model, torch.tensor(average.share(step=0)))
-    assert average.weights["weight"].item() == pytest.approx(0.9), "d = (1 + 0) / (10 + 0) at the first step"
+    assert average.weights["weight"].item() == pytest.approx(0.9), (
+        "d = (1 + 0) / (10 + 0) at the first step"
+    )
     average.take_in(model, torch.tensor(average.share(step=100)))
     assert average.weights["weight"].item() == pytest.approx(0.95)
     with average.applied_to(model):
@@ -121,7 +148,12 @@ def spoil(task: Task, epoch: int, spoiled: set[int]) -> None:
 
     def with_nan(number: int, begin: int = 0) -> Any:
         for index, (samples, batch) in enumerate(epochs(number, begin)):
-            yield samples, batch.map(lambda value: value * math.nan) if number == epoch and index in spoiled else batch
+            yield (
+                samples,
+                batch.map(lambda value: value * math.nan)
+                if number == epoch and index in spoiled
+                else batch,
+            )
 
     task.train.epoch = with_nan  # type: ignore[method-assign]
 
@@ -142,7 +174,9 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> Any:
     return prepare
 
 
-def test_a_step_that_is_not_finite_is_skipped_and_counted(ducts: Dataset, tmp_path: Path, spoiled: Any) -> None:
+def test_a_step_that_is_not_finite_is_skipped_and_counted(
+    ducts: Dataset, tmp_path: Path, spoiled: Any
+) -> None:
     spoiled(2, {1, 4})
     run = RunDirectory(tmp_path)
     fit(tiny_steady(nonfinite="skip"), ducts, run)
@@ -153,7 +187,9 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(ducts: Dataset, tmp_pa
     assert records[-1].train_loss < records[0].train_loss
 
 
-def test_by_default_it_stops_the_run_with_the_batch_on_record(ducts: Dataset, tmp_path: Path, spoiled: Any) -> None:
+def test_by_default_it_stops_the_run_with_the_batch_on_record(
+    ducts: Dataset, tmp_path: Path, spoiled: Any
+) -> None:
     spoiled(2, {1})
     run = RunDirectory(tmp_path)
     with pytest.raises(TrainingError, match=r"training diverged: loss nan.*in epoch 2, batch 2"):
@@ -175,13 +211,18 @@ def test_every_epoch_says_what_it_made_of_the_machine(ducts: Dataset, tmp_path: 
     fit(tiny_steady(epochs=2), ducts, run)
     for record in read_records(run):
         assert 0 <= (record.data_wait_share or 0.0) < 1
+        assert 0 < (record.processor_s or 0.0) < 60
         assert (record.peak_memory_gb or 0.0) > 0.01
         assert (record.flops_per_s or 0.0) > 1e6
 
 
-def test_operations_grow_with_the_batch_s_queries_and_leave_the_random_state(ducts: Dataset) -> None:
+def test_operations_grow_with_the_batch_s_queries_and_leave_the_random_state(
+    ducts: Dataset,
+) -> None:
     few, many = (
-        Task.load(tiny_steady().derive(data={"queries_per_sample": num}), ducts, torch.device("cpu"))
+        Task.load(
+            tiny_steady().derive(data={"queries_per_sample": num}), ducts, torch.device("cpu")
+        )
         for num in (10, 40)
     )
     before = torch.get_rng_state()
@@ -189,7 +230,8 @@ def test_operations_grow_with_the_batch_s_queries_and_leave_the_random_state(duc
     assert torch.equal(torch.get_rng_state(), before)
     assert counted[1] > counted[0] > 0
     model = tiny_steady().model
-    # The decoder's query projection alone: M x (2 d) x d multiply-adds forward, twice that backward, two operations each.
+    # The decoder's query projection alone: M x (2 d) x d multiply-adds forward, twice that
+    # backward, two operations each.
     least = 3 * 2 * 30 * 2 * model.width * model.width
     assert counted[1] - counted[0] > least
 

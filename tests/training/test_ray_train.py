@@ -2,19 +2,20 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 import ray
 
+from courant.ray_embedded import start_embedded_ray
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
 from courant.training.errors import TrainingError
 from courant.training.loop import fit
 from courant.training.ray_train import train
 from simgen.errors import InputError
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
+from tests.end_to_end.processes import command_line, lives, tree
 from tests.training.waves import tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.end_to_end
 
 @pytest.fixture(scope="module", autouse=True)
 def ray_on_two_cores() -> object:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    start_embedded_ray(num_cpus=2, log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -30,21 +31,34 @@ def ray_on_two_cores() -> object:
 def test_one_worker_trains_to_the_weights_of_the_plain_loop_and_a_finished_run_returns_at_once(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    experiment, seen = tiny_experiment(), []
-    url = train(experiment, dataset.url, None, str(tmp_path / "runs"), on_epoch=seen.append)
+    experiment, seen, names = tiny_experiment(), [], set()
+
+    def see(record: EpochRecord) -> None:
+        seen.append(record)
+        names.update(map(command_line, filter(lives, tree(os.getpid()))))
+
+    url = train(experiment, dataset.url, None, str(tmp_path / "runs"), on_epoch=see)
     run, plain = RunDirectory(url), RunDirectory(tmp_path / "plain")
     fit(experiment, dataset, plain)
     assert [record.epoch for record in seen] == [1, 2, 3, 4]
     assert seen == read_records(run)
+    # Each process more takes seconds of a core to start.
+    for needful in ("RayTrainWorker", "TrainController", "raylet/raylet"):
+        assert len({name.split()[0] for name in names if needful in name}) == 1
+    clusters = ("DatasetManager", "Cleaner", "PreemptionWatcher", "Autoscaling", "monitor.py")
+    for needless in (*clusters, "dashboard.py"):
+        assert not [name for name in names if needless in name]
     for ours, theirs in zip(read_records(run), read_records(plain), strict=True):
         assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-4)
     assert run.read_json("dataset.json")["version"] == dataset.version
-    began = time.perf_counter()
+    before = run.read_json("status.json"), read_records(run)
     assert train(experiment, dataset.url, None, str(tmp_path / "runs")) == url
-    assert time.perf_counter() - began < 5
+    assert (run.read_json("status.json"), read_records(run)) == before
 
 
-def test_a_killed_worker_comes_back_and_two_workers_follow_the_curve_of_one(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_killed_worker_comes_back_and_two_workers_follow_the_curve_of_one(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     experiment = tiny_experiment(workers=2, epochs=30, checkpoint_every=5)
     runs = tmp_path / "runs"
     run = RunDirectory(runs) / experiment.run_id(dataset.snapshot_id)
@@ -73,7 +87,9 @@ def test_a_diverged_run_is_not_tried_again(dataset: Dataset, tmp_path: Path) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_bad_requests_are_refused_before_any_worker_starts(dataset: Dataset, tmp_path: Path) -> None:
+def test_bad_requests_are_refused_before_any_worker_starts(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="has no version v7"):
         train(tiny_experiment(), dataset.url, "v7", str(tmp_path))
     with pytest.raises(InputError, match=r"model\.num_outputs = 5, expected 2"):

@@ -19,11 +19,11 @@ from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
 from courant.sweeps.ray_tune import run_sweep
-from courant.sweeps.search_space import parse_space
+from courant.sweeps.space_files import parse_space
 from courant.sweeps.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import tiny_experiment
 
@@ -39,8 +39,12 @@ def ray_on_two_cores() -> object:
     ray.shutdown()
 
 
-def sweep_of(dataset: Dataset, runs: Path, text: str = RATES, num: int | None = None, **training: int) -> Sweep:
-    return plan_sweep(tiny_experiment(**training), dataset, parse_space("rates", text), num, str(runs))
+def sweep_of(
+    dataset: Dataset, runs: Path, text: str = RATES, num: int | None = None, **training: int
+) -> Sweep:
+    return plan_sweep(
+        tiny_experiment(**training), dataset, parse_space("rates", text), num, str(runs)
+    )
 
 
 def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_taken_to_their_end_later(
@@ -62,9 +66,12 @@ def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_taken_to_th
     assert {(result.number, result.state) for result in seen} == {
         (number, state) for number in (2, 3, 4) for state in ("running", "stopped")
     }
-    assert [(result.state, result.epochs) for result in results] == [("finished", 9)] + 3 * [("stopped", 1)]
+    assert [(result.state, result.epochs) for result in results] == [("finished", 9)] + 3 * [
+        ("stopped", 1)
+    ]
     assert best_trial(results) == results[0] == baseline
-    # Ordinary run directories, a table, an experiment that trains to the same weights, TensorBoard's event files.
+    # Ordinary run directories, a table, an experiment that trains to the same weights,
+    # TensorBoard's event files.
     assert courant.load(results[1].run).experiment.training.learning_rate in (1e-7, 1e-6, 1e-5)
     rows = list(csv.DictReader(sweep.folder.read_bytes("trials.csv").decode().splitlines()))
     assert [float(row["nmae"]) for row in rows] == [result.nmae for result in results]
@@ -77,10 +84,14 @@ def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_taken_to_th
     to_the_end = run_sweep(sweep, early_stopping=False)
     assert [(result.state, result.epochs) for result in to_the_end] == [("finished", 9)] * 4
     assert to_the_end[0] == baseline, "not trained again"
-    assert [record.epoch for record in read_records(RunDirectory(results[1].run))] == list(range(1, 10))
+    assert [record.epoch for record in read_records(RunDirectory(results[1].run))] == list(
+        range(1, 10)
+    )
 
 
-def test_a_setting_that_diverges_is_on_the_table_and_the_others_go_on(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_setting_that_diverges_is_on_the_table_and_the_others_go_on(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     text = "design: grid\nparameters: {training.learning_rate: [3e-3, 1e30]}"
     results = run_sweep(sweep_of(dataset, tmp_path, text, epochs=4))
     assert sorted(result.state for result in results) == ["failed", "finished"]
@@ -92,7 +103,9 @@ def test_a_setting_that_diverges_is_on_the_table_and_the_others_go_on(dataset: D
 def test_a_steady_family_is_swept_like_a_transient_one(tmp_path: Path) -> None:
     ducts = simgen.open_dataset(publish_ducts(str(tmp_path / "branched-pipe")))
     space = parse_space(
-        "width", "design: grid\nparameters: {training.learning_rate: [1e-6, 3e-3], data.encoder: [boundary]}"
+        "width",
+        "design: grid\nparameters: {training.learning_rate: [1e-6, 3e-3], data.encoder:"
+        " [boundary]}",
     )
     sweep = plan_sweep(tiny_steady(epochs=3), ducts, space, None, str(tmp_path / "runs"))
     results = run_sweep(sweep, early_stopping=False)
@@ -114,16 +127,22 @@ run_sweep(sweep_of(simgen.open_dataset(sys.argv[1]), Path(sys.argv[2]), num=3, e
 """
 
 
-def test_a_killed_sweep_goes_on_and_repeats_no_finished_trial(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_killed_sweep_goes_on_and_repeats_no_finished_trial(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     sweep = sweep_of(dataset, tmp_path, num=3, epochs=30)
     first, second = sweep.trials[0].run, sweep.trials[1].run
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, dataset.url, str(tmp_path)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 600
     while not (is_finished(first) and checkpoint_epochs(second)):
-        assert driver.poll() is None and time.monotonic() < deadline, "the sweep should be at its second trial"
+        assert driver.poll() is None and time.monotonic() < deadline, (
+            "the sweep should be at its second trial"
+        )
         time.sleep(0.02)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
@@ -142,7 +161,7 @@ def test_a_killed_sweep_goes_on_and_repeats_no_finished_trial(dataset: Dataset, 
 
 def _wait_until_gone(process: int) -> None:
     """A trial's process ends with its driver, a moment later."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         try:
             os.kill(process, 0)
@@ -156,8 +175,15 @@ def test_bad_requests_are_refused_before_any_trial(dataset: Dataset, tmp_path: P
     with pytest.raises(InputError, match="num_anchors 0 is impossible"):
         sweep_of(dataset, tmp_path, "design: grid\nparameters: {model.num_anchors: [0]}")
     with pytest.raises(InputError, match="say how many trials"):
-        sweep_of(dataset, tmp_path, "design: random\nparameters: {training.learning_rate: {min: 0.1, max: 1.0}}")
-    with pytest.raises(InputError, match="asks for 64 CPUs and 0 GPUs on one node, the nodes have 2 CPUs and 0 GPUs"):
+        sweep_of(
+            dataset,
+            tmp_path,
+            "design: random\nparameters: {training.learning_rate: {min: 0.1, max: 1.0}}",
+        )
+    with pytest.raises(
+        InputError,
+        match="asks for 64 CPUs and 0 GPUs on one node, the nodes have 2 CPUs and 0 GPUs",
+    ):
         run_sweep(sweep_of(dataset, tmp_path), cpus_per_trial=64)
     with pytest.raises(InputError, match=r"asks for 1 CPUs and 0\.5 GPUs"):
         run_sweep(sweep_of(dataset, tmp_path), gpus_per_trial=0.5)

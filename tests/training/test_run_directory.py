@@ -21,7 +21,9 @@ def test_what_is_written_is_read_back_and_listed(tmp_path: Path) -> None:
     assert run.names("checkpoints") == []
 
 
-def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_old_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = RunDirectory(tmp_path)
     run.write_bytes("model.safetensors", b"old")
 
@@ -29,7 +31,9 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", disk_full)
-    with pytest.raises(StoreError, match=r"cannot write .*/model.safetensors: .*No space left on device"):
+    with pytest.raises(
+        StoreError, match=r"cannot write .*/model.safetensors: .*No space left on device"
+    ):
         run.write_bytes("model.safetensors", b"new")
     assert run.read_bytes("model.safetensors") == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
@@ -65,7 +69,9 @@ def test_an_unknown_protocol_is_refused() -> None:
         RunDirectory("nonsense://bucket/run")
 
 
-def test_local_urls_become_absolute_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_urls_become_absolute_and_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert absolute_url("runs/one") == str(tmp_path / "runs" / "one")
     assert absolute_url(f"file://{tmp_path}/runs") == str(tmp_path / "runs")

@@ -13,7 +13,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
 from courant.training.loop import fit
 from simgen.errors import StoreError
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
 from tests.training.waves import tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
@@ -39,7 +39,9 @@ def test_files_are_written_read_listed_and_removed(bucket: str) -> None:
     assert run.names("checkpoints") == []
 
 
-def test_a_run_is_killed_resumed_and_loaded_from_s3_as_from_disk(bucket: str, dataset: Dataset, tmp_path: Path) -> None:
+def test_a_run_is_killed_resumed_and_loaded_from_s3_as_from_disk(
+    bucket: str, dataset: Dataset, tmp_path: Path
+) -> None:
     remote, local = RunDirectory(f"{bucket}/runs") / "tiny", RunDirectory(tmp_path)
 
     def kill(record: EpochRecord) -> None:
@@ -59,13 +61,17 @@ def test_a_run_is_killed_resumed_and_loaded_from_s3_as_from_disk(bucket: str, da
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("AWS_SECRET_ACCESS_KEY", "wrong"), ("AWS_ENDPOINT_URL", "http://127.0.0.1:9")]
+    ("name", "value"),
+    [("AWS_SECRET_ACCESS_KEY", "wrong"), ("AWS_ENDPOINT_URL", "http://127.0.0.1:9")],
 )
 def test_a_store_that_refuses_or_does_not_answer_is_one_line(
     bucket: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    expected = rf"cannot write {bucket}/x/status\.json: .*check the path, and for s3:// the keys and AWS_ENDPOINT_URL"
+    expected = (
+        rf"cannot write {bucket}/x/status\.json: .*check the path, and for s3:// the keys and"
+        r" AWS_ENDPOINT_URL"
+    )
     with pytest.raises(StoreError, match=expected) as caught:
         RunDirectory(f"{bucket}/x").write_json("status.json", {})
     assert "\n" not in str(caught.value)

@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 
 from courant.recipes import RECIPES, get_recipe
-from courant.sweeps.search_space import SearchSpace, apply_setting, load_space, parse_space, shipped_spaces
+from courant.sweeps.search_space import SearchSpace
+from courant.sweeps.space_files import load_space, parse_space, shipped_spaces
+from courant.sweeps.sweep import sweep_id, trial_experiment
 from simgen.errors import InputError
 
 BASELINE = get_recipe("cylinder-flow")
+MINE = (
+    "design: random\nparameters: {training.learning_rate: {min: 1e-4, max: 1e-2, log: true},"
+    " model.num_heads: [1, 3]}"
+)
 
 
 def settings(space: SearchSpace, num: int, seed: int = 42) -> list[dict]:
@@ -18,11 +24,34 @@ def settings(space: SearchSpace, num: int, seed: int = 42) -> list[dict]:
 
 @pytest.mark.parametrize("name", shipped_spaces())
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_every_setting_of_a_shipped_space_is_a_possible_experiment_and_they_all_differ(name: str, recipe: str) -> None:
+def test_every_setting_of_a_shipped_space_is_a_possible_experiment_and_they_all_differ(
+    name: str, recipe: str
+) -> None:
     space, baseline = load_space(name), get_recipe(recipe)
     found = list(itertools.islice(space.settings(baseline, 1), space.count(baseline)))
-    made = {apply_setting(baseline, setting).model_dump_json() for setting in found}
+    made = {space.apply(baseline, setting).model_dump_json() for setting in found}
     assert len(made) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "sweep", "first"),
+    [
+        ("anchors", "cylinder-flow-small", "d023512ccf", "861582f4d3"),
+        ("ablations", "branched-pipe-demo", "48fc92253d", "aed586de84"),
+        ("gwa", "cylinder-flow-small", "614f0669ef", "5a93cecd53"),
+        ("mine", "branched-pipe-demo", "18059002e1", "22281a7372"),
+    ],
+)
+def test_sweeps_and_trials_keep_the_ids_that_an_older_release_gave_them(
+    name: str, recipe: str, sweep: str, first: str
+) -> None:
+    """A sweep that goes on finds its folder and its trials by them."""
+    space = parse_space("mine", MINE) if name == "mine" else load_space(name)
+    baseline = get_recipe(recipe)
+    assert sweep_id(baseline, space, "SNAPSHOT", 42) == f"{recipe}-{name}-{sweep}"
+    setting = next(space.settings(baseline, 42))
+    trial = trial_experiment(baseline, space, setting, number=1, repeat=0)
+    assert trial.run_id("SNAPSHOT") == f"{recipe}-trial-01-{first}"
 
 
 def test_the_shipped_spaces_cover_the_papers_ranges() -> None:
@@ -30,7 +59,12 @@ def test_the_shipped_spaces_cover_the_papers_ranges() -> None:
     assert (min(values["model.num_anchors"]), max(values["model.num_anchors"])) == (16, 512)
     assert values["model.num_levels"] == (1, 2, 3, 4, 5, 6)
     assert values["model.num_loops"] == (0, 1, 2, 3, 4)
-    assert set(load_space("gwa").parameters["model.gaussian_window"].values) == {"none", "encoder", "decoder", "both"}
+    assert set(load_space("gwa").parameters["model.gaussian_window"].values) == {
+        "none",
+        "encoder",
+        "decoder",
+        "both",
+    }
 
 
 def test_isolated_changes_one_key_at_a_time_and_begins_with_the_baseline() -> None:
@@ -43,13 +77,19 @@ def test_isolated_changes_one_key_at_a_time_and_begins_with_the_baseline() -> No
 
 def test_a_width_without_a_window_is_no_setting_of_its_own() -> None:
     found = settings(load_space("gwa"), 20)
-    assert {setting["model.window_scale"] for setting in found if setting["model.gaussian_window"] == "none"} == {1.0}
+    assert {
+        setting["model.window_scale"]
+        for setting in found
+        if setting["model.gaussian_window"] == "none"
+    } == {1.0}
     assert sum(setting["model.gaussian_window"] == "both" for setting in found) == 3 * 2
 
 
 def test_more_trials_go_on_where_fewer_ended_and_another_seed_takes_another_order() -> None:
-    for text in ("design: grid\nparameters: {model.num_levels: [1, 2, 3], model.num_heads: [1, 2, 3]}",
-                 "design: random\nparameters: {training.learning_rate: {min: 1e-4, max: 1e-2, log: true}}"):  # fmt: skip
+    for text in (
+        "design: grid\nparameters: {model.num_levels: [1, 2, 3], model.num_heads: [1, 2, 3]}",
+        "design: random\nparameters: {training.learning_rate: {min: 1e-4, max: 1e-2, log: true}}",
+    ):
         space = parse_space("x", text)
         assert settings(space, 20)[:5] == settings(space, 5)
         assert settings(space, 9, seed=1) != settings(space, 9, seed=2)
@@ -58,7 +98,8 @@ def test_more_trials_go_on_where_fewer_ended_and_another_seed_takes_another_orde
 def test_drawn_values_lie_in_their_range_whole_where_the_bounds_are() -> None:
     space = parse_space(
         "x",
-        "design: random\nparameters: {training.learning_rate: {min: 1e-4, max: 1e-2, log: true}, model.num_heads: {min: 1, max: 6}}",
+        "design: random\nparameters: {training.learning_rate: {min: 1e-4, max: 1e-2, log: true},"
+        " model.num_heads: {min: 1, max: 6}}",
     )
     for setting in settings(space, 50):
         assert 1e-4 <= setting["training.learning_rate"] <= 1e-2
@@ -74,12 +115,24 @@ def test_drawn_values_lie_in_their_range_whole_where_the_bounds_are() -> None:
         ),
         ("design: grid\nparameters: {num_anchors: [1]}", "an experiment has no key num_anchors"),
         ("design: grid\nparameters: {model.num_anchors: [0]}", "num_anchors 0 is impossible"),
-        ("design: grid\nparameters: {model.num_heads: [1000]}", "num_heads 1000 is more than width 128"),
-        ("design: grid\nparameters: {training.learning_rate: [fast]}", "learning_rate fast is impossible"),
+        (
+            "design: grid\nparameters: {model.num_heads: [1000]}",
+            "num_heads 1000 is more than width 128",
+        ),
+        (
+            "design: grid\nparameters: {training.learning_rate: [fast]}",
+            "learning_rate fast is impossible",
+        ),
         ("design: grid\nparameters: {training.seed: [1, 2]}", "training.seed cannot be swept"),
-        ("design: grid\nparameters: {model.num_heads: {min: 1, max: 4}}", "a range needs `design: random`"),
+        (
+            "design: grid\nparameters: {model.num_heads: {min: 1, max: 4}}",
+            "a range needs `design: random`",
+        ),
         ("design: random\nparameters: {model.num_heads: {min: 4, max: 1}}", "make no range"),
-        ("design: random\nparameters: {model.num_heads: {mi: 4, max: 1}}", "parameters.model.num_heads.mi: Extra"),
+        (
+            "design: random\nparameters: {model.num_heads: {mi: 4, max: 1}}",
+            "parameters.model.num_heads.mi: Extra",
+        ),
         ("design: spiral\nparameters: {model.num_heads: [1]}", "'isolated', 'grid' or 'random'"),
         ("design: grid\nparameters: {}", "parameters"),
         ("design: [", "is not valid YAML"),
@@ -88,8 +141,9 @@ def test_drawn_values_lie_in_their_range_whole_where_the_bounds_are() -> None:
 )
 def test_a_wrong_space_is_one_line_that_names_what_is_wrong(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        for setting in settings(parse_space("mine", text), 3):
-            apply_setting(BASELINE, setting)
+        space = parse_space("mine", text)
+        for setting in settings(space, 3):
+            space.apply(BASELINE, setting)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -98,7 +152,9 @@ def test_a_space_is_a_shipped_name_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "My_space.yaml"
     file.write_text("design: grid\nparameters: {model.num_levels: [1, 2]}")
     assert load_space(str(file)).name == "my-space"
-    with pytest.raises(InputError, match=r"choose one of ablations, anchors, .* or give a \.yaml file"):
+    with pytest.raises(
+        InputError, match=r"choose one of ablations, anchors, .* or give a \.yaml file"
+    ):
         load_space("everything")
     with pytest.raises(InputError, match="cannot be read"):
         load_space(str(tmp_path / "nowhere.yaml"))

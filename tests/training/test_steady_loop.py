@@ -13,14 +13,16 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.test_loop import KilledError, kill_at, weights
 
 
 @pytest.fixture(scope="module")
 def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe")))
+    return simgen.open_dataset(
+        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"))
+    )
 
 
 def full_mesh() -> Experiment:
@@ -28,7 +30,9 @@ def full_mesh() -> Experiment:
 
 
 def every_field() -> Experiment:
-    """As the pump's recipe: velocity and pressure, and one kind of boundary in the distance field."""
+    """As the pump's recipe: velocity and pressure, and one kind of boundary in the distance
+    field.
+    """
     return tiny_steady().derive(
         model={"num_features": 4, "num_outputs": 4, "num_query_features": 4},
         data={"fields": ("velocity", "kinematic_pressure"), "distance_kinds": ("wall",)},
@@ -36,7 +40,9 @@ def every_field() -> Experiment:
 
 
 @pytest.mark.parametrize("make", [tiny_steady, full_mesh, every_field])
-def test_training_lowers_the_loss_and_the_validation_error(ducts: Dataset, tmp_path: Path, make: Any) -> None:
+def test_training_lowers_the_loss_and_the_validation_error(
+    ducts: Dataset, tmp_path: Path, make: Any
+) -> None:
     run = RunDirectory(tmp_path)
     fit(make().derive(training={"epochs": 8}), ducts, run)
     records = read_records(run)
@@ -61,12 +67,21 @@ def test_streamed_cases_give_the_same_losses(ducts: Dataset, tmp_path: Path) -> 
     runs = [RunDirectory(tmp_path / name) for name in ("resident", "streamed")]
     for run, budget in zip(runs, (8.0, 0.0), strict=True):
         fit(tiny_steady(epochs=2).derive(data={"resident_gb": budget}), ducts, run)
-    losses = [[(record.train_loss, record.validation_loss) for record in read_records(run)] for run in runs]
+    losses = [
+        [(record.train_loss, record.validation_loss) for record in read_records(run)]
+        for run in runs
+    ]
     assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize(
-    "model", [{"num_query_features": 0}, {"num_parameters": 0}, {"anchor_kind": "learned"}, {"gaussian_window": "both"}]
+    "model",
+    [
+        {"num_query_features": 0},
+        {"num_parameters": 0},
+        {"anchor_kind": "learned"},
+        {"gaussian_window": "both"},
+    ],
 )
 def test_the_papers_ablations_train(ducts: Dataset, tmp_path: Path, model: dict[str, Any]) -> None:
     """Rows of tab:feature_ablation_nmae."""
@@ -76,7 +91,10 @@ def test_the_papers_ablations_train(ducts: Dataset, tmp_path: Path, model: dict[
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": {"num_features": 14}}, "model.num_features = 14, expected 2 for channels velocity.x, velocity.z"),
+        (
+            {"model": {"num_features": 14}},
+            "model.num_features = 14, expected 2 for channels velocity.x, velocity.z",
+        ),
         ({"model": {"num_parameters": 4}}, "model.num_parameters = 4, expected 5 or 0"),
         ({"model": {"transient": True}}, "model.transient = True, expected False"),
         ({"data": {"distance_kinds": ("wall",)}}, "model.num_query_features = 12, expected 4 or 0"),
@@ -92,8 +110,12 @@ def test_a_model_that_does_not_fit_the_data_is_refused_before_training(
 
 
 def test_a_transient_recipe_on_a_steady_family_is_refused(ducts: Dataset, tmp_path: Path) -> None:
-    other = parse_experiment({**get_recipe("cylinder-flow-demo").model_dump(), "family": "branched-pipe"})
-    with pytest.raises(InputError, match=r"cylinder-flow-demo is transient, branched-pipe is steady"):
+    other = parse_experiment(
+        {**get_recipe("cylinder-flow-demo").model_dump(), "family": "branched-pipe"}
+    )
+    with pytest.raises(
+        InputError, match=r"cylinder-flow-demo is transient, branched-pipe is steady"
+    ):
         fit(other, ducts, RunDirectory(tmp_path))
 
 

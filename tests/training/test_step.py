@@ -14,7 +14,7 @@ from torch.optim import AdamW
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import simgen
-from courant.data.samples import Batch
+from courant.data.batch import Batch
 from courant.experiment import Experiment
 from courant.model import Courant
 from courant.model.cuda_graphs import Replayed
@@ -25,7 +25,7 @@ from courant.training.loop import fit
 from courant.training.step import OptimiserStep, check_graphs, fused_optimiser
 from courant.training.task import Task
 from simgen.errors import InputError
-from simgen.store.reader import Dataset
+from simgen.store.access.reader import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import tiny_experiment
 
@@ -38,13 +38,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"), num_cases=8))
+    return simgen.open_dataset(
+        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"), num_cases=8)
+    )
 
 
 def tasks(dataset: Dataset, ducts: Dataset, **training: Any) -> Iterator[Task]:
     """One of windows, one of whole steady cases, each batch of other shapes."""
     yield Task.load(tiny_experiment(**training), dataset, CPU)
-    whole = tiny_steady(**training).derive(data={"points_per_sample": None, "queries_per_sample": None})
+    whole = tiny_steady(**training).derive(
+        data={"points_per_sample": None, "queries_per_sample": None}
+    )
     yield Task.load(whole, ducts, CPU)
 
 
@@ -57,11 +61,17 @@ class Run:
         self.model = Courant(task.experiment.model)
         self.optimiser = fused_optimiser(self.model, training)
         self.average = WeightAverage(self.model, training.ema_decay) if training.ema_decay else None
-        self.step = OptimiserStep(task, self.model, self.model, self.optimiser, self.average, world=1)
+        self.step = OptimiserStep(
+            task, self.model, self.model, self.optimiser, self.average, world=1
+        )
 
     @property
     def state(self) -> dict[str, Tensor]:
-        averaged = {f"average.{name}": value for name, value in self.average.weights.items()} if self.average else {}
+        averaged = (
+            {f"average.{name}": value for name, value in self.average.weights.items()}
+            if self.average
+            else {}
+        )
         return {**self.model.state_dict(), **averaged}
 
 
@@ -154,7 +164,9 @@ def test_a_step_asks_the_device_nothing_and_takes_nothing_from_the_host(
                 outcome.tolist()
 
 
-def test_moments_of_a_checkpoint_go_on_whatever_took_the_steps_before(tiny: Experiment, tmp_path: Any) -> None:
+def test_moments_of_a_checkpoint_go_on_whatever_took_the_steps_before(
+    tiny: Experiment, tmp_path: Any
+) -> None:
     """Checkpoints of earlier releases, or of another device, name other ways to compute a step."""
     model = nn.Linear(3, 2)
     older = AdamW(model.parameters(), lr=1e-2, weight_decay=0.01)
@@ -183,11 +195,15 @@ def test_graphs_that_cannot_be_are_refused_before_anything_is_read(
     dataset: Dataset, tiny: Experiment, tmp_path: Any
 ) -> None:
     graphed = tiny.derive(training={"cuda_graphs": True})
-    with pytest.raises(InputError, match=r"training\.cuda_graphs = true, but training runs on cpu; leave it out"):
+    with pytest.raises(
+        InputError, match=r"training\.cuda_graphs = true, but training runs on cpu; leave it out"
+    ):
         fit(graphed, dataset, RunDirectory(tmp_path))
     assert RunDirectory(tmp_path).names() == []
     adaptive = graphed.derive(model={"solver": "dopri5"})
-    with pytest.raises(InputError, match="2 workers exchange gradients and the solver dopri5 waits for the device"):
+    with pytest.raises(
+        InputError, match="2 workers exchange gradients and the solver dopri5 waits for the device"
+    ):
         check_graphs(adaptive, torch.device("cuda"), world=2)
     check_graphs(graphed, torch.device("cuda"), world=1)
 

@@ -1,4 +1,6 @@
-"""A flow that is known in closed form, as cases of the cylinder family: the smallest thing worth training on."""
+"""A flow that is known in closed form, as cases of the cylinder family: the smallest thing worth
+training on.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,28 @@ from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.layout import Schema
-from simgen.store.writer import DatasetWriter
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
 
 INTERVAL_S = 1.0
 NUM_FRAMES = 30
 
 
-def travelling_wave(num_points: int, speed: float, seed: int, num_frames: int = NUM_FRAMES) -> PointCloud:
-    """A wave carried downstream at `speed` m/s through the cylinder's channel, one snapshot a second."""
+def travelling_wave(
+    num_points: int, speed: float, seed: int, num_frames: int = NUM_FRAMES
+) -> PointCloud:
+    """A wave carried downstream at `speed` m/s through the cylinder's channel, one snapshot a
+    second.
+    """
     generator = np.random.default_rng(seed)
     points = np.zeros((num_points, 3))
     points[:, :2] = generator.uniform((-20, -10), (40, 10), (num_points, 2))
     x, y = points[:, 0], points[:, 1]
     time = INTERVAL_S * np.arange(1, num_frames + 1)
     phase = 0.3 * (x - speed * time[:, None])
-    velocity = np.stack([1 + 0.5 * np.sin(phase), 0.3 * np.cos(phase) * (1 - (y / 10) ** 2)], axis=-1)
+    velocity = np.stack(
+        [1 + 0.5 * np.sin(phase), 0.3 * np.cos(phase) * (1 - (y / 10) ** 2)], axis=-1
+    )
     distance = np.stack([x + 20, 40 - x, 10 - np.abs(y), np.hypot(x, y)], axis=1)
     direction = np.zeros((num_points, 4, 3))
     direction[:, 0, 0], direction[:, 1, 0], direction[:, 2, 1] = -1, 1, np.where(y >= 0, 1, -1)
@@ -64,7 +72,9 @@ def design_point(number: int, num_frames: int = NUM_FRAMES) -> DesignPoint:
 
 
 def publish_waves(url: str, num_cases: int = 5) -> str:
-    """A published dataset of waves, each with its own points, their number, and speed: 3 train, 1 validation, 1 test."""
+    """A published dataset of waves, each with its own points, their number, and speed: 3 train, 1
+    validation, 1 test.
+    """
     writer = DatasetWriter.open(url, Schema.of(get_family("cylinder-flow")))
     fork = writer.fork()
     for number in range(num_cases):
@@ -85,6 +95,7 @@ def tiny_experiment(**training: Any) -> Experiment:
             "window_steps": 2,
             "step_s": 3.0,
             "start_s": 0.0,
+            "stride_s": 1.0,
             "points_per_sample": 24,
             "queries_per_sample": 24,
             "mirror_y": False,
@@ -96,6 +107,7 @@ def tiny_experiment(**training: Any) -> Experiment:
             "samples_per_epoch": 48,
             "learning_rate": 3e-3,
             "warmup_steps": 0,
+            "schedule": "two-phase",
             "validate_every": 1,
             "validation_windows": 8,
             "checkpoint_every": 2,

@@ -1,1 +1,3 @@
-"""Studies that a CFD engineer asks for before trusting a dataset; each prints a table and writes JSON (docs/validation.md)."""
+"""Studies that a CFD engineer asks for before trusting a dataset; each prints a table and writes
+JSON (docs/validation.md).
+"""

@@ -1,7 +1,9 @@
-"""`make validate`: every study of this folder; tables on the screen, JSON and figures under validation-out/.
+"""`make validate`: every study of this folder; tables on the screen, JSON and figures under
+validation-out/.
 
-A study is a module `study_<name>.py` with `main(out: Path, short: bool) -> None`. Name some to run only those; `--short` takes
-small sizes that show that they work. Solved cases are kept under OUT/cases: a study that was cut off goes on.
+A study is a module `study_<name>.py` with `main(out: Path, short: bool) -> None`. Name some to run
+only those; `--short` takes small sizes that show that they work. Solved cases are kept under
+OUT/cases: a study that was cut off goes on.
 """
 
 from __future__ import annotations

@@ -22,14 +22,21 @@ _ENDED = re.compile(r"^case (\w+)  (accepted|rejected|failed)", re.MULTILINE)
 class InterruptedRun:
     """One dataset under `folder`, and commands that are asked to fill it.
 
-    `starts` counts the solver runs of each case, `interrupted` those that a kill has ended; `told` holds (case, status) of every line that a
-    finished command printed.
+    `starts` counts the solver runs of each case, `interrupted` those that a kill has ended; `told`
+    holds (case, status) of every line that a finished command printed.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.url = f"{folder}/store/cylinder-flow"
         self._scratch = folder / "scratch"
-        self._command = ("generate", "cylinder-flow", "--store", f"{folder}/store", "--retry-failed", *options)
+        self._command = (
+            "generate",
+            "cylinder-flow",
+            "--store",
+            f"{folder}/store",
+            "--retry-failed",
+            *options,
+        )
         self._environment = {
             **os.environ,
             "COURANT_SCRATCH": str(self._scratch),
@@ -60,10 +67,14 @@ class InterruptedRun:
         driver = start_courant(self._environment, *self._command, "--cases", str(cases))
         self._listen(driver)
         if driver.returncode:
-            raise SimgenError(f"`courant generate` of {cases} cases ended with exit code {driver.returncode}")
+            raise SimgenError(
+                f"`courant generate` of {cases} cases ended with exit code {driver.returncode}"
+            )
 
     def kill_one_after_the_other(self, cases: int) -> None:
-        """The same command, of which a solver, a Ray worker and, with half of the cases on record, the driver are killed."""
+        """The same command, of which a solver, a Ray worker and, with half of the cases on record,
+        the driver are killed.
+        """
         driver = start_courant(self._environment, *self._command, "--cases", str(cases))
         try:
             wait_for(self._running, PATIENCE_S)
@@ -72,7 +83,9 @@ class InterruptedRun:
             wait_for(lambda: set(self._running()) - {victim}, PATIENCE_S)
             running = min(set(self._running()) - {victim})
             self._kill(parent(running), running)
-            wait_for(lambda: len(done_cases(self.url)) >= cases // 2 and self._running(), PATIENCE_S)
+            wait_for(
+                lambda: len(done_cases(self.url)) >= cases // 2 and self._running(), PATIENCE_S
+            )
             self._kill(driver.pid, *self._running())
         finally:
             driver.kill()

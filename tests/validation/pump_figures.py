@@ -11,23 +11,31 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from simgen.case import SolvedCase
-from simgen.cases.centrifugal_pump_geometry import DEPTH
-from simgen.figure_files import png_bytes
-from simgen.foam.field import read_field, time_directories
+from simgen.cases.centrifugal_pump.geometry import DEPTH
+from simgen.foam.field import read_field
 from simgen.foam.geometry import MeshGeometry, read_geometry
+from simgen.foam.mesh_files import time_directories
+from simgen.publish.figure_files import png_bytes
 
 
-def draw_curve(file: Path, rows: Sequence[Mapping[str, Any]], slower: Sequence[Mapping[str, Any]]) -> None:
-    """Head against flow at one speed, its image under the affinity laws, and what was solved at the other speed."""
+def draw_curve(
+    file: Path, rows: Sequence[Mapping[str, Any]], slower: Sequence[Mapping[str, Any]]
+) -> None:
+    """Head against flow at one speed, its image under the affinity laws, and what was solved at the
+    other speed.
+    """
     figure = Figure(figsize=(5.5, 3.6), layout="constrained")
     axes = figure.add_subplot()
     (flow, head), (slow_flow, slow_head) = (
-        np.array([[row["flow (m3/h)"], row["head (m)"]] for row in found]).T for found in (rows, slower)
+        np.array([[row["flow (m3/h)"], row["head (m)"]] for row in found]).T
+        for found in (rows, slower)
     )
     speed, slow_speed = rows[0]["speed (rpm)"], slower[0]["speed (rpm)"]
     ratio = slow_speed / speed
     axes.plot(flow, head, "o-", label=f"{speed:g} rpm")
-    axes.plot(ratio * flow, ratio**2 * head, "--", color="grey", label="the same by the affinity laws")
+    axes.plot(
+        ratio * flow, ratio**2 * head, "--", color="grey", label="the same by the affinity laws"
+    )
     axes.plot(slow_flow, slow_head, "s", label=f"{slow_speed:g} rpm")
     axes.set(xlabel="flow (m³/h)", ylabel="head (m)")
     axes.set_ylim(bottom=0)
@@ -36,7 +44,9 @@ def draw_curve(file: Path, rows: Sequence[Mapping[str, Any]], slower: Sequence[M
 
 
 def draw_fields(file: Path, case: SolvedCase) -> None:
-    """Speed in the resting frame and kinematic pressure on the layer of faces nearest to half depth."""
+    """Speed in the resting frame and kinematic pressure on the layer of faces nearest to half
+    depth.
+    """
     geometry = read_geometry(case.directory)
     last = time_directories(case.directory)[-1][1]
     outlines, cells = _layer(geometry, DEPTH / 2)
@@ -47,7 +57,9 @@ def draw_fields(file: Path, case: SolvedCase) -> None:
     }
     figure = Figure(figsize=(9, 5), layout="constrained")
     for axes, (name, values) in zip(figure.subplots(1, 2), fields.items(), strict=True):
-        filled = PolyCollection(outlines, array=values, cmap="viridis", edgecolors="face", linewidths=0.2)
+        filled = PolyCollection(
+            outlines, array=values, cmap="viridis", edgecolors="face", linewidths=0.2
+        )
         axes.add_collection(filled)
         axes.autoscale()
         axes.set_aspect("equal")

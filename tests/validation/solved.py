@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simgen.case import CaseFamily, CaseResult, SolvedCase
 from simgen.errors import CaseError
-from simgen.solve_case import solve_case
+from simgen.solving.solve_case import solve_case
 
 
 def solved(

@@ -1,7 +1,9 @@
-"""Does every design solve? Sobol designs and all corners of each steady family, solved at the trial preset by the generation flow.
+"""Does every design solve? Sobol designs and all corners of each steady family, solved at the trial
+preset by the generation flow.
 
-The datasets are OUT/designs/<family>: one version with the sampled designs, a further one with the corners. Run again, only what is
-missing is solved. The tables are made from the records of the newest version; OUT/designs_<family>.json holds them.
+The datasets are OUT/designs/<family>: one version with the sampled designs, a further one with the
+corners. Run again, only what is missing is solved. The tables are made from the records of the
+newest version; OUT/designs_<family>.json holds them.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ import numpy as np
 import simgen
 from simgen.case import CaseFamily
 from simgen.cases import get_family
-from simgen.cases.branched_pipe_geometry import PLATES_X
-from simgen.store.reader import StoredCase
+from simgen.cases.branched_pipe.geometry import PLATES_X
+from simgen.store.access.stored_case import StoredCase
 from tests.validation.report import publish
 
 STEADY = ("branched-pipe", "centrifugal-pump")
@@ -30,16 +32,22 @@ CENTRED = 0.1
 
 
 def main(out: Path, short: bool) -> None:
-    from flows.prefect_api import prefect_api
+    from flows.cluster.prefect_api import prefect_api
+    from flows.cluster.ray_cluster import ensure_ray
     from flows.settings import embedded_defaults
 
     embedded_defaults()
     (out / "designs").mkdir(exist_ok=True)
     os.environ.setdefault("COURANT_SCRATCH", str(out / "designs" / "scratch"))
-    with prefect_api():
+    with prefect_api(ensure_ray):
         for designs_of in (_sampled, _corners):
             for name in STEADY:
-                _generate(name, designs_of.__name__.strip("_"), designs_of(get_family(name), short), out / "designs")
+                _generate(
+                    name,
+                    designs_of.__name__.strip("_"),
+                    designs_of(get_family(name), short),
+                    out / "designs",
+                )
     for name in STEADY:
         designs = [*_sampled(get_family(name), short), *_corners(get_family(name), short)]
         _report(name, designs, out)
@@ -70,9 +78,19 @@ def _report(name: str, designs: Sequence[Mapping[str, float]], out: Path) -> Non
     cases = [dataset[family.point(design, settings).id] for design in designs]
     rows = [_row(case) for case in cases]
     ended = [case.status for case in cases]
-    others = {f"{case.id} {case.status}": case.reason for case in cases if case.status != "accepted"}
+    others = {
+        f"{case.id} {case.status}": case.reason for case in cases if case.status != "accepted"
+    }
     summary = {status: ended.count(status) for status in ("accepted", "rejected", "failed")}
-    publish(out, f"designs_{name}", rows, dataset=dataset.url, version=dataset.version, **summary, **others)
+    publish(
+        out,
+        f"designs_{name}",
+        rows,
+        dataset=dataset.url,
+        version=dataset.version,
+        **summary,
+        **others,
+    )
 
 
 def _row(case: StoredCase) -> dict[str, Any]:
@@ -86,7 +104,9 @@ def _row(case: StoredCase) -> dict[str, Any]:
         "stalled": found.get("residuals_stalled", ""),
         "mass": found.get("mass_imbalance", ""),
         "back-flow": found.get("back_flow", ""),
-        "y+": f"{found['y_plus_min']:.0f} to {found['y_plus_max']:.0f}" if "y_plus_min" in found else "",
+        "y+": f"{found['y_plus_min']:.0f} to {found['y_plus_max']:.0f}"
+        if "y_plus_min" in found
+        else "",
         **own(case, found),
         "iterations": found.get("last_time", ""),
         "solve (s)": case.provenance["wall_time_s"].get("solve", ""),
@@ -112,7 +132,9 @@ def _pump(case: StoredCase, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _jet(case: StoredCase) -> str:
-    """The side of the trunk that the jet runs along: u_x on branch 1's half less that on the other, over the inlet's velocity."""
+    """The side of the trunk that the jet runs along: u_x on branch 1's half less that on the other,
+    over the inlet's velocity.
+    """
     (x, _, z), along = case.points.T, np.asarray(case["velocity"])[:, 0]
     inside = (x > JET_X[0]) & (x < JET_X[1])
     difference = along[inside & (z > JET_Z)].mean() - along[inside & (z < -JET_Z)].mean()

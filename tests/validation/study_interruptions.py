@@ -1,7 +1,9 @@
-"""kill -9 of a solver, of a Ray worker and of the driver while 24 cylinder cases are generated, and what was lost by it.
+"""kill -9 of a solver, of a Ray worker and of the driver while 24 cylinder cases are generated, and
+what was lost by it.
 
-A first version of some cases is published, then all are asked for: a solver is killed, a worker, and with half of the cases on record the
-driver. The same command again has to finish the work. What is checked is a table; the study fails where a line of it does.
+A first version of some cases is published, then all are asked for: a solver is killed, a worker,
+and with half of the cases on record the driver. The same command again has to finish the work. What
+is checked is a table; the study fails where a line of it does.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from simgen.audit.verify import verify
 from simgen.errors import SimgenError
-from simgen.store.reader import Dataset, open_dataset
-from simgen.store.verify import verify
+from simgen.store.access.reader import Dataset, open_dataset
 from tests.end_to_end.interrupting import done_cases
 from tests.validation.interrupted_run import InterruptedRun
 from tests.validation.report import publish
@@ -48,20 +50,40 @@ def main(out: Path, short: bool) -> None:
         _line("of them failed: the killed solver's", len(failed), len(failed) == 1),
         _line("damage found in v1 directly after the kills", damaged, damaged == 0),
         _line("accepted cases in v2, in the end", len(v2), len(v2) == cases),
-        _line("cases in v2 that are not accepted", len(v2.design) - len(v2), len(v2.design) == cases),
-        _line("solved cases that were solved again", len(solved_again), not solved_again),
-        _line("solver runs, interrupted ones included", run.starts.total(), run.starts.total() >= cases),
-        _line("solver runs that a kill ended", run.interrupted.total(), run.interrupted.total() >= 3),
-        _line("cases with more solver runs than one and their interrupted ones", len(needless), not needless),
-        *(_verified(version) for version in (v1, v2)),
-        _line("v1: snapshot, splits and every array's bytes are as they were", "", _content(v1) == content),
         _line(
-            "v1's cases are in the same split in v2", "", all(v1[case].split == v2[case].split for case in v1.cases())
+            "cases in v2 that are not accepted", len(v2.design) - len(v2), len(v2.design) == cases
+        ),
+        _line("solved cases that were solved again", len(solved_again), not solved_again),
+        _line(
+            "solver runs, interrupted ones included",
+            run.starts.total(),
+            run.starts.total() >= cases,
+        ),
+        _line(
+            "solver runs that a kill ended", run.interrupted.total(), run.interrupted.total() >= 3
+        ),
+        _line(
+            "cases with more solver runs than one and their interrupted ones",
+            len(needless),
+            not needless,
+        ),
+        *(_verified(version) for version in (v1, v2)),
+        _line(
+            "v1: snapshot, splits and every array's bytes are as they were",
+            "",
+            _content(v1) == content,
+        ),
+        _line(
+            "v1's cases are in the same split in v2",
+            "",
+            all(v1[case].split == v2[case].split for case in v1.cases()),
         ),
     ]
     publish(out, "interruptions", rows, cases=cases, seconds=seconds)
     if not all(row["holds"] == "yes" for row in rows):
-        raise SimgenError(f"an interrupted generation lost or repeated work; its dataset is kept at {run.url}")
+        raise SimgenError(
+            f"an interrupted generation lost or repeated work; its dataset is kept at {run.url}"
+        )
 
 
 def _line(what: str, found: object, holds: bool) -> dict[str, Any]:
@@ -70,7 +92,10 @@ def _line(what: str, found: object, holds: bool) -> dict[str, Any]:
 
 def _verified(dataset: Dataset) -> dict[str, Any]:
     found = verify(dataset)
-    what = f"{dataset.version}: findings of verify over {found.num_cases} cases, {found.num_chunks} chunks"
+    what = (
+        f"{dataset.version}: findings of verify over {found.num_cases} cases, {found.num_chunks}"
+        " chunks"
+    )
     return _line(what, len(found.findings), not found.findings)
 
 

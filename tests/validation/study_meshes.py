@@ -1,4 +1,6 @@
-"""Does every design mesh? 64 Sobol designs and all corners of each family's design space, through checkMesh."""
+"""Does every design mesh? 64 Sobol designs and all corners of each family's design space, through
+checkMesh.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def main(out: Path, short: bool) -> None:
     publish(out, "meshes", rows, lost=sum(row["lost"] for row in rows))
 
 
-def _mesh(family: CaseFamily, design: Mapping[str, float], directory: Path) -> dict[str, float] | str:
+def _mesh(
+    family: CaseFamily, design: Mapping[str, float], directory: Path
+) -> dict[str, float] | str:
     """checkMesh's figures and the seconds, or why there is no mesh."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)

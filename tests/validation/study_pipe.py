@@ -1,4 +1,5 @@
-"""branched-pipe on four meshes: pressure loss and flow split; of the finest three the observed order and the extrapolated value.
+"""branched-pipe on four meshes: pressure loss and flow split; of the finest three the observed
+order and the extrapolated value.
 
 Refinement ratio and Richardson extrapolation as in Celik et al., J. Fluids Eng. 130 (2008) 078001.
 """
@@ -13,7 +14,13 @@ from simgen.cases import get_family
 from tests.validation.report import publish
 from tests.validation.solved import solved
 
-DESIGN = {"baffle_angle": 30.0, "aperture": 30.0, "duct_angle": 95.0, "curvature_angle": 135.0, "inlet_velocity": 6.0}
+DESIGN = {
+    "baffle_angle": 30.0,
+    "aperture": 30.0,
+    "duct_angle": 95.0,
+    "curvature_angle": 135.0,
+    "inlet_velocity": 6.0,
+}
 #: mm, finest first
 SIZES, RATIO = (2.5, 3.5, 5.0, 7.0), 2**0.5
 ITERATIONS = 2000.0

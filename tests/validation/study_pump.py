@@ -1,6 +1,8 @@
-"""centrifugal-pump: head against flow at one speed, and the affinity laws between two speeds, for the middle of the design space.
+"""centrifugal-pump: head against flow at one speed, and the affinity laws between two speeds, for
+the middle of the design space.
 
-At speeds in the ratio s, flows in the same ratio s are similar, and their heads stand in the ratio s^2.
+At speeds in the ratio s, flows in the same ratio s are similar, and their heads stand in the ratio
+s^2.
 """
 
 from __future__ import annotations
@@ -57,6 +59,10 @@ def _row(velocity: float, speed: float, settings: dict[str, float], out: Path) -
     }
 
 
-def _case(velocity: float, speed: float, settings: dict[str, float], out: Path) -> tuple[SolvedCase, CaseResult]:
+def _case(
+    velocity: float, speed: float, settings: dict[str, float], out: Path
+) -> tuple[SolvedCase, CaseResult]:
     parameters = {**DESIGN, "inlet_velocity": velocity}
-    return solved(get_family("centrifugal-pump"), parameters, {**settings, "rotation_speed": speed}, out)
+    return solved(
+        get_family("centrifugal-pump"), parameters, {**settings, "rotation_speed": speed}, out
+    )

@@ -1,4 +1,4 @@
-"""The panels of each kind of problem, in order: the one place where reports differ by kind.
+"""List the panels of each kind of problem, in order: the only place where reports differ by kind.
 
 A panel is one function `(Context) -> Panel | None` in a file of its own; None where it does not
 apply, such as the decomposition of a model that has none. A further analysis is one more file and
@@ -9,43 +9,76 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from courant.problems.problem import Kind
+from courant.experiment import Kind
 from courant.report.context import Context
 from courant.report.panel import Panel
 from courant.report.panels import (
     cases,
-    decomposition,
     designs,
     errors,
     errors_by_case,
     errors_over_rollout,
+    frequencies,
+    ledger,
+    monitor,
     parity,
     prediction,
+    quantities,
+    sensitivity,
     stages,
     training,
     use,
 )
+from courant.report.panels.anchors import (
+    anchor_scores,
+    decomposition,
+    error_addresses,
+    error_indicator,
+    maps,
+    sections,
+)
+from courant.report.panels.pictures import streamlines, surface
 
 MakePanel = Callable[[Context], Panel | None]
 
-_DATA_AND_TRAINING = (designs.panel, cases.panel, training.panel, stages.panel)
+_DATA_AND_TRAINING = (designs.panel, cases.panel, training.panel, stages.panel, ledger.panel)
 
 PANELS: dict[Kind, tuple[MakePanel, ...]] = {
     "transient": (
         prediction.panel,
+        streamlines.panel,
+        surface.panel,
         errors_over_rollout.panel,
+        monitor.panel,
         errors.panel,
         errors_by_case.panel,
         decomposition.panel,
+        sections.panel,
+        maps.panel,
+        anchor_scores.panel,
+        error_addresses.panel,
+        error_indicator.panel,
+        frequencies.panel,
+        quantities.panel,
+        sensitivity.panel,
         *_DATA_AND_TRAINING,
         use.rollout_panel,
     ),
     "steady": (
         prediction.panel,
+        streamlines.panel,
+        surface.panel,
         errors.panel,
         errors_by_case.panel,
+        quantities.panel,
+        sensitivity.panel,
         parity.panel,
         decomposition.panel,
+        sections.panel,
+        maps.panel,
+        anchor_scores.panel,
+        error_addresses.panel,
+        error_indicator.panel,
         *_DATA_AND_TRAINING,
         use.field_panel,
     ),
@@ -55,4 +88,4 @@ MAIN_FIGURES: dict[Kind, str] = {
     "transient": errors_over_rollout.FIGURE,
     "steady": errors_by_case.FIGURE,
 }
-"""The file of the figure that says most about the errors."""
+"""The file of the most telling figure of the errors"""

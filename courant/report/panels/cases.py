@@ -1,4 +1,4 @@
-"""The cases of the dataset version: how each ended, pictures of some, and a mesh."""
+"""Show the cases of the dataset version: how each ended, pictures of some, and a mesh."""
 
 from __future__ import annotations
 
@@ -6,39 +6,43 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from courant.report.context import Context
+from courant.report.drawing import place
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
-from courant.report.wording import count, listed, number, place, with_unit
-from simgen import dataset_figures
+from courant.report.wording import count, listed, number, with_unit
 from simgen.design_space import Parameter
-from simgen.field_plots import layer
-from simgen.store.reader import Dataset, StoredCase
+from simgen.publish import dataset_figures
+from simgen.publish.field_plots import Triangles, layer, point_spacing
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
 
 NUM_THUMBNAILS = 12
 FIGURES = {"max_courant": "max Courant", "mass_imbalance": "mass imbalance"}
-"""Figures of the acceptance that a column shows where any case has them"""
+"""Acceptance figures that get a column where any case has them"""
 
 
 def panel(context: Context) -> Panel:
-    """A table of all cases, the first modelled field of some, and the mesh of one."""
+    """Show a table of all cases, the first modelled field of some, and the mesh of one."""
     dataset = context.dataset
     field, shown = context.channels[0].field, context.shown[0].case
-    where = place(shown, layer(shown))
     accepted = [dataset[case] for case in dataset.cases()[:NUM_THUMBNAILS]]
-    figures = (
-        PanelFigure("cases.png", dataset_figures.sample_cases(accepted, field), _thumbnails(dataset, field)),
-        PanelFigure(
-            "mesh.png",
-            draw_mesh(shown),
-            f"Cell centres of case {shown.id}{where and f' in {where}'}, joined to triangles, "
-            "and its boundary faces by patch kind.",
-        ),
-    )
+    pictures = dataset_figures.sample_cases(accepted, field)
+    figures = [PanelFigure("cases.png", pictures, _thumbnails(dataset, field))]
+    triangles = layer(shown)
+    if isinstance(triangles, Triangles):
+        where = place(shown, triangles)
+        caption = (
+            f"Cell centres of case {shown.id}{where and f' in {where}'}, joined to triangles"
+            f"{', and its boundary faces by patch kind' if dataset.schema.boundary else ''}."
+        )
+        figures.append(PanelFigure("mesh.png", draw_mesh(shown, triangles), caption))
     ended = dataset.design["status"].value_counts().to_dict()
-    note = f"{listed([f'{total} {status}' for status, total in ended.items()])}."
-    return Panel("cases", "Cases", figures, (table(dataset),), note)
+    outcomes = listed([f"{total} {status}" for status, total in ended.items()])
+    note = f"Outcomes of all cases: {outcomes}."
+    return Panel("cases", "Cases", tuple(figures), (table(dataset),), note)
 
 
 def table(dataset: Dataset) -> Table:
@@ -65,27 +69,33 @@ def table(dataset: Dataset) -> Table:
     return Table(columns, tuple(rows))
 
 
-def draw_mesh(case: StoredCase) -> Figure:
-    """The case's cell centres as a triangulation, and its boundary by patch kind."""
-    triangles, boundary = layer(case), case.boundary
+def draw_mesh(case: StoredCase, triangles: Triangles) -> Figure:
+    """Draw the case's cell centres as a triangulation, and its boundary, if any, by patch kind."""
     across, up = triangles.axes
     height = float(np.clip(11.5 * triangles.aspect, 3.5, 8)) + 0.6
     figure = Figure(figsize=(12, height), layout="constrained")
     axis = figure.subplots()
     axis.triplot(triangles.triangulation, lw=0.35, color="#8a8a8a")
-    kinds, points = boundary.patch, boundary.points
+    axis.set(aspect="equal", xlabel=f"{'xyz'[across]} (m)", ylabel=f"{'xyz'[up]} (m)")
+    if case.dataset.schema.boundary:
+        _draw_faces(axis, case, triangles)
+        columns = len(case.patch_kinds)
+        figure.legend(loc="outside upper center", ncols=columns, frameon=False, fontsize=9)
+    return figure
+
+
+def _draw_faces(axis: Axes, case: StoredCase, triangles: Triangles) -> None:
+    """Draw the boundary's faces by patch kind; of a 3D case those at the drawn plane."""
+    across, up = triangles.axes
+    kinds, points = case.boundary.patch, case.boundary.points
     shown = np.ones(len(points), dtype=bool)
     if case.dataset.schema.dimension == 3:
         off_plane = np.abs(points[:, 3 - across - up] - triangles.position)
-        shown = off_plane <= np.median(np.cbrt(case.volumes))
+        shown = off_plane <= np.median(point_spacing(case))
     for kind, name in enumerate(case.patch_kinds):
         chosen = points[(kinds == kind) & shown]
         label = f"{name} ({count(int((kinds == kind).sum()), 'face')})"
         axis.plot(chosen[:, across], chosen[:, up], ".", ms=4, label=label)
-    axis.set(aspect="equal", xlabel=f"{'xyz'[across]} (m)", ylabel=f"{'xyz'[up]} (m)")
-    columns = len(case.patch_kinds)
-    figure.legend(loc="outside upper center", ncols=columns, frameon=False, fontsize=9)
-    return figure
 
 
 def _row(case: StoredCase, parameters: tuple[Parameter, ...]) -> tuple[Cell, ...]:
@@ -103,10 +113,14 @@ def _row(case: StoredCase, parameters: tuple[Parameter, ...]) -> tuple[Cell, ...
 
 
 def _figures(case: StoredCase) -> Mapping[str, float]:
-    """Those figures of the acceptance that are there and finite."""
+    """Return the acceptance figures that are present and finite."""
     measured = case.provenance.get("figures", {})
     values = {name: measured.get(name) for name in FIGURES}
-    return {name: value for name, value in values.items() if isinstance(value, float | int) and math.isfinite(value)}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, float | int) and math.isfinite(value)
+    }
 
 
 def _thumbnails(dataset: Dataset, field: str) -> str:

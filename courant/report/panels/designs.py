@@ -1,4 +1,4 @@
-"""The sampled designs."""
+"""Show the sampled designs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import numpy as np
 
 from courant.report.context import Context
 from courant.report.panel import Panel, PanelFigure
-from simgen import dataset_figures
+from simgen.publish import dataset_figures
 
 
 def panel(context: Context) -> Panel | None:
-    """Every design in the planes of its parameters; None where there are none."""
+    """Draw every design in the planes of its parameters; None where there are none."""
     parameters = context.dataset.schema.parameters
     if not parameters:
         return None
     table = context.dataset.design
-    caption = "The sampled designs over their parameters. A case keeps its split in every later version of the dataset."
+    caption = (
+        "The sampled designs over their parameters. A case keeps its split in every later version"
+        " of the dataset."
+    )
     figure = PanelFigure("designs.png", dataset_figures.designs(context.dataset), caption)
     arrays = {
         "cases": np.array(table.index.tolist(), dtype=str),

@@ -1,4 +1,4 @@
-"""Errors case by case, and against each design parameter."""
+"""Show errors case by case, and against each design parameter."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from courant.report.context import Context, ranked_cases
 from courant.report.drawing import MODEL_COLOR, colors, markers
 from courant.report.panel import Panel, PanelFigure
 from courant.report.wording import with_unit
-from simgen.dataset_figures import SPLIT_COLORS
 from simgen.design_space import Parameter
+from simgen.publish.dataset_figures import SPLIT_COLORS
 
 FIGURE = "errors_by_case.png"
 COLUMNS = 4
 NAMED_CASES = 60
-"""More cases than this have no room for their ids"""
+"""With more cases there is no room for their ids"""
 
 Designs = Mapping[str, Mapping[str, float]]
 
 
 def panel(context: Context) -> Panel:
-    """NMAE of each case beside the references', and where in the design space it is large."""
+    """Show NMAE of each case beside the references', and where in the design space it is large."""
     evaluation, parameters = context.evaluation, context.dataset.schema.parameters
     caption = f"NMAE of each {evaluation.split} case, the best predicted first."
     figures = [PanelFigure(FIGURE, draw_cases(evaluation), caption)]
@@ -35,7 +35,7 @@ def panel(context: Context) -> Panel:
                 "errors_by_parameter.png",
                 draw_parameters(evaluation, parameters, designs),
                 "The model's NMAE against each design parameter; ticks below are training designs. "
-                "Errors that rise where ticks are few ask for more cases there.",
+                "Where errors rise and ticks are few, more training cases may help.",
             )
         )
     return Panel(
@@ -47,7 +47,7 @@ def panel(context: Context) -> Panel:
 
 
 def draw_cases(evaluation: Evaluation) -> Figure:
-    """NMAE of every case, the model beside its references."""
+    """Draw NMAE of every case, the model beside its references."""
     cases, predictors = ranked_cases(evaluation), evaluation.predictors
     width = float(np.clip(0.35 * len(cases) + 2, 6.0, 16.0))
     figure = Figure(figsize=(width, 3.4), layout="constrained")
@@ -65,8 +65,10 @@ def draw_cases(evaluation: Evaluation) -> Figure:
     return figure
 
 
-def draw_parameters(evaluation: Evaluation, parameters: Sequence[Parameter], designs: Designs) -> Figure:
-    """The model's NMAE against each design parameter, training designs as ticks."""
+def draw_parameters(
+    evaluation: Evaluation, parameters: Sequence[Parameter], designs: Designs
+) -> Figure:
+    """Draw the model's NMAE against each design parameter, training designs as ticks."""
     columns = min(COLUMNS, len(parameters))
     rows = -(-len(parameters) // columns)
     figure = Figure(figsize=(max(5.0, 3.2 * columns), 2.8 * rows), layout="constrained")
@@ -90,12 +92,14 @@ def draw_parameters(evaluation: Evaluation, parameters: Sequence[Parameter], des
 
 
 def _designs(context: Context) -> Designs:
-    """Parameters of the evaluated cases and of the training cases."""
+    """Return parameters of the evaluated cases and of the training cases."""
     wanted = dict.fromkeys([*context.evaluation.cases, *context.dataset.cases("train")])
     return {case: context.dataset[case].parameters for case in wanted}
 
 
-def _arrays(evaluation: Evaluation, parameters: Sequence[Parameter], designs: Designs) -> dict[str, np.ndarray]:
+def _arrays(
+    evaluation: Evaluation, parameters: Sequence[Parameter], designs: Designs
+) -> dict[str, np.ndarray]:
     """n cases, P predictors: nmae and relative_l2 (n, P), parameters (n, D), their names."""
     cases, predictors = ranked_cases(evaluation), evaluation.predictors
     scores = [[evaluation.cases[case].overall[name] for name in predictors] for case in cases]
@@ -105,5 +109,7 @@ def _arrays(evaluation: Evaluation, parameters: Sequence[Parameter], designs: De
         "nmae": np.array([[score.nmae for score in row] for row in scores]),
         "relative_l2": np.array([[score.relative_l2 for score in row] for row in scores]),
         "parameter_names": np.array([each.name for each in parameters]),
-        "parameters": np.array([[designs[case][each.name] for each in parameters] for case in cases]),
+        "parameters": np.array(
+            [[designs[case][each.name] for each in parameters] for case in cases]
+        ),
     }

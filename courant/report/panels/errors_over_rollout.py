@@ -1,4 +1,4 @@
-"""How errors grow with the steps of a rollout."""
+"""Show how errors grow with the steps of a rollout."""
 
 from __future__ import annotations
 
@@ -18,19 +18,29 @@ COLUMNS = 3
 
 
 def panel(context: Context) -> Panel:
-    """NMAE against time for the model and its references, and both measures at each step."""
+    """Show NMAE against time for the model and its references, and both measures at each step."""
     evaluation = context.evaluation
-    caption = f"NMAE over {windows(evaluation)}, against the time since the state that the prediction starts from."
+    caption = (
+        f"NMAE over {windows(evaluation)}, against the time since the state that the prediction"
+        " starts from."
+    )
     figure = PanelFigure(FIGURE, draw(evaluation), caption)
     names = (ALL, *evaluation.components)
     arrays = {
         "time_s": _time(evaluation),
         "components": np.array(names),
         "predictors": np.array(evaluation.predictors),
-        "nmae": np.array([[evaluation.nmae[p][name] for name in names] for p in evaluation.predictors]),
-        "relative_l2": np.array([[evaluation.relative_l2[p][name] for name in names] for p in evaluation.predictors]),
+        "nmae": np.array(
+            [[evaluation.nmae[p][name] for name in names] for p in evaluation.predictors]
+        ),
+        "relative_l2": np.array(
+            [[evaluation.relative_l2[p][name] for name in names] for p in evaluation.predictors]
+        ),
     }
-    note = "The table takes all components together; green: below every reference, red: below none."
+    note = (
+        "The table takes all components together. Green values are below every reference, red ones"
+        " below none."
+    )
     return Panel(
         "errors_over_rollout",
         "Errors over the rollout",
@@ -42,8 +52,8 @@ def panel(context: Context) -> Panel:
 
 
 def draw(evaluation: Evaluation) -> Figure:
-    """NMAE against rollout time: all components together, and each."""
-    names = (ALL, *evaluation.components)
+    """Draw NMAE against rollout time: all components together, and each where there are several."""
+    names = (ALL, *evaluation.components) if len(evaluation.components) > 1 else (ALL,)
     columns = min(COLUMNS, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(4.4 * columns, 3.1 * rows + 0.3), layout="constrained")

@@ -1,4 +1,4 @@
-"""Predicted against true values over all evaluated cases."""
+"""Plot predicted against true values over all evaluated cases."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from courant.data.normalisation import Channel
+from courant.data.channels import Channel
 from courant.data.steady import read_solution
 from courant.report.context import Context
 from courant.report.panel import Panel, PanelFigure
 from courant.report.wording import channel_label
 
 NUM_POINTS = 5_000
-"""Of each case, drawn at random"""
+"""Points of each case, drawn at random"""
 BINS = 120
 COLUMNS = 4
 
 
 def panel(context: Context) -> Panel:
-    """One picture for each component, darker where there are more points."""
+    """Show one picture for each component, darker where there are more points."""
     truth, predicted = _pairs(context)
     caption = (
         f"Predicted against true values at up to {NUM_POINTS:,} random points of each "
-        f"{context.evaluation.split} case, darker where there are more; the line is a perfect one."
+        f"{context.evaluation.split} case, darker where there are more points. On the line a"
+        " prediction is perfect."
     )
     return Panel(
         "parity",
@@ -36,7 +37,7 @@ def panel(context: Context) -> Panel:
 
 
 def draw(truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Channel]) -> Figure:
-    """Predicted against true values (n, C) as densities."""
+    """Draw predicted against true values (n, C) as densities."""
     columns = min(COLUMNS, len(channels))
     rows = -(-len(channels) // columns)
     figure = Figure(figsize=(3.4 * columns, 3.9 * rows), layout="constrained")
@@ -62,13 +63,13 @@ def draw(truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Channel]) 
 
 
 def _bounds(truth: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
-    """Both axes' limits: without the outermost thousandth of the values."""
+    """Return both axes' limits, without the outermost thousandth of the values."""
     low, high = np.quantile(np.concatenate([truth, predicted]), (0.0005, 0.9995))
     return float(low), float(high if high > low else low + 1)
 
 
 def _pairs(context: Context) -> tuple[np.ndarray, np.ndarray]:
-    """True and predicted values (n, C) at random points of the cases."""
+    """Return true and predicted values (n, C) at random points of the cases."""
     generator = np.random.default_rng(0)
     truth, predicted = [], []
     for name in context.evaluation.cases:

@@ -1,4 +1,4 @@
-"""Where the time went, from meshing to prediction."""
+"""Show where the time went, from meshing to prediction."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _RUN_STAGES = {
 
 
 def panel(context: Context) -> Panel:
-    """Seconds of each stage, and one prediction beside the solver."""
+    """Show seconds of each stage, and one prediction beside the solver."""
     rows = tuple((Cell(stage), Cell(f"{seconds:,.1f}")) for stage, seconds in stages(context))
     table = Table((Column("stage", is_number=False), Column("seconds")), rows)
     return Panel("stages", "Time", tables=(table,), note=_speed(context.evaluation))
 
 
 def stages(context: Context) -> list[tuple[str, float]]:
-    """Names and seconds; those that nobody recorded are left out."""
+    """Return names and seconds; stages without a record are left out."""
     dataset, timings = context.dataset, context.course.timings
     walls = [dataset[name].provenance.get("wall_time_s", {}) for name in dataset.design.index]
     solving = [
@@ -31,7 +31,11 @@ def stages(context: Context) -> list[tuple[str, float]]:
         for stage, words in (("mesh", "meshing"), ("solve", "solving"))
         if any(stage in wall for wall in walls)
     ]
-    training = [(words, float(getattr(timings, name))) for name, words in _RUN_STAGES.items() if timings is not None]
+    training = [
+        (words, float(getattr(timings, name)))
+        for name, words in _RUN_STAGES.items()
+        if timings is not None
+    ]
     evaluation = context.evaluation
     predictions = count(evaluation.num_windows, f"{evaluation.split} prediction")
     return [*solving, *training, (predictions, evaluation.timing.prediction_total_s)]
@@ -46,7 +50,7 @@ def _speed(evaluation: Evaluation) -> str:
         where = f"{count(timing.prediction_threads, 'CPU thread')}"
     line = f"{what} takes {1000 * timing.prediction_s:.3g} ms on {where}"
     if timing.solver_s is None:
-        return f"{line}; the dataset does not say what the solver took."
+        return f"{line}; the dataset has no record of the solver's time."
     host = "" if timing.solver_host == "unknown" else f" ({timing.solver_host})"
-    solver = f"{timing.solver_s:.3g} s for as much on its machine{host}"
+    solver = f"{timing.solver_s:.3g} s for the same on its machine{host}"
     return f"{line}; the solver took {solver}."

@@ -1,4 +1,4 @@
-"""How the training went: losses, learning rate and throughput."""
+"""Show how the training went: losses, learning rate and throughput."""
 
 from __future__ import annotations
 
@@ -11,33 +11,38 @@ from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
 from courant.runs.record import EpochRecord
-from simgen.dataset_figures import SPLIT_COLORS
+from simgen.publish.dataset_figures import SPLIT_COLORS
 
 
 def panel(context: Context) -> Panel | None:
-    """Loss curves and throughput; None for a run without records of its epochs."""
+    """Show loss curves and throughput; None for a run without records of its epochs."""
     records = context.records
     if not records:
         return None
     status = context.course.status
-    caption = "Loss in standardised units, and the learning rate."
+    caption = "The loss in standardised units, and the learning rate."
     if status is not None and status.best_epoch is not None:
-        caption += f" The weights of epoch {status.best_epoch}, of the lowest validation loss, are evaluated."
+        caption += (
+            f" The report evaluates the weights of epoch {status.best_epoch}, which has the lowest"
+            " validation loss."
+        )
     rows = tuple((Cell(name), Cell(value)) for name, value in throughput(records))
     return Panel(
         "training",
         "Training",
         (PanelFigure("loss_curves.png", draw(records), caption),),
         (Table((Column("throughput", is_number=False), Column("")), rows),),
-        note="Operations are those of matrix products and attention, forward and backward, counted "
-        "on the first batch. Peak memory is that of the first worker: allocated on its GPU, or of "
-        "the whole process on a CPU.",
+        note=(
+            "Floating-point operations count matrix products and attention, forward and backward,"
+            " on the first batch. Peak memory is that of the first worker: the memory allocated on"
+            " its GPU or, on a CPU, that of the whole process."
+        ),
         arrays=_arrays(records),
     )
 
 
 def draw(records: Sequence[EpochRecord]) -> Figure:
-    """Training and validation loss on a log scale, the learning rate below."""
+    """Draw training and validation loss on a log scale, the learning rate below."""
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     epochs = [record.epoch for record in records]
@@ -63,7 +68,7 @@ def draw(records: Sequence[EpochRecord]) -> Figure:
 
 
 def throughput(records: Sequence[EpochRecord]) -> list[tuple[str, str]]:
-    """Names and values, over all epochs that say so."""
+    """Return names and values of the throughput, over all epochs that record it."""
     seconds = sum(record.seconds for record in records)
     samples = sum(record.samples_per_s * record.seconds for record in records)
     rows = [("samples per second", f"{samples / seconds:.3g}")] if seconds else []
@@ -83,7 +88,7 @@ def throughput(records: Sequence[EpochRecord]) -> list[tuple[str, str]]:
 
 
 def _arrays(records: Sequence[EpochRecord]) -> dict[str, np.ndarray]:
-    """One number for each epoch, NaN where it was not validated."""
+    """Return one number for each epoch, NaN where it was not validated."""
     names = (
         "epoch",
         "train_loss",

@@ -1,4 +1,4 @@
-"""Lines to paste that read the data and predict."""
+"""Show code to paste that reads the data and predicts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from json import dumps as quote
 
 import numpy as np
 
-from courant.data.normalisation import Channel
+from courant.data.channels import Channel
 from courant.report.context import Context, Shown
 from courant.report.panel import Panel
 
 
 def rollout_panel(context: Context) -> Panel:
-    """From a stored snapshot to the states after it."""
+    """Show code that predicts later states from a stored snapshot."""
     shown, steps = context.shown[0], context.evaluation.num_steps
     frame = _frame(shown)
-    given = _known_parameters(context)
     state = _state(context, frame)
     return _panel(
         context,
@@ -24,19 +23,18 @@ def rollout_panel(context: Context) -> Panel:
         f"surrogate.predict_case(case, start_s={shown.start_s!r}, steps={steps})",
         *(["import numpy"] if state.startswith("numpy") else []),
         f"initial = {state}",
-        f"surrogate.predict(case.points, initial=initial, {given}"
-        f"distance=(case.distance, case.direction), steps={steps})",
+        f"surrogate.predict(case.points, initial=initial, {_arguments(context, str(frame))}"
+        f"steps={steps})",
     )
 
 
 def field_panel(context: Context) -> Panel:
-    """From geometry, boundary and parameters to the solved fields."""
+    """Show code that predicts solved fields from geometry, boundary and parameters."""
     return _panel(
         context,
         f'case.points, case["{context.channels[0].field}"][:], ds.design',
         "surrogate.predict_case(case)",
-        "surrogate.predict(case.points, parameters=case.parameters, boundary=case.boundary,",
-        "                  distance=(case.distance, case.direction))",
+        f"surrogate.predict(case.points, {_arguments(context, ':')[:-2]})",
     )
 
 
@@ -52,16 +50,16 @@ def _panel(context: Context, look: str, *predict: str) -> Panel:
         f"surrogate = courant.load({quote(context.run.url)})",
         *predict,
     )
-    return Panel("use", "Use it", code="\n".join(lines))
+    return Panel("use", "Using the dataset and the model", code="\n".join(lines))
 
 
 def _frame(shown: Shown) -> int:
-    """The number of the snapshot that the shown prediction starts from."""
+    """Return the number of the snapshot that the shown prediction starts from."""
     return int(np.abs(np.asarray(shown.case.time) - shown.start_s).argmin())
 
 
 def _state(context: Context, frame: int) -> str:
-    """The modelled components of a stored snapshot, as an expression."""
+    """Write the modelled components of a stored snapshot as an expression."""
     channels = context.channels
     names = _whole_field(channels, context)
     if names is not None:
@@ -71,12 +69,24 @@ def _state(context: Context, frame: int) -> str:
 
 
 def _whole_field(channels: Sequence[Channel], context: Context) -> str | None:
-    """The field whose components, all and in order, are modelled; None where it is not so."""
+    """Return the field whose components, all and in order, are modelled; else None."""
     for field in context.dataset.schema.fields:
         if [each.name for each in channels] == [f"{field.name}.{c}" for c in field.components]:
             return field.name
     return None
 
 
-def _known_parameters(context: Context) -> str:
-    return "parameters=case.parameters, " if context.surrogate.experiment.model.num_parameters else ""
+def _arguments(context: Context, frame: str) -> str:
+    """Write a prediction's other arguments from a stored case, each followed by a comma."""
+    normaliser = context.surrogate.normaliser
+    is_field = context.surrogate.step_s is None
+    takes_design = is_field or context.surrogate.experiment.model.num_parameters
+    fields = dict.fromkeys(channel.field for channel in normaliser.given)
+    given = ", ".join(f'"{name}": case["{name}"][{frame}]' for name in fields)
+    parts = {
+        "parameters=case.parameters, ": bool(normaliser.parameters and takes_design),
+        "boundary=case.boundary, ": is_field and normaliser.has_boundary,
+        "distance=(case.distance, case.direction), ": bool(normaliser.stored_kinds),
+        f"given={{{given}}}, ": bool(fields),
+    }
+    return "".join(text for text, is_there in parts.items() if is_there)

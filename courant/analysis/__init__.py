@@ -1,0 +1,1 @@
+"""Analyse what a trained model's inside looks like, as functions of arrays with known answers."""

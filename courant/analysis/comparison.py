@@ -1,0 +1,176 @@
+"""Put the scores of several runs side by side; runs that differ in their seed alone are one row.
+
+Each run is scored once: `<run>-<key>.json` in the folder is read again as long as the run has the
+same weights and the cases are the same, so a comparison that was cut off goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from courant.analysis.decomposition.scores import SCORES
+from courant.analysis.run_scores import REVISION, score_run
+from courant.evaluation.interval import Interval
+from courant.runs.dataset_record import read_dataset_record
+from courant.runs.directory import RunDirectory
+from courant.runs.summary import flatten
+from courant.runs.weights_file import weights_digest
+from simgen.errors import InputError
+
+LEFT_OUT = ("training.seed", "name")
+"""Settings by which runs may differ and still be one row"""
+ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
+PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in their seed alone."""
+
+    label: str
+    runs: tuple[str, ...]
+    scores: dict[str, Interval]
+    """Mean over runs with its interval; of a single run without"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows in the order in which their first runs were named."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """List the scores that any row has, in the order of all scores."""
+        return [each.key for each in SCORES if any(each.key in row.scores for row in self.rows)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return means and half-widths of the intervals, by row and score."""
+        return {
+            "definitions": {each.key: vars(each) for each in SCORES if each.key in self.keys},
+            "rows": [
+                {
+                    "label": row.label,
+                    "runs": list(row.runs),
+                    "scores": {
+                        key: {"mean": each.mean, "half_width": each.half_width, "runs": each.count}
+                        for key, each in row.scores.items()
+                    },
+                }
+                for row in self.rows
+            ],
+        }
+
+    def to_csv(self) -> str:
+        """Return one line for each row and score."""
+        lines = ["row,score,mean,half_width,runs"]
+        for row in self.rows:
+            for key, each in row.scores.items():
+                width = "" if each.half_width is None else f"{each.half_width:.6g}"
+                lines.append(f'"{row.label}",{key},{each.mean:.6g},{width},{each.count}')
+        return "\n".join(lines) + "\n"
+
+    def to_markdown(self) -> str:
+        """Return a table with one line for each score."""
+        names = {each.key: each for each in SCORES}
+        head = ["score", *(f"{row.label} ({len(row.runs)})" for row in self.rows), "good is"]
+        lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * len(self.rows) + " --- |"]
+        for key in self.keys:
+            cells = [row.scores[key].text() if key in row.scores else "" for row in self.rows]
+            lines.append("| " + " | ".join([names[key].name, *cells, names[key].aim_text]) + " |")
+        return "\n".join(lines) + "\n"
+
+
+def compare_runs(
+    runs: Sequence[str],
+    folder: RunDirectory,
+    cases: Sequence[str] = (),
+    dataset_url: str | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Comparison:
+    """Score the runs on some cases (none: on the test split), and gather them by their settings.
+
+    InputError for fewer than two runs, and as `score_run` has it.
+    """
+    if len(runs) < 2:
+        raise InputError("one run has nothing to be compared with; name two or more")
+    found: list[tuple[str, dict[str, Any], dict[str, float]]] = []
+    for number, url in enumerate(runs):
+
+        def report(done: int, total: int, before: int = number) -> None:
+            progress(100 * before + 100 * done // max(1, total), 100 * len(runs))
+
+        run = RunDirectory(url)
+        settings = flatten(run.read_object("experiment.json"))
+        settings["dataset.version"] = read_dataset_record(run)["version"]
+        settings["dataset.snapshot_id"] = read_dataset_record(run)["snapshot_id"]
+        found.append((run.url, settings, _scores(run, folder, cases, dataset_url, report)))
+    return gather(found)
+
+
+def gather(found: Sequence[tuple[str, dict[str, Any], dict[str, float]]]) -> Comparison:
+    """Gather runs (URL, settings, scores) that differ in their seed alone into rows."""
+    groups: dict[str, list[tuple[str, dict[str, Any], dict[str, float]]]] = {}
+    for each in found:
+        settings = {key: value for key, value in each[1].items() if key not in LEFT_OUT}
+        groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(each)
+    labels = _labels([group[0][1] for group in groups.values()])
+    rows = []
+    for label, group in zip(labels, groups.values(), strict=True):
+        keys = [each.key for each in SCORES if any(each.key in scores for *_, scores in group)]
+        rows.append(
+            Row(
+                label,
+                tuple(url for url, *_ in group),
+                {
+                    key: Interval.of([scores[key] for *_, scores in group if key in scores])
+                    for key in keys
+                },
+            )
+        )
+    return Comparison(tuple(rows))
+
+
+def _labels(groups: Sequence[dict[str, Any]]) -> list[str]:
+    """Name rows by their anchors and windows, and by what else tells them apart."""
+    names = dict.fromkeys(key for settings in groups for key in settings if key not in LEFT_OUT)
+    differing = [key for key in names if len({str(settings.get(key)) for settings in groups}) > 1]
+    return [_label(settings, differing) for settings in groups]
+
+
+def _label(settings: dict[str, Any], differing: Sequence[str]) -> str:
+    parts = []
+    if settings.get(ANCHORS, PLAIN[ANCHORS]) != PLAIN[ANCHORS]:
+        parts.append(f"{settings[ANCHORS]} anchors")
+    if settings.get(WINDOWS, PLAIN[WINDOWS]) != PLAIN[WINDOWS]:
+        parts.append(f"windows ({settings[WINDOWS]})")
+    parts += [
+        f"{key.rpartition('.')[2]}={settings.get(key)}"
+        for key in differing
+        if key not in (ANCHORS, WINDOWS)
+    ]
+    return ", ".join(parts) or "baseline"
+
+
+def _scores(
+    run: RunDirectory,
+    folder: RunDirectory,
+    cases: Sequence[str],
+    dataset_url: str | None,
+    progress: Progress,
+) -> dict[str, float]:
+    """Return a run's mean scores, from the folder where they are there already."""
+    asked = [run.url, weights_digest(run), REVISION, sorted(cases), dataset_url]
+    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+    name = f"{run.url.rstrip('/').rsplit('/', 1)[-1]}-{key}.json"
+    if folder.exists(name):
+        return dict(folder.read_object(name)["mean"])
+    scored = score_run(run.url, cases, None, progress, dataset_url)
+    folder.write_json(name, scored.to_json())
+    return scored.mean

@@ -1,0 +1,1 @@
+"""Say which anchors err in a prediction whose truth is not known."""

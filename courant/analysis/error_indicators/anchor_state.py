@@ -1,0 +1,151 @@
+"""Gather what a model knows of each anchor in one prediction, with its error where that is known.
+
+    V_k       integral of w_k, the share of the volume where the anchor speaks
+    S_k       integral of w_k s^2 / V_k, s being the deviation of the prediction over a cell's
+              nearest neighbours: how rough the prediction is where the anchor speaks
+    energy    integral of |delta_k|^2
+    z_k       the latent, and how far it moved in the last step of a rollout
+    E_k       integral of w_k |e|^2, which needs the truth (`decomposition.error_addresses`)
+
+Lengths of fields are in standard deviations of the training cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from courant.analysis.decomposition.case_scores import MAX_VALUES, volumes_of
+from courant.analysis.decomposition.error_addresses import AddressSums, ErrorAddresses, address_sums
+from courant.field_model import Encodes, Evolves, FieldDecomposition, Partitions
+from courant.prediction.field_scale import neighbour_variation
+from courant.prediction.surrogate import Surrogate
+from simgen.errors import InputError
+from simgen.store.access.stored_case import StoredCase
+
+WINDOWS = 4
+"""Rollouts of a transient case that are looked at, spread over it"""
+
+
+@dataclass(frozen=True)
+class AnchorState:
+    """The anchors of one prediction, by number."""
+
+    case: str
+    governed: np.ndarray
+    """V_k: (L,), sum one"""
+    roughness: np.ndarray
+    """S_k: (L,)"""
+    energies: np.ndarray
+    """(L,)"""
+    latents: np.ndarray | None = None
+    """(L, d); None for a model without latents"""
+    change: np.ndarray | None = None
+    """|z_k(T) - z_k(T - 1)|: (L,); None of a steady model"""
+    errors: np.ndarray | None = None
+    """E_k: (L,); None where the truth is not known"""
+    places: np.ndarray | None = None
+    """(L, 3) m; None for anchors without positions"""
+    start_s: float | None = None
+    """Start of the rollout; None of a steady model"""
+
+
+def anchor_states(
+    surrogate: Surrogate, case: StoredCase, windows: int = WINDOWS
+) -> Iterator[AnchorState]:
+    """Yield the state after each of some rollouts of a case, or of the one prediction if steady.
+
+    Errors are those of the last step of a rollout. InputError for a model whose contributions do
+    not divide the points among anchors.
+    """
+    for start in rollout_starts(surrogate, case, windows):
+        yield anchor_state(surrogate, case, start)
+
+
+def rollout_starts(surrogate: Surrogate, case: StoredCase, windows: int) -> list[float | None]:
+    """Return at most so many starts, from the first to the one whose rollout ends with the case."""
+    first, last = surrogate.problem.start(case), surrogate.problem.shown_start(case)
+    if first is None or last is None or case.time is None:
+        return [None]
+    times = np.asarray(case.time)
+    usable = times[(times >= first - 1e-6) & (times <= last + 1e-6)]
+    chosen = np.unique(np.linspace(len(usable) - 1, 0, windows).round().astype(int))
+    return [float(usable[number]) for number in chosen]
+
+
+def anchor_state(surrogate: Surrogate, case: StoredCase, start: float | None) -> AnchorState:
+    """Gather the anchors of the prediction of a case that starts at a time, after its last step."""
+    predicted = surrogate.predict_case(case, start_s=start)
+    last = predicted.reshape(-1, *predicted.shape[-2:])[-1]
+    times = None if start is None else surrogate.times(start)
+    truth = surrogate.problem.solution(case, None if times is None else float(times[-1]))
+    std = np.asarray(surrogate.normaliser.std)
+    errors = None if truth is None else (last - truth) / std
+    rough = neighbour_variation(np.asarray(case.points), (last / std)[None])[0]
+    decomposed = surrogate.decomposition(case, start_s=start)
+    addressed, roughness, energies = _divided(surrogate, case, decomposed, errors, rough)
+    latents, change = decoded_latents(surrogate, case, start)
+    anchors = decomposed.anchors
+    return AnchorState(
+        case=case.id,
+        governed=roughness.governed,
+        roughness=roughness.densities,
+        energies=energies,
+        latents=latents,
+        change=change,
+        errors=None if addressed is None else addressed.errors,
+        places=None if anchors is None else surrogate.places(anchors[0].detach().cpu().numpy()),
+        start_s=start,
+    )
+
+
+def _divided(
+    surrogate: Surrogate,
+    case: StoredCase,
+    decomposed: FieldDecomposition,
+    errors: np.ndarray | None,
+    rough: np.ndarray,
+) -> tuple[ErrorAddresses | None, ErrorAddresses, np.ndarray]:
+    """Divide error and roughness (M, C) among the anchors, and return their energies (L,) too."""
+    points, volumes = np.asarray(case.points), volumes_of(case)
+    size = max(1, MAX_VALUES // next(decomposed.chunks(1)).contributions.numel())
+    energies: np.ndarray | float = 0.0
+    of_errors: list[AddressSums] = []
+    of_roughness: list[AddressSums] = []
+    for part in decomposed.chunks(size):
+        if not isinstance(part, Partitions):
+            raise InputError(
+                f"{surrogate.url}: a model of kind {surrogate.model.config.kind} does not divide"
+                " the domain among anchors, so its errors have no addresses"
+            )
+        here, weights = part.queries, part.weights[0, -1].mean(0).cpu().numpy()
+        fields = part.contributions[0, -1].cpu().numpy()
+        energies = energies + np.square(fields).sum(axis=-1) @ volumes[here]
+        of_roughness.append(address_sums(weights, rough[here], points[here], volumes[here]))
+        if errors is not None:
+            of_errors.append(address_sums(weights, errors[here], points[here], volumes[here]))
+    addressed = ErrorAddresses.joined(of_errors) if of_errors else None
+    total = float(volumes.sum(dtype=np.float64))
+    return addressed, ErrorAddresses.joined(of_roughness), np.asarray(energies) / total
+
+
+def decoded_latents(
+    surrogate: Surrogate, case: StoredCase, start: float | None
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the latents (L, d) that are decoded last, and how far each moved in the last step."""
+    model = surrogate.model
+    if not isinstance(model, Encodes):
+        return None, None
+    inputs, _ = surrogate.model_inputs(case, start)
+    with torch.inference_mode():
+        encoded = model.encode(inputs)
+        if start is None or not isinstance(model, Evolves):
+            return encoded[0].float().cpu().numpy(), None
+        states = torch.cat(
+            [encoded[:, None], model.rollout(encoded, surrogate.problem.num_steps)], 1
+        )
+    last, before = (states[0, at].float().cpu().numpy() for at in (-1, -2))
+    return last, np.linalg.norm(last - before, axis=1)

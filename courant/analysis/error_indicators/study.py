@@ -1,0 +1,171 @@
+"""Fit the error indicator of a run on its validation cases, and judge it on its test cases.
+
+What counts is the part of the squared error that the tenth of the anchors ranked first carries:
+ranked by the indicator, by the mean E_k of the same anchor on the validation cases (the null that
+knows no more than which anchors usually err), at random, and with the truth, which nothing can
+beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from courant.analysis.decomposition.error_addresses import WORST_SHARE
+from courant.analysis.error_indicators.anchor_state import (
+    WINDOWS,
+    AnchorState,
+    anchor_states,
+    decoded_latents,
+    rollout_starts,
+)
+from courant.analysis.error_indicators.regression import ErrorIndicator, fit_indicator, part_carried
+from courant.field_model import Decomposes, Encodes
+from courant.prediction.surrogate import Surrogate
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
+
+MAX_CASES = 200
+"""Cases of a split that are looked at"""
+MAX_LATENTS = 20_000
+"""Training latents that distances are measured from"""
+INDICATOR, USUAL, RANDOM, TRUTH = "the indicator", "mean on validation cases", "random", "the truth"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class JudgedState:
+    """A test prediction with its errors beside what was expected without them."""
+
+    state: AnchorState
+    expected: np.ndarray
+    """(L,), in the units of E_k"""
+    carried: dict[str, float]
+    """The part of the squared error at the tenth of the anchors that each ranking puts first"""
+
+
+@dataclass(frozen=True)
+class IndicatorStudy:
+    """The indicator of a run, and how well it ranks the anchors of test predictions."""
+
+    run: str
+    indicator: ErrorIndicator
+    judged: tuple[JudgedState, ...]
+
+    @property
+    def carried(self) -> dict[str, float]:
+        """Return the mean part carried, by ranking."""
+        names = (INDICATOR, USUAL, RANDOM, TRUTH)
+        return {
+            name: float(np.mean([each.carried[name] for each in self.judged])) for name in names
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the judgement, by prediction and in the mean."""
+        return {
+            "run": self.run,
+            "share_of_anchors": WORST_SHARE,
+            "validation_cases": len({state.case for state in self.indicator.states}),
+            "penalty": self.indicator.penalty,
+            "carried": self.carried,
+            "predictions": [
+                {"case": each.state.case, "start_s": each.state.start_s, "carried": each.carried}
+                for each in self.judged
+            ],
+        }
+
+
+def study_errors(
+    surrogate: Surrogate,
+    dataset: Dataset,
+    cases: Sequence[str] = (),
+    progress: Progress = lambda done, total: None,
+    most: int = MAX_CASES,
+) -> IndicatorStudy:
+    """Fit the indicator on validation cases, and judge it on some cases (none: the test split).
+
+    At most so many cases of each split are looked at.
+
+    InputError for a model that does not decompose its predictions, for too few validation cases,
+    and where there is nothing to judge on.
+    """
+    if not isinstance(surrogate.model, Decomposes):
+        raise InputError(
+            f"{surrogate.url}: a model of kind {surrogate.model.config.kind} does not decompose its"
+            " predictions, so its errors have no addresses"
+        )
+    validation = dataset.cases("validation")[:most]
+    chosen = list(cases) or dataset.cases("test")[:most]
+    if not chosen:
+        raise InputError(f"{dataset.url} {dataset.version} has no test case; name one by --case")
+    train = dataset.cases("train")[:most] if isinstance(surrogate.model, Encodes) else []
+    steps = _Steps(len(train) + len(validation) + len(chosen), progress)
+    known = [_training_latents(surrogate, dataset[case]) for case in steps.over(train)]
+    states = [
+        state
+        for case in steps.over(validation)
+        for state in anchor_states(surrogate, dataset[case])
+        if state.errors is not None
+    ]
+    indicator = fit_indicator(states, _thinned(known))
+    judged = [
+        judge(indicator, state)
+        for case in steps.over(chosen)
+        for state in anchor_states(surrogate, dataset[case])
+        if state.errors is not None
+    ]
+    if not judged:
+        raise InputError("no case has a solution where its prediction ends: nothing to judge on")
+    return IndicatorStudy(surrogate.url, indicator, tuple(judged))
+
+
+def judge(indicator: ErrorIndicator, state: AnchorState) -> JudgedState:
+    """Rank the anchors of a prediction whose errors are known in every way."""
+    assert state.errors is not None
+    expected = indicator.predict(state)
+    known = [each.errors for each in indicator.states if each.errors is not None]
+    number = len(state.errors)
+    return JudgedState(
+        state,
+        expected,
+        {
+            INDICATOR: part_carried(state.errors, expected),
+            USUAL: part_carried(state.errors, np.mean(known, axis=0)),
+            RANDOM: max(1, round(WORST_SHARE * number)) / number,
+            TRUTH: part_carried(state.errors, state.errors),
+        },
+    )
+
+
+class _Steps:
+    """Count the cases that are done."""
+
+    def __init__(self, total: int, progress: Progress) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def over(self, cases: Sequence[str]) -> Iterator[str]:
+        """Yield the cases, and tell after each."""
+        for case in cases:
+            yield case
+            self._done += 1
+            self._progress(self._done, self._total)
+
+
+def _training_latents(surrogate: Surrogate, case: StoredCase) -> np.ndarray:
+    """Return latents of single anchors at the ends of some rollouts of a case, (n, d)."""
+    starts = rollout_starts(surrogate, case, WINDOWS)
+    found = [decoded_latents(surrogate, case, start)[0] for start in starts]
+    return np.concatenate([latents for latents in found if latents is not None])
+
+
+def _thinned(known: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Join latents, of which every so many are kept."""
+    if not known:
+        return None
+    latents = np.concatenate(known)
+    return latents[:: -(-len(latents) // MAX_LATENTS)]

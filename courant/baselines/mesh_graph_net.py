@@ -1,0 +1,126 @@
+"""MeshGraphNet: messages along the edges of a mesh.
+
+T. Pfaff, M. Fortunato, A. Sanchez-Gonzalez and P. Battaglia, Learning Mesh-Based Simulation with
+Graph Networks, ICLR 2021.
+
+Edges: dataset versions hold point clouds without the mesh's edges, so each point hears its
+`neighbours` nearest others; the number is on record in the experiment. An edge knows the vector
+between its points and its length; a node its position, features and design parameters.
+
+The paper prints 1,437,572 parameters (Cyl.Flow) and 878,210 (Br.Pipe). With width 128, one hidden
+layer in the networks of edges and nodes, two in the decoder, and 7 rounds of messages the pipe's
+count is exact if a node has 5 channels and an edge 4, so without the distance field; with its 12
+channels there are 1,536 more. The cylinder's count ends in 4 outputs that the paper does not name;
+12 rounds come nearest to it, 1.5 % above.
+
+Differences from the paper: the authors' 15 rounds are 7 and 12 here, as the counts say; no noise is
+added in training, since training sees whole rollouts; queries are ghosts that hear their nearest
+points and are heard by none (`ghosts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from courant.baselines.ghosts import GhostConfig, GhostModel, Sites
+from courant.baselines.nearest import Neighbours, find_nearest
+from courant.models import count_built, register
+
+
+@dataclass(frozen=True)
+class MeshGraphNetConfig(GhostConfig):
+    """Sizes of a MeshGraphNet; the defaults are those of the cylinder."""
+
+    kind: ClassVar[str] = "mgn"
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "width": (1, 4096),
+        "num_layers": (1, 64),
+        "neighbours": (1, 256),
+    }
+
+    width: int = 128
+    #: Rounds of messages.
+    num_layers: int = 12
+    #: Edges into each node, from its nearest points.
+    neighbours: int = 6
+
+
+class Graph(NamedTuple):
+    """The edges into every site, and their features."""
+
+    neighbours: Neighbours
+    edges: Tensor
+    """(B, S, k, d + 1)"""
+    num_cloud: int
+
+
+class MessageRound(nn.Module):
+    """Update every edge from its ends, then every node from the sum of its edges."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.edge_ends = nn.Linear(3 * width, width)
+        self.edge_rest = nn.Sequential(nn.ReLU(), nn.Linear(width, width), nn.LayerNorm(width))
+        self.node = _network(2 * width, width)
+
+    def forward(self, nodes: Tensor, edges: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+        # One map of edge, sender and receiver together, without a joined copy for each edge.
+        of_edge, of_sender, of_receiver = self.edge_ends.weight.split(self.width, dim=1)
+        heard = graph.neighbours.gather(linear(nodes[:, : graph.num_cloud], of_sender))
+        ends = linear(edges, of_edge, self.edge_ends.bias) + heard
+        edges = edges + self.edge_rest(ends + linear(nodes, of_receiver)[:, :, None])
+        arriving = (edges * graph.neighbours.there[..., None]).sum(2)
+        return nodes + self.node(torch.cat([nodes, arriving], dim=-1)), edges
+
+
+class MeshGraphNet(GhostModel):
+    """Encode nodes and edges, pass messages, decode nodes."""
+
+    config: MeshGraphNetConfig
+
+    def __init__(self, config: MeshGraphNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.width
+        known = config.dimension + config.num_features + config.num_parameters
+        self.node = _network(known, width)
+        self.edge = _network(config.dimension + 1, width)
+        self.rounds = nn.ModuleList(MessageRound(width) for _ in range(config.num_layers))
+        self.decoder = nn.Sequential(
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, config.num_outputs),
+        )
+
+    def prepare(self, sites: Sites) -> Graph:
+        cloud, mask = sites.points[:, : sites.num_cloud], sites.writes[:, : sites.num_cloud]
+        near = find_nearest(sites.points, cloud, mask, self.config.neighbours, others=True)
+        vector = near.gather(cloud) - sites.points[:, :, None]
+        edges = torch.cat([vector, vector.norm(dim=-1, keepdim=True)], dim=-1)
+        return Graph(near, edges, sites.num_cloud)
+
+    def field(self, sites: Sites, features: Tensor, prepared: Graph) -> Tensor:
+        nodes, edges = self.node(sites.known(features)), self.edge(prepared.edges)
+        for each in self.rounds:
+            nodes, edges = each(nodes, edges, prepared)
+        decoded = self.decoder(nodes)
+        # As in the paper, a transient model predicts what is added to the state.
+        return features[..., : decoded.shape[-1]] + decoded if self.config.transient else decoded
+
+
+def _network(inputs: int, width: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.LayerNorm(width)
+    )
+
+
+register(MeshGraphNetConfig, MeshGraphNet, count_built(MeshGraphNet))

@@ -1,0 +1,124 @@
+"""Assess a trained trial: errors on the test split, and the time of predictions by their size.
+
+The errors are those of `courant evaluate`, in the run's own evaluation.json. Times are in
+assessment.json, of the same weights, and are not taken twice.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from courant.evaluation.evaluate import evaluate
+from courant.evaluation.ledger import solver_times
+from courant.evaluation.record import fingerprint
+from courant.experiment import SteadyData
+from courant.field_model import Inputs, Queries
+from courant.prediction.predictor import QUERY_CHUNK
+from courant.prediction.surrogate import Surrogate, load
+from courant.runs.directory import RunDirectory
+
+ASSESSMENT = "assessment.json"
+NUM_POINTS = (1_000, 10_000, 100_000)
+REPEATS = 3
+MOST_S = 60.0
+"""A size is left out where the one below it, times their ratio, takes longer"""
+_JITTER = 1e-3
+"""Standard deviation in normalised coordinates, by which repeated points are moved apart"""
+
+
+def assess(run_url: str, dataset_url: str) -> None:
+    """Evaluate a trial on the test split and time its predictions, if that is not on record."""
+    run = RunDirectory(run_url)
+    evaluate(run_url, "test", dataset_url)
+    if read_assessment(run) is not None:
+        return
+    surrogate = load(run_url)
+    dataset = surrogate.open_dataset(dataset_url)
+    cases = dataset.cases("test")
+    content = {
+        "fingerprint": fingerprint(run, "test"),
+        "case": cases[0],
+        "prediction_processor_s": prediction_times(surrogate, cases[0], dataset_url),
+        "solver": solver_times(dataset, surrogate.problem, cases).to_json(),
+    }
+    run.write_json(ASSESSMENT, content)
+
+
+def read_assessment(run: RunDirectory) -> dict[str, Any] | None:
+    """Read the record if it is of the run's present weights."""
+    if not run.exists(ASSESSMENT):
+        return None
+    content = run.read_object(ASSESSMENT)
+    return content if content.get("fingerprint") == fingerprint(run, "test") else None
+
+
+def prediction_times(
+    surrogate: Surrogate, case: str, dataset_url: str | None = None
+) -> dict[str, float | None]:
+    """Return the processor time of a prediction by its number of points; None if left out.
+
+    The cloud is a case's own, thinned or made denser. A model that reads the mesh reads as many
+    points as it predicts; a transient one predicts a whole window.
+    """
+    inputs, queries = surrogate.model_inputs(surrogate.open_dataset(dataset_url)[case])
+    data = surrogate.experiment.data
+    reads_mesh = not isinstance(data, SteadyData) or data.encoder == "mesh"
+    times: dict[str, float | None] = {}
+    last: tuple[int, float] | None = None
+    for num in NUM_POINTS:
+        if last is not None and last[1] * num / last[0] > MOST_S:
+            times[str(num)] = None
+            continue
+        chosen = _resampled(inputs, queries, num, reads_mesh)
+        last = (num, _time(surrogate, *chosen))
+        times[str(num)] = last[1]
+    return times
+
+
+@torch.inference_mode()
+def _time(surrogate: Surrogate, inputs: Inputs, queries: Queries) -> float:
+    """Return the median of a few predictions, after one that does not count."""
+    steps, on_gpu = surrogate.problem.num_steps, surrogate.device.type == "cuda"
+    taken = []
+    for number in range(1 + REPEATS):
+        began = time.perf_counter() if on_gpu else time.process_time()
+        surrogate.model.predict(inputs, queries, steps, chunk=QUERY_CHUNK)
+        if on_gpu:
+            torch.cuda.synchronize(surrogate.device)
+        ended = time.perf_counter() if on_gpu else time.process_time()
+        taken.append(ended - began)
+        if number and sum(taken) > MOST_S / REPEATS:
+            break
+    return median(taken[1:])
+
+
+def _resampled(
+    inputs: Inputs, queries: Queries, num: int, reads_mesh: bool
+) -> tuple[Inputs, Queries]:
+    """Return inputs and queries with so many points, spread over those of the case."""
+    chosen, apart = _spread(queries.points, num)
+    queries = queries.part(chosen)
+    queries = queries._replace(points=queries.points + apart)
+    if not reads_mesh:
+        return inputs, queries
+    chosen, apart = _spread(inputs.points, num)
+    cloud = {"points": inputs.points[:, chosen] + apart, "features": inputs.features[:, chosen]}
+    return inputs._replace(mask=None, **cloud), queries
+
+
+def _spread(points: Tensor, num: int) -> tuple[Tensor, Tensor]:
+    """Return the numbers of `num` points, and what moves those that come twice apart.
+
+    It is the same for cloud and queries, which thus stay the same points where they were.
+    """
+    count = points.shape[1]
+    numbers = torch.arange(num) * count // num if num <= count else torch.arange(num) % count
+    again = (torch.arange(num) >= count)[:, None]
+    shape = (num, points.shape[-1])
+    moved = _JITTER * torch.randn(shape, generator=torch.Generator().manual_seed(0)) * again
+    return numbers.to(points.device), moved.to(points.device, points.dtype)

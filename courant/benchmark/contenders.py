@@ -1,0 +1,122 @@
+"""Name the models that are compared, as experiments that differ in nothing but the model.
+
+`courant` is the recipe itself, a baseline's kind puts that model in its place, and the paper's
+variants of Courant change its windows or anchors. A search space gives its settings (ablations).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from courant.baselines.published import OWN
+from courant.experiment import Experiment
+from courant.models import kinds
+from courant.problems import open_problem
+from courant.recipes.compared import compared
+from courant.sweeps.search_space import SearchSpace
+from courant.sweeps.setting import BASELINE, CHOICE, Setting, Value, label, show
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.access.reader import Dataset
+
+COURANT = "courant"
+VARIANTS: dict[str, dict[str, Value]] = {
+    "courant-gwa": {"gaussian_window": "both"},
+    "courant-learned-anchors": {"anchor_kind": "learned"},
+}
+"""Courant's optional parts, by the name that puts them in its place"""
+_PAPER_CASES = {
+    "cylinder-flow": "Cyl.Flow",
+    "branched-pipe": "Br.Pipe",
+    "centrifugal-pump": "Ctr.Pump",
+}
+Sizes = Mapping[str, Mapping[str, Any]]
+"""Model sizes by contender, in place of the usual ones"""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model that takes part, by its name in tables."""
+
+    name: str
+    experiment: Experiment
+
+    @property
+    def kind(self) -> str:
+        return self.experiment.model.kind
+
+
+def contender_names() -> tuple[str, ...]:
+    """Return the names that `--models` takes."""
+    return (COURANT, *VARIANTS, *(kind for kind in kinds() if kind != COURANT))
+
+
+def choose_contenders(
+    names: Sequence[str], base: Experiment, dataset: Dataset, sizes: Sizes
+) -> tuple[Contender, ...]:
+    """Return the contenders of these names.
+
+    InputError for a name that is none, comes twice, or whose model cannot be used on the dataset.
+    """
+    known = contender_names()
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise InputError(f"model '{name}' is unknown; {hint}choose of {', '.join(known)}")
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    if twice:
+        raise InputError(f"model {', '.join(twice)} is named twice; once is enough")
+    unused = sorted(set(sizes) - set(names))
+    if unused:
+        raise InputError(f"sizes are given for {', '.join(unused)}, which is not compared")
+    return tuple(_usable(name, base, dataset, sizes.get(name, {})) for name in names)
+
+
+def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> tuple[Contender, ...]:
+    """Return the settings of a search space around the recipe; the recipe itself comes first."""
+    num, baseline = space.count(base), space.baseline(base)
+    if num is None:
+        raise InputError(
+            f"space {space.name} draws its values at random; a benchmark compares settings that"
+            " are named: use design isolated or grid"
+        )
+    made = []
+    for setting, _ in zip(space.settings(base, seed=0), range(num), strict=False):
+        name = _differing(setting, baseline) or COURANT
+        experiment = space.apply(base, setting)
+        open_problem(experiment, dataset)
+        made.append(Contender(name, experiment))
+    return tuple(sorted(made, key=lambda each: each.name != COURANT))
+
+
+def _differing(setting: Setting, baseline: Setting) -> str:
+    """Name a setting by what it changes: `num_anchors 16`, or the name of a choice."""
+    changed = [
+        show(value) if key == CHOICE else f"{label(key)} {show(value)}"
+        for key, value in setting.items()
+        if value != baseline[key] and value != BASELINE
+    ]
+    return ", ".join(changed)
+
+
+def _usable(name: str, base: Experiment, dataset: Dataset, sizes: Mapping[str, Any]) -> Contender:
+    """Make the experiment of one name, and compare it with the data."""
+    try:
+        if name == COURANT or name in VARIANTS:
+            experiment = base.derive(model={**VARIANTS.get(name, {}), **sizes})
+        else:
+            # Named anew, so that the paper's own epochs and batches do not come with its models.
+            placed = compared(base.derive(name=f"{base.name}-benchmark"), name)
+            own = {**OWN.get((name, _PAPER_CASES.get(base.family, "")), {}), **sizes}
+            experiment = placed.derive(model=own)
+        open_problem(experiment, dataset)
+    except InputError as error:
+        raise InputError(
+            f"model {name} cannot be used on {dataset.url} {dataset.version}: {error}"
+        ) from error
+    return Contender(name, experiment)

@@ -1,0 +1,230 @@
+"""Tell a benchmark's results as a page of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from courant.benchmark.assess import NUM_POINTS
+from courant.benchmark.budget import duration
+from courant.benchmark.request import SEARCH_SHARE
+from courant.benchmark.rows import Cost, Row, Table
+from courant.evaluation.interval import Interval
+
+FIGURE = "figure.png"
+NONE = "–"
+
+
+def verdict(table: Table) -> str:
+    """Say which model is first, by how much, and against which reference or null it loses."""
+    models = [row for row in table.models if row.errors]
+    first = models[0]
+    assert first.errors is not None
+    said = [f"{first.name} has the lowest NMAE of the models, {first.errors.nmae.text()}"]
+    if len(models) > 1 and models[1].errors is not None:
+        second = models[1]
+        said[0] += f"; next is {second.name}, {models[1].errors.nmae.text()}"
+        said.append(_apart(first.errors.nmae, models[1].errors.nmae))
+    for reference in table.references:
+        if reference.errors is None:
+            continue
+        worse = [
+            row.name
+            for row in models
+            if row.errors and row.errors.nmae.mean >= reference.errors.nmae.mean
+        ]
+        if worse:
+            nmae = reference.errors.nmae.text()
+            said.append(f"Not below {reference.name} ({nmae}): {', '.join(worse)}")
+    return ". ".join(said) + "."
+
+
+def _apart(first: Interval, second: Interval) -> str:
+    if first.half_width is None or second.half_width is None:
+        return "With one seed nothing is known of the spread between trainings"
+    if first.high < second.low:
+        return "Their intervals do not overlap"
+    return "Their intervals overlap: the order may be chance"
+
+
+def markdown(table: Table) -> str:
+    """Return the page: verdict, tables, and the words that they need."""
+    request = table.request
+    cases = ", ".join(f"{num} {split}" for split, num in table.num_cases.items())
+    searched = (
+        f"learning rate of {', '.join(f'{rate:g}' for rate in request.rates)} by validation NMAE"
+        f" at {SEARCH_SHARE:g} of the budget each"
+        if request.searches
+        else f"learning rate {request.rates[0]:g}"
+    )
+    parts = [
+        f"# Benchmark of {request.base.name}",
+        f"Dataset `{request.dataset_url}` {request.version}: {cases} cases. Budget of each"
+        f" training: {request.budget.text}; {searched}.",
+        f"**{verdict(table)}**",
+        _table(*_main(table)),
+        _explanation(table),
+        f"![error against processor time]({FIGURE})",
+        "## Costs",
+        _table(*_costs(table)),
+        "Processor time is that of all threads of the training process"
+        f" ({table.device}). Memory is the peak of that process, some 0.4 GB of which are Python"
+        " with its libraries on a CPU. A prediction is one case"
+        f"{'' if table.step_s is None else ', a whole rollout'}; the model reads as many points as"
+        " it predicts unless its encoder reads the boundary alone.",
+        "## Ledger",
+        _table(*_ledger(table)),
+        "Core-seconds. Solves are those of training and validation designs, with rejected and"
+        " failed ones. A prediction saves the solver's time for what it covers, not the meshing."
+        " The interval takes the solver's and the training's at their worst together.",
+        "## Components",
+        _table(*_components(table)),
+    ]
+    if any(row.errors and len(row.errors.steps) > 1 for row in table.rows):
+        parts += ["## Steps", _table(*_steps(table))]
+    parts += ["## Scalar figures by design parameters alone", _nulls(table)]
+    failed = [row for row in table.models if row.errors is None]
+    if failed:
+        parts += ["## Failed", *(f"- {row.name}: {row.reason}" for row in failed)]
+    return "\n\n".join(parts) + "\n"
+
+
+Cells = tuple[Sequence[str], list[list[str]]]
+
+
+def _main(table: Table) -> Cells:
+    numbers = bool(table.paper.nmae)
+    header = ["", "NMAE", "relative L2", "largest error", "parameters", "rate", "epochs", "seeds"]
+    header += ["training", *(["paper's NMAE"] if numbers else [])]
+    rows = []
+    for row in table.rows:
+        if row.errors is None:
+            continue
+        errors = row.errors
+        cells = [
+            f"*{row.name}*" if row.is_reference else row.name,
+            errors.nmae.text(),
+            errors.relative_l2.text(),
+            errors.maximum.text(2),
+            NONE if row.parameters is None else f"{row.parameters:,}",
+            NONE if row.rate is None else f"{row.rate:g}{'†' if row.rate_at_edge else ''}",
+            NONE if row.epochs is None else str(row.epochs),
+            NONE if row.is_reference else str(errors.nmae.count),
+            NONE if row.cost is None else duration(row.cost.training_s.mean),
+        ]
+        if numbers:
+            cells.append(NONE if row.paper_nmae is None else f"{row.paper_nmae:g}")
+        rows.append(cells)
+    return header, rows
+
+
+def _explanation(table: Table) -> str:
+    said = [
+        "Errors on the test split: mean over seeds and 95 % interval of that mean. The largest"
+        " error is over the largest value of the field. References, which learn nothing or next"
+        " to nothing, are in italics.",
+        table.paper.words,
+    ]
+    if any(row.rate_at_edge for row in table.rows):
+        said.append("† The lowest or highest rate that was tried: one beyond may be better.")
+    said += [f"{line}." for line in table.request.left_out]
+    return " ".join(said)
+
+
+def _costs(table: Table) -> Cells:
+    header = ["", "training", "search", "wall time", "memory"]
+    header += [f"prediction of {num:,} points" for num in NUM_POINTS]
+    rows = []
+    for row in table.models:
+        if row.cost is not None:
+            rows.append([row.name, *_cost_cells(row.cost)])
+    return header, rows
+
+
+def _cost_cells(cost: Cost) -> list[str]:
+    memory = NONE if cost.memory_gb is None else f"{cost.memory_gb:.2f} GB"
+    times = [cost.prediction_s.get(str(num)) for num in NUM_POINTS]
+    spread = cost.training_s.half_width
+    return [
+        f"{duration(cost.training_s.mean)}{'' if spread is None else f' ± {duration(spread)}'}",
+        duration(cost.search_s),
+        duration(cost.wall_s.mean),
+        memory,
+        *("too long" if each is None else _short(each) for each in times),
+    ]
+
+
+def _short(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else duration(seconds)
+
+
+def _ledger(table: Table) -> Cells:
+    header = ["", "solves", "training", "search", "prediction", "solver", "breaks even after"]
+    rows = []
+    for row in table.models:
+        ledger = row.ledger
+        if ledger is None:
+            continue
+        solver, even = ledger.solver, ledger.break_even
+        spent = NONE if solver.spent_s is None else duration(solver.spent_s)
+        per = solver.per_prediction
+        rows.append(
+            [
+                row.name,
+                f"{spent} ({solver.num_solved})",
+                duration(ledger.training.mean),
+                NONE if ledger.tuning_s is None else duration(ledger.tuning_s),
+                _short(ledger.prediction_s),
+                "not on record" if per is None else duration(per.mean),
+                "not on record" if even is None else f"{even.text()} predictions{_but(table, row)}",
+            ]
+        )
+    return header, rows
+
+
+def _but(table: Table, row: Row) -> str:
+    """Say which reference is better than a model, and costs nothing; empty where none is."""
+    first = next((each for each in table.rows if each is row or each.is_reference), row)
+    return f"; but {first.name} is better, and free" if first is not row else ""
+
+
+def _components(table: Table) -> Cells:
+    names = next(list(row.errors.components) for row in table.rows if row.errors)
+    header = ["", *(f"{name}, {kind}" for name in names for kind in ("NMAE", "relative L2"))]
+    rows = [
+        [row.name, *(each.text() for name in names for each in row.errors.components[name])]
+        for row in table.rows
+        if row.errors
+    ]
+    return header, rows
+
+
+def _steps(table: Table) -> Cells:
+    num = next(len(row.errors.steps) for row in table.rows if row.errors)
+    step_s = table.step_s or 0.0
+    header = ["NMAE after", *(f"{(step + 1) * step_s:g} s" for step in range(num))]
+    rows = [
+        [row.name, *(nmae.text() for nmae, _ in row.errors.steps)]
+        for row in table.rows
+        if row.errors
+    ]
+    return header, rows
+
+
+def _nulls(table: Table) -> str:
+    if not table.nulls:
+        return (
+            "None: the cases have no figures that vary, no design parameters, or the splits are"
+            " too small."
+        )
+    header = ["figure", "regression", "R²", "NMAE"]
+    rows = [
+        [each.figure, each.regression, f"{each.r2:.3f}", f"{each.nmae:.3f}"] for each in table.nulls
+    ]
+    words = "A network whose fields give such a figure less well has learned nothing of use for it."
+    return f"{_table(header, rows)}\n\n{words}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, numbers to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

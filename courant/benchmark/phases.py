@@ -1,0 +1,193 @@
+"""Plan a benchmark's trials: each phase follows from the run directories that the last one left.
+
+speed       a few batches of each model: its processor time for an epoch (where the budget is
+            processor time)
+search      each learning rate at a share of the budget; the lowest validation NMAE wins
+final       the budget itself, with the chosen rate and each seed
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from courant.benchmark.contenders import Contender
+from courant.benchmark.request import SEARCH_SHARE, Request
+from courant.experiment import MAX_NAME, Experiment
+from courant.runs.record import read_records
+from courant.sweeps.setting import Setting
+from courant.sweeps.sweep import Trial, TrialResult, read_result
+from simgen.errors import InputError
+
+SPEED_EPOCHS, SPEED_BATCHES = 4, 4
+"""Epochs of a speed trial, whose first does not count, and batches in each"""
+VALIDATIONS = 20
+"""Validations of a trial, about, whatever its number of epochs"""
+LARGEST_WARM_UP = 0.1
+"""Of a trial's steps"""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A contender's learning rate, and why."""
+
+    rate: float
+    at_edge: bool
+    """It is the lowest or the highest that was tried; one beyond might be better"""
+
+
+def speed_trials(request: Request) -> list[Trial]:
+    """Return a short training of each model; none where the budget is epochs."""
+    if request.budget.unit == "epochs":
+        return []
+    return _numbered(
+        request, [("speed", each, _speed(each.experiment)) for each in request.contenders]
+    )
+
+
+def search_trials(request: Request) -> list[Trial]:
+    """Return each model at each learning rate, for a share of the budget."""
+    if not request.searches:
+        return []
+    made = []
+    for each in request.contenders:
+        epochs = max(1, round(SEARCH_SHARE * epochs_of(request, each)))
+        made += [
+            (f"rate {rate:g}", each, _trained(each.experiment, epochs, rate))
+            for rate in request.rates
+        ]
+    return _numbered(request, made)
+
+
+def final_trials(request: Request, seeds: Mapping[str, int]) -> list[Trial]:
+    """Return the trainings that count: each model with its chosen rate and its number of seeds.
+
+    A model that failed at every rate has none.
+    """
+    made = []
+    for each in request.contenders:
+        choice = chosen_rate(request, each)
+        if choice is None:
+            continue
+        trained = _trained(each.experiment, epochs_of(request, each), choice.rate)
+        first = trained.training.seed
+        made += [
+            (f"seed {seed}", each, trained.derive(training={"seed": seed}))
+            for seed in range(first, first + seeds[each.name])
+        ]
+    return _numbered(request, made)
+
+
+def epoch_seconds(request: Request, contender: Contender) -> float:
+    """Return a model's processor time for an epoch, from its speed trial.
+
+    InputError where that trial failed: the model cannot be trained here at all.
+    """
+    trial = _named(speed_trials(request), contender)[0]
+    result = read_result(trial)
+    if result.state == "failed":
+        raise InputError(
+            f"model {contender.name} cannot be trained on {request.dataset_url}: {result.reason};"
+            " leave it out of --models"
+        )
+    records = read_records(trial.run)[1:]
+    used = median(record.processor_s or record.seconds for record in records)
+    training = contender.experiment.training
+    if training.samples_per_epoch is None:
+        return used
+    batches = max(1, training.samples_per_epoch // training.batch_size)
+    measured = max(1, (trial.experiment.training.samples_per_epoch or 1) // training.batch_size)
+    return used * batches / measured
+
+
+def epochs_of(request: Request, contender: Contender) -> int:
+    """Return the epochs of a trial that counts; InputError for a budget below one epoch."""
+    speed = 1.0 if request.budget.unit == "epochs" else epoch_seconds(request, contender)
+    return request.budget.epochs(contender.name, speed)
+
+
+def chosen_rate(request: Request, contender: Contender) -> Choice | None:
+    """Return the rate of the lowest validation NMAE; None where every rate failed."""
+    if not request.searches:
+        return Choice(request.rates[0], at_edge=False)
+    trials = _named(search_trials(request), contender)
+    found = {trial.experiment.training.learning_rate: read_result(trial) for trial in trials}
+    ended = {rate: nmae for rate, each in found.items() if (nmae := _nmae(each)) is not None}
+    if not ended:
+        return None
+    rate = min(ended, key=lambda each: ended[each])
+    return Choice(rate, at_edge=rate in (request.rates[0], request.rates[-1]))
+
+
+def seeds_of(request: Request, first: Mapping[str, TrialResult]) -> dict[str, int]:
+    """Return each model's number of seeds, from the results of the first seed."""
+    names = [each.name for each in request.contenders]
+    if request.best is None:
+        return dict.fromkeys(names, request.seeds)
+    measured = {name: nmae for name in first if (nmae := _nmae(first[name])) is not None}
+    best = sorted(measured, key=lambda name: measured[name])[: request.best]
+    return {name: request.seeds if name in best else 1 for name in names}
+
+
+def processor_seconds(trial: Trial) -> float:
+    """Return the processor time that a trial's training took so far."""
+    return sum(record.processor_s or record.seconds for record in read_records(trial.run))
+
+
+def contender_of(trial: Trial) -> str:
+    """Return the name of the contender that a trial is of."""
+    return str(trial.setting["model"])
+
+
+def _nmae(result: TrialResult) -> float | None:
+    return None if result.state == "failed" else result.nmae
+
+
+def _named(trials: list[Trial], contender: Contender) -> list[Trial]:
+    return [trial for trial in trials if contender_of(trial) == contender.name]
+
+
+def _numbered(request: Request, made: list[tuple[str, Contender, Experiment]]) -> list[Trial]:
+    """Make trials of experiments; their run directories are named by their content."""
+    trials = []
+    for number, (purpose, contender, experiment) in enumerate(made, start=1):
+        slug = re.sub(r"[^a-z0-9]+", "-", f"{contender.name}-{purpose}".lower()).strip("-")
+        named = experiment.derive(name=slug[:MAX_NAME])
+        run = request.folder / "trials" / named.run_id(request.snapshot_id)
+        setting: Setting = {"model": contender.name, "trial": purpose}
+        trials.append(Trial(number, setting, named, run))
+    return trials
+
+
+def _speed(experiment: Experiment) -> Experiment:
+    """Shorten a training to what its speed is measured by, with one validation window."""
+    training = experiment.training
+    short: dict[str, Any] = {"epochs": SPEED_EPOCHS, "validation_windows": 1}
+    if training.samples_per_epoch is not None:
+        batches = min(SPEED_BATCHES, max(1, training.samples_per_epoch // training.batch_size))
+        short["samples_per_epoch"] = batches * training.batch_size
+    every = {"validate_every": SPEED_EPOCHS, "checkpoint_every": SPEED_EPOCHS}
+    return experiment.derive(training={**short, **every})
+
+
+def _trained(experiment: Experiment, epochs: int, rate: float) -> Experiment:
+    """Give a training its epochs and learning rate; the warm-up stays a small part of it."""
+    training = experiment.training
+    every = max(1, epochs // VALIDATIONS)
+    warm_up = training.warmup_steps
+    if training.samples_per_epoch is not None:
+        steps = epochs * max(1, training.samples_per_epoch // training.batch_size)
+        warm_up = min(warm_up, int(LARGEST_WARM_UP * steps))
+    return experiment.derive(
+        training={
+            "epochs": epochs,
+            "learning_rate": rate,
+            "warmup_steps": warm_up,
+            "validate_every": every,
+            "checkpoint_every": every,
+            "workers": 1,
+        }
+    )

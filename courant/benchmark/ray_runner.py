@@ -1,0 +1,81 @@
+"""Train a benchmark's trials on Ray Tune, and assess them as tasks of Ray.
+
+All state is in the run directories, so a benchmark that is run again does what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ray
+
+from courant.benchmark.assess import assess
+from courant.benchmark.carrying_out import OnPhase, carry_out
+from courant.benchmark.request import Request
+from courant.sweeps.ray_trials import Follower, OnTrial, Share, run_trials
+from courant.sweeps.sweep import Trial
+from courant.training.ray_session import ray_session
+from simgen.errors import InputError, SimgenError
+
+
+def run_benchmark(
+    request: Request,
+    *,
+    cpus_per_trial: float = 1.0,
+    gpus_per_trial: float | None = None,
+    on_phase: OnPhase = lambda phase, num: None,
+    on_trial: OnTrial | None = None,
+) -> list[Trial]:
+    """Train and assess whatever is not on record; return the trials that count.
+
+    InputError for a folder that holds another benchmark, for a budget below one epoch of a model,
+    or for resources that no node has; TrainingError for a trial that keeps dying.
+    """
+    request.write()
+    with ray_session(quiet=on_trial is not None):
+        share = Share.of(request.base, cpus_per_trial, gpus_per_trial)
+        return carry_out(request, RayRunner(request, share, on_trial), on_phase)
+
+
+class RayRunner:
+    """As many trials at a time as there is room for."""
+
+    def __init__(self, request: Request, share: Share, on_trial: OnTrial | None) -> None:
+        self._request, self._share, self._on_trial = request, share, on_trial
+
+    def train(self, trials: Sequence[Trial], own_processes: bool) -> None:
+        """TrainingError for a trial that keeps dying."""
+        request = self._request
+        follower = Follower(trials, self._on_trial)
+        dataset = (request.dataset_url, request.version)
+        run_trials(
+            trials, request.folder, dataset, self._share, follower, own_processes=own_processes
+        )
+
+    def assess(self, trials: Sequence[Trial]) -> None:
+        """InputError for a trial that cannot be assessed, such as cases without a window."""
+        task = ray.remote(_assess).options(num_cpus=self._share.cpus, num_gpus=self._share.gpus)
+        place, threads = self._request.dataset_url, max(1, int(self._share.cpus))
+        left = [task.remote(trial.run.url, place, threads) for trial in trials]
+        try:
+            while left:
+                done, left = ray.wait(left)
+                for told in ray.get(done):
+                    if told:
+                        raise InputError(told)
+        finally:
+            # Never one that has ended: its driver would not survive that.
+            for each in left:
+                ray.cancel(each)
+
+
+def _assess(run_url: str, dataset_url: str, threads: int) -> str:
+    """Assess in a process of Ray; return the line of an error that is the user's."""
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        assess(run_url, dataset_url)
+    except SimgenError as error:
+        return str(error)
+    return ""

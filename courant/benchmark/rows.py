@@ -1,0 +1,250 @@
+"""Read a benchmark's records as rows: means and intervals over seeds, references, ledger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from courant.benchmark.assess import read_assessment
+from courant.benchmark.contenders import Contender
+from courant.benchmark.paper import PaperNumbers, paper_numbers
+from courant.benchmark.phases import (
+    chosen_rate,
+    contender_of,
+    processor_seconds,
+    search_trials,
+    speed_trials,
+)
+from courant.benchmark.request import Request
+from courant.evaluation.evaluation import MODEL, Evaluation
+from courant.evaluation.interval import Interval
+from courant.evaluation.ledger import Ledger, SolverTimes
+from courant.evaluation.metrics import ALL
+from courant.evaluation.null_model import FigureScore, regress_figures
+from courant.evaluation.record import read_evaluation
+from courant.models import count
+from courant.runs.record import read_records
+from courant.sweeps.sweep import Trial, read_result
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.access.reader import Dataset
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Test errors of one predictor, over seeds."""
+
+    nmae: Interval
+    relative_l2: Interval
+    maximum: Interval
+    components: dict[str, tuple[Interval, Interval]]
+    """NMAE and relative L2 by component"""
+    steps: tuple[tuple[Interval, Interval], ...]
+    """NMAE and relative L2 after each step; a single one in steady problems"""
+
+
+@dataclass(frozen=True)
+class Course:
+    """One training: validation NMAE against the processor time so far, and the test NMAE."""
+
+    seed: int
+    validated: tuple[tuple[float, float], ...]
+    processor_s: float
+    test_nmae: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a model's trainings and predictions take."""
+
+    training_s: Interval
+    """Processor time of a training"""
+    wall_s: Interval
+    search_s: float
+    """Processor time of the search, the measurement of its speed included"""
+    memory_gb: float | None
+    prediction_s: dict[str, float | None]
+    """Processor time by number of points; None where it would have taken too long"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A contender or a reference."""
+
+    name: str
+    is_reference: bool = False
+    errors: Errors | None = None
+    """None where every training failed"""
+    reason: str = ""
+    """Of a failure"""
+    parameters: int | None = None
+    rate: float | None = None
+    rate_at_edge: bool = False
+    epochs: int | None = None
+    paper_nmae: float | None = None
+    cost: Cost | None = None
+    ledger: Ledger | None = None
+    courses: tuple[Course, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A finished benchmark, in numbers."""
+
+    request: Request
+    family: str
+    num_cases: dict[str, int]
+    step_s: float | None
+    rows: tuple[Row, ...]
+    """The lowest NMAE first, failures last"""
+    nulls: tuple[FigureScore, ...]
+    paper: PaperNumbers
+    device: str = field(default="CPU")
+
+    @property
+    def models(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if not row.is_reference)
+
+    @property
+    def references(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.is_reference)
+
+
+def read_table(request: Request, dataset: Dataset, trials: Sequence[Trial]) -> Table:
+    """Read the records of assessed trials; InputError where none of them was trained."""
+    paper = paper_numbers(request, dataset)
+    models = [
+        _row(request, each, [one for one in trials if contender_of(one) == each.name], paper)
+        for each in request.contenders
+    ]
+    evaluations = [found for trial in trials if (found := _evaluation(trial)) is not None]
+    if not evaluations:
+        reasons = next((row.reason for row in models if row.reason), "")
+        raise InputError(f"{request.folder.url}: every training failed; the first: {reasons}")
+    first = evaluations[0]
+    references = [
+        Row(name, is_reference=True, errors=_errors([first], name)) for name in first.references
+    ]
+    order = sorted(
+        [*models, *references], key=lambda row: row.errors.nmae.mean if row.errors else 1e300
+    )
+    return Table(
+        request=request,
+        family=dataset.schema.family,
+        num_cases={split: len(dataset.cases(split)) for split in ("train", "validation", "test")},
+        step_s=first.step_s,
+        rows=tuple(order),
+        nulls=_nulls(dataset),
+        paper=paper,
+        device=first.timing.prediction_device,
+    )
+
+
+def _by_error(row: Row) -> float:
+    return row.errors.nmae.mean if row.errors else math.inf
+
+
+def _row(
+    request: Request, contender: Contender, trials: Sequence[Trial], paper: PaperNumbers
+) -> Row:
+    choice = chosen_rate(request, contender)
+    parameters = count(contender.experiment.model)
+    trained = [trial for trial in trials if _evaluation(trial) is not None]
+    if choice is None or not trained:
+        tried = [*trials, *(t for t in search_trials(request) if contender_of(t) == contender.name)]
+        reasons = [said for trial in tried if (said := read_result(trial).reason)]
+        reason = reasons[0] if reasons else ""
+        return Row(contender.name, reason=reason or "not trained", parameters=parameters)
+    evaluations = [found for trial in trained if (found := _evaluation(trial)) is not None]
+    cost = _cost(request, contender, trained)
+    return Row(
+        name=contender.name,
+        errors=_errors(evaluations, MODEL),
+        parameters=parameters,
+        rate=choice.rate,
+        rate_at_edge=choice.at_edge,
+        epochs=trained[0].experiment.training.epochs,
+        paper_nmae=paper.nmae.get(contender.name),
+        cost=cost,
+        ledger=_ledger(trained, evaluations, cost),
+        courses=tuple(map(_course, trained, evaluations)),
+    )
+
+
+def _evaluation(trial: Trial) -> Evaluation | None:
+    return read_evaluation(trial.run, "test")
+
+
+def _errors(evaluations: Sequence[Evaluation], predictor: str) -> Errors:
+    overall = [each.overall[predictor] for each in evaluations]
+    parts = [each.by_component[predictor] for each in evaluations]
+    nmae = [each.nmae[predictor][ALL] for each in evaluations]
+    relative = [each.relative_l2[predictor][ALL] for each in evaluations]
+    return Errors(
+        nmae=Interval.of([each.nmae for each in overall]),
+        relative_l2=Interval.of([each.relative_l2 for each in overall]),
+        maximum=Interval.of([each.maximum for each in overall]),
+        components={
+            name: (
+                Interval.of([part[name].nmae for part in parts]),
+                Interval.of([part[name].relative_l2 for part in parts]),
+            )
+            for name in evaluations[0].components
+        },
+        steps=tuple(
+            (Interval.of([of[step] for of in nmae]), Interval.of([of[step] for of in relative]))
+            for step in range(evaluations[0].num_steps)
+        ),
+    )
+
+
+def _cost(request: Request, contender: Contender, trials: Sequence[Trial]) -> Cost:
+    records = [read_records(trial.run) for trial in trials]
+    searched = [*speed_trials(request), *search_trials(request)]
+    memory = [each.peak_memory_gb for of in records for each in of if each.peak_memory_gb]
+    assessment = read_assessment(trials[0].run) or {}
+    return Cost(
+        training_s=Interval.of([processor_seconds(trial) for trial in trials]),
+        wall_s=Interval.of([sum(each.seconds for each in of) for of in records]),
+        search_s=sum(
+            processor_seconds(trial) for trial in searched if contender_of(trial) == contender.name
+        ),
+        memory_gb=max(memory, default=None),
+        prediction_s=dict(assessment.get("prediction_processor_s", {})),
+    )
+
+
+def _ledger(
+    trials: Sequence[Trial], evaluations: Sequence[Evaluation], cost: Cost
+) -> Ledger | None:
+    assessment = read_assessment(trials[0].run)
+    if assessment is None:
+        return None
+    predictions = [each.timing.prediction_processor_s for each in evaluations]
+    return Ledger(
+        solver=SolverTimes.from_json(assessment["solver"]),
+        training=cost.training_s,
+        tuning_s=cost.search_s,
+        prediction_s=Interval.of(predictions).mean,
+    )
+
+
+def _course(trial: Trial, evaluation: Evaluation) -> Course:
+    spent, validated = 0.0, []
+    for record in read_records(trial.run):
+        spent += record.processor_s or record.seconds
+        if record.validation_nmae is not None:
+            validated.append((spent, record.validation_nmae))
+    seed = trial.experiment.training.seed
+    return Course(seed, tuple(validated), spent, evaluation.overall[MODEL].nmae)
+
+
+def _nulls(dataset: Dataset) -> tuple[FigureScore, ...]:
+    """Regress the cases' figures on their parameters, where there are enough of both."""
+    try:
+        return tuple(regress_figures(dataset))
+    except InputError:
+        return ()

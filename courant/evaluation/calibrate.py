@@ -1,0 +1,226 @@
+"""Calibrate a run: how far are its predictions off on cases that nothing else has seen?
+
+The cases of the calibration split are predicted; their errors are kept in the run (`bands.json`),
+and `courant.prediction.bands` makes bands of them. Where in a field errors are large is learned
+from the validation split, so that calibration cases are used for nothing but the width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from courant.evaluation.grid_study import grid_errors
+from courant.evaluation.quantities import family_of, of_prediction, of_solution
+from courant.prediction.applied_bands import pooled_latents, scaled_design
+from courant.prediction.bands import (
+    BANDS,
+    LEVEL,
+    REACH,
+    Bands,
+    FieldErrors,
+    Outcomes,
+    Reach,
+    Span,
+    conformal_quantile,
+    least_cases,
+)
+from courant.prediction.design import settings_of
+from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
+from courant.prediction.surrogate import Surrogate, load
+from courant.runs.directory import RunDirectory
+from courant.runs.weights_file import weights_digest
+from simgen.errors import InputError
+from simgen.quantities import obtainable
+from simgen.store.access.content import design_records
+from simgen.store.access.reader import Dataset, open_dataset
+from simgen.store.access.stored_case import StoredCase
+
+#: Rollouts of a transient case that are compared, spread over it.
+WINDOWS = 4
+#: Validation and training cases that are predicted, at most.
+MAX_CASES = 200
+MAX_OUTCOMES = 5_000
+COMPONENTS = 8
+
+Told = Callable[[int, int], None]
+"""Told how many cases are predicted, and of how many"""
+
+
+def calibrate(
+    run_url: str,
+    dataset_url: str | None = None,
+    grid_url: str | None = None,
+    told: Told | None = None,
+) -> Bands:
+    """Predict the calibration cases, keep their errors in the run, and return them.
+
+    `dataset_url` is where the dataset of the training lies by now; its newest version is taken,
+    since calibration cases are usually added to it after training. `grid_url` names a dataset of
+    the same designs on meshes of several sizes. InputError where there are too few calibration
+    cases, no validation case to learn the scale of errors from, or the grids do not tell an error.
+    """
+    run = RunDirectory(run_url)
+    run.check_writable()
+    surrogate = load(run_url)
+    dataset = newest(surrogate, dataset_url)
+    grid = {} if grid_url is None else grid_errors(open_dataset(grid_url), settings_of(surrogate))
+    cases = dataset.cases("calibration")
+    if len(cases) < least_cases(LEVEL):
+        raise InputError(
+            f"{dataset.url} {dataset.version} has {len(cases)} calibration cases, bands of"
+            f" {LEVEL:.0%} need {least_cases(LEVEL)}, and some 50 to be narrow: courant generate"
+            f" {dataset.schema.family} --split calibration with --sampler uniform, another --seed"
+            " and the settings of the dataset"
+        )
+    validation = dataset.cases("validation")[:MAX_CASES]
+    # Cases that were added since have taught the model nothing.
+    train = surrogate.open_dataset(dataset_url).cases("train")[:MAX_CASES]
+    if not validation:
+        raise InputError(
+            f"{dataset.url} {dataset.version} has no validation case to learn from where errors"
+            " are large; generate more cases"
+        )
+    progress = _Progress(dataset, len(validation) + len(train) + len(cases), told)
+    scale = _scale(surrogate, progress.cases(validation))
+    known = [latent for case in progress.cases(train) for latent in _latents(surrogate, case)]
+    largest, errors, distances = [], [], []
+    reach = _reach(known)
+    for case in progress.cases(cases):
+        largest.append(_largest_over(scale, surrogate, case))
+        errors.append(quantity_errors(surrogate, dataset, case))
+        if reach is not None:
+            distances.append(max(map(reach.distance, _latents(surrogate, case))))
+    bands = Bands(
+        weights=weights_digest(run),
+        version=dataset.version,
+        cases=tuple(cases),
+        designs=tuple(_design(surrogate, dataset[case]) for case in cases),
+        quantities={name: tuple(of[name] for of in errors) for name in errors[0]},
+        span=_span(surrogate, dataset[cases[0]]),
+        field=FieldErrors(scale=scale, largest=tuple(largest)),
+        reach=None if reach is None else _limited(reach, np.array(distances)),
+        outcomes=_outcomes(surrogate, dataset),
+        grid=grid,
+    )
+    run.write_json(BANDS, bands.model_dump(mode="json"))
+    return bands
+
+
+def newest(surrogate: Surrogate, dataset_url: str | None = None) -> Dataset:
+    """Open the newest version of the training's dataset; InputError for another dataset."""
+    return open_dataset(surrogate.open_dataset(dataset_url).url)
+
+
+class _Progress:
+    """Count the cases that are predicted."""
+
+    def __init__(self, dataset: Dataset, total: int, told: Told | None) -> None:
+        self._dataset, self._done, self._total = dataset, 0, total
+        self._told = told or (lambda done, total: None)
+
+    def cases(self, ids: Sequence[str]) -> Iterator[StoredCase]:
+        for case in ids:
+            self._told(self._done, self._total)
+            yield self._dataset[case]
+            self._done += 1
+
+
+def _scale(surrogate: Surrogate, cases: Iterator[StoredCase]) -> FieldScale:
+    """Fit the scale to predictions of the validation cases, one window of each."""
+    return fit_scale([next(predictions(surrogate, case, 1)) for case in cases])
+
+
+def predictions(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[Predicted]:
+    """Yield predictions of a case in normalised units: of a transient one `most` windows."""
+    windows = list(surrogate.problem.windows(case))
+    ends = (0, len(windows) - 1) if most > 1 else (len(windows) // 2,) * 2
+    chosen = np.unique(np.linspace(*ends, most).round().astype(int))
+    for window in (windows[number] for number in chosen):
+        values = surrogate.predict_case(case, start_s=window.start_s).reshape(window.truth.shape)
+        errors = np.abs(values - window.truth) / np.asarray(surrogate.normaliser.std)
+        yield Predicted(np.asarray(case.points), surrogate.normaliser.standardise(values), errors)
+
+
+def _largest_over(scale: FieldScale, surrogate: Surrogate, case: StoredCase) -> float:
+    return max(
+        float((one.errors / scale.at(one.points, one.values)).max())
+        for one in predictions(surrogate, case, WINDOWS)
+    )
+
+
+def quantity_errors(
+    surrogate: Surrogate, dataset: Dataset, case: StoredCase
+) -> dict[str, float | None]:
+    """Return how far each predicted quantity of a case is off; None where that is not known.
+
+    A transient case is rolled out to its end.
+    """
+    family = family_of(dataset)
+    if family is None:
+        return {}
+    wanted, _ = obtainable(family.quantities, surrogate.channels)
+    truth = of_solution(surrogate, family, wanted, case)
+    predicted = of_prediction(surrogate, family, wanted, case)
+    errors = {name: abs(predicted[name] - truth[name]) for name in truth}
+    return {name: error if np.isfinite(error) else None for name, error in errors.items()}
+
+
+def _span(surrogate: Surrogate, case: StoredCase) -> Span | None:
+    start = surrogate.problem.start(case)
+    steps = surrogate.problem.steps_to_end(case, start)
+    return None if start is None or steps is None else Span(start_s=start, steps=steps)
+
+
+def _reach(known: Sequence[np.ndarray]) -> Reach | None:
+    """Learn the latents of training cases; None for a model that has none."""
+    if len(known) < 3:
+        return None
+    mean = np.mean(known, axis=0)
+    _, sizes, directions = np.linalg.svd(np.stack(known) - mean, full_matrices=False)
+    kept = [n for n, size in enumerate(sizes[:COMPONENTS]) if size > 1e-6 * sizes[0]]
+    components = directions[kept] / (sizes[kept, None] / np.sqrt(len(known)))
+    return Reach(
+        mean=tuple(mean.tolist()),
+        components=tuple(map(tuple, components.tolist())),
+        known=tuple(map(tuple, ((np.stack(known) - mean) @ components.T).tolist())),
+        limit=0.0,
+    )
+
+
+def _limited(reach: Reach, distances: np.ndarray) -> Reach:
+    """Let the reach end where all but a few calibration cases are within it."""
+    limit = min(conformal_quantile(distances, REACH), float(distances.max()))
+    return reach.model_copy(update={"limit": limit})
+
+
+def _latents(surrogate: Surrogate, case: StoredCase) -> list[np.ndarray]:
+    """Return pooled latents at some starts of a case; empty for a model without latents."""
+    starts: list[float | None] = [None]
+    if surrogate.step_s is not None:
+        times = np.asarray(case.time)
+        usable = times[times >= (surrogate.problem.start(case) or 0.0)]
+        starts = usable[np.linspace(0, len(usable) - 1, WINDOWS).round().astype(int)].tolist()
+    found = [pooled_latents(surrogate, surrogate.prepare_case(case, start)) for start in starts]
+    return [latent for latent in found if latent is not None]
+
+
+def _design(surrogate: Surrogate, case: StoredCase) -> tuple[float, ...]:
+    return tuple(scaled_design(surrogate, case.parameters).tolist())
+
+
+def _outcomes(surrogate: Surrogate, dataset: Dataset) -> Outcomes:
+    """Return which of the dataset's designs were accepted; withdrawn ones tell nothing."""
+    records = {
+        case: record
+        for case, record in design_records(dataset).items()
+        if record["status"] != "withdrawn"
+    }
+    chosen = list(records.values())[-MAX_OUTCOMES:]
+    return Outcomes(
+        designs=tuple(
+            tuple(scaled_design(surrogate, record["parameters"]).tolist()) for record in chosen
+        ),
+        unsolved=tuple(record["status"] != "accepted" for record in chosen),
+    )

@@ -1,0 +1,170 @@
+"""Check a run's bands on cases that were used for nothing: how often do they hold?
+
+coverage     share of the cases whose error is within the band; to be the band's level
+worst eighth the least coverage in an eighth of the design space: the cases are halved three
+             times, by the medians of the parameters that errors over the band depend on most
+width        half-width of the bands over the mean error; 2.3 to 3 where errors have one size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from courant.evaluation.calibrate import newest, quantity_errors
+from courant.prediction.applied_bands import bands_of_case, scaled_design
+from courant.prediction.bands import LEVEL, Bands, DesignBands
+from courant.prediction.surrogate import Surrogate, load
+from courant.runs.directory import RunDirectory
+from courant.runs.weights_file import weights_digest
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
+
+COVERAGE = "coverage.json"
+FIELD = "field"
+HALVINGS = 3
+
+
+class BandScore(BaseModel):
+    """How one band did."""
+
+    model_config = ConfigDict(frozen=True)
+    num_cases: int
+    """Cases with a band and a known error"""
+    coverage: float
+    worst_eighth: float | None
+    """None with too few cases"""
+    width: float
+    """Mean half-width over the mean error; of the field over the mean of the largest errors"""
+
+
+class Coverage(BaseModel):
+    """The bands of a run on a split."""
+
+    model_config = ConfigDict(frozen=True)
+    weights: str
+    version: str
+    split: str
+    level: float
+    num_cases: int
+    refused: dict[str, str]
+    """Cases for which no band holds, with the reason"""
+    bands: dict[str, BandScore]
+    """By quantity, and of the field"""
+
+
+def measure_coverage(
+    run_url: str,
+    split: str = "test",
+    dataset_url: str | None = None,
+    level: float = LEVEL,
+    told: Callable[[int, int], None] | None = None,
+) -> Coverage:
+    """Hold the bands against the solved cases of a split of the newest version; keep the result.
+
+    InputError where the run is not calibrated, or the split has no case.
+    """
+    run = RunDirectory(run_url)
+    run.check_writable()
+    surrogate = load(run_url)
+    bands = surrogate.bands
+    if bands is None:
+        raise InputError(f"{run.url} has no bands of these weights: courant calibrate {run.url}")
+    dataset = newest(surrogate, dataset_url)
+    cases = dataset.cases(split)
+    if not cases:
+        raise InputError(f"{dataset.url} {dataset.version} has no {split} case")
+    refused: dict[str, str] = {}
+    found: dict[str, list[tuple[np.ndarray, float, float]]] = {}
+    for number, case in enumerate(map(dataset.__getitem__, cases)):
+        if told is not None:
+            told(number, len(cases))
+        of_case, around = _hold(surrogate, bands, dataset, case, level)
+        if around.refusal:
+            refused[case.id] = around.refusal
+        design = scaled_design(surrogate, case.parameters)
+        for name, (error, width) in of_case.items():
+            found.setdefault(name, []).append((design, error, width))
+    coverage = Coverage(
+        weights=weights_digest(run),
+        version=dataset.version,
+        split=split,
+        level=level,
+        num_cases=len(cases),
+        refused=refused,
+        bands={name: _score(rows) for name, rows in found.items()},
+    )
+    run.write_json(COVERAGE, coverage.model_dump(mode="json"))
+    return coverage
+
+
+def _hold(
+    surrogate: Surrogate, bands: Bands, dataset: Dataset, case: StoredCase, level: float
+) -> tuple[Mapping[str, tuple[float, float]], DesignBands]:
+    """Return error and half-width by quantity, and of the field at its worst place."""
+    start = surrogate.problem.shown_start(case)
+    values = surrogate.predict_prepared([surrogate.prepare_case(case, start)])[0]
+    around = bands_of_case(surrogate, case, values, start, level)
+    assert around is not None
+    found: dict[str, tuple[float, float]] = {}
+    if around.refusal and around.field is None:
+        return found, around
+    assert around.field is not None
+    truth = _truth(surrogate, case, start, values)
+    error = np.abs(values - truth)
+    worst = np.unravel_index((error / around.field).argmax(), error.shape)
+    found[FIELD] = float(error[worst]), float(around.field[worst])
+    design = scaled_design(surrogate, case.parameters)
+    for name, wrong in quantity_errors(surrogate, dataset, case).items():
+        width = bands.quantity(name, design, level)
+        if wrong is not None and np.isfinite(width):
+            found[name] = wrong, width
+    return found, around
+
+
+def _truth(
+    surrogate: Surrogate, case: StoredCase, start: float | None, values: np.ndarray
+) -> np.ndarray:
+    """Return the solved states of a prediction, shaped like it."""
+    problem = surrogate.problem
+    if start is None:
+        return np.asarray(problem.solution(case, None))
+    times = problem.times(start, len(values))
+    assert times is not None
+    return np.stack([np.asarray(problem.solution(case, at)) for at in times.tolist()])
+
+
+def _score(rows: Sequence[tuple[np.ndarray, float, float]]) -> BandScore:
+    designs = np.stack([row[0] for row in rows])
+    errors, widths = np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
+    return BandScore(
+        num_cases=len(rows),
+        coverage=float((errors <= widths).mean()),
+        worst_eighth=worst_eighth(designs, errors / np.maximum(widths, 1e-300)),
+        width=float(widths.mean() / max(errors.mean(), 1e-300)),
+    )
+
+
+def worst_eighth(designs: np.ndarray, ratios: np.ndarray) -> float | None:
+    """Return the least share of ratios <= 1 in an eighth of the designs (n, P).
+
+    None where an eighth would have fewer than five cases.
+    """
+    if len(designs) < 5 * 2**HALVINGS or designs.shape[1] < 1:
+        return None
+    upper = designs > np.median(designs, axis=0)
+    effects = [abs(ratios[side].mean() - ratios[~side].mean()) for side in upper.T]
+    by_effect = np.argsort(effects)[::-1][:HALVINGS]
+    groups = [np.arange(len(designs))]
+    for parameter in by_effect:
+        groups = [half for group in groups for half in _halves(designs[:, parameter], group)]
+    return float(min((ratios[group] <= 1).mean() for group in groups if len(group)))
+
+
+def _halves(values: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Split the members of a group by the median of their values."""
+    order = group[np.argsort(values[group], kind="stable")]
+    return order[: len(order) // 2], order[len(order) // 2 :]

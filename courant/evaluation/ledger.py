@@ -1,0 +1,127 @@
+"""Weigh what a surrogate cost against what each prediction saves: when does it break even?
+
+Costs are the solves that training needed (training and validation designs, and those that were
+rejected or failed on the way), the training, and the search for its settings. A prediction saves
+what the solver takes for the same span, less its own time. All are core-seconds: CPU seconds of
+training and prediction, wall time times cores of meshing and solving. Meshing is not saved, since a
+prediction wants points as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from courant.evaluation.interval import Interval
+
+if TYPE_CHECKING:
+    from courant.problems import Problem
+    from simgen.store.access.reader import Dataset
+
+
+@dataclass(frozen=True)
+class SolverTimes:
+    """What the dataset's records say about its solves, in core-seconds."""
+
+    num_solved: int
+    """Designs that training needed, with rejected and failed ones"""
+    spent_s: float | None
+    """Meshing and solving them; None where no case records it"""
+    per_prediction: Interval | None
+    """What the solver takes for what one prediction covers; None where no case records it"""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> SolverTimes:
+        per = content["per_prediction"]
+        return cls(**{**content, "per_prediction": Interval(**per) if per else None})
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """Predictions after which the surrogate has saved what it cost; inf where it never does."""
+
+    expected: float
+    low: float
+    high: float
+
+    def text(self) -> str:
+        """`120 (110 to 135)`, or `never`."""
+        if math.isinf(self.expected):
+            return "never"
+        if self.low == self.high:
+            return _count(self.expected)
+        return f"{_count(self.expected)} ({_count(self.low)} to {_count(self.high)})"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What one surrogate cost and saves."""
+
+    solver: SolverTimes
+    training: Interval
+    tuning_s: float | None
+    """None where it is not on record"""
+    prediction_s: float
+
+    @property
+    def spent_s(self) -> float:
+        return (self.solver.spent_s or 0.0) + self.training.mean + (self.tuning_s or 0.0)
+
+    @property
+    def saved_s(self) -> float | None:
+        """Return what a prediction saves; None where the solver's time is not on record."""
+        per = self.solver.per_prediction
+        return None if per is None else per.mean - self.prediction_s
+
+    @property
+    def break_even(self) -> BreakEven | None:
+        """Return the number of predictions; None where the solver's times are not on record.
+
+        Its interval takes those of training and of the solver's time at their worst together.
+        """
+        per = self.solver.per_prediction
+        if per is None or self.solver.spent_s is None:
+            return None
+        spread = self.training.half_width or 0.0
+        return BreakEven(
+            expected=_ratio(self.spent_s, per.mean - self.prediction_s),
+            low=_ratio(self.spent_s - spread, per.high - self.prediction_s),
+            high=_ratio(self.spent_s + spread, per.low - self.prediction_s),
+        )
+
+
+def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> SolverTimes:
+    """Read what solving took from the records; `cases` are those that are predicted."""
+    table = dataset.design
+    needed = [case for case in table.index if table.loc[case, "split"] != "test"]
+    spent = [_core_seconds(dataset[case].provenance, ("mesh", "solve")) for case in needed]
+    known = [seconds for seconds in spent if seconds is not None]
+    saved = []
+    for case in map(dataset.__getitem__, cases):
+        solve, share = _core_seconds(case.provenance, ("solve",)), problem.share_of_solve(case)
+        if solve is not None and share:
+            saved.append(solve * share)
+    return SolverTimes(
+        num_solved=len(needed),
+        spent_s=sum(known) if known else None,
+        per_prediction=Interval.of(saved) if saved else None,
+    )
+
+
+def _core_seconds(provenance: dict[str, Any], stages: Sequence[str]) -> float | None:
+    walls = provenance.get("wall_time_s", {})
+    known = [float(walls[stage]) for stage in stages if stage in walls]
+    return sum(known) * float(provenance.get("cores", 1)) if known else None
+
+
+def _ratio(spent: float, saved: float) -> float:
+    return math.ceil(spent / saved) if saved > 0 else math.inf
+
+
+def _count(number: float) -> str:
+    return "never" if math.isinf(number) else f"{number:,.0f}"

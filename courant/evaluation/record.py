@@ -1,0 +1,48 @@
+"""Read the record of an evaluation in a run directory, if it is of the run's present weights.
+
+Neither torch nor a model is needed for it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import ValidationError
+
+from courant.evaluation.evaluation import Evaluation, Split
+from courant.runs.directory import RunDirectory
+from courant.runs.weights_file import WEIGHTS, weights_digest
+from simgen.errors import StoreError
+
+EVALUATION = "evaluation.json"
+#: Raise this when the same weights would give other numbers, or the record has other entries.
+REVISION = 6
+_OLDER = re.compile(rf"[0-9a-f]{{16}}-[a-z]+-(?!{REVISION}$)[0-9]+")
+
+
+def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation | None:
+    """Read the run's record if it is of its present weights and of `split` (None: any split).
+
+    Returns None as well for the record of an older release, which is measured again. StoreError for
+    an invalid record of this release.
+    """
+    if not run.exists(EVALUATION) or not run.exists(WEIGHTS):
+        return None
+    content = run.read_object(EVALUATION)
+    if _OLDER.fullmatch(str(content.get("fingerprint"))):
+        return None
+    try:
+        record = Evaluation.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))[:100]
+        raise StoreError(
+            f"{run.url}/{EVALUATION} is not what this project writes ({where}: {first['msg']}); "
+            "remove it and evaluate again"
+        ) from error
+    return record if record.fingerprint == fingerprint(run, split or record.split) else None
+
+
+def fingerprint(run: RunDirectory, split: str) -> str:
+    """Hash what the record depends on: the weights (whose run names its dataset) and the split."""
+    return f"{weights_digest(run)[:16]}-{split}-{REVISION}"

@@ -1,0 +1,196 @@
+"""Bands of error around predictions, from cases that nothing else has seen.
+
+Split conformal prediction: `courant calibrate` predicts the cases of the calibration split and
+keeps how far each prediction was off. A new case's error is, with the probability of the band's
+level, no larger than the corresponding quantile of theirs, as long as it is drawn like them; no
+assumption about the model is made. Errors are first divided by what is usual near a design
+(`error_size`), and in fields at a place (`field_scale`), so that bands are wide where errors are
+large. Vovk et al. 2005, Algorithmic Learning in a Random World; Lei et al. 2018,
+Distribution-Free Predictive Inference for Regression, section 5.2 on scaled errors.
+
+The band of a field is simultaneous: with that probability it holds at all points, steps and
+components of the prediction at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from courant.prediction.error_size import fit_error_size
+from courant.prediction.field_scale import FieldScale
+from courant.prediction.grid_error import GridError
+from courant.prediction.kernel_mean import fit_kernel_mean, share_loss
+from courant.runs.directory import RunDirectory
+from courant.runs.weights_file import weights_digest
+from simgen.errors import StoreError
+
+BANDS = "bands.json"
+LEVEL = 0.9
+#: A prediction is within reach if its latents are as near to a training case's as this share of
+#: the calibration cases' are.
+REACH = 0.99
+#: Comparing each design with each other one takes memory by their square.
+_MOST = 5_000
+
+Error = Annotated[float, Field(ge=0)]
+Design = tuple[float, ...]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class FieldErrors(_Frozen):
+    """How far predicted fields were off."""
+
+    scale: FieldScale
+    largest: tuple[Error, ...]
+    """By calibration case: the largest error at any point, step and component, over the scale"""
+
+
+class Reach(_Frozen):
+    """Latents of training cases, to tell whether a prediction starts from anything like them.
+
+    A latent state is reduced to the mean and the deviation over anchors, then to whitened
+    principal components.
+    """
+
+    mean: tuple[float, ...]
+    components: tuple[tuple[float, ...], ...]
+    known: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=_MOST)
+    limit: float
+
+    @model_validator(mode="after")
+    def _fits(self) -> Reach:
+        wide = {len(row) for row in self.components} <= {len(self.mean)}
+        if not wide or {len(row) for row in self.known} != {len(self.components)}:
+            raise ValueError("its sizes do not fit one another")
+        return self
+
+    def distance(self, latent: np.ndarray) -> float:
+        """Return the distance of pooled latents (2 d,) from the nearest known ones."""
+        reduced = np.asarray(self.components) @ (latent - np.asarray(self.mean))
+        return float(np.linalg.norm(np.asarray(self.known) - reduced, axis=1).min())
+
+
+class Outcomes(_Frozen):
+    """Which designs have an accepted solution."""
+
+    designs: tuple[Design, ...] = Field(min_length=1, max_length=_MOST)
+    unsolved: tuple[bool, ...]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Outcomes:
+        if len(self.designs) != len(self.unsolved):
+            raise ValueError("it has not one outcome for each design")
+        return self
+
+    def unsolved_near(self, design: np.ndarray) -> float:
+        """Return the share of designs near one that have no accepted solution."""
+        outcomes = np.asarray(self.unsolved, dtype=float)
+        near = fit_kernel_mean(np.asarray(self.designs), outcomes, share_loss)
+        return float(near.at(design[None])[0])
+
+
+class Span(_Frozen):
+    """The rollouts that quantities of a transient model were calibrated on."""
+
+    start_s: float
+    steps: int
+
+
+class Bands(_Frozen):
+    """The calibration of a run; designs are scaled to -1..1 over the ranges of the parameters."""
+
+    weights: str
+    """Digest of the weights that were calibrated"""
+    version: str
+    """Of the dataset whose calibration split was predicted"""
+    cases: tuple[str, ...] = Field(min_length=1, max_length=_MOST)
+    designs: tuple[Design, ...]
+    quantities: dict[str, tuple[Error | None, ...]]
+    """Absolute errors by case; None where a case has none"""
+    span: Span | None = None
+    field: FieldErrors
+    reach: Reach | None = None
+    outcomes: Outcomes
+    grid: dict[str, GridError] = {}
+    """By quantity, where the mesh was studied"""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Bands:
+        columns = [self.designs, self.field.largest, *self.quantities.values()]
+        widths = {len(design) for design in (*self.designs, *self.outcomes.designs)}
+        if {len(column) for column in columns} != {len(self.cases)} or len(widths) != 1:
+            raise ValueError("it has not one value for each case")
+        return self
+
+    def quantity(self, name: str, design: np.ndarray, level: float = LEVEL) -> float:
+        """Return a quantity's half-width; infinite with too few calibration cases."""
+        known = [n for n, error in enumerate(self.quantities[name]) if error is not None]
+        errors = np.array([self.quantities[name][n] for n in known], dtype=float)
+        return half_width(np.asarray(self.designs)[known], errors, design, level)
+
+    def over_scale(self, design: np.ndarray, level: float = LEVEL) -> float:
+        """Return the field's half-width over its scale."""
+        errors = np.asarray(self.field.largest)
+        return half_width(np.asarray(self.designs), errors, design, level)
+
+
+@dataclass(frozen=True)
+class DesignBands:
+    """The bands of one prediction, in physical units."""
+
+    level: float
+    quantities: Mapping[str, float]
+    """Half-widths; infinite where there are too few calibration cases"""
+    field: np.ndarray | None
+    """Half-widths, shaped like the prediction; None where none holds"""
+    unsolved: float
+    """Share of designs near this one that had no accepted solution"""
+    refusal: str = ""
+    """Why no band holds, in words"""
+    no_quantities: str = ""
+    """Why quantities have none, in words"""
+
+
+def half_width(designs: np.ndarray, errors: np.ndarray, design: np.ndarray, level: float) -> float:
+    """Return the half-width of a band at a design, from errors (n,) at designs (n, P)."""
+    if len(errors) < 2 or not errors.any():
+        return math.inf if len(errors) < 2 else 0.0
+    usual = fit_error_size(designs, errors)
+    quantile = conformal_quantile(errors / usual.left_out, level)
+    return quantile * float(usual.at(design[None])[0])
+
+
+def conformal_quantile(scores: np.ndarray, level: float) -> float:
+    """Return the ceil((n + 1) level)-th smallest of n scores; infinite where there is none."""
+    rank = math.ceil((len(scores) + 1) * level - 1e-9)
+    return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
+
+
+def least_cases(level: float) -> int:
+    """Return how many calibration cases a level needs."""
+    return math.ceil(level / (1 - level) - 1e-9)
+
+
+def read_bands(run: RunDirectory) -> Bands | None:
+    """Return the run's bands; None where it was not calibrated since its weights changed."""
+    if not run.exists(BANDS):
+        return None
+    try:
+        bands = Bands.model_validate(run.read_object(BANDS))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))[:100]
+        raise StoreError(
+            f"{run.url}/{BANDS} is not what this project writes ({where}: {first['msg'][:200]});"
+            " remove it and calibrate again"
+        ) from error
+    return bands if bands.weights == weights_digest(run) else None

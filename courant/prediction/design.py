@@ -1,0 +1,275 @@
+"""Predict a design that nobody has solved: the family meshes it, the model predicts.
+
+    found = surrogate.predict_design({"aperture": 30.0, ...})
+    found.quantities["pressure_loss"], found.values, found.cloud.points, found.seconds.meshing
+
+A transient model needs a state to start from: with `from_solver_s` the solver runs so many seconds
+of the design, and the model goes on from there. With `verify` the solver solves all of it, and the
+solution stands beside the prediction.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from courant.prediction.applied_bands import Answer, apply_bands
+from courant.prediction.bands import DesignBands
+from courant.prediction.predictor import Predictor
+from courant.prediction.prepared import Prepared, check_finite
+from courant.prediction.quantities import by_field, family_with_quantities, quantities_from
+from simgen.case import CaseFamily, SolvedCase
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint
+from simgen.errors import InputError, SimgenError
+from simgen.point_cloud import PointCloud
+from simgen.quantities import CaseFields, obtainable
+
+
+class TooLargeError(InputError):
+    """A mesh with more cells than the caller allows."""
+
+
+def default_folder() -> Path:
+    """Return where known geometry is kept, in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "courant" / "geometry"
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Wall time of each step; 0 where it was not needed."""
+
+    meshing: float
+    solving: float
+    prediction: float
+
+
+@dataclass(frozen=True)
+class PredictedDesign:
+    """A design with its predicted fields and quantities, in physical units."""
+
+    point: DesignPoint
+    cloud: PointCloud
+    """Cells and boundary; without fields"""
+    values: np.ndarray
+    """(N, C) of a steady model, (T, N, C) of a transient one, in the model's channels"""
+    times: np.ndarray | None
+    """(T,) s"""
+    quantities: Mapping[str, float]
+    not_predicted: Mapping[str, str]
+    """The family's other quantities, with the reason in words"""
+    seconds: Seconds
+    known_geometry: bool
+    """Whether the mesh was kept from an earlier prediction"""
+    prepared: Prepared
+    """What the model was given, for `Surrogate.decompose_prepared`"""
+    bands: DesignBands | None = None
+    """Bands of error; None where the run is not calibrated"""
+    fine: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Where quantities would be on an infinitely fine mesh, but for the model's error; empty where
+    the mesh was not studied, or no band holds
+    """
+    solved: np.ndarray | None = None
+    """The solver's values, like the predicted ones, where it solved the design"""
+    solved_quantities: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What is known of a design before the prediction."""
+
+    cloud: PointCloud
+    seconds: Seconds
+    known_geometry: bool = False
+
+
+def predict_design(
+    surrogate: Predictor,
+    parameters: Mapping[str, float],
+    *,
+    steps: int | None = None,
+    from_solver_s: float | None = None,
+    verify: bool = False,
+    folder: str | Path | None = None,
+    scratch: str | Path | None = None,
+    max_points: int | None = None,
+) -> PredictedDesign:
+    """Mesh and predict a design; see the module for the options.
+
+    `folder` keeps known geometry (None: ~/.cache/courant/geometry), `scratch` is where a case is
+    solved (None: the system's temporary folder), and `max_points` bounds the cells of a steady
+    model's mesh. Raises InputError for a design
+    outside the family's design space, one that cannot be meshed or solved, and where a transient
+    model has no start.
+    """
+    family = get_family(surrogate.dataset["family"])
+    settings = settings_of(surrogate)
+    point = family.point(parameters, settings)
+    if surrogate.step_s is None:
+        if from_solver_s is not None or steps is not None:
+            raise InputError("a steady model starts from no state: leave out the start and steps")
+        kept = default_folder() if folder is None else Path(folder)
+        start = _solved(point, scratch) if verify else _meshed(point, kept)
+        if max_points is not None and start.cloud.num_points > max_points:
+            raise TooLargeError(
+                f"the mesh of this design has {start.cloud.num_points} cells, {max_points} are"
+                " allowed"
+            )
+        return _predicted(surrogate, family, point, start, None, None)
+    if from_solver_s is None:
+        raise InputError(
+            "a transient model needs a state to start from: say how many seconds the solver runs"
+            " before it (--from-solver, from_solver_s in Python)"
+        )
+    steps = surrogate.problem.steps(steps)
+    end = from_solver_s + steps * surrogate.step_s if verify else from_solver_s
+    point = family.point(parameters, {**settings, family.horizon: end})
+    start = _solved(point, scratch)
+    return _predicted(surrogate, family, point, start, from_solver_s, steps)
+
+
+def settings_of(surrogate: Predictor) -> dict[str, float]:
+    """Return the solver settings of the dataset that the model was trained on.
+
+    Runs of older releases do not have them on record, and ask the dataset.
+    """
+    recorded = surrogate.dataset.get("settings")
+    if recorded:
+        return dict(recorded)
+    try:
+        return surrogate.open_dataset()[0].settings
+    except SimgenError as error:
+        raise InputError(
+            f"the run does not say with which settings its designs are meshed, and its dataset"
+            f" cannot be asked: {error}"
+        ) from error
+
+
+def _meshed(point: DesignPoint, folder: Path) -> _Start:
+    from simgen.solving.unsolved import mesh_design
+
+    began = time.perf_counter()
+    cloud, known = mesh_design(point, folder)
+    return _Start(cloud, Seconds(time.perf_counter() - began, 0.0, 0.0), known)
+
+
+def _solved(point: DesignPoint, folder: str | Path | None) -> _Start:
+    """Solve the design; InputError where it is rejected or fails."""
+    from simgen.solving.convert import convert
+    from simgen.solving.solve_case import solve_case
+
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="design-", dir=folder) as scratch:
+        result = solve_case(point, Path(scratch))
+        if result.status != "accepted":
+            raise InputError(f"the solver did not solve this design ({result.reason})")
+        cloud = convert(SolvedCase(point, Path(scratch) / point.id))
+    took = result.provenance["wall_time_s"]
+    return _Start(cloud, Seconds(float(took["mesh"]), float(took["solve"]), 0.0))
+
+
+def _predicted(
+    surrogate: Predictor,
+    family: CaseFamily,
+    point: DesignPoint,
+    start: _Start,
+    from_s: float | None,
+    steps: int | None,
+) -> PredictedDesign:
+    began = time.perf_counter()
+    prepared = surrogate.prepare(
+        start.cloud.points, **_request(surrogate, point, start, from_s, steps)
+    )
+    values = check_finite(surrogate.predict_prepared([prepared])[0])
+    took = time.perf_counter() - began
+    bands = None
+    if surrogate.bands is not None:
+        answer = Answer(prepared, start.cloud.points, values, point.parameters, from_s)
+        bands = apply_bands(surrogate, surrogate.bands, answer)
+    times = None if from_s is None else surrogate.times(from_s, steps)
+    solved = _solution(surrogate, start.cloud, times)
+    declared = family.quantities if family_with_quantities(family.name) else ()
+    wanted, reasons = obtainable(declared, surrogate.channels)
+
+    def quantities(of: np.ndarray) -> dict[str, float]:
+        fields = by_field(of, surrogate.normaliser.channels)
+        cloud = replace(start.cloud, time=times, fields=fields, boundary=_bare(start.cloud))
+        return quantities_from(wanted, CaseFields(point.parameters, point.settings, cloud), 0.0)
+
+    predicted = quantities(values)
+    grid = surrogate.bands.grid if surrogate.bands and bands and not bands.refusal else {}
+    return PredictedDesign(
+        point=point,
+        cloud=replace(start.cloud, time=None, fields={}, boundary=_bare(start.cloud)),
+        values=values,
+        times=times,
+        quantities=predicted,
+        not_predicted=reasons,
+        seconds=replace(start.seconds, prediction=took),
+        known_geometry=start.known_geometry,
+        prepared=prepared,
+        bands=bands,
+        fine={name: of.fine(predicted[name]) for name, of in grid.items() if name in predicted},
+        solved=solved,
+        solved_quantities=None if solved is None else quantities(solved),
+    )
+
+
+def _bare(cloud: PointCloud) -> Any:
+    """Return the boundary without fields."""
+    return None if cloud.boundary is None else replace(cloud.boundary, fields={})
+
+
+def _request(
+    surrogate: Predictor, point: DesignPoint, start: _Start, from_s: float | None, steps: int | None
+) -> dict[str, Any]:
+    """Return the arguments of `Surrogate.predict` besides the points."""
+    cloud, normaliser = start.cloud, surrogate.normaliser
+    asked: dict[str, Any] = {"parameters": point.parameters} if normaliser.parameters else {}
+    if normaliser.stored_kinds:
+        columns = [cloud.patch_kinds.index(kind) for kind in normaliser.stored_kinds]
+        assert cloud.distance is not None and cloud.direction is not None
+        asked["distance"] = (cloud.distance[:, columns], cloud.direction[:, columns])
+    if from_s is not None:
+        return {**asked, "initial": _state(surrogate, cloud, from_s), "steps": steps}
+    if normaliser.has_boundary and cloud.boundary is not None:
+        faces = cloud.boundary
+        asked["boundary"] = {"points": faces.points, "patch": faces.patch, **faces.fields}
+    return asked
+
+
+def _solution(
+    surrogate: Predictor, cloud: PointCloud, times: np.ndarray | None
+) -> np.ndarray | None:
+    """Return the solver's values of a steady case or at all these times; None where it has none."""
+    if not cloud.fields:
+        return None
+    if times is None:
+        return _channels(surrogate, cloud.fields)
+    if cloud.time is None or cloud.time[-1] < times[-1] * (1 - 1e-6):
+        return None
+    return np.stack([_state(surrogate, cloud, at) for at in times.tolist()])
+
+
+def _state(surrogate: Predictor, cloud: PointCloud, at_s: float) -> np.ndarray:
+    """Return (N, C) at a stored time; InputError where nothing is stored then."""
+    stored = np.zeros(0) if cloud.time is None else cloud.time
+    nearest = int(np.abs(stored - at_s).argmin()) if len(stored) else -1
+    if nearest < 0 or abs(stored[nearest] - at_s) > 1e-6 * max(1.0, at_s):
+        raise InputError(f"the solver stores no state at {at_s:g} s")
+    return _channels(surrogate, {name: values[nearest] for name, values in cloud.fields.items()})
+
+
+def _channels(surrogate: Predictor, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return (..., N, C), the model's channels."""
+    columns = [fields[each.field][..., each.column] for each in surrogate.normaliser.channels]
+    return np.stack(columns, axis=-1)

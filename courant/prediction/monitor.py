@@ -1,0 +1,221 @@
+"""Watch a rollout from its latents alone: has it left the dynamics that the model was trained on?
+
+Three numbers of each step, each over its 99 % quantile along training rollouts:
+
+    T     Hotelling's distance of the pooled latents in whitened principal components
+    Q     the part of the pooled latents that lies outside these components
+    G     how much faster or slower the latents move than usual, as a logarithm
+
+Pooled latents are the mean and the deviation over anchors. T and Q see a state unlike any of the
+training, G one that comes to rest or bolts, which may happen in the midst of known states. The
+largest of the three is compared with a limit that 95 % of healthy validation rollouts keep over
+their whole length: at 1 the flag goes up. T and Q are the usual statistics of process monitoring
+(Jackson and Mudholkar 1979, Control procedures for residuals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from courant.field_model import Evolves
+from courant.prediction.bands import conformal_quantile, least_cases
+from courant.prediction.predictor import Predictor
+from courant.prediction.prepared import Prepared
+from courant.runs.directory import RunDirectory
+from courant.runs.weights_file import weights_digest
+from simgen.errors import InputError, StoreError
+
+MONITOR = "monitor.json"
+FALSE_ALARMS = 0.05
+"""Share of healthy rollouts, as long as those of the calibration, that are flagged"""
+COMPONENTS = 8
+USUAL = 0.99
+"""Quantile along training rollouts that each number is measured by"""
+LEAST_CHANGE = 1e-12
+
+
+class Monitor(BaseModel):
+    """What is usual along rollouts of a model; vectors are of pooled latents (2 d,)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    weights: str = ""
+    """Digest of the weights that were calibrated"""
+    version: str = ""
+    """Of the dataset whose rollouts it was calibrated on"""
+    horizon: int = Field(ge=1)
+    """Steps of the rollouts that it was calibrated on"""
+    rollouts: int = Field(ge=1)
+    mean: tuple[float, ...]
+    components: tuple[tuple[float, ...], ...]
+    """Whitening ones, (K, 2 d)"""
+    distance: float = Field(gt=0)
+    outside: float = Field(gt=0)
+    change: float
+    """The median logarithm of the change in a step"""
+    change_spread: float = Field(gt=0)
+    limit: float = Field(gt=0)
+
+    def quality(self, latents: np.ndarray) -> np.ndarray:
+        """Return a rollout's departure at each step, (T,), of latents (T + 1, L, d) from Z(0) on.
+
+        Below one is usual; the flag goes up at one.
+        """
+        return self._departure(latents) / self.limit
+
+    def _departure(self, latents: np.ndarray) -> np.ndarray:
+        components = np.asarray(self.components).reshape(-1, len(self.mean))
+        distance, outside, change = _statistics(latents, np.asarray(self.mean), components)
+        moved = np.abs(change - self.change) / self.change_spread
+        found: np.ndarray = np.maximum.reduce(
+            [distance / self.distance, outside / self.outside, moved]
+        )
+        return found
+
+
+@dataclass(frozen=True)
+class RolloutQuality:
+    """The quality of a rollout of T steps."""
+
+    departure: np.ndarray
+    """(T,); below one is usual"""
+    horizon: int
+    """Steps for which one in twenty healthy rollouts is flagged"""
+
+    @property
+    def flagged_at(self) -> int | None:
+        """The first step (from 1) with a departure of one or more; None where all is usual."""
+        raised = np.flatnonzero(self.departure >= 1)
+        return int(raised[0]) + 1 if len(raised) else None
+
+
+@dataclass(frozen=True)
+class MonitoredPrediction:
+    """A rollout with what its latents tell of it."""
+
+    values: np.ndarray
+    """(T, M, C)"""
+    quality: RolloutQuality
+
+
+def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]) -> Monitor:
+    """Fit what is usual to training rollouts, and the limit to validation rollouts of equal length.
+
+    Each is latents (T + 1, L, d) from Z(0) on. InputError for fewer validation rollouts than the
+    limit needs.
+    """
+    needed = least_cases(1 - FALSE_ALARMS)
+    if len(validation) < needed:
+        raise InputError(
+            f"a monitor with {FALSE_ALARMS:.0%} false alarms needs {needed} validation rollouts,"
+            f" there are {len(validation)}: generate more or longer cases"
+        )
+    pooled = np.concatenate([_pooled(latents[1:]) for latents in training])
+    mean, components = _principal(pooled)
+    rows = [_statistics(latents, mean, components) for latents in training]
+    distance, outside, change = (np.concatenate(each) for each in zip(*rows, strict=True))
+    middle = float(np.median(change))
+    unscaled = Monitor(
+        horizon=len(validation[0]) - 1,
+        rollouts=len(validation),
+        mean=tuple(mean.tolist()),
+        components=tuple(map(tuple, components.tolist())),
+        distance=_usual(distance),
+        outside=_usual(outside),
+        change=middle,
+        change_spread=_usual(np.abs(change - middle)),
+        limit=1.0,
+    )
+    highest = np.array([unscaled.quality(latents).max() for latents in validation])
+    limit = conformal_quantile(highest, 1 - FALSE_ALARMS)
+    return unscaled.model_copy(update={"limit": max(limit, 1e-12)})
+
+
+def watch_rollout(
+    surrogate: Predictor, monitor: Monitor | None, prepared: Prepared
+) -> RolloutQuality:
+    """Watch the rollout of a request; InputError where the model has no monitor yet, or no latents.
+
+    Only latents are computed, no field.
+    """
+    if monitor is None:
+        raise InputError(
+            f"{surrogate.url} has no calibrated monitor for its weights; calibrate one with:"
+            f" courant analyse monitor {surrogate.url}"
+        )
+    return RolloutQuality(monitor.quality(rollout_latents(surrogate, prepared)), monitor.horizon)
+
+
+def rollout_latents(surrogate: Predictor, prepared: Prepared) -> np.ndarray:
+    """Return the latents of a rollout from Z(0) on, (T + 1, L, d).
+
+    InputError for a steady model, or one without latents.
+    """
+    model = surrogate.model
+    if surrogate.step_s is None or not isinstance(model, Evolves):
+        raise InputError(
+            f"{surrogate.url}: only rollouts of a model with latents are monitored, this is a"
+            f" {surrogate.problem.kind} model of kind {model.config.kind}"
+        )
+    inputs, _ = prepared.batch.for_model(model.config)
+    with torch.inference_mode():
+        encoded = model.encode(inputs)
+        states = torch.cat([encoded[:, None], model.rollout(encoded, prepared.steps)], dim=1)
+    return np.asarray(states[0].float().cpu().numpy())
+
+
+def read_monitor(run: RunDirectory) -> Monitor | None:
+    """Return the run's monitor; None where it was not calibrated since its weights changed."""
+    if not run.exists(MONITOR):
+        return None
+    try:
+        monitor = Monitor.model_validate(run.read_object(MONITOR))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise StoreError(
+            f"{run.url}/{MONITOR} is not what this project writes"
+            f" ({'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}); remove it and"
+            " calibrate again"
+        ) from error
+    return monitor if monitor.weights == weights_digest(run) else None
+
+
+def _pooled(states: np.ndarray) -> np.ndarray:
+    """Reduce states (T, L, d) to mean and deviation over anchors, (T, 2 d)."""
+    wide = states.astype(np.float64)
+    return np.concatenate([wide.mean(axis=1), wide.std(axis=1)], axis=1)
+
+
+def _principal(pooled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and whitening components of pooled latents (n, 2 d)."""
+    mean = pooled.mean(axis=0)
+    _, values, right = np.linalg.svd(pooled - mean, full_matrices=False)
+    sizes = values / np.sqrt(len(pooled))
+    kept = min(COMPONENTS, int((sizes > 1e-6 * max(sizes[0], 1e-300)).sum()))
+    return mean, right[:kept] / sizes[:kept, None]
+
+
+def _statistics(
+    latents: np.ndarray, mean: np.ndarray, components: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return distance, part outside the components, and log change after each step, (T,) each."""
+    centred = _pooled(latents[1:]) - mean
+    whitened = centred @ components.T
+    directions = components / np.linalg.norm(components, axis=1, keepdims=True)
+    within = centred @ directions.T @ directions
+    steps = np.diff(latents.astype(np.float64), axis=0)
+    moved = np.sqrt(np.square(steps).sum(axis=-1).mean(axis=-1))
+    return (
+        np.linalg.norm(whitened, axis=1),
+        np.linalg.norm(centred - within, axis=1),
+        np.log(np.maximum(moved, LEAST_CHANGE)),
+    )
+
+
+def _usual(values: np.ndarray) -> float:
+    """Return what nearly all values keep, and never nothing."""
+    return max(float(np.quantile(values, USUAL)), 1e-9)

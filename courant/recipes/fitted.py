@@ -1,0 +1,80 @@
+"""Fit an experiment to a dataset without a recipe: sizes and times come from the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from courant.experiment import Experiment, SteadyData, TrainingConfig, TransientData
+from courant.model import CourantConfig
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.access.reader import Dataset
+
+CHANNELS_PER_PATCH_KIND = 4
+MOST_ANCHORS, MOST_POINTS, MOST_STEPS = 64, 1024, 10
+
+
+def fitted_recipe(dataset: Dataset) -> Experiment:
+    """Return a small Courant that learns every solved field from all that is known of a case.
+
+    It trains in minutes on two CPU cores where the dataset is small. A case's geometry comes from
+    its points, so no boundary condition has to be named. A rollout takes one step per snapshot.
+    """
+    schema = dataset.schema
+    ids = dataset.cases("train")
+    if not ids:
+        raise InputError(f"{dataset.url} {dataset.version} has no training case")
+    solved, given = (
+        sum(len(field.components) for field in schema.of_role(role)) for role in ("solved", "given")
+    )
+    distance = CHANNELS_PER_PATCH_KIND * len(schema.measured_kinds)
+    known = solved if schema.transient or schema.boundary else 0
+    points = int(dataset.design.loc[ids, "num_points"].min())
+    drawn = MOST_POINTS if points > MOST_POINTS else None
+    return Experiment(
+        name=f"{schema.family}-fitted",
+        family=schema.family,
+        task="transient" if schema.transient else "steady",
+        model=CourantConfig(
+            num_features=known + given + distance or schema.dimension,
+            num_outputs=solved,
+            num_query_features=given + distance,
+            num_parameters=len(schema.parameters),
+            dimension=schema.dimension,
+            transient=schema.transient,
+            num_anchors=max(1, min(MOST_ANCHORS, points)),
+        ),
+        data=_data(dataset, ids[0], drawn),
+        training=TrainingConfig(
+            epochs=60,
+            batch_size=4,
+            samples_per_epoch=480,
+            learning_rate=1e-3,
+            warmup_steps=100,
+            validate_every=5,
+            checkpoint_every=5,
+        ),
+    )
+
+
+def _data(dataset: Dataset, case: str, drawn: int | None) -> SteadyData | TransientData:
+    fields = tuple(field.name for field in dataset.schema.of_role("solved"))
+    if not dataset.schema.transient:
+        return SteadyData(
+            fields=fields, encoder="mesh", points_per_sample=drawn, queries_per_sample=drawn
+        )
+    time = np.asarray(dataset[case].time)
+    if len(time) < 2:
+        raise InputError(f"{dataset.url}: case {case} has a single snapshot; there is no step")
+    interval = float(np.diff(time).mean())
+    return TransientData(
+        fields=fields,
+        window_steps=min(MOST_STEPS, len(time) - 1),
+        step_s=interval,
+        stride_s=interval,
+        points_per_sample=drawn,
+        queries_per_sample=drawn,
+    )

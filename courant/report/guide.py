@@ -1,0 +1,119 @@
+"""Open a report with what an engineer asks of it, a short answer, and the panel that has the rest.
+
+Nothing here needs the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from courant.report.context import Context
+from courant.report.panel import Cell, Column, Panel, Table
+
+WORDS = (
+    "An anchor is a vector of numbers in the model (its latent), usually with a position in"
+    " space; a model often has a few dozen of them. A prediction is exactly a constant plus one"
+    " field for each anchor. At each point the anchors have weights that sum to one; the anchor"
+    " with the largest weight is the dominant one there. NMAE is the sum of absolute errors over"
+    " the sum of absolute values. References are simple predictions without a network, such as"
+    " persistence, which holds the initial state. A unit of std is the standard deviation of a"
+    " component over the training cases, so that 0.1 is a tenth of the usual variation of the"
+    " flow."
+)
+
+
+def guide(context: Context, panels: Sequence[Panel]) -> Panel:
+    """Return the panel that leads to the others; questions without a panel are left out."""
+    there = {panel.name: panel.title for panel in panels}
+    rows = [
+        (Cell(question), Cell(answer), Cell(there[name], panel=name))
+        for question, name, answer in _questions(context)
+        if name in there
+    ]
+    columns = (
+        Column("you ask", is_number=False),
+        Column("short answer", is_number=False),
+        Column("look at", is_number=False),
+    )
+    return Panel("guide", "How to read this", tables=(Table(columns, tuple(rows)),), note=WORDS)
+
+
+def _questions(context: Context) -> list[tuple[str, str, str]]:
+    """Return question, panel, and answer, in the order in which they come to mind."""
+    rollout = "errors_over_rollout" if context.evaluation.step_s else "errors"
+    return [
+        (
+            "How good is it?",
+            rollout,
+            "See the line above. A model is useful where its error is below those of the"
+            " references, which cost nothing.",
+        ),
+        (
+            "Is it right in my design?",
+            "errors_by_case",
+            "Find your parameters in the pictures: where errors rise or training designs are"
+            " sparse, trust the model less.",
+        ),
+        (
+            "Can I trust this rollout?",
+            "monitor",
+            "Up to the flag, expect errors like those of this report. Beyond it the latents have"
+            " left the states of the training.",
+        ),
+        ("Where is it wrong?", "error_addresses", _where_wrong(context)),
+        (
+            "Where is it wrong in a design without a solution?",
+            "error_indicator",
+            "At the anchors that the indicator ranks first. Its bars show their share of the error;"
+            " if the bar is close to that of chance, the indicator does not help.",
+        ),
+        ("What does anchor 14 do?", "decomposition", _strongest(context)),
+        (
+            "Where does an anchor have weight, and which input does it read?",
+            "anchor_maps",
+            "The first rows show where its weight is large, the second picture which input points"
+            " it reads.",
+        ),
+        (
+            "Can I interpret the field of one anchor?",
+            "anchor_scores",
+            "Only where the scores are marked ✓ and better than the random partition's: then fields"
+            " are concentrated near their anchors, and the prediction depends on them.",
+        ),
+        (
+            "Does a long rollout keep the frequency of the flow?",
+            "frequencies",
+            "Yes, as long as the drift stays in the green band.",
+        ),
+        (
+            "Are drag, loss or head right?",
+            "quantities",
+            "Yes, if the points lie on the diagonal, and nearer to it than those of the design"
+            " parameters alone.",
+        ),
+        ("How do I use the model?", "use", "Paste these lines into Python."),
+    ]
+
+
+def _where_wrong(context: Context) -> str:
+    if not context.surrogate.decomposes or (found := context.scores.addresses) is None:
+        return ""
+    worst = int(found.worst[0])
+    part = found.errors[worst] / (found.total or 1.0)
+    return (
+        f"In the first case mostly where anchor {worst} has weight: {part:.0%} of the squared"
+        f" error, on {found.governed[worst]:.0%} of the volume. The worst tenth of the anchors"
+        f" has {found.carried():.0%} of the error."
+    )
+
+
+def _strongest(context: Context) -> str:
+    if not context.surrogate.decomposes:
+        return ""
+    energies = context.scores.fields.energies
+    strongest = int(energies.argmax())
+    part = energies[strongest] / (float(energies.sum()) or 1.0)
+    return (
+        "Its picture shows what it adds to the prediction. The strongest in the first case is"
+        f" anchor {strongest}, with {part:.0%} of the fields' energy."
+    )

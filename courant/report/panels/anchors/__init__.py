@@ -1,0 +1,1 @@
+"""Panels on what single anchors do."""

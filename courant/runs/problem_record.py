@@ -1,0 +1,26 @@
+"""Read a run's normalisation, and with it the problem that its model solves."""
+
+from __future__ import annotations
+
+from courant.data.normalisation import Normaliser
+from courant.experiment import Experiment
+from courant.problems import Problem, problem_of
+from courant.runs.directory import RunDirectory
+from simgen.errors import InputError
+
+
+def read_problem(run: RunDirectory, experiment: Experiment) -> Problem:
+    """Raise InputError where the normalisation is invalid or not for the experiment's model."""
+    try:
+        problem = problem_of(experiment, Normaliser.from_json(run.read_object("normaliser.json")))
+        wrong = problem.wrong_sizes()
+    except InputError as error:
+        raise InputError(
+            f"{run.url}/normaliser.json: {error}; the run is damaged, train it again"
+        ) from error
+    if wrong:
+        raise InputError(
+            f"{run.url}: experiment.json does not fit normaliser.json ({'; '.join(wrong)}); train"
+            " again"
+        )
+    return problem

@@ -1,0 +1,113 @@
+"""Tell whether a run is still being trained: its first worker writes a heartbeat file.
+
+`status.json` says `running` until the training says otherwise, even after a kill -9 or a power cut.
+A run whose worker is gone is *interrupted*: training it again resumes from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from courant.runs.directory import RunDirectory
+from courant.runs.record import STATUS, read_records, read_status
+from courant.runs.weights_file import WEIGHTS
+from simgen.errors import InputError, SimgenError, StoreError
+from simgen.process_start import start_of
+
+SIGN = "heartbeat.json"
+EVERY_S = 60.0
+SILENT = timedelta(minutes=5)
+"""A worker on another machine that has been silent for this long is considered gone"""
+
+
+@contextmanager
+def heartbeat(run: RunDirectory) -> Iterator[None]:
+    """Write a heartbeat into the run every minute while the body runs, and remove it afterwards."""
+    ended = threading.Event()
+    _write_sign(run)
+    beating = threading.Thread(target=_beat, args=(run, ended), name="heartbeat", daemon=True)
+    beating.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        beating.join()
+        with suppress(SimgenError):
+            run.remove(SIGN)
+
+
+def standing(run: RunDirectory) -> str:
+    """Return the recorded state, or `interrupted` for a run that no process works on any more.
+
+    `waiting` before its first worker has started. StoreError where the record cannot be read.
+    """
+    if not run.exists(STATUS):
+        return "waiting"
+    state = str(read_status(run)["state"])
+    return "interrupted" if state == "running" and not _is_alive(run) else state
+
+
+def _beat(run: RunDirectory, ended: threading.Event) -> None:
+    while not ended.wait(EVERY_S):
+        # A store that is briefly unreachable is no reason to stop training.
+        with suppress(SimgenError):
+            _write_sign(run)
+
+
+def _write_sign(run: RunDirectory) -> None:
+    sign = {
+        "host": platform.node(),
+        "process": os.getpid(),
+        "process_started": start_of(os.getpid()),
+        "seen": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    run.write_json(SIGN, sign)
+
+
+def _is_alive(run: RunDirectory) -> bool:
+    try:
+        sign = run.read_object(SIGN) if run.exists(SIGN) else {}
+    except StoreError:
+        return False
+    process, started = sign.get("process"), sign.get("process_started")
+    # Only Linux tells when a process started; elsewhere the age of the last heartbeat decides.
+    if sign.get("host") == platform.node() and isinstance(process, int) and started is not None:
+        return start_of(process) == started
+    return _was_seen_lately(sign)
+
+
+def _was_seen_lately(sign: dict[str, Any]) -> bool:
+    try:
+        seen = datetime.fromisoformat(str(sign.get("seen")))
+        return datetime.now(UTC) - seen < SILENT
+    except (ValueError, TypeError):
+        return False
+
+
+def check_trained(run: RunDirectory) -> None:
+    """Raise InputError if there is no run, or one that has no weights yet."""
+    for name in ("experiment.json", WEIGHTS):
+        if not run.exists(name):
+            raise InputError(
+                f"{run.url} has no {name}; give the folder of a trained run, <runs>/<name>-<hash>"
+            )
+
+
+def warn_of_unfinished(run: RunDirectory, epochs: int) -> None:
+    """Warn when the weights of an unfinished run are read."""
+    state = standing(run) if run.exists(STATUS) else "finished"
+    if state != "finished":
+        trained = read_records(run)
+        done = trained[-1].epoch if trained else 0
+        warnings.warn(
+            f"{run.url} is {state} after epoch {done} of {epochs};"
+            " the weights used are its best so far",
+            stacklevel=3,
+        )

@@ -1,0 +1,150 @@
+"""Define requests and answers for designs that nobody has solved: the server meshes them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from courant.prediction.bands import DesignBands
+from courant.prediction.design import PredictedDesign, TooLargeError, predict_design
+from courant.prediction.surrogate import Surrogate
+from courant.serving.requests import Limits, Refusal, Request, read_json
+from simgen.cases import get_family
+from simgen.errors import InputError, SimgenError
+
+MAX_BODY = 10_000
+"""Bytes; a design is a handful of numbers"""
+_MOST_SHOWN = 500
+logger = logging.getLogger("courant.serving")
+
+
+class DesignRequest(BaseModel):
+    """A design within the model's design space; `GET /model` lists the parameters."""
+
+    model_config = ConfigDict(extra="forbid")
+    parameters: dict[str, float]
+    """by name"""
+
+
+class DesignSeconds(BaseModel):
+    """The server's wall time."""
+
+    meshing: float
+    """that of reading it, where the geometry is known"""
+    prediction: float
+
+
+class DesignBandsAnswer(BaseModel):
+    """Half-widths of bands that hold with the probability `level`."""
+
+    level: float
+    quantities: dict[str, float]
+    """by quantity, in its unit"""
+    values: list[list[float]] | None
+    """(N, C), around all values at once; null where no band holds"""
+    fine: dict[str, tuple[float, float]]
+    """by quantity, where it would be on an infinitely fine mesh, but for the model's error"""
+    refusal: str
+    """why no band holds; else empty"""
+    unsolved: float
+    """share of the designs near this one that had no accepted solution"""
+
+
+class DesignAnswer(BaseModel):
+    """A predicted design, on the cells of its mesh."""
+
+    channels: list[str]
+    points: list[list[float]]
+    """(N, 3) m, the cells' centres"""
+    volumes: list[float]
+    """(N,) m3"""
+    values: list[list[float]]
+    """(N, C), in the order of `channels`"""
+    quantities: dict[str, float | None]
+    """quantities of interest; null where the fields do not tell one"""
+    not_predicted: dict[str, str]
+    """the family's other quantities, with the reason"""
+    bands: DesignBandsAnswer | None
+    """bands of error; null where the model is not calibrated"""
+    known_geometry: bool
+    """whether this design was meshed before"""
+    seconds: DesignSeconds
+
+
+def answer_design(body: bytes, surrogate: Surrogate, limits: Limits) -> DesignAnswer | Refusal:
+    """Mesh and predict the design of a request."""
+    request = read_design(body, DesignRequest)
+    if isinstance(request, Refusal):
+        return request
+    found = predicted(request.parameters, surrogate, limits)
+    return found if isinstance(found, Refusal) else _answer(found, surrogate)
+
+
+def predicted(
+    parameters: Mapping[str, float], surrogate: Surrogate, limits: Limits
+) -> PredictedDesign | Refusal:
+    """Mesh and predict a design within the design space."""
+    if surrogate.step_s is not None:
+        return Refusal(
+            detail="a transient model needs a state to start from: POST /predict takes one"
+        )
+    # Never the dataset, which a run's author names and this machine's credentials open.
+    if not surrogate.dataset.get("settings"):
+        return Refusal(
+            detail="the run does not say with which settings its designs are meshed: it is of an"
+            " older release; train it again"
+        )
+    try:
+        get_family(surrogate.dataset["family"]).design_space.check(parameters)
+    except InputError as error:
+        return Refusal(detail=str(error)[:_MOST_SHOWN])
+    try:
+        return predict_design(surrogate, parameters, max_points=limits.max_points)
+    except TooLargeError as error:
+        return Refusal(detail=str(error))
+    except SimgenError:  # the client learns nothing of this machine, its log has it all
+        logger.exception("a design could not be predicted")
+        return Refusal(detail="the design could not be meshed and predicted; the log says why")
+
+
+def _answer(found: PredictedDesign, surrogate: Surrogate) -> DesignAnswer:
+    volumes = found.cloud.volumes
+    return DesignAnswer(
+        channels=list(surrogate.channels),
+        points=found.cloud.points.tolist(),
+        volumes=[] if volumes is None else volumes.tolist(),
+        values=found.values.tolist(),
+        quantities=finite(found.quantities),
+        not_predicted=dict(found.not_predicted),
+        bands=None if found.bands is None else bands_answer(found.bands, found.fine),
+        known_geometry=found.known_geometry,
+        seconds=DesignSeconds(meshing=found.seconds.meshing, prediction=found.seconds.prediction),
+    )
+
+
+def finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    """Return numbers for JSON, which has none for infinity."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def bands_answer(bands: DesignBands, fine: Mapping[str, tuple[float, float]]) -> DesignBandsAnswer:
+    return DesignBandsAnswer(
+        level=bands.level,
+        quantities={
+            name: width for name, width in bands.quantities.items() if math.isfinite(width)
+        },
+        values=None if bands.field is None else bands.field.tolist(),
+        fine={name: ends for name, ends in fine.items() if all(map(math.isfinite, ends))},
+        refusal=bands.refusal,
+        unsolved=bands.unsolved,
+    )
+
+
+def read_design(body: bytes, kind: type[Request]) -> Request | Refusal:
+    """Read a request that names a design, and is short."""
+    if len(body) > MAX_BODY:
+        return Refusal(detail=f"the request has more than {MAX_BODY:,} bytes")
+    return read_json(body, kind)

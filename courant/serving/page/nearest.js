@@ -1,0 +1,44 @@
+/* The solved designs nearest to the one that is shown. */
+
+import { ask } from "./server.js";
+import { element, fill, named, number } from "./tables.js";
+
+/* Shows the table; `go` sets the sliders to a design. Returns the solver's quantities where the
+   design itself is solved, else null. */
+export async function showNearest(model, design, section, go, newest = false) {
+  const table = element("nearest"), note = element("nearest-note");
+  let answer;
+  try {
+    answer = await ask("nearest", { parameters: design, newest });
+  } catch (error) {
+    answer = { designs: [], reason: error.message };
+  }
+  note.textContent = answer.reason ? `None is shown: ${answer.reason}.`
+    : `Of ${answer.version} of the dataset. The difference is the root mean square over the `
+      + "parameters, in parts of their ranges. Quantities of solved designs are the solver's.";
+  table.replaceChildren();
+  if (!answer.designs.length) return null;
+  const quantities = model.quantities.filter((each) => each.name in answer.designs[0].quantities);
+  const cells = (parameters, values) => [
+    ...quantities.map((each) => (each.name in values ? number(values[each.name], 3) : "–")),
+    ...model.parameters.map((each) => number(parameters[each.name], 3))];
+  const rows = answer.designs.map((each) => [
+    button(each, go), percent(each.distance), each.added ? `${each.split}, since` : each.split,
+    ...cells(each.parameters, each.quantities)]);
+  fill(table, ["", "differs by", "split",
+    ...[...quantities, ...model.parameters].map((each) => named(each.name, each.unit))],
+  [["predicted here", "", "", ...cells(design, section.quantities)], ...rows]);
+  const [first] = answer.designs;
+  return first.distance < 1e-7 ? first.quantities : null;
+}
+
+const percent = (share) => (share < 1e-7 ? "nothing" : `${number(100 * share, 2)} %`);
+
+function button(solved, go) {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.textContent = solved.case;
+  made.title = "Set the sliders to this design";
+  made.addEventListener("click", () => go(solved.parameters));
+  return made;
+}

@@ -1,0 +1,63 @@
+/* Draws the boundary of a 3D design, the farthest triangles first, turned by drag and keys. */
+
+import { colour, ends } from "./picture.js";
+
+const STEP = Math.PI / 18;
+const LIGHT = 0.55; // of a face that is seen edge-on
+let [turn, tilt] = [-0.6, 0.4];
+
+const TURNS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+
+/* Turns by a key; false for another key. */
+export function turnByKey(key) {
+  if (!(key in TURNS)) return false;
+  turnBy(...TURNS[key].map((number) => number * STEP));
+  return true;
+}
+
+export function turnBy(across, up) {
+  turn += across;
+  tilt = Math.min(Math.max(tilt + up, -Math.PI / 2), Math.PI / 2);
+}
+
+/* z is up; the eye is far away, so that nothing is foreshortened. */
+function seen(points) {
+  const [c, s, ct, st] = [Math.cos(turn), Math.sin(turn), Math.cos(tilt), Math.sin(tilt)];
+  return points.map(([x, y, z]) => {
+    const across = c * x - s * y, away = s * x + c * y;
+    return [across, ct * z + st * away, ct * away - st * z];
+  });
+}
+
+export function drawSurface(canvas, surface, kind, channel, [low, high]) {
+  const ratio = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
+  canvas.width = canvas.clientWidth * ratio;
+  canvas.height = canvas.clientHeight * ratio;
+  const places = seen(surface.points), values = surface[kind][channel], span = high - low || 1;
+  const [xs, ys] = [0, 1].map((axis) => ends(places.map((place) => place[axis])));
+  const scale = 0.94 * Math.min(canvas.width / (xs[1] - xs[0]), canvas.height / (ys[1] - ys[0]));
+  const to = ([x, y]) => [canvas.width / 2 + scale * (x - (xs[0] + xs[1]) / 2),
+    canvas.height / 2 - scale * (y - (ys[0] + ys[1]) / 2)];
+  const depth = surface.triangles.map((corners) =>
+    corners.reduce((sum, corner) => sum + places[corner][2], 0));
+  const order = depth.map((_, n) => n).sort((one, other) => depth[other] - depth[one]);
+  for (const n of order) {
+    const corners = surface.triangles[n].map((corner) => places[corner]);
+    pen.fillStyle = pen.strokeStyle = shaded(colour((values[n] - low) / span), facing(corners));
+    pen.beginPath();
+    for (const corner of corners) pen.lineTo(...to(corner));
+    pen.closePath();
+    pen.fill();
+    pen.stroke();
+  }
+}
+
+/* 1 where a triangle is seen from the front or behind, 0 edge-on. */
+function facing([[ax, ay, az], [bx, by, bz], [cx, cy, cz]]) {
+  const [ux, uy, uz, vx, vy, vz] = [bx - ax, by - ay, bz - az, cx - ax, cy - ay, cz - az];
+  const normal = [uy * vz - uz * vy, uz * vx - ux * vz, ux * vy - uy * vx];
+  return Math.abs(normal[2]) / (Math.hypot(...normal) || 1);
+}
+
+const shaded = (rgb, share) =>
+  rgb.replace(/\d+/g, (part) => Math.round(part * (LIGHT + (1 - LIGHT) * share)));

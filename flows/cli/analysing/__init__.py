@@ -1,0 +1,1 @@
+"""Look inside trained models, for `courant analyse`."""

@@ -1,0 +1,69 @@
+"""Define `courant analyse compare`: all scores of several runs, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from flows.cli.analysing.scores import ChosenCases, OutFolder
+from flows.cli.options import MovedDataset
+from flows.settings import absolute
+from flows.terminal import one_line_errors, progress_bar, screen
+
+if TYPE_CHECKING:
+    from courant.analysis.comparison import Comparison
+
+NAME = "comparison"
+
+
+def analyse_compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Two run directories or more: folders or s3://bucket/prefix."),
+    ],
+    case: ChosenCases = None,
+    out: OutFolder = "analysis",
+    dataset: MovedDataset = None,
+) -> None:
+    """Put all scores of several runs side by side; runs of one setting and many seeds are one row.
+
+    Writes comparison.md, .csv, .json and .png. After an interruption the same command continues.
+    """
+    with one_line_errors():
+        from courant.analysis.comparison import compare_runs
+        from courant.report.comparison_figure import draw_comparison
+        from courant.runs.directory import RunDirectory
+        from simgen.publish.figure_files import png_bytes
+
+        folder = RunDirectory(absolute(out))
+        place = absolute(dataset) if dataset else None
+        with progress_bar("scoring") as progress:
+            found = compare_runs(
+                [absolute(run) for run in runs], folder, case or (), place, progress
+            )
+        screen.print(_table(found))
+        folder.write_json(f"{NAME}.json", found.to_json())
+        folder.write_bytes(f"{NAME}.csv", found.to_csv().encode())
+        folder.write_bytes(f"{NAME}.md", found.to_markdown().encode())
+        folder.write_bytes(f"{NAME}.png", png_bytes(draw_comparison(found)))
+        where = f"{folder.url.rstrip('/')}/{NAME}"
+        screen.print(f"table  {where}.md, .csv, .json, .png", highlight=False, soft_wrap=True)
+
+
+def _table(found: Comparison) -> Table:
+    from courant.analysis.decomposition.scores import SCORES
+
+    table = Table("score", box=None, header_style="bold")
+    for row in found.rows:
+        table.add_column(escape(f"{row.label} ({len(row.runs)})"), justify="right")
+    table.add_column("good is")
+    for each in SCORES:
+        if each.key in found.keys:
+            cells = [
+                row.scores[each.key].text() if each.key in row.scores else "" for row in found.rows
+            ]
+            table.add_row(each.name, *cells, each.aim_text)
+    return table

@@ -1,0 +1,79 @@
+"""Define `courant analyse monitor`: calibrate a run's rollout monitor, and judge it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from flows.cli.analysing.scores import ChosenCases, OutFolder
+from flows.cli.options import MovedDataset, RunUrl
+from flows.settings import absolute
+from flows.terminal import one_line_errors, progress_bar, screen
+
+if TYPE_CHECKING:
+    from courant.analysis.dynamics.monitoring import MonitorJudgement
+
+JUDGEMENT_FILE = "monitor_judgement.json"
+
+
+def analyse_monitor(
+    run: RunUrl, case: ChosenCases = None, out: OutFolder = "analysis", dataset: MovedDataset = None
+) -> None:
+    """Calibrate the monitor of a transient model's rollouts, and judge it on test cases.
+
+    The run keeps it as monitor.json; `surrogate.predict(..., monitor=True)` then tells from the
+    latents when a rollout leaves the dynamics that the model was trained on.
+    """
+    with one_line_errors():
+        from courant.analysis.dynamics.monitoring import (
+            calibrate_monitor,
+            judge_monitor,
+            write_monitor,
+        )
+        from courant.prediction.surrogate import load
+        from courant.runs.directory import RunDirectory
+
+        folder, surrogate = RunDirectory(absolute(out)), load(absolute(run))
+        RunDirectory(surrogate.url).check_writable()
+        opened = surrogate.open_dataset(absolute(dataset) if dataset else None)
+        with progress_bar("calibrating") as progress:
+            monitor = calibrate_monitor(surrogate, opened, progress)
+        write_monitor(surrogate, monitor)
+        _line(
+            f"monitor  {surrogate.url}/monitor.json, from {monitor.rollouts} validation rollouts of"
+            f" {monitor.horizon} steps"
+        )
+        chosen = list(case or ()) or opened.cases("test")
+        if not chosen:
+            return
+        with progress_bar("judging") as progress:
+            found = judge_monitor(surrogate, opened, monitor, chosen, progress)
+        screen.print(_table(found))
+        _line(
+            f"false alarms  {found.false_alarms:.1%} of {found.num_rollouts} rollouts of"
+            f" {monitor.horizon} steps, of cases that it was not calibrated on"
+        )
+        folder.write_json(JUDGEMENT_FILE, found.to_json())
+        _line(f"numbers  {folder.url.rstrip('/')}/{JUDGEMENT_FILE}")
+
+
+def _table(found: MonitorJudgement) -> Table:
+    table = Table("case, rolled out to its end", box=None, header_style="bold")
+    for name in ("steps", "flag at step", "error before (std)", "error from there on (std)"):
+        table.add_column(name, justify="right")
+    for each in found.watched:
+        flag = each.quality.flagged_at
+        before = each.errors[: None if flag is None else flag - 1]
+        after = each.errors[len(each.errors) if flag is None else flag - 1 :]
+        table.add_row(
+            each.case,
+            str(len(each.times)),
+            "never" if flag is None else str(flag),
+            *(f"{part.mean():.2f}" if len(part) else "" for part in (before, after)),
+        )
+    return table
+
+
+def _line(text: str) -> None:
+    screen.print(text, highlight=False, soft_wrap=True)

@@ -1,0 +1,248 @@
+"""Print versions, differences, findings and cases as tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Column, Table
+
+from flows.terminal import counted, screen
+
+if TYPE_CHECKING:
+    from simgen.audit.collect import Garbage
+    from simgen.audit.compare import Difference, VersionSize
+    from simgen.audit.repair import Repair
+    from simgen.audit.verify import Verification
+    from simgen.store.access.reader import Dataset
+    from simgen.store.access.stored_case import StoredCase
+
+#: Cases that a difference names before it only counts.
+MAX_NAMED = 8
+
+
+def print_dataset(dataset: Dataset) -> None:
+    """Print a version: fields with statistics, all cases, and the command that makes it again."""
+    from simgen.publish.remake import how_to_make
+
+    _line(
+        f"[bold]{dataset.schema.family} {dataset.version}[/bold]  {escape(dataset.url)}  snapshot"
+        f" {dataset.snapshot_id}"
+    )
+    _line(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
+    fields = _table("field", "unit", "components", "mean", "std", "min", "max")
+    for field in dataset.schema.fields:
+        measured = dataset.statistics[field.name]
+        numbers = [
+            ", ".join(f"{value:.3g}" for value in measured[name])
+            for name in ("mean", "std", "min", "max")
+        ]
+        given = " (given)" if field.role == "given" else ""
+        fields.add_row(
+            field.name + given, escape(field.unit), ", ".join(field.components), *numbers
+        )
+    screen.print(fields, "")
+    _print_quantities(dataset)
+    parameters = [
+        escape(f"{each.name} ({each.unit})" if each.unit else each.name)
+        for each in dataset.schema.parameters
+    ]
+    table = _table("case", *parameters, "status", "split", "cells", "solve (s)")
+    for name, row in dataset.design.iterrows():
+        values = [f"{row[parameter.name]:.3g}" for parameter in dataset.schema.parameters]
+        cells = f"{row['num_points']:.0f}" if row["status"] == "accepted" else ""
+        status = row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"
+        table.add_row(
+            str(name),
+            *values,
+            escape(status),
+            row["split"] if isinstance(row["split"], str) else "",
+            cells,
+            f"{row['wall_time_s']:.1f}",
+        )
+    screen.print(table, "")
+    source = dataset.schema.source
+    if source is not None:
+        _line(f"imported from {escape(f'{source.name}, {source.url}, {source.licence}')}")
+        return
+    remake = how_to_make(dataset)
+    reads = (
+        f" (reads {', '.join(remake.designs)}: courant dataset card writes them)"
+        if remake.designs
+        else ""
+    )
+    _line(f"make it again{reads}:\n  {escape(remake.command)}")
+
+
+def _print_quantities(dataset: Dataset) -> None:
+    """Print the training statistics of the quantities of interest, if the version has any."""
+    if not dataset.schema.quantities:
+        return
+    table = _table("quantity", "unit", "mean", "std", "min", "max", "")
+    for each in dataset.schema.quantities:
+        measured = dataset.quantity_statistics[each.name]
+        numbers = [f"{measured[name]:.3g}" for name in ("mean", "std", "min", "max")]
+        table.add_row(each.name, escape(each.unit), *numbers, escape(each.meaning))
+    screen.print(table, "")
+
+
+def print_case(case: StoredCase) -> None:
+    """Print everything known of a case, except its arrays."""
+    _line(f"[bold]{case.id}[/bold]  {case.status}  {escape(case.reason)}")
+    for name, value in {**case.parameters, **case.settings}.items():
+        _line(f"  {name} = {value:g}")
+    gates = _table("gate", "value", "limit", "passed")
+    for gate in case.gates:
+        gates.add_row(
+            gate["name"],
+            f"{gate['value']} {gate['unit']}".strip(),
+            gate["limit"],
+            "yes" if gate["passed"] else "NO",
+        )
+    screen.print(gates)
+    provenance = {name: value for name, value in case.provenance.items() if name != "residuals"}
+    screen.print_json(json.dumps(provenance))
+    if case.log_tail:
+        screen.print(case.log_tail, markup=False, highlight=False)
+
+
+def print_versions(lines: Sequence[VersionSize]) -> None:
+    """Print a line per version, then the runs that made them."""
+    from simgen.publish.card_text import size_text
+    from simgen.publish.remake import is_sampled, run_command
+
+    table = _table(
+        "version",
+        "published",
+        "author",
+        "cases",
+        "new",
+        "fields",
+        "new on disk",
+        Column("message", overflow="fold"),
+    )
+    for line in lines:
+        table.add_row(
+            line.info.name,
+            f"{line.info.time:%Y-%m-%d %H:%M}",
+            line.info.author,
+            str(line.num_cases),
+            str(line.num_new),
+            size_text(line.num_bytes),
+            size_text(line.num_bytes_new),
+            escape(line.info.message),
+        )
+    screen.print(table)
+    for line in lines:
+        if is_sampled(line.info):
+            _line(f"{line.info.name}  {escape(run_command(line.info.metadata['run']))}")
+
+
+def print_difference(found: Difference) -> None:
+    """Print what changed, one line a kind."""
+    from simgen.publish.card_text import size_text
+
+    if found.is_empty:
+        _line(f"{found.before} and {found.after} hold the same cases")
+        return
+    rows = [
+        ("cases added", _named(found.added)),
+        ("cases removed", _named(found.removed)),
+        (
+            "status changed",
+            _named([f"{case} {old} -> {new}" for case, (old, new) in found.changed_status.items()]),
+        ),
+        ("content changed", _named(found.changed_content)),
+        (
+            "moved between splits",
+            _named([f"{case} {old} -> {new}" for case, (old, new) in found.moved_splits.items()]),
+        ),
+        (
+            "newly accepted",
+            ", ".join(f"{count} {split}" for split, count in found.new_splits.items() if count),
+        ),
+        ("schema", "; ".join(found.schema)),
+        ("added on disk", size_text(found.num_bytes_added)),
+    ]
+    table = _table(f"{found.before} -> {found.after}", "")
+    for name, text in rows:
+        if text:
+            table.add_row(name, escape(text))
+    screen.print(table)
+    if found.statistics:
+        moved = _table("statistic", "", found.before, found.after)
+        for change in found.statistics:
+            before, after = (
+                ", ".join(f"{value:.4g}" for value in values)
+                for values in (change.before, change.after)
+            )
+            moved.add_row(change.field, change.figure, before, after)
+        screen.print("", moved)
+
+
+def print_findings(dataset: Dataset, found: Verification) -> None:
+    """Print one line for an intact version, else a table of its problems."""
+    where = f"{dataset.url} {dataset.version}"
+    if found.findings:
+        table = _table("case", "where", "what is wrong")
+        for finding in found.findings:
+            table.add_row(finding.case or "(all)", escape(finding.place), escape(finding.problem))
+        screen.print(table)
+        cases = {finding.case for finding in found.findings if finding.case}
+        _line(
+            f"{escape(where)}: {len(found.findings)} findings in {len(cases)} of {found.num_cases}"
+            " cases; restore the store from a copy"
+        )
+        return
+    _line(
+        f"{escape(where)}: all {found.num_chunks} chunks of"
+        f" {counted(found.num_cases, 'case')} are intact"
+    )
+    if found.without_digest:
+        _line(
+            f"{found.without_digest} cases were written by a release that kept no digests and"
+            " checksums: their chunks can be read, their content could not be checked"
+        )
+
+
+def print_garbage(found: Garbage, *, dry_run: bool) -> None:
+    """Print what was, or would be, deleted."""
+    from simgen.publish.card_text import size_text
+
+    if not found.num_objects:
+        _line("nothing to delete: all that is old enough is referred to")
+        return
+    done = "would delete at least" if dry_run else "deleted"
+    _line(
+        f"{done} {size_text(found.num_bytes)}: {found.num_chunks} chunks, {found.num_snapshots}"
+        f" snapshots, {found.num_objects} objects in all"
+    )
+
+
+def print_repair(url: str, found: Repair) -> None:
+    """Print what was repaired and what could not be, a line each."""
+    for line in (*found.done, *found.left):
+        _line(escape(line))
+    if not found.done and not found.left:
+        _line(
+            f"{escape(url)}: every reference is whole, nothing to mend; look at the content with:"
+            " courant dataset verify"
+        )
+
+
+def _named(cases: Sequence[str]) -> str:
+    """Format as `3: a, b, c`, and how many more."""
+    if not cases:
+        return ""
+    more = f" and {len(cases) - MAX_NAMED} more" if len(cases) > MAX_NAMED else ""
+    return f"{len(cases)}: {', '.join(cases[:MAX_NAMED])}{more}"
+
+
+def _table(*columns: str | Column) -> Table:
+    return Table(*columns, box=None, header_style="bold")
+
+
+def _line(text: str) -> None:
+    screen.print(text, highlight=False, soft_wrap=True)

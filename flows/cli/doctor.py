@@ -1,0 +1,158 @@
+"""`courant doctor`: show what works on this machine, and how to get the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from flows.settings import absolute, embedded_defaults, load_settings
+from flows.terminal import one_line_errors, printable, screen
+from simgen.errors import SimgenError
+
+FREE_GB = 5.0
+"""Less free space on a disk is reported: a paper-sized case writes a few GB before it is read"""
+
+doctor_app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check: usable or not, and what was found or how to get it."""
+
+    usable: bool
+    text: str
+
+
+@doctor_app.command(epilog="Example: courant doctor")
+def doctor() -> None:
+    """Show what works on this machine: OpenFOAM, gmsh, storage, Ray, GPU, disk.
+
+    Ends with exit code 0 whatever it finds: datasets are read and models trained without OpenFOAM.
+    """
+    with one_line_errors():
+        embedded_defaults()
+        table = Table(
+            Column("", no_wrap=True),
+            Column("", no_wrap=True),
+            Column("", overflow="fold"),
+            box=None,
+            show_header=False,
+        )
+        found = {}
+        for name, check in CHECKS.items():
+            found[name] = _carry_out(check)
+            mark = "[green]ok[/green]" if found[name].usable else "[yellow]missing[/yellow]"
+            table.add_row(name, mark, escape(printable(found[name].text)))
+        screen.print(table, "")
+        solves = all(found[name].usable for name in ("OpenFOAM", "gmsh", "scratch"))
+        screen.print(
+            "Cases can be solved here; datasets read, models trained and asked."
+            if solves
+            else "Datasets can be read here, models trained and asked; cases cannot be solved."
+        )
+
+
+def _carry_out(check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except SimgenError as error:
+        return Finding(False, str(error))
+    except (ImportError, OSError) as error:
+        return Finding(False, f"{type(error).__name__}: {error}")
+
+
+def _python() -> Finding:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Finding(
+        True, f"{platform.python_version()} on {platform.system()}, {cores} cores, {memory:.0f} GB"
+    )
+
+
+def _openfoam() -> Finding:
+    from simgen.cases import FAMILIES
+    from simgen.foam.environment import find_openfoam
+
+    solvers = {family.application for family in FAMILIES.values()}
+    openfoam = find_openfoam(("checkMesh", "gmshToFoam", *sorted(solvers)))
+    return Finding(True, f"v{openfoam.version.removeprefix('v')}, {', '.join(sorted(solvers))}")
+
+
+def _gmsh() -> Finding:
+    from importlib.metadata import version
+
+    # The wheel loads libGLU and libXrender, which a bare machine does not have.
+    import simgen.meshing  # noqa: F401
+
+    return Finding(True, version("gmsh"))
+
+
+def _gpu() -> Finding:
+    import torch
+
+    if not torch.cuda.is_available():
+        return Finding(False, f"none that torch {torch.__version__} sees; training uses the CPU")
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return Finding(True, f"{', '.join(names)} (torch {torch.__version__})")
+
+
+def _ray() -> Finding:
+    from importlib.metadata import version
+
+    address = load_settings().ray_address
+    where = f"RAY_ADDRESS is {address}" if address else "started in each command; no RAY_ADDRESS"
+    return Finding(True, f"{version('ray')}, {where}")
+
+
+def _prefect() -> Finding:
+    from importlib.metadata import version
+
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        return Finding(True, f"{version('prefect')}, started in each command; no PREFECT_API_URL")
+    from flows.cluster.prefect_server import answers
+
+    if answers(url):
+        return Finding(True, f"{version('prefect')}, {url} answers")
+    return Finding(False, f"{url} (PREFECT_API_URL) does not answer; start it or unset the name")
+
+
+def _store() -> Finding:
+    from simgen.cases import FAMILIES
+    from simgen.store.access.repository import repository_exists
+
+    where = absolute(load_settings().store)
+    there = [family for family in FAMILIES if repository_exists(f"{where}/{family}")]
+    return Finding(True, f"{where}: {', '.join(there) or 'no dataset yet'}")
+
+
+def _scratch() -> Finding:
+    folder = Path(load_settings().scratch)
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(there).free / 1e9
+    text = f"{folder}: {free:.0f} GB free"
+    if not os.access(there, os.W_OK):
+        return Finding(False, f"{folder}: not writable; set COURANT_SCRATCH to a folder that is")
+    if free < FREE_GB:
+        return Finding(False, f"{text}; set COURANT_SCRATCH to a disk with {FREE_GB:g} GB or more")
+    return Finding(True, text)
+
+
+CHECKS: dict[str, Callable[[], Finding]] = {
+    "Python": _python,
+    "OpenFOAM": _openfoam,
+    "gmsh": _gmsh,
+    "GPU": _gpu,
+    "Ray": _ray,
+    "Prefect": _prefect,
+    "store": _store,
+    "scratch": _scratch,
+}

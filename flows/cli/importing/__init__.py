@@ -1,0 +1,1 @@
+"""`courant dataset import`."""

@@ -1,0 +1,48 @@
+"""`courant metrics`: what is on record, for Prometheus."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from courant.loopback import LOOPBACK
+from flows.cli.observing.status import places
+from flows.cli.options import Runs, Store
+from flows.terminal import errors, one_line_errors, screen
+
+PORT = 9464
+
+metrics_app = typer.Typer()
+
+
+@metrics_app.command(epilog="Example: courant metrics --store s3://bucket/store --port 9464")
+def metrics(
+    store: Store = None,
+    runs: Runs = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
+    ] = LOOPBACK,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = PORT,
+    every: Annotated[
+        float, typer.Option(min=1.0, help="Seconds between two looks at the records.")
+    ] = 15.0,
+) -> None:
+    """Serve metrics of datasets, trainings and sweeps to Prometheus, until it is interrupted.
+
+    Reads records alone, of a folder or S3: it may be started and ended at any time.
+    """
+    with one_line_errors():
+        from flows.observing.exporter import refresh_until_asked_to_end, serve_metrics
+        from flows.observing.metrics import RecordMetrics
+        from flows.observing.overview import Watch
+
+        exported = RecordMetrics(Watch(places(store, runs)))
+        with errors.status("reading"):
+            exported.refresh()
+        server, taken = serve_metrics(exported, host, port)
+        try:
+            screen.print(f"serving  http://{host}:{taken}/metrics   end with Ctrl-C")
+            refresh_until_asked_to_end(exported, every)
+        finally:
+            server.shutdown()

@@ -1,0 +1,168 @@
+"""Define options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.settings import RUNS, STORE
+
+
+class SamplerChoice(StrEnum):
+    """Samplers, as typer wants them."""
+
+    sobol = "sobol"
+    latin_hypercube = "latin-hypercube"
+    uniform = "uniform"
+    grid = "grid"
+
+
+class SplitChoice(StrEnum):
+    """Splits, as typer wants them."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
+
+
+class NewSplitChoice(StrEnum):
+    """Splits that new cases may be published in, as typer wants them."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
+    calibration = "calibration"
+
+
+class StageChoice(StrEnum):
+    """Where the main job may end, as typer wants them."""
+
+    dataset = "dataset"
+    run = "run"
+    report = "report"
+
+
+Family = Annotated[str, typer.Argument(help="Case family, such as cylinder-flow.")]
+Cases = Annotated[
+    int, typer.Option(min=1, help="Number of design points (grid: at least this many).")
+]
+SamplerOption = Annotated[SamplerChoice, typer.Option(help="How the design space is sampled.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the sampler.")]
+Preset = Annotated[
+    str,
+    typer.Option(
+        help="Solver settings of the family: trial (500 s) or paper (1000 s) for cylinder-flow."
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Replace one solver setting, such as end_time=120 (s) or mesh_size=0.5 (m).",
+    ),
+]
+Designs = Annotated[
+    Path | None, typer.Option(help="CSV file of design parameters to solve, instead of sampling.")
+]
+Runs = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Where trained models live: a folder or s3://bucket/prefix."
+            f" [env: COURANT_RUNS; default: {RUNS}]"
+        )
+    ),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(min=1.0, help="Wall time of a case's meshing, and of its solver, in seconds."),
+]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Solve cases again that failed before.")
+]
+Cores = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Cores of each case, on one machine; above 1 its solver runs under MPI."
+    ),
+]
+ArchiveRaw = Annotated[
+    bool,
+    typer.Option(
+        "--archive-raw", help="Keep the OpenFOAM directories of accepted cases too, in STORE/raw/."
+    ),
+]
+Recipe = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Training recipe; `courant recipes` lists them. Default: FAMILY-demo for `run`,"
+            " else FAMILY-small; for imported data one that is fitted to them."
+        )
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(min=1, help="Trials of the sweep; default: each setting of the space once."),
+]
+CpusPerTrial = Annotated[float, typer.Option(min=0.1, help="CPU cores of each trial.")]
+GpusPerTrial = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0, help="GPUs of each trial, such as 0.25; default: one where there are any."
+    ),
+]
+ExperimentFile = Annotated[
+    Path | None, typer.Option(help="A JSON file with an experiment, instead of a recipe.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's own log.")]
+RunUrl = Annotated[
+    str,
+    typer.Argument(
+        help="Run directory of a trained model: a folder, s3://bucket/prefix or a packed run."
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Where datasets live: a folder or s3://bucket/prefix."
+            f" [env: COURANT_STORE; default: {STORE}]"
+        )
+    ),
+]
+DatasetUrl = Annotated[
+    str,
+    typer.Argument(
+        help="Dataset: a folder or s3://bucket/prefix, such as demo-run/store/cylinder-flow."
+    ),
+]
+MovedDataset = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset",
+        metavar="URL",
+        help="Where the dataset of the training lies now, if it was moved; checked to be the same.",
+    ),
+]
+Version = Annotated[
+    str | None, typer.Option(help="Dataset version, such as v2; default: the newest.")
+]
+
+
+def parse_settings(changes: list[str] | None, option: str = "--set") -> dict[str, float] | None:
+    """Parse `name=value` options into a mapping."""
+    settings = {}
+    for change in changes or []:
+        name, _, value = change.partition("=")
+        try:
+            settings[name.strip()] = float(value)
+        except ValueError:
+            raise typer.BadParameter(
+                f"'{change}' is not NAME=VALUE with a number", param_hint=option
+            ) from None
+    return settings or None

@@ -1,0 +1,106 @@
+"""Define `courant calibrate` and `courant coverage`: bands of error, and whether they hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from flows.cli.options import MovedDataset, RunUrl, SplitChoice
+from flows.settings import absolute
+from flows.terminal import counted, one_line_errors, progress_bar, screen
+
+if TYPE_CHECKING:
+    from courant.evaluation.coverage import Coverage
+
+bands_app = typer.Typer()
+
+
+@bands_app.command(epilog="Example: courant calibrate RUN")
+def calibrate(
+    run: RunUrl,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Dataset of some designs solved on meshes of several sizes: the mesh's own error.",
+        ),
+    ] = None,
+    dataset: MovedDataset = None,
+) -> None:
+    """Predict the calibration cases of the run's dataset, for bands of error around predictions.
+
+    Cases are added by `courant generate ... --split calibration`; docs/bands.md has the whole.
+    """
+    with one_line_errors():
+        from courant.evaluation.calibrate import calibrate as calibrate_run
+
+        place = absolute(dataset) if dataset else None
+        with progress_bar("calibrating") as progress:
+            meshes = absolute(grid) if grid else None
+            bands = calibrate_run(absolute(run), place, meshes, progress)
+        names = ", ".join(name.replace("_", " ") for name in bands.quantities)
+        screen.print(
+            f"bands  {counted(len(bands.cases), 'calibration case')} of {bands.version}:"
+            f" the fields{', ' + names if names else ''}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        for name, error in bands.grid.items():
+            screen.print(
+                f"mesh   {name.replace('_', ' ')} on a fine mesh: {error.low:+.1%} to"
+                f" {error.high:+.1%} (order {error.order:.1f}, {error.num_designs} designs)",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+@bands_app.command(epilog="Example: courant coverage RUN --split test")
+def coverage(
+    run: RunUrl,
+    split: Annotated[
+        SplitChoice, typer.Option(help="Which cases, of the newest version.")
+    ] = SplitChoice.test,
+    level: Annotated[
+        float, typer.Option(min=0.5, max=0.99, help="Probability with which bands are to hold.")
+    ] = 0.9,
+    dataset: MovedDataset = None,
+) -> None:
+    """Hold the bands of a calibrated run against solved cases: how often do they hold?"""
+    with one_line_errors():
+        from courant.evaluation.coverage import measure_coverage
+
+        place = absolute(dataset) if dataset else None
+        with progress_bar("predicting") as progress:
+            found = measure_coverage(absolute(run), split.value, place, level, progress)
+        screen.print(_table(found))
+        if found.refused:
+            screen.print(
+                f"no band for {counted(len(found.refused), 'case')} of {found.num_cases}:"
+                f" {next(iter(found.refused.values()))}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+def _table(found: Coverage) -> Table:
+    table = Table(
+        f"{found.level:.0%} band of",
+        "cases",
+        "holds",
+        "worst eighth",
+        "width",
+        box=None,
+        header_style="bold",
+    )
+    for name, score in found.bands.items():
+        worst = "" if score.worst_eighth is None else f"{score.worst_eighth:.0%}"
+        table.add_row(
+            name.replace("_", " "),
+            str(score.num_cases),
+            f"{score.coverage:.1%}",
+            worst,
+            f"{score.width:.2f}",
+        )
+    return table

@@ -1,0 +1,1 @@
+"""Serve a trained model until the command is interrupted."""

@@ -1,0 +1,114 @@
+"""`courant serve` and `courant explore`: a trained model over HTTP, until it is interrupted."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from courant.experiment import parse_experiment
+from courant.runs.dataset_record import open_recorded, read_dataset_record
+from courant.runs.directory import RunDirectory
+from courant.serving import ray_serve
+from courant.serving.http_app import build_app
+from courant.serving.http_server import MAX_CONNECTIONS, HttpServer
+from courant.serving.requests import Limits
+from courant.serving.solving import Solving
+from flows.cli.serving.solving import offer_solver
+from flows.cluster.ray_cluster import ensure_ray
+from flows.settings import load_settings
+from flows.terminal import errors, screen
+from simgen.cases import get_family
+from simgen.errors import InputError, SimgenError
+from simgen.store.access.reader import Dataset
+
+
+def explore_model(run: str, host: str, port: int, place: str | None = None) -> None:
+    """Serve a run, and tell where its page is; InputError for a model that has none.
+
+    `place` is where its dataset lies now, if not where the run says.
+    """
+    parts = RunDirectory(run)
+    experiment = parse_experiment(parts.read_object("experiment.json"))
+    if experiment.task != "steady":
+        raise InputError(
+            f"{run} is a transient model, which needs a state to start from: courant predict"
+            " --design with --from-solver"
+        )
+    get_family(experiment.family)
+    record = read_dataset_record(parts)
+    dataset = _dataset(run, record, place)
+    solving = offer_solver(record, dataset, host)
+    page = f"explorer#{solving.token}" if solving.solver else "explorer"
+    serve_model(run, host, port, Limits(), page, None if dataset is None else dataset.url, solving)
+
+
+def _dataset(run: str, record: Mapping[str, Any], place: str | None) -> Dataset | None:
+    """Open the run's dataset; None, with a warning, where no place was named and none is found."""
+    try:
+        return open_recorded(run, record, place)
+    except SimgenError as error:
+        if place is not None:
+            raise
+        warnings.warn(f"no solved designs are shown: {error}", stacklevel=1)
+        return None
+
+
+def serve_model(
+    run: str,
+    host: str,
+    port: int,
+    limits: Limits,
+    page: str = "docs",
+    dataset: str | None = None,
+    solving: Solving | None = None,
+) -> None:
+    """Serve a run until SIGTERM or Ctrl-C, which interrupts it like any command.
+
+    `page` is what a person is told to open, `dataset` the place of the run's dataset (None: it is
+    not opened), and `solving` starts the solver. InputError where the port or Ray is not there.
+    """
+    if load_settings().jobs_address:
+        raise InputError(
+            "courant serve runs on the Ray of this machine: unset RAY_ADDRESS, or give it as"
+            " host:6379 to join a cluster"
+        )
+    listener = _listen(host, port)
+    asked_to_end = threading.Event()
+    with errors.status("starting Ray Serve, loading the model"):
+        ensure_ray()
+        model = ray_serve.start(run, limits, dataset)
+        name = run.rstrip("/").rsplit("/", 1)[-1]
+        server = HttpServer(build_app(name, model, limits, solving=solving), listener)
+        server.start()
+    try:
+        address = f"http://{host}:{port}"
+        told = (
+            f"serving  {address}/predict   what it takes: /model and /docs"
+            if page == "docs"
+            else f"open  {address}/{page}"
+        )
+        screen.print(f"{told}   end with Ctrl-C", highlight=False)
+        # Not earlier: while the model is loaded, Ctrl-C ends the command at once.
+        signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
+        asked_to_end.wait()
+    finally:
+        server.stop()
+        ray_serve.stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(MAX_CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"cannot listen on {host}:{port} ({error.strerror}); choose another --port"
+        ) from error
+    return listener

@@ -1,0 +1,1 @@
+"""Connect to Ray clusters and jobs, and to Prefect's API."""

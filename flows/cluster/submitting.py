@@ -1,0 +1,59 @@
+"""Submit tasks as room for them comes free: of ten thousand, a bounded number at a time."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from pydantic_core import PydanticSerializationError
+
+Item = TypeVar("Item")
+
+
+class Future(Protocol):
+    """Declare what is needed of a future here."""
+
+    def add_done_callback(self, fn: Callable[[Any], Any]) -> None: ...
+
+
+Waited = TypeVar("Waited", bound=Future)
+
+
+def as_they_end(
+    items: Iterable[Item], submit: Callable[[Item], Waited], at_once: Callable[[], int]
+) -> Iterator[Waited]:
+    """Yield the items' futures, each as its task ends.
+
+    No more than `at_once` are under way, a number that may change meanwhile.
+    """
+    ended: queue.SimpleQueue[Waited] = queue.SimpleQueue()
+    left = iter(items)
+    under_way: dict[int, Waited] = {}  # a task whose last reference goes may be given up
+    while True:
+        submitted = 0
+        for item in islice(left, int(len(under_way) < at_once())):
+            future = submit(item)
+            under_way[id(future)] = future
+            future.add_done_callback(ended.put)
+            submitted += 1
+        if not under_way:
+            return
+        if not submitted or not ended.empty():
+            yield under_way.pop(id(ended.get()))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt where pydantic wraps one.
+
+    Prefect serialises its settings with each task.
+    """
+    try:
+        yield
+    except PydanticSerializationError as error:
+        if KeyboardInterrupt.__name__ in str(error):
+            raise KeyboardInterrupt from error
+        raise

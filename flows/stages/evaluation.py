@@ -1,0 +1,69 @@
+"""Stage `evaluate`: find the run and its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from courant.evaluation.evaluation import Split
+from courant.evaluation.record import read_evaluation
+from courant.report.current import current_page
+from courant.report.verdict import summary_line
+from courant.runs.dataset_record import open_recorded, read_dataset_record
+from courant.runs.directory import RunDirectory
+from courant.runs.standing import check_trained
+from flows.settings import absolute, load_settings
+
+
+@dataclass(frozen=True)
+class Report:
+    """Hold the URL of the report, the run that it is of, and its summary."""
+
+    url: str
+    run: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Hold the parameters of the flow `evaluate`, which explains them."""
+
+    run: str
+    report: str | None = None
+    split: Split = "test"
+    dataset: str | None = None
+
+    @property
+    def place(self) -> str | None:
+        """Return the URL of the dataset, if it is not where the run says."""
+        return None if self.dataset is None else absolute(self.dataset)
+
+    @property
+    def url(self) -> str:
+        """Return the URL of the run."""
+        return absolute(self.run)
+
+    @property
+    def folder(self) -> str:
+        """Return the URL of the report's folder."""
+        if self.report:
+            return absolute(self.report)
+        name = self.url.rstrip("/").rsplit("/", 1)[-1]
+        return f"{absolute(load_settings().reports).rstrip('/')}/{name}"
+
+    def finished(self) -> Report | None:
+        """Return the report if it is of the run's present weights on this split."""
+        run = RunDirectory(self.url)
+        check_trained(run)
+        evaluation = read_evaluation(run, self.split)
+        page = current_page(run, RunDirectory(self.folder), evaluation) if evaluation else None
+        if evaluation is None or page is None:
+            return None
+        return Report(page, self.url, summary_line(evaluation))
+
+    def prepare(self) -> bool:
+        """Find the dataset of the training, and check that the evaluation can be kept."""
+        run = RunDirectory(self.url)
+        if read_evaluation(run, self.split) is None:
+            run.check_writable()
+        open_recorded(run.url, read_dataset_record(run), self.place)
+        return False

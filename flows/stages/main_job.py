@@ -1,0 +1,170 @@
+"""Compose the main job of its stages, each of which finds its finished work again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Literal
+
+import simgen
+from courant.recipes import get_recipe, recipe_of
+from courant.sweeps.space_files import load_space
+from flows.settings import absolute
+from flows.stages.evaluation import Measurement, Report
+from flows.stages.generation import Generation, PublishedVersion
+from flows.stages.sweep import Trials
+from flows.stages.training import Training, read_experiment
+from simgen.cases import get_family
+from simgen.design_space import Sampler
+from simgen.errors import InputError
+
+StageName = Literal["dataset", "run", "report"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Hold the URLs that the stages left; None for a stage that was skipped or not asked for."""
+
+    dataset: PublishedVersion | None
+    run: str | None
+    report: Report | None
+
+    def line(self) -> str:
+        """Describe the dataset version; empty if a run was given."""
+        return self.dataset.line() if self.dataset else ""
+
+
+@dataclass(frozen=True)
+class MainJob:
+    """Hold the parameters of the flow `generate-and-train`, which explains them."""
+
+    family: str = "cylinder-flow"
+    cases: int = 8
+    sampler: Sampler = "sobol"
+    seed: int = 42
+    preset: str = "trial"
+    settings: dict[str, float] | None = None
+    designs: str | None = None
+    recipe: str | None = None
+    experiment: str | None = None
+    sweep: str | None = None
+    trials: int | None = None
+    store: str | None = None
+    runs: str | None = None
+    report: str | None = None
+    time_limit_s: float | None = None
+    retry_failed: bool = False
+    cores: int = 1
+    archive_raw: bool = False
+    dataset: str | None = None
+    version: str | None = None
+    run: str | None = None
+    until: StageName = "report"
+
+    def resolved(self) -> MainJob:
+        """Return this job with its dataset version and its recipe named.
+
+        InputError for wrong names: it comes now, and not when the cases are solved. The newest
+        version is named here, so that all stages take the same.
+        """
+        if self.run:
+            if self.dataset or self.sweep or self.until != "report":
+                raise InputError(
+                    "a run is given: it has its dataset, and only its report is left to make"
+                )
+            return self
+        if self.sweep:
+            load_space(self.sweep)
+        if self.dataset is None:
+            get_family(self.family)
+            job = self._with_recipe(self.family)
+            _ = job.generation.points
+            return job
+        opened = simgen.open_dataset(absolute(self.dataset), self.version)
+        found = replace(self, dataset=opened.url, version=opened.version)
+        return found._with_recipe(opened.schema.family)
+
+    @cached_property
+    def _resolved(self) -> MainJob:
+        return self.resolved()
+
+    @cached_property
+    def generation(self) -> Generation:
+        """Return the first stage, for a job without a given dataset or run."""
+        shared = {each.name for each in fields(Generation)} & {each.name for each in fields(self)}
+        return Generation(**{name: getattr(self, name) for name in shared})
+
+    @property
+    def published(self) -> PublishedVersion | None:
+        """Return the dataset version if it is given, or there already."""
+        if self.dataset is None:
+            return self.generation.finished()
+        assert self.version is not None, "of a resolved job"
+        return PublishedVersion(self.dataset, self.version)
+
+    def sweep_on(self, published: PublishedVersion) -> Trials | None:
+        """Return the search space that is tried first, if one is asked for."""
+        if self.sweep is None:
+            return None
+        trained = self.training_on(published)
+        return Trials(space=self.sweep, trials=self.trials, **asdict(trained))
+
+    def training_on(self, published: PublishedVersion) -> Training:
+        """Return the training on a version."""
+        where = published.dataset, published.version
+        return Training(*where, self.recipe, self.experiment, self.runs)
+
+    def evaluation_of(self, run: str) -> Measurement:
+        """Return the evaluation of a run."""
+        return Measurement(run, self.report)
+
+    def finished(self) -> Outcome | None:
+        """Return what is there if no stage has anything left to do; a sweep always has."""
+        job = self._resolved
+        if job.run:
+            return job._reported(None, absolute(job.run))
+        published = job.published
+        if published is None:
+            return None
+        if job.until == "dataset":
+            return Outcome(published, None, None)
+        trained = None if job.sweep else job.training_on(published).finished()
+        if trained is None:
+            return None
+        if job.until == "run":
+            return Outcome(published, trained.url, None)
+        return job._reported(published, trained.url)
+
+    def prepare(self) -> bool:
+        """Reject what the first unfinished stage cannot do."""
+        job = self._resolved
+        if job.run:
+            return job.evaluation_of(job.run).prepare()
+        published = job.published
+        if published is None:
+            return job.generation.prepare()
+        training = job.training_on(published)
+        trained = None if job.sweep else training.finished()
+        if trained:
+            return job.evaluation_of(trained.url).prepare()
+        return (job.sweep_on(published) or training).prepare()
+
+    def _reported(self, published: PublishedVersion | None, run: str) -> Outcome | None:
+        report = self.evaluation_of(run).finished()
+        return Outcome(published, run, report) if report else None
+
+    def _with_recipe(self, family: str) -> MainJob:
+        """Name the family's recipe for a demonstration if no other is named."""
+        if self.until == "dataset":
+            return self
+        if self.experiment:
+            chosen, recipe = read_experiment(self.experiment), None
+        else:
+            chosen = get_recipe(self.recipe or recipe_of(family, "demo"))
+            recipe = chosen.name
+        if chosen.family != family:
+            raise InputError(
+                f"experiment {chosen.name} is for {chosen.family}, the cases are of {family};"
+                " choose a recipe of that family"
+            )
+        return replace(self, recipe=recipe)

@@ -1,0 +1,22 @@
+"""Define what the command line knows of a stage."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol, TypeVar
+
+Result = TypeVar("Result", covariant=True)
+
+
+class Stage(Protocol[Result]):
+    """Describe a request that a flow carries out: a dataclass of the flow's parameters."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def finished(self) -> Result | None:
+        """Return the result if nothing is left to do."""
+
+    def prepare(self) -> bool:
+        """Reject what cannot be carried out, before anything starts.
+
+        Return whether the work is for a Ray of this process.
+        """

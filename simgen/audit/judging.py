@@ -1,0 +1,143 @@
+"""Judge the cases of a version again, by the figures on their records and the present gates.
+
+Nothing is solved. An accepted case that fails now becomes a rejected one, without arrays. A
+rejected case that passes now gets its arrays from its archive, where that holds all that was
+solved; where it does not (of a transient case only the last time is archived), its verdict is
+withdrawn, and the next generation of its design solves it again.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from simgen.case import CaseFamily, CaseResult, Gate, SolvedCase
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint
+from simgen.errors import CaseError, InputError
+from simgen.solving.acceptance import judge, rejection
+from simgen.solving.convert import convert
+from simgen.store.access.content import design_records
+from simgen.store.access.fork import CaseFork
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+
+Gates = tuple[Gate, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the present gates say, by case."""
+
+    num_judged: int
+    rejected: Mapping[str, Gates]
+    """Accepted cases that fail now"""
+    passed: Mapping[str, Gates]
+    """Rejected cases that pass now"""
+    unjudged: Mapping[str, str]
+    """Cases whose records lack a figure, and which"""
+
+
+@dataclass(frozen=True)
+class JudgedVersion:
+    """The version that a judgement led to; the newest one where it changed nothing."""
+
+    version: str
+    restored: tuple[str, ...]
+    """Cases that are accepted now, with arrays from their archives"""
+    withdrawn: Mapping[str, str]
+    """Cases that have to be solved again, and why"""
+
+
+def judge_version(dataset: Dataset) -> Judgement:
+    """Hold the stored figures of each accepted and rejected case against the present gates."""
+    family = get_family(dataset.schema.family)
+    rejected, passed, unjudged, num = {}, {}, {}, 0
+    for case in design_records(dataset):
+        stored = dataset[case]
+        if stored.status not in ("accepted", "rejected"):
+            continue
+        try:
+            gates = _judged(family, stored)
+        except KeyError as error:
+            unjudged[case] = f"no {error}"
+            continue
+        num += 1
+        passes = not rejection(list(gates))
+        if stored.status == "accepted" and not passes:
+            rejected[case] = gates
+        elif stored.status == "rejected" and passes:
+            passed[case] = gates
+    return Judgement(num, rejected, passed, unjudged)
+
+
+def apply_judgement(dataset: Dataset, judgement: Judgement) -> JudgedVersion:
+    """Put the verdicts on record, and publish a version if one has changed."""
+    if not judgement.rejected and not judgement.passed:
+        return JudgedVersion(dataset.version, (), {})
+    schema = dataset.schema
+    writer = DatasetWriter.open(dataset.url, Schema.of(get_family(schema.family)))
+    fork = writer.fork()
+    withdrawn = {}
+    for case, gates in judgement.passed.items():
+        missing = _restore(dataset[case], gates, fork)
+        if missing:
+            withdrawn[case] = missing
+    writer.commit([fork])
+    if judgement.rejected:
+        version = writer.reject(judgement.rejected)
+    else:
+        names = ", ".join(judgement.passed)
+        version = writer.publish(f"judged again: {names}", {"judged": list(judgement.passed)})
+    restored = tuple(case for case in judgement.passed if case not in withdrawn)
+    return JudgedVersion(version, restored, withdrawn)
+
+
+def _judged(family: CaseFamily, stored: StoredCase) -> Gates:
+    """Return the gates; KeyError where a figure is not on record."""
+    figures = stored.provenance.get("figures", {})
+    # The directory is gone: gates are to need nothing but the figures.
+    case = SolvedCase(_point(stored), Path("/nowhere"))
+    return tuple(judge(family, case, {name: float(each) for name, each in figures.items()}))
+
+
+def _restore(stored: StoredCase, gates: Gates, fork: CaseFork) -> str:
+    """Write the case as accepted, or its verdict as withdrawn; return why, else nothing."""
+    passed = CaseResult(
+        _point(stored),
+        "accepted",
+        gates=gates,
+        provenance=stored.provenance,
+        split=stored.stated_split,
+    )
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            fork.write(passed, convert(SolvedCase(_point(stored), _unpack(stored, Path(folder)))))
+        return ""
+    except (CaseError, InputError, OSError, tarfile.TarError) as error:
+        missing = f"its fields were not kept ({str(error) or type(error).__name__})"
+    reason = f"passes the gates now, and {missing}"
+    fork.write(replace(passed, status="withdrawn", reason=reason), None)
+    return missing
+
+
+def _unpack(stored: StoredCase, folder: Path) -> Path:
+    archive: Any = stored.provenance.get("archive")
+    if not archive:
+        raise CaseError("there is no archive")
+    with fsspec.open(archive, "rb") as packed, tarfile.open(fileobj=packed, mode="r:gz") as files:
+        files.extractall(folder, filter="data")
+    return folder / stored.id
+
+
+def _point(stored: StoredCase) -> DesignPoint:
+    schema = stored.dataset.schema
+    return DesignPoint(schema.family, schema.family_revision, stored.parameters, stored.settings)

@@ -1,0 +1,193 @@
+"""Draw plan view and section of centrifugal-pump with its parameters named.
+
+python -m simgen.cases.centrifugal_pump.drawing docs/images/centrifugal_pump.png
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Arc, Circle, Rectangle
+
+from simgen.cases.centrifugal_pump.family import plan_of
+from simgen.cases.centrifugal_pump.geometry import (
+    BLADE_INLET,
+    DEPTH,
+    SUCTION_LENGTH,
+    PumpPlan,
+    camber_line,
+)
+
+MM = 1e3
+WALL: dict[str, Any] = {"color": "#333333", "lw": 1.6, "solid_capstyle": "round"}
+ROTATING = "#b3261e"
+GUIDE: dict[str, Any] = {"color": "#8a8a8a", "lw": 0.8, "ls": (0, (4, 3))}
+NOTE = "#0b5fa5"
+DESIGN = {
+    "inlet_radius": 90.0,
+    "impeller_radius": 180.0,
+    "blade_pitch_angle": 25.0,
+    "inlet_velocity": 2.5,
+}
+
+
+def draw(parameters: Mapping[str, float]) -> Figure:
+    """Draw the plan from the suction side and a section through the shaft, in millimetres."""
+    plan = plan_of(parameters)
+    figure = Figure(figsize=(10.5, 7.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    _plan(left, plan)
+    _radii(left, plan)
+    _pitch(left, plan, parameters)
+    _section(right, plan)
+    for axes, label in ((left, "y (mm)"), (right, "z (mm)")):
+        axes.set_aspect("equal")
+        axes.set(xlabel="x (mm)", ylabel=label)
+        axes.margins(0.06)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _plan(axes: Axes, plan: PumpPlan) -> None:
+    nose = np.array([plan.inner_wall[0], plan.nose, plan.spiral[0]])
+    for wall in (plan.spiral, plan.outer_wall, plan.inner_wall, nose):
+        axes.plot(*(wall.T * MM), **WALL)
+    outlet = np.array([plan.outer_wall[1], plan.inner_wall[1]]) * MM
+    axes.plot(*outlet.T, color=NOTE, lw=1.6)
+    x, y = outlet.mean(axis=0)
+    axes.annotate("", (x, y + 36), (x, y + 2), arrowprops=_arrow("->"))
+    axes.text(x, y + 42, "outlet", color=NOTE, ha="center", va="bottom")
+    for blade in plan.blades:
+        axes.fill(*(blade.T * MM), color=ROTATING, lw=0)
+    axes.add_patch(Circle((0, 0), plan.eye_radius * MM, fill=False, color=NOTE, lw=1.4))
+    axes.add_patch(Circle((0, 0), plan.impeller_radius * MM, fill=False, **GUIDE))
+    axes.add_patch(
+        Circle((0, 0), plan.rotor_radius * MM, fill=False, color=ROTATING, lw=1.0, ls=":")
+    )
+    turn = 0.45 * plan.eye_radius * MM
+    axes.add_patch(Arc((0, 0), 2 * turn, 2 * turn, theta1=300, theta2=60, color=ROTATING, lw=1.4))
+    end = turn * np.array([math.cos(math.radians(60)), math.sin(math.radians(60))])
+    axes.annotate(
+        "", end + np.array([-7, 3.5]), end + np.array([1, -0.6]), arrowprops=_arrow("->", ROTATING)
+    )
+    axes.text(-12, 0.5 * plan.eye_radius * MM, "rotation", color=ROTATING, ha="center", va="center")
+    x, y = plan.nose * MM
+    axes.annotate(
+        "tongue", (x, y), (x + 38, y + 95), color="#333333", arrowprops=_arrow("-", "#333333")
+    )
+
+
+def _radii(axes: Axes, plan: PumpPlan) -> None:
+    for radius, angle, name in (
+        (plan.eye_radius, 215, "inlet_radius"),
+        (plan.impeller_radius, 265, "impeller_radius"),
+    ):
+        direction = np.array([math.cos(math.radians(angle)), math.sin(math.radians(angle))])
+        end = radius * MM * direction
+        axes.annotate("", (end[0], end[1]), (0, 0), arrowprops=_arrow("->"))
+        away = 1.75 * plan.impeller_radius * MM * direction
+        axes.plot(*np.stack([end, away]).T, **GUIDE)
+        x, y = away + 8 * direction
+        axes.text(x, y, name, color=NOTE, ha="center", va="top" if angle > 240 else "center")
+
+
+def _pitch(axes: Axes, plan: PumpPlan, parameters: Mapping[str, float]) -> None:
+    """Mark the angle between the topmost blade's tip and the circle's tangent."""
+    _, _, angle = camber_line(
+        plan.eye_radius, plan.impeller_radius, parameters["blade_pitch_angle"]
+    )
+    tips = [blade[len(blade) // 2 - 1] for blade in plan.blades]
+    tip = max(tips, key=lambda point: point[1])
+    polar = math.atan2(tip[1], tip[0])
+    tangent = np.array([math.sin(polar), -math.cos(polar)])
+    turned = float(angle[-1])
+    along = math.cos(turned) * tangent + math.sin(turned) * np.array(
+        [math.cos(polar), math.sin(polar)]
+    )
+    for direction in (tangent, along):
+        axes.plot(*(np.stack([tip, tip + 0.12 * direction]).T * MM), color=NOTE, lw=1)
+    first = math.degrees(math.atan2(tangent[1], tangent[0]))
+    axes.add_patch(
+        Arc(
+            tip * MM,
+            150,
+            150,
+            theta1=first,
+            theta2=first + math.degrees(turned),
+            color=NOTE,
+            lw=1.2,
+        )
+    )
+    axes.annotate(
+        "blade_pitch_angle",
+        (tip + 0.075 * (tangent + along) / np.linalg.norm(tangent + along)) * MM,
+        (tip + np.array([-0.06, 0.12])) * MM,
+        color=NOTE,
+        ha="center",
+        arrowprops=_arrow("-"),
+    )
+
+
+def _section(axes: Axes, plan: PumpPlan) -> None:
+    """Draw the section: suction pipe, impeller, and the volute at its wide and narrow ends."""
+    eye, tip, rotor = (
+        radius * MM for radius in (plan.eye_radius, plan.impeller_radius, plan.rotor_radius)
+    )
+    wide = float(np.linalg.norm(plan.spiral[-1])) * MM
+    half_turn = int(
+        np.argmin(
+            np.abs(np.arctan2(plan.spiral[:, 1], plan.spiral[:, 0]) % (2 * math.pi) - math.pi)
+        )
+    )
+    narrow = -float(np.linalg.norm(plan.spiral[half_turn])) * MM
+    depth, top = DEPTH * MM, (DEPTH + SUCTION_LENGTH) * MM
+    for side, end in ((1, wide), (-1, narrow)):
+        axes.plot([side * rotor, end, end, side * rotor], [0, 0, depth, depth], **WALL)
+        axes.plot([side * eye, side * eye], [depth, top], **WALL)
+        axes.plot([side * eye, side * rotor], [depth, depth], color=ROTATING, lw=2.2)
+        inner = BLADE_INLET * plan.eye_radius * MM
+        axes.add_patch(
+            Rectangle(
+                (min(side * inner, side * tip), 0),
+                tip - inner,
+                depth,
+                color=ROTATING,
+                alpha=0.25,
+                lw=0,
+            )
+        )
+        axes.plot([side * rotor] * 2, [0, depth], color=ROTATING, lw=1, ls=":")
+    axes.plot([-rotor, rotor], [0, 0], color=ROTATING, lw=2.2)
+    axes.plot([-eye, eye], [top, top], color=NOTE, lw=1.6)
+    axes.plot([0, 0], [-25, top + 20], **GUIDE)
+    for x in (-0.6 * eye, 0.0, 0.6 * eye):
+        axes.annotate("", (x, top - 32), (x, top + 2), arrowprops=_arrow("->"))
+    axes.text(0, top + 26, "inlet_velocity", color=NOTE, ha="center", va="bottom")
+    axes.text(
+        0,
+        depth / 2,
+        "blades, hub and shroud turn",
+        color=ROTATING,
+        ha="center",
+        va="center",
+        fontsize=9,
+    )
+    axes.text(wide, depth + 8, "casing", color="#333333", ha="right", va="bottom")
+
+
+def _arrow(style: str, color: str = NOTE) -> dict[str, Any]:
+    return {"arrowstyle": style, "color": color, "shrinkA": 0, "shrinkB": 0}
+
+
+def main() -> None:
+    draw(DESIGN).savefig(sys.argv[1], dpi=80)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Mesh the pump: its plan view in quadrilaterals, extruded in layers.
+
+The eye is extruded further, up into the suction pipe. Rotor and casing share their nodes, so that
+no interpolation is needed between them; `rotor` and `stator` become cell zones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgen.cases.centrifugal_pump.geometry import DEPTH, SUCTION_LENGTH, PumpPlan
+from simgen.meshing import gmsh_model
+
+#: Cell sizes in units of `mesh_size`, the size in the blade passages.
+AT_OUTLET, AT_TONGUE, ALONG_DEPTH, ALONG_SUCTION = 2.0, 0.4, 1.25, 2.0
+FEWEST_LAYERS = 4
+TOLERANCE = 1e-5
+
+
+def mesh_pump(file: Path, plan: PumpPlan, mesh_size: float) -> None:
+    """Write the mesh with patches inlet, outlet, impeller, casing and zones rotor and stator.
+
+    Raises MeshError.
+    """
+    layers = max(FEWEST_LAYERS, round(DEPTH / (ALONG_DEPTH * mesh_size)))
+    pipe_layers = max(FEWEST_LAYERS, round(SUCTION_LENGTH / (ALONG_SUCTION * mesh_size)))
+    with gmsh_model("centrifugal-pump") as gmsh:
+        model, occ = gmsh.model, gmsh.model.occ
+        surfaces = _plan_surfaces(occ, plan)
+        occ.synchronize()
+        _size_field(model, plan, mesh_size)
+        gmsh.option.setNumber("Mesh.Algorithm", 8)
+        gmsh.option.setNumber("Mesh.RecombinationAlgorithm", 1)
+        for surface in surfaces:
+            model.mesh.setRecombine(2, surface)
+        layered = occ.extrude(
+            [(2, tag) for tag in surfaces], 0, 0, DEPTH, numElements=[layers], recombine=True
+        )
+        # Each surface yields its copy at the top, then the volume, then the sides; the eye was
+        # given first.
+        eye, rotor, stator = (tag for dim, tag in layered if dim == 3)
+        suction = occ.extrude(
+            layered[:1], 0, 0, SUCTION_LENGTH, numElements=[pipe_layers], recombine=True
+        )
+        (pipe,) = (tag for dim, tag in suction if dim == 3)
+        occ.synchronize()
+        model.addPhysicalGroup(3, [eye, rotor], name="rotor")
+        model.addPhysicalGroup(3, [stator, pipe], name="stator")
+        _name_surfaces(model, plan, [eye, rotor])
+        model.mesh.generate(3)
+        gmsh.write(str(file))
+
+
+def _plan_surfaces(occ: Any, plan: PumpPlan) -> tuple[int, int, int]:
+    """Return the surfaces of the eye, the rotor without its blades, and the stator.
+
+    They share the circles between them.
+    """
+    eye = occ.addDisk(0, 0, 0, plan.eye_radius, plan.eye_radius)
+    holes = [(2, occ.addDisk(0, 0, 0, plan.eye_radius, plan.eye_radius))]
+    holes += [(2, _blade_surface(occ, outline)) for outline in plan.blades]
+    rotor, _ = occ.cut([(2, occ.addDisk(0, 0, 0, plan.rotor_radius, plan.rotor_radius))], holes)
+    disc = occ.addDisk(0, 0, 0, plan.rotor_radius, plan.rotor_radius)
+    stator, _ = occ.cut([(2, _casing_surface(occ, plan))], [(2, disc)])
+    _, pieces = occ.fragment([(2, eye)], [*rotor, *stator])
+    ((_, eye),), ((_, rotor_tag),), ((_, stator_tag),) = pieces
+    return eye, rotor_tag, stator_tag
+
+
+def _casing_surface(occ: Any, plan: PumpPlan) -> int:
+    spiral = [_point(occ, xy) for xy in plan.spiral]
+    outer_end, inner_end, shoulder, nose = (
+        _point(occ, xy)
+        for xy in (plan.outer_wall[1], plan.inner_wall[1], plan.inner_wall[0], plan.nose)
+    )
+    curves = [
+        occ.addSpline(spiral),
+        occ.addLine(spiral[-1], outer_end),
+        occ.addLine(outer_end, inner_end),
+        occ.addLine(inner_end, shoulder),
+        occ.addCircleArc(shoulder, nose, spiral[0], center=False),
+    ]
+    return int(occ.addPlaneSurface([occ.addCurveLoop(curves)]))
+
+
+def _blade_surface(occ: Any, outline: np.ndarray) -> int:
+    half = len(outline) // 2
+    pressure, suction = (
+        [_point(occ, xy) for xy in side] for side in (outline[:half], outline[half:])
+    )
+    curves = [
+        occ.addSpline(pressure),
+        occ.addLine(pressure[-1], suction[0]),
+        occ.addSpline(suction),
+        occ.addLine(suction[-1], pressure[0]),
+    ]
+    return int(occ.addPlaneSurface([occ.addCurveLoop(curves)]))
+
+
+def _point(occ: Any, xy: np.ndarray) -> int:
+    return int(occ.addPoint(float(xy[0]), float(xy[1]), 0.0))
+
+
+def _size_field(model: Any, plan: PumpPlan, mesh_size: float) -> None:
+    """Set the cell size: mesh_size in the rotor, growing outwards, finer at the tongue.
+
+    It grows with the distance from the shaft to the diffuser's end.
+    """
+    field = model.mesh.field
+    radius = field.add("MathEval")
+    field.setString(radius, "F", "Sqrt(x*x + y*y)")
+    growing = field.add("Threshold")
+    farthest = float(np.linalg.norm(plan.outer_wall[1]))
+    sizes = {"SizeMin": mesh_size, "SizeMax": AT_OUTLET * mesh_size}
+    for option, value in {
+        "InField": radius,
+        **sizes,
+        "DistMin": plan.rotor_radius,
+        "DistMax": farthest,
+    }.items():
+        field.setNumber(growing, option, value)
+    # One cell around the rounded end would fold over.
+    thickness = float(np.linalg.norm(plan.inner_wall[0] - plan.spiral[0]))
+    tongue = field.add("Ball")
+    sizes = {"VIn": min(AT_TONGUE * mesh_size, thickness / 2.5), "VOut": AT_OUTLET * mesh_size}
+    place = {
+        "XCenter": plan.nose[0],
+        "YCenter": plan.nose[1],
+        "Radius": thickness,
+        "Thickness": 6 * thickness,
+    }
+    for option, value in {**sizes, **place}.items():
+        field.setNumber(tongue, option, value)
+    size = field.add("Min")
+    field.setNumbers(size, "FieldsList", [growing, tongue])
+    field.setAsBackgroundMesh(size)
+
+
+def _name_surfaces(model: Any, plan: PumpPlan, moving: list[int]) -> None:
+    """Name physical groups by where a surface lies; OpenFOAM's patches take these names."""
+    surfaces: dict[str, list[int]] = {}
+    volumes = model.getEntities(3)
+    moving_walls = {
+        tag for _, tag in model.getBoundary([(3, tag) for tag in moving], oriented=False)
+    }
+    for _, tag in model.getBoundary(volumes, combined=True, oriented=False):
+        _, y_min, z_min, _, y_max, _ = model.getBoundingBox(2, tag)
+        if z_min > DEPTH + SUCTION_LENGTH - TOLERANCE:
+            name = "inlet"
+        elif y_min > plan.outer_wall[1, 1] - TOLERANCE and y_max - y_min < TOLERANCE:
+            name = "outlet"
+        else:
+            name = "impeller" if tag in moving_walls else "casing"
+        surfaces.setdefault(name, []).append(tag)
+    for name, tags in surfaces.items():
+        model.addPhysicalGroup(2, tags, name=name)

@@ -1,0 +1,26 @@
+"""Import cases solved elsewhere as ordinary dataset versions.
+
+An importer reads a source's files and hands over its cases one by one:
+
+    schema = imported_schema("darcy-flow", dimension=2, fields=..., source=Source(...))
+    import_cases("store/darcy-flow", schema, (SourceCase(...) for file in files))
+"""
+
+from simgen.case import Field
+from simgen.design_space import Parameter
+from simgen.imports.importing import Imported, import_cases
+from simgen.imports.source_case import SourceBoundary, SourceCase, grid_points
+from simgen.imports.source_schema import imported_schema
+from simgen.store.format.layout import Source
+
+__all__ = [
+    "Field",
+    "Imported",
+    "Parameter",
+    "Source",
+    "SourceBoundary",
+    "SourceCase",
+    "grid_points",
+    "import_cases",
+    "imported_schema",
+]

@@ -1,0 +1,177 @@
+"""Plan the import of a folder of cases: one schema for all, and a reason for each that departs.
+
+Every case is surveyed first, without its values. What most of them have in common, or what the
+dataset has if there is one already, is the schema; a case that departs from it is refused in one
+line, and the others are imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from simgen.errors import CaseError, InputError
+from simgen.imports.common_schema import common_schema, departures, parameters_of, varying
+from simgen.imports.importing import Imported, import_cases
+from simgen.imports.source_case import SourceCase, UnreadCase, case_name
+from simgen.imports.surveyed import FOREIGN, Asked, Surveyed
+from simgen.imports.told import told
+from simgen.store.access.writer import OnRecord, read_on_record
+from simgen.store.format.case_record import IMPORTED
+from simgen.store.format.layout import Schema
+from simgen.store.format.split import assign_splits
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A case that is not imported, and why."""
+
+    case: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class FolderPlan:
+    """What an import of a folder would do."""
+
+    folder: Path
+    url: str
+    schema: Schema
+    cases: tuple[Surveyed, ...]
+    """The cases that would be imported, if their values are good"""
+    on_record: frozenset[str]
+    """Those of them whose files have not changed since they were imported"""
+    splits: Mapping[str, str]
+    refused: tuple[Refusal, ...]
+    notes: tuple[str, ...] = ()
+
+
+def plan_folder(
+    asked: Asked,
+    places: Sequence[str],
+    survey: Callable[[str], Surveyed],
+    *,
+    boundary: bool,
+    volumes: bool,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> FolderPlan:
+    """Survey all cases and decide what is imported; InputError where no case is good."""
+    there = read_on_record(asked.url)
+    if there is not None and there.schema.source is None:
+        raise InputError(
+            f"{asked.url} holds cases that were solved here; choose another --name or --store"
+        )
+    refused: list[Refusal] = []
+    surveyed: list[Surveyed] = []
+    for done, place in enumerate(places, start=1):
+        try:
+            surveyed.append(survey(place))
+        except FOREIGN as error:
+            refused.append(Refusal(place, _reason(error, asked.folder)))
+        on_progress(done, len(places))
+    _check_any(asked, surveyed, refused)
+    surveyed, notes = varying(surveyed, asked, there)
+    schema = common_schema(asked, surveyed, there, boundary, volumes)
+    kept: list[Surveyed] = []
+    for case in surveyed:
+        why = next(departures(case, schema, kept, there, asked), "")
+        if why:
+            refused.append(Refusal(case.place, why))
+        else:
+            kept.append(case)
+    _check_any(asked, kept, refused)
+    if there is None:
+        schema = replace(schema, parameters=parameters_of(asked, kept))
+    known = {} if there is None else there.design
+    same = (
+        case.name
+        for case in kept
+        if known.get(case.name, {}).get(IMPORTED, {}).get("files") == case.files
+    )
+    return FolderPlan(
+        asked.folder,
+        asked.url,
+        schema,
+        tuple(kept),
+        frozenset(same),
+        _splits(kept, schema, there),
+        tuple(refused),
+        (*notes, *_unused_rows(asked, places)),
+    )
+
+
+def import_plan(
+    plan: FolderPlan,
+    read: Callable[[Surveyed], SourceCase],
+    *,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_refused: Callable[[str, str], None],
+) -> Imported:
+    """Import what was planned; a case whose values are wrong is told to `on_refused`.
+
+    The message of the version counts all that were refused, those of the plan too.
+    """
+    places = {case.name: case.place for case in plan.cases}
+
+    def reading(case: Surveyed) -> SourceCase:
+        try:
+            return read(case)
+        except FOREIGN as error:
+            raise CaseError(_reason(error, plan.folder)) from error
+
+    unread = (
+        UnreadCase(case.name, case.files, lambda case=case: reading(case))  # type: ignore[misc]
+        for case in plan.cases
+    )
+    source = plan.schema.source
+    assert source is not None
+    return import_cases(
+        plan.url,
+        plan.schema,
+        unread,
+        message=f"imported from {source.name}",
+        on_progress=lambda done, _: on_progress(done, len(plan.cases)),
+        on_refused=lambda name, why: on_refused(places[name], why.removeprefix(f"case {name}: ")),
+    )
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    """Show an error without the folder's own path, and with its kind where it says nothing."""
+    text = told(error).replace(f"{folder}/", "")
+    if isinstance(error, CaseError | InputError):
+        return text
+    return f"its files cannot be read ({type(error).__name__}: {text})"
+
+
+def _check_any(asked: Asked, cases: Sequence[Surveyed], refused: Sequence[Refusal]) -> None:
+    if cases:
+        return
+    if not refused:
+        raise InputError(f"{asked.folder} holds no case to import")
+    first = refused[0]
+    raise InputError(
+        f"none of the {len(refused)} cases in {asked.folder} can be imported; the first,"
+        f" {first.case}: {first.reason}"
+    )
+
+
+def _splits(cases: Sequence[Surveyed], schema: Schema, there: OnRecord | None) -> dict[str, str]:
+    bound = {} if there is None else there.splits
+    if schema.splits == "published":
+        return {case.name: bound.get(case.name, case.split or "") for case in cases}
+    known = [] if there is None else list(there.design)
+    names = list(dict.fromkeys([*known, *(case.name for case in cases)]))
+    drawn = assign_splits(names, bound)
+    return {case.name: drawn[case.name] for case in cases}
+
+
+def _unused_rows(asked: Asked, places: Sequence[str]) -> Iterator[str]:
+    if asked.table is None:
+        return
+    named = {name for place in places for name in (place, case_name(place))}
+    if unused := [row for row in asked.table.rows if row not in named]:
+        yield (
+            f"{asked.table.path} has {len(unused)} rows of cases that are not in the folder, such"
+            f" as {unused[0]}"
+        )

@@ -1,0 +1,103 @@
+"""Look up single entries of a case's dictionaries, such as a viscosity or an inlet's velocity.
+
+A place is `FILE:ENTRY/ENTRY…`, with `[INDEX]` behind it where the entry holds several numbers:
+`constant/transportProperties:nu`, `0/U:boundaryField/inlet/value[0]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simgen.errors import CaseError, InputError
+from simgen.foam.reader import FoamReader, numbers
+
+_PLACE = re.compile(r"(?P<file>[^:]+):(?P<entries>[^\[\]]+)(?:\[(?P<index>\d+)\])?")
+_DIMENSIONS = re.compile(rb"\[[^\]]*\]")
+_WORD = re.compile(rb"(?<![\w.])[A-Za-z_]\w*")
+_MACRO = re.compile(r"\$[:!]?\{?([\w.]+)\}?")
+#: How often a macro may stand for another one.
+MOST_MACROS = 8
+
+
+@dataclass(frozen=True)
+class DictionaryPlace:
+    """Where a case's dictionaries have a number."""
+
+    file: str
+    entries: tuple[str, ...]
+    index: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> DictionaryPlace:
+        """Parse FILE:ENTRY/ENTRY[INDEX]; InputError shows the form."""
+        found = _PLACE.fullmatch(text.strip())
+        file = Path(found["file"]) if found else Path("/")
+        if found is None or file.is_absolute() or ".." in file.parts:
+            raise InputError(
+                f"'{text}' is no place in a case's dictionaries; expected FILE:ENTRY/ENTRY, such as"
+                " constant/transportProperties:nu or 0/U:boundaryField/inlet/value[0]"
+            )
+        entries = tuple(each for each in found["entries"].split("/") if each)
+        return cls(str(file), entries, None if found["index"] is None else int(found["index"]))
+
+    def __str__(self) -> str:
+        index = "" if self.index is None else f"[{self.index}]"
+        return f"{self.file}:{'/'.join(self.entries)}{index}"
+
+
+def read_entry(path: Path, entries: Sequence[str]) -> str | None:
+    """Return the text of an entry without its semicolon, macros of the same file replaced.
+
+    None where the file has no such entry; CaseError where the file cannot be read.
+    """
+    text = _raw_entry(path, entries)
+    for _ in range(MOST_MACROS):
+        macro = _MACRO.search(text) if text is not None else None
+        if text is None or macro is None:
+            return text
+        value = _raw_entry(path, (macro[1],))
+        if value is None:
+            raise CaseError(f"{path}: {'/'.join(entries)} refers to {macro[0]}, which is not there")
+        text = text[: macro.start()] + value + text[macro.end() :]
+    raise CaseError(f"{path}: {'/'.join(entries)} refers to itself")
+
+
+def read_number(directory: Path, place: DictionaryPlace) -> float:
+    """Return the number at a place of the case; CaseError names the place where there is none."""
+    path = directory / place.file
+    text = read_entry(path, place.entries)
+    if text is None:
+        raise CaseError(f"{path} has no entry {'/'.join(place.entries)}")
+    # Dimensions are no values, and names may hold digits: `nu [0 2 -1 0 0 0 0] 1e-5`, `k0 3`.
+    found = numbers(_WORD.sub(b"", _DIMENSIONS.sub(b"", text.encode())))
+    if place.index is None and len(found) == 1:
+        return float(found[0])
+    if place.index is not None and place.index < len(found):
+        return float(found[place.index])
+    shown = " ".join(text.split())[:60]
+    raise CaseError(
+        f"{path}: {'/'.join(place.entries)} is '{shown}', which holds {len(found)} numbers;"
+        " say which one with [0], [1], …"
+    )
+
+
+def _raw_entry(path: Path, entries: Sequence[str]) -> str | None:
+    reader = FoamReader(path)
+    closing = b""
+    for depth, wanted in enumerate(entries, start=1):
+        for name in reader.names(closing):
+            if name == wanted:
+                break
+            reader.skip_entry()
+        else:
+            return None
+        if depth == len(entries):
+            return reader.skip_entry().decode(errors="replace").strip().rstrip(";").strip()
+        if reader.peek() != b"{":
+            return None
+        reader.expect(b"{")
+        closing = b"}"
+    return None

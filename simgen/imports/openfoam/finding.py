@@ -1,0 +1,136 @@
+"""Find the OpenFOAM cases under a folder, and the parts that each is stored in.
+
+A case is a directory with a mesh, with parts of a decomposed mesh, or with a system/controlDict.
+Its parts are the directory itself, or its processor directories where these hold the solution.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from simgen.errors import CaseError
+from simgen.foam.mesh_files import read_list, time_directories
+from simgen.imports.told import told
+
+_PROCESSOR = re.compile(r"processor(\d+)")
+_COLLATED = re.compile(r"processors\d+(_\d+-\d+)?")
+_NUM_CELLS = re.compile(rb"nCells:\s*(\d+)")
+HEAD_BYTES = 2048
+
+
+def find_cases(folder: Path) -> Iterator[Path]:
+    """Yield the case directories at and below `folder`, in order of their paths.
+
+    Nothing is looked for inside a case. Links to directories are followed if they are cases.
+    """
+    if is_case(folder):
+        yield folder
+        return
+    for path, folders, _ in os.walk(folder):
+        folders.sort()
+        inside = {name: is_case(Path(path, name)) for name in folders}
+        yield from (Path(path, name) for name in folders if inside[name])
+        folders[:] = [name for name in folders if not inside[name]]
+
+
+def is_case(directory: Path) -> bool:
+    """Tell whether the directory is an OpenFOAM case, solved or not."""
+    return (
+        has_file(directory / "system/controlDict")
+        or bool(regions_of(directory))
+        or (directory / "constant/polyMesh").is_dir()
+        or (directory / "processor0").is_dir()
+    )
+
+
+def regions_of(directory: Path) -> list[str]:
+    """List the regions that have a mesh of their own."""
+    return sorted(
+        path.parent.name for path in (directory / "constant").glob("*/polyMesh") if path.is_dir()
+    )
+
+
+def has_file(path: Path) -> bool:
+    """Tell whether OpenFOAM would find this file, packed or not."""
+    return path.is_file() or path.with_name(f"{path.name}.gz").is_file()
+
+
+def parts_of(directory: Path, region: str) -> tuple[Path, ...]:
+    """Return the directories that hold the case's mesh and solution.
+
+    CaseError where there is no mesh, or where two meshes of different sizes lie in one case.
+    """
+    serial = has_file(directory / "constant" / region / "polyMesh" / "points")
+    processors = _processors(directory)
+    last = max((_last_time(part) for part in processors), default=0.0)
+    if processors and last > 0:
+        if serial:
+            _check_same_mesh(directory, processors, region)
+        if not serial or last > _last_time(directory):
+            return processors
+    if not serial:
+        raise CaseError(_no_mesh(directory, region))
+    return (directory,)
+
+
+def _processors(directory: Path) -> tuple[Path, ...]:
+    found = [path for path in directory.glob("processor*") if path.is_dir()]
+    if collated := [path.name for path in found if _COLLATED.fullmatch(path.name)]:
+        raise CaseError(
+            f"it is stored in OpenFOAM's collated format ({collated[0]}); put it together first,"
+            " with reconstructPar"
+        )
+    numbered = {int(each[1]): path for path in found if (each := _PROCESSOR.fullmatch(path.name))}
+    if sorted(numbered) != list(range(len(numbered))):
+        missing = min(set(range(len(numbered))) - set(numbered))
+        raise CaseError(f"its part processor{missing} is missing")
+    return tuple(numbered[number] for number in range(len(numbered)))
+
+
+def _last_time(directory: Path) -> float:
+    times = time_directories(directory)
+    return times[-1][0] if times else 0.0
+
+
+def _check_same_mesh(directory: Path, processors: tuple[Path, ...], region: str) -> None:
+    whole = num_cells(directory, region)
+    parts = sum(num_cells(part, region) for part in processors)
+    if whole != parts:
+        raise CaseError(
+            f"it holds two meshes: constant/polyMesh of {whole} cells, and processor0 to"
+            f" processor{len(processors) - 1} of {parts}; delete the one that is out of date"
+        )
+
+
+def num_cells(directory: Path, region: str) -> int:
+    """Return the number of cells, from the header of `owner` where it says so."""
+    path = directory / "constant" / region / "polyMesh" / "owner"
+    found = _NUM_CELLS.search(read_head(path))
+    if found:
+        return int(found[1])
+    owner = read_list(path, 1, "label")
+    return int(owner.max()) + 1 if len(owner) else 0
+
+
+def read_head(path: Path) -> bytes:
+    """Return the first bytes of a file, unpacked where only `<path>.gz` is there."""
+    packed = path.with_name(f"{path.name}.gz")
+    try:
+        with path.open("rb") if path.exists() else gzip.open(packed) as file:
+            return file.read(HEAD_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CaseError(f"{path} cannot be read: {told(error)}") from error
+
+
+def _no_mesh(directory: Path, region: str) -> str:
+    regions = regions_of(directory)
+    if region:
+        return f"it has no region {region}; it has {', '.join(regions) or 'none'}"
+    if regions:
+        return f"it has a mesh for each of {', '.join(regions)}; choose one with --region"
+    return "it has no mesh in constant/polyMesh"

@@ -1,0 +1,220 @@
+"""Look at one case without reading its values: mesh, times, fields, patches, parameters, solver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from simgen.errors import CaseError
+from simgen.foam.mesh_files import moved_meshes, read_boundary, read_list, time_directories
+from simgen.imports.openfoam.dictionary import DictionaryPlace, read_number
+from simgen.imports.openfoam.finding import has_file, parts_of, regions_of
+from simgen.imports.openfoam.foam_fields import AskedField, field_of
+from simgen.imports.openfoam.patch_kinds import boundary_conditions, patch_kind
+from simgen.imports.openfoam.solver_log import (
+    FoundLog,
+    SolverControl,
+    check_finished,
+    find_log,
+    read_control,
+)
+from simgen.imports.surveyed import Asked, Surveyed, fingerprint
+
+_MESH_FILES = ("points", "faces", "owner", "neighbour", "boundary")
+
+
+@dataclass(frozen=True)
+class FoamOptions:
+    """What is asked of the import of OpenFOAM cases."""
+
+    fields: tuple[AskedField, ...]
+    region: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Patch, with wildcards, to kind"""
+    parameters: Mapping[str, DictionaryPlace] = field(default_factory=dict)
+    steady: bool | None = None
+    """Whether cases are steady; None = what their dictionaries say"""
+    after: float = 0.0
+    """Times before this one are left out"""
+    every: int = 1
+    """Of the times of a transient case every n-th"""
+    allow_unfinished: bool = False
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FoamCase:
+    """What the reader of a case needs."""
+
+    parts: tuple[Path, ...]
+    times: tuple[tuple[float, str], ...]
+    """Times with the names of their directories"""
+    kinds: Mapping[str, str]
+    """Patch to kind, of those that are boundaries"""
+    control: SolverControl
+    log: FoundLog | None
+    finished: bool | None
+
+
+def survey_case(directory: Path, place: str, asked: Asked, options: FoamOptions) -> Surveyed:
+    """Survey a case; CaseError and InputError say in one line why it cannot be imported."""
+    parts = parts_of(directory, options.region)
+    _check_mesh_rests(parts, options.region)
+    control = read_control(directory)
+    stored = _common_times(directory, parts)
+    steady = _is_steady(control, stored, options)
+    log = find_log(directory, control.application)
+    # Where its end is known not to be reached, nothing else of a case is looked at.
+    finished = None if options.allow_unfinished else check_finished(stored[-1][0], control, log)
+    times = stored[-1:] if steady else _chosen(stored, options)
+    files = _field_files(parts, times, options)
+    patches = _patches(parts, options.region)
+    kinds = _kinds(parts, times, patches, options)
+    dimension = 2 if _is_plane(parts, patches, options.region) else 3
+    first = Path(parts[0], times[0][1], options.region)
+    row = asked.row_of(place)
+    numbers = {name: _number(parts, directory, at) for name, at in options.parameters.items()}
+    settings = (options.region, options.after, options.every, sorted(kinds.items()))
+    meshes = [
+        _found(part / "constant" / options.region / "polyMesh" / name)
+        for part in parts
+        for name in _MESH_FILES
+    ]
+    return Surveyed(
+        place=place,
+        files=fingerprint([*meshes, *files], settings),
+        fields=tuple(field_of(first / each.openfoam, each, dimension) for each in options.fields),
+        dimension=dimension,
+        times=None if steady else tuple(time for time, _ in times),
+        kinds=frozenset(kinds.values()),
+        parameters={**row.parameters, **numbers},
+        split=row.split,
+        details=FoamCase(parts, times, kinds, control, log, finished),
+    )
+
+
+def _check_mesh_rests(parts: Sequence[Path], region: str) -> None:
+    for part in parts:
+        if moved := moved_meshes(part, region):
+            raise CaseError(
+                f"its mesh moves: it has {moved[0]} beside constant/polyMesh, and only meshes that"
+                " stay the same are imported"
+            )
+
+
+def _common_times(directory: Path, parts: Sequence[Path]) -> tuple[tuple[float, str], ...]:
+    """Return the stored times, which all parts of a decomposed case must have."""
+    found = [tuple((time, path.name) for time, path in time_directories(part)) for part in parts]
+    if not found[0]:
+        raise CaseError("it has no solved time: no time directory but 0")
+    for part, times in zip(parts, found, strict=True):
+        if times != found[0]:
+            odd = min(set(times) ^ set(found[0]))
+            raise CaseError(
+                f"it is unfinished: {part.name} and {parts[0].name} differ in time {odd[1]}"
+            )
+    return found[0]
+
+
+def _is_steady(
+    control: SolverControl, stored: Sequence[tuple[float, str]], options: FoamOptions
+) -> bool:
+    if options.steady is not None:
+        return options.steady
+    return len(stored) == 1 if control.is_steady is None else control.is_steady
+
+
+def _chosen(
+    stored: Sequence[tuple[float, str]], options: FoamOptions
+) -> tuple[tuple[float, str], ...]:
+    times = tuple(each for each in stored if each[0] >= options.after)[:: options.every]
+    if not times:
+        raise CaseError(f"it has no time from {options.after:g} on; its last is {stored[-1][0]:g}")
+    return times
+
+
+def _field_files(
+    parts: Sequence[Path], times: Sequence[tuple[float, str]], options: FoamOptions
+) -> list[Path]:
+    """List the files of all fields at all times; CaseError names the first that is missing."""
+    files = []
+    for part in parts:
+        for _, time in times:
+            for each in options.fields:
+                path = Path(part, time, options.region, each.openfoam)
+                if not has_file(path):
+                    raise CaseError(_missing(part, time, each.openfoam, times, options))
+                files.append(_found(path))
+    return files
+
+
+def _missing(
+    part: Path, time: str, name: str, times: Sequence[tuple[float, str]], options: FoamOptions
+) -> str:
+    others = [of for _, of in times if has_file(Path(part, of, options.region, name))]
+    if others:
+        return f"its time {time} has no {name}, which its time {others[0]} has"
+    regions = [of for of in regions_of(part) if has_file(Path(part, time, of, name))]
+    if regions and not options.region:
+        return f"its time {time} has {name} for {', '.join(regions)} only; choose one with --region"
+    folder = Path(part, time, options.region)
+    there = sorted(path.name.removesuffix(".gz") for path in folder.iterdir() if path.is_file())
+    return f"its time {time} has no {name}; it has {', '.join(there) or 'no fields'}"
+
+
+def _patches(parts: Sequence[Path], region: str) -> dict[str, tuple[str, int]]:
+    """Return type and number of faces of each patch, over all parts."""
+    patches: dict[str, tuple[str, int]] = {}
+    for part in parts:
+        mesh = part / "constant" / region / "polyMesh"
+        for name, (type_, _, size) in read_boundary(mesh / "boundary").items():
+            patches[name] = (type_, patches.get(name, ("", 0))[1] + size)
+    return patches
+
+
+def _kinds(
+    parts: Sequence[Path],
+    times: Sequence[tuple[float, str]],
+    patches: Mapping[str, tuple[str, int]],
+    options: FoamOptions,
+) -> dict[str, str]:
+    velocity: dict[str, str] = {}
+    for part in parts:
+        velocity |= boundary_conditions(Path(part, times[0][1], options.region, "U"))
+    found = {
+        patch: patch_kind(patch, type_, velocity, options.kinds)
+        for patch, (type_, size) in patches.items()
+        if size
+    }
+    return {patch: kind for patch, kind in found.items() if kind is not None}
+
+
+def _is_plane(parts: Sequence[Path], patches: Mapping[str, tuple[str, int]], region: str) -> bool:
+    """Tell whether the case is one layer of cells across z, between empty patches.
+
+    Plane cases that lie across another axis are taken as they are, in three dimensions.
+    """
+    if not any(type_ == "empty" and size for type_, size in patches.values()):
+        return False
+    points = np.concatenate(
+        [read_list(part / "constant" / region / "polyMesh" / "points", 3) for part in parts]
+    )
+    tolerance = 1e-6 * float(np.ptp(points, axis=0).max())
+    z = points[:, 2]
+    on_sheets = (z <= z.min() + tolerance) | (z >= z.max() - tolerance)
+    return bool(on_sheets.all() and np.ptp(z) > 2 * tolerance)
+
+
+def _number(parts: Sequence[Path], directory: Path, place: DictionaryPlace) -> float:
+    """Read a parameter; boundary conditions of a decomposed case may lie in its parts alone."""
+    for root in (directory, *parts):
+        if has_file(root / place.file):
+            return read_number(root, place)
+    raise CaseError(f"it has no file {place.file}, where a parameter is read from")
+
+
+def _found(path: Path) -> Path:
+    return path if path.exists() else path.with_name(f"{path.name}.gz")

@@ -1,0 +1,220 @@
+"""Write log lines as text or as JSON objects, each with the ids of what it is about.
+
+Lines are text by default. As JSON, a line of a case carries its dataset, its id and the flow run,
+whichever process writes it, and a line of a training its run and experiment:
+
+    with about(dataset=url, case=point.id):
+        logger.info("meshed")
+
+    {"time": "2026-03-01T10:00:00.000Z", "level": "INFO", "logger": "simgen.solving",
+     "message": "meshed", "flow_run": "…", "dataset": "s3://bucket/store/cylinder-flow",
+     "case": "00fcb869be4c", "host": "node-3", "process": 4711}
+
+Which of the two is decided once, where a process begins (`start`). What runs for it elsewhere gets
+its `carried()` along with the work, and does the same (`Carried.take_up`). Values of variables that
+hold secrets, and passwords in URLs, are left out of every JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import re
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+Format = Literal["text", "json"]
+PACKAGES = ("simgen", "courant", "flows")
+HIDDEN = "***"
+_SECRET_NAME = re.compile(r"(KEY|KEY_ID|SECRET|TOKEN|PASSWORD|PASS|AUTH_STRING)$")
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+#: What each line has; all else are ids.
+_FIXED = {"time", "level", "logger", "host", "process", "exception"}
+#: A shorter value would be found in words that have nothing to do with it.
+_SHORTEST_SECRET = 8
+#: Put on a record by Prefect's loggers, and the name that it has here.
+_OF_RECORDS = {"flow_run_id": "flow_run", "task_run_id": "task_run"}
+#: How long a line may wait for the process that it is sent to.
+_SEND_S = 1.0
+
+_fields: ContextVar[Mapping[str, str]] = ContextVar("fields of log lines")
+_writing = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Tell a process of somebody else's work how to write lines; picklable."""
+
+    format: Format = "text"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    relay: str | None = None
+    """A Unix socket of datagrams whose owner writes the lines; None: own standard error"""
+
+    def take_up(self) -> None:
+        """Write lines from now on like the process that has sent this."""
+        global _here
+        _here = self
+        if self.format == "json":
+            _replace_handlers()
+
+    def take_up_training(self) -> None:
+        """Do the same in a worker that trains, whose lines as text are told on standard output."""
+        if self.format == "json":
+            self.take_up()
+            return
+        plain: dict[str, Any] = {"stream": sys.stdout, "format": "%(message)s", "force": True}
+        logging.basicConfig(level=logging.WARNING, **plain)
+        logging.getLogger("courant").setLevel(logging.INFO)
+
+
+_here = Carried()
+_relay: str | None = None
+
+
+def start(wanted: Format) -> None:
+    """Decide how this process writes lines; text leaves logging as it is."""
+    Carried(wanted, _here.fields, _here.relay).take_up()
+
+
+def is_json() -> bool:
+    return _here.format == "json"
+
+
+def set_field(name: str, value: str) -> None:
+    """Give every further line of this process a field."""
+    global _here
+    _here = Carried(_here.format, {**_here.fields, name: value}, _here.relay)
+
+
+@contextmanager
+def about(**fields: str) -> Iterator[None]:
+    """Give the lines that are written inside of the block these fields."""
+    token = _fields.set({**_fields.get({}), **fields})
+    try:
+        yield
+    finally:
+        _fields.reset(token)
+
+
+def fields_here() -> dict[str, str]:
+    """Return the fields of a line that would be written now."""
+    return {**_here.fields, **_fields.get({})}
+
+
+def carried() -> Carried:
+    """Return what a process needs that is given a part of this one's work."""
+    return Carried(_here.format, fields_here(), _relay or _here.relay)
+
+
+def relay_through(address: str) -> None:
+    """Have the processes of this one's work send their lines to a socket of this process."""
+    global _relay
+    _relay = address
+
+
+class JsonLines(logging.Formatter):
+    """Format a record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for given, name in _OF_RECORDS.items():
+            if getattr(record, given, None):
+                line[name] = str(getattr(record, given))
+        line |= fields_here()
+        line |= {"host": platform.node(), "process": record.process}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return without_secrets(json.dumps(line, ensure_ascii=False, default=str))
+
+
+def level_of(printed: str) -> tuple[int, str]:
+    """Return level and message of a line for people, which may begin with `error: `."""
+    word, _, rest = printed.partition(": ")
+    level = {"error": logging.ERROR, "warning": logging.WARNING}.get(word)
+    return (level, rest) if level else (logging.INFO, printed)
+
+
+def line_of(printed: str) -> str:
+    """Return a line for people as a line of JSON."""
+    level, message = level_of(printed)
+    record = {"name": "flows", "levelno": level, "levelname": logging.getLevelName(level)}
+    return JsonLines().format(logging.makeLogRecord({**record, "msg": message}))
+
+
+def parse_line(line: str) -> tuple[dict[str, str], str]:
+    """Return the ids and the message of a line of JSON; of any other line itself."""
+    try:
+        read = json.loads(line) if line.startswith('{"time"') else {}
+    except ValueError:
+        read = {}
+    message = read.pop("message", line)
+    return {name: str(read[name]) for name in read.keys() - _FIXED}, str(message)
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Write lines to standard error, or send them to the process that writes them for this one."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(JsonLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+            if _here.relay is None or not _send(line, _here.relay):
+                write_line(line)
+        except Exception:
+            self.handleError(record)
+
+
+def write_line(line: str) -> None:
+    """Write a whole line to standard error, whoever else writes there in this process."""
+    with _writing:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def without_secrets(text: str) -> str:
+    """Replace values of variables that hold secrets, and users and passwords of URLs."""
+    secrets = {
+        value
+        for name, value in os.environ.items()
+        if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name)
+    }
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN).replace(json.dumps(secret)[1:-1], HIDDEN)
+    return _USER_INFO.sub(f"{HIDDEN}@", text)
+
+
+def _send(line: str, relay: str) -> bool:
+    """Tell whether the line has reached its writer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+        out.settimeout(_SEND_S)
+        try:
+            out.sendto(line.encode(), relay)
+        except OSError:  # that process has ended, or does not keep up
+            return False
+    return True
+
+
+def _replace_handlers() -> None:
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+    root.addHandler(LineHandler())
+    for name in PACKAGES:
+        logging.getLogger(name).setLevel(logging.INFO)

@@ -1,0 +1,1 @@
+"""Present versions to others: exports, cards, figures, and the command that remakes one."""

@@ -1,0 +1,209 @@
+"""Render the text of a dataset card: `templates/card.md.j2` with the figures of a version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import jinja2
+import pandas
+
+from simgen.audit.compare import stored_bytes
+from simgen.case import Field
+from simgen.publish.remake import Remake
+from simgen.store.access.reader import Dataset
+from simgen.store.format.layout import Schema
+from simgen.store.format.split import RATIOS, counts_of
+
+Rows = list[tuple[Any, ...]]
+
+
+def card_text(dataset: Dataset, physics: tuple[str, str], remake: Remake, license: str) -> str:
+    """Render the whole card, below its mark; `physics` is a title and a description."""
+    title, description = physics
+    table, schema = dataset.design, dataset.schema
+    refused = table[table["status"] != "accepted"]
+    reasons = Counter(zip(refused["status"], refused["reason"], strict=True)).most_common(10)
+    return _template().render(
+        dataset=dataset,
+        shown=shown_field(dataset),
+        schema=schema,
+        title=title,
+        description=description,
+        summary=_summary(dataset),
+        facts=_facts(dataset, license),
+        parameters=[
+            (f"`{each.name}`", each.unit, f"{each.low:g} to {each.high:g}", each.description)
+            for each in schema.parameters
+        ],
+        splits=[
+            (split, count, _aim(schema, split)) for split, count in counts_of(dataset.cases).items()
+        ],
+        statuses=list(table["status"].value_counts().items()),
+        refused=[(status, reason, count) for (status, reason), count in reasons],
+        arrays=_arrays(dataset),
+        statistics=_statistics(dataset),
+        quantities=_quantities(dataset),
+        sobol=_sobol(dataset),
+        sizes=_sizes(dataset),
+        bytes_of_fields=size_text(table["num_bytes"].sum()),
+        bytes_on_disk=size_text(stored_bytes(dataset, dataset.cases())),
+        gates=[
+            (gate["name"], f"{gate['limit']} {gate['unit']}".strip()) for gate in dataset[0].gates
+        ],
+        solver=dataset[0].provenance.get("solver", "an unknown solver"),
+        hours=f"{table['wall_time_s'].sum() / 3600:.1f}",
+        hosts=_hosts(dataset),
+        settings=", ".join(f"{name} {value:g}" for name, value in dataset[0].settings.items()),
+        remake=remake,
+    )
+
+
+def shown_field(dataset: Dataset) -> Field:
+    """Choose the field that pictures are of: the first solved one."""
+    return dataset.schema.of_role("solved")[0]
+
+
+def _aim(schema: Schema, split: str) -> str:
+    if schema.splits == "published":
+        return "as published"
+    return f"{RATIOS[split]:.0%}" if split in RATIOS else "as asked for"
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("simgen.publish"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # Markdown
+        keep_trailing_newline=True,
+    )
+    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|")
+    return environment.get_template("card.md.j2")
+
+
+def _summary(dataset: Dataset) -> str:
+    table, transient = dataset.design, dataset.schema.transient
+    snapshots = f", {_range(table['num_snapshots'].dropna())} snapshots" if transient else ""
+    return (
+        f"{len(dataset)} {'transient' if transient else 'steady'} simulations ({dataset.splits}) on"
+        f" point clouds of {_range(table['num_points'].dropna())} points each{snapshots}."
+    )
+
+
+def _facts(dataset: Dataset, license: str) -> Rows:
+    info, metadata = dataset.info, dataset.info.metadata
+    published = f"{info.time:%Y-%m-%d %H:%M} UTC by {info.author or 'unknown'}: {info.message}"
+    release = metadata.get("generator_version", "unknown")
+    revision = metadata.get("source_revision", "unknown")
+    solver, source = ", ".join(metadata.get("solver_versions", [])), dataset.schema.source
+    return [
+        ("licence", source.licence if source else license),
+        ("published", published),
+        ("snapshot", f"`{info.snapshot_id}`"),
+        ("generator", f"{release}, source revision {revision}"),
+        ("source", f"{source.name}, {source.url}") if source else ("solver", solver or "unknown"),
+    ]
+
+
+def _arrays(dataset: Dataset) -> Rows:
+    schema = dataset.schema
+    frames = "T, " if schema.transient else ""
+    volume = "m3" if schema.dimension == 3 or schema.source else "m3, of a slab one cell thick"
+    kinds = len(schema.measured_kinds)
+    distance = [
+        ("`distance`", "m", ", ".join(schema.measured_kinds), f"(N, {kinds})"),
+        ("`direction`", "", "unit vector to the nearest face of each", f"(N, {kinds}, 3)"),
+    ]
+    return [
+        ("`points`", "m", "x, y, z", "(N, 3)"),
+        *([("`volumes`", volume, "", "(N,)")] if schema.volumes else []),
+        *([("`time`", "s", "", "(T,)")] if schema.transient else []),
+        *(
+            (
+                f"`{field.name}`{' (given)' if field.role == 'given' else ''}",
+                field.unit,
+                ", ".join(field.components),
+                f"({frames}N, {len(field.components)})",
+            )
+            for field in schema.fields
+        ),
+        *(distance if kinds else []),
+    ]
+
+
+def _statistics(dataset: Dataset) -> Rows:
+    return [
+        (
+            f"`{field.name}` {component if len(field.components) > 1 else ''}".strip(),
+            field.unit,
+            *(
+                f"{dataset.statistics[field.name][figure][number]:.4g}"
+                for figure in ("mean", "std", "min", "max")
+            ),
+        )
+        for field in dataset.schema.fields
+        for number, component in enumerate(field.components)
+    ]
+
+
+def _quantities(dataset: Dataset) -> Rows:
+    from simgen.publish.sensitivity import shown_quantities  # imports much of scipy
+
+    of_training = dataset.quantity_statistics
+    return [
+        (
+            f"`{each.name}`",
+            each.unit,
+            *(f"{of_training[each.name][name]:.4g}" for name in ("mean", "std", "min", "max")),
+            each.meaning,
+        )
+        for each in shown_quantities(dataset)
+    ]
+
+
+def _sobol(dataset: Dataset) -> Rows:
+    """List first and total index by parameter, of the quantities that designs explain."""
+    from simgen.publish.sensitivity import sensitivities
+
+    return [
+        (
+            f"`{name}`",
+            *(
+                f"{first:.2f}, {total:.2f}"
+                for first, total in zip(found.first, found.total, strict=True)
+            ),
+            f"{found.fit:.2f}",
+        )
+        for name, found in sensitivities(dataset).items()
+        if found is not None
+    ]
+
+
+def _sizes(dataset: Dataset) -> Rows:
+    table = dataset.design
+    asked: list[tuple[str, pandas.Series, int]] = [("points of a case", table["num_points"], 0)]
+    if dataset.schema.transient:
+        asked.append(("snapshots", table["num_snapshots"], 0))
+    asked.append(("MB of its fields", table["num_bytes"] / 1e6, 1))
+    return [
+        (name, _range(values.dropna(), digits), f"{values.median():.{digits}f}")
+        for name, values, digits in asked
+    ]
+
+
+def _hosts(dataset: Dataset) -> str:
+    first = [dataset[position].provenance for position in range(min(5, len(dataset)))]
+    return " and ".join(sorted({str(each.get("host_class", "unknown")) for each in first}))
+
+
+def size_text(num_bytes: float) -> str:
+    """Write bytes in the unit that suits them."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:.3g} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
+def _range(values: pandas.Series, digits: int = 0) -> str:
+    low, high = (f"{value:,.{digits}f}" for value in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,262 @@
+"""Export a version as a plain Zarr v3 store that `zarr` and `s3fs` alone can read.
+
+Notable properties:
+- What is copied is checked: chunks by their checksums, each case by its digest.
+- The root's metadata, which include those of all nodes, are written last: until then there is no
+  Zarr group at the target, so that an interrupted export cannot be taken for a complete one. The
+  same command continues with the cases that are missing.
+- Tables over cases are kept in the attributes of `design`, `splits` and `statistics`, a case's
+  parameters and status in those of its group. Its gates, log and provenance are JSON text in an
+  array of bytes, `provenance`: as attributes they would all be part of the root's metadata, which
+  each opening reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from botocore.exceptions import BotoCoreError
+from zarr.abc.store import Store
+from zarr.codecs import ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.errors import NodeNotFoundError
+from zarr.storage import FsspecStore, LocalStore
+
+from simgen.errors import InputError, StoreError
+from simgen.store.access import content
+from simgen.store.access.reader import Dataset
+from simgen.store.access.repository import explain
+from simgen.store.access.stored_case import StoredCase
+from simgen.store.format.digest import ArrayDigest, digest_case
+
+THREADS = 8
+#: Marks a target as an unfinished export, and says of what.
+MARKER = "export.json"
+METADATA = "zarr.json"
+DETAILS = ("gates", "log_tail", "provenance")
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The result of an export.
+
+    `num_copied` cases were copied by this call, the others by an earlier one.
+    """
+
+    target: str
+    num_cases: int
+    num_copied: int
+    num_bytes: int
+    """Decoded bytes"""
+
+
+def export(
+    dataset: Dataset,
+    target: str | Path,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Exported:
+    """Write the dataset's version to `target`, a local path or s3://bucket/prefix.
+
+    The target is empty or holds an unfinished export of the same version. `on_progress` gets the
+    cases done and in total. Raises InputError for a target that holds anything else, StoreError
+    where the target cannot be written or the dataset cannot be read or is damaged.
+    """
+    url = str(target).rstrip("/")
+    try:
+        return _export(dataset, url, _open_target(url), on_progress)
+    except (OSError, BotoCoreError) as error:
+        raise StoreError(_unwritable(url, error)) from error
+
+
+def _export(
+    dataset: Dataset, url: str, store: Store, on_progress: Callable[[int, int], None]
+) -> Exported:
+    origin = {
+        "dataset": dataset.url,
+        "version": dataset.version,
+        "snapshot_id": dataset.snapshot_id,
+    }
+    cases = [dataset[case] for case in dataset.cases()]
+    num_bytes = int(dataset.design["num_bytes"].sum())
+    if _claim(store, url, origin):
+        return Exported(url, len(cases), 0, num_bytes)
+    nodes: dict[str, Json] = {}
+    copied = 0
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="export") as threads:
+        pending = [threads.submit(_export_case, case, store) for case in cases]
+        try:
+            for done, future in enumerate(as_completed(pending), start=1):
+                of_case, is_new = future.result()
+                nodes |= of_case
+                copied += is_new
+                on_progress(done, len(cases))
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+    _write_root(store, dataset, origin, nodes)
+    return Exported(url, len(cases), copied, num_bytes)
+
+
+def _open_target(url: str) -> Store:
+    if url.startswith("s3://"):
+        return FsspecStore.from_url(url)
+    if "://" in url:
+        raise InputError(
+            f"export target {url} is of no known kind; use a local path or s3://bucket/prefix"
+        )
+    return LocalStore(Path(url).expanduser().absolute())
+
+
+def _claim(store: Store, url: str, origin: Json) -> bool:
+    """Claim the target; return True if it already is a complete export of this version."""
+    root = _read_json(store, METADATA)
+    if root is not None and root.get("attributes", {}).get("export") == origin:
+        return True
+    marker = _read_json(store, MARKER)
+    if marker == origin:
+        return False
+    if marker is not None and root is None:
+        raise InputError(
+            f"{url} holds an unfinished export of {marker.get('dataset')} {marker.get('version')}: "
+            "choose another target, or delete it first"
+        )
+    if root is not None or not sync(store.is_empty("")):
+        raise InputError(
+            f"{url} is not empty: choose another target, or delete what is there first"
+        )
+    _write_json(store, MARKER, origin)
+    return False
+
+
+def _export_case(case: StoredCase, store: Store) -> tuple[dict[str, Json], bool]:
+    """Return the metadata of a case's nodes by path, and whether it had to be copied."""
+    path = f"cases/{case.id}"
+    written = _read_json(
+        store, f"{path}/{METADATA}"
+    )  # its group comes last, so a case that has one is complete
+    arrays = content.checked_arrays(case)
+    nodes = {f"{path}/{name}": _array_metadata(array) for name, array in arrays.items()}
+    if case.dataset.schema.boundary:
+        nodes[f"{path}/boundary"] = _group({})
+    attributes, expected = content.attributes(case), content.digest(case)
+    details = {name: attributes[name] for name in DETAILS}
+    short = {name: value for name, value in attributes.items() if name not in DETAILS}
+    nodes[path] = _group({**short, "split": case.split, "digest": expected})
+    nodes[f"{path}/provenance"] = _text_metadata(details)
+    if written == nodes[path]:
+        return nodes, False
+    digests = [
+        _copy(array, name, store, f"{path}/{name}", nodes[f"{path}/{name}"])
+        for name, array in arrays.items()
+    ]
+    if expected and digest_case(attributes, digests) != expected:
+        raise StoreError(
+            f"{case.dataset.url} {case.dataset.version}: case {case.id} is not what was written"
+            " (its digest differs); restore the store from a copy"
+        )
+    if f"{path}/boundary" in nodes:
+        _write_json(store, f"{path}/boundary/{METADATA}", nodes[f"{path}/boundary"])
+    _write_json(store, f"{path}/provenance/{METADATA}", nodes[f"{path}/provenance"])
+    zarr.open_array(store, path=f"{path}/provenance", mode="r+")[...] = _text(details)
+    _write_json(store, f"{path}/{METADATA}", nodes[path])
+    return nodes, True
+
+
+def _copy(array: zarr.Array, name: str, store: Store, path: str, metadata: Json) -> ArrayDigest:
+    """Copy an array in rows of chunks, keeping its codecs and chunks."""
+    _write_json(store, f"{path}/{METADATA}", metadata)
+    target = zarr.open_array(store, path=path, mode="r+")
+    digest = ArrayDigest(name, array.shape, array.dtype, str(array.attrs.get("unit", "")))
+    rows = (array.shards or array.chunks)[0]
+    for begin in range(0, array.shape[0], rows):
+        block = np.asarray(array[begin : begin + rows])
+        target[begin : begin + rows] = block
+        digest.update(block)
+    return digest
+
+
+def _write_root(store: Store, dataset: Dataset, origin: Json, nodes: dict[str, Json]) -> None:
+    """Write the groups above the cases, then the root with all metadata in it."""
+    above: dict[str, Json] = {
+        "cases": {},
+        "design": {"cases": content.design_records(dataset)},
+        "splits": {"members": content.split_members(dataset)},
+        "statistics": {"fields": content.statistics_record(dataset)},
+    }
+    for name, attributes in above.items():
+        nodes[name] = _group(attributes)
+        _write_json(store, f"{name}/{METADATA}", nodes[name])
+    schema = dataset.schema.upgraded()
+    root = _group({"schema_version": schema.version, "schema": schema.to_json(), "export": origin})
+    root["consolidated_metadata"] = {
+        "kind": "inline",
+        "must_understand": False,
+        "metadata": dict(sorted(nodes.items())),
+    }
+    _write_json(store, METADATA, root)
+
+
+def _group(attributes: Json) -> Json:
+    return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+
+
+def _array_metadata(array: zarr.Array) -> Json:
+    document: Json = json.loads(
+        array.metadata.to_buffer_dict(default_buffer_prototype())[METADATA].to_bytes()
+    )
+    return document
+
+
+def _text(content: Json) -> np.ndarray:
+    return np.frombuffer(json.dumps(content).encode(), np.uint8)
+
+
+def _text_metadata(content: Json) -> Json:
+    """Return the metadata of an array of bytes in one chunk."""
+    array = zarr.create_array(
+        {},
+        shape=(len(_text(content)),),
+        dtype="u1",
+        chunks=(len(_text(content)),),
+        compressors=[ZstdCodec(level=3)],
+        attributes={"content": "JSON in UTF-8: gates, log_tail, provenance"},
+        dimension_names=["byte"],
+    )
+    return _array_metadata(array)
+
+
+def _read_json(store: Store, key: str) -> Json | None:
+    content = sync(store.get(key, default_buffer_prototype()))
+    if content is None:
+        return None
+    try:
+        document: Json = json.loads(content.to_bytes())
+    except ValueError:
+        return {}  # something is there, and it is none of ours
+    return document
+
+
+def _write_json(store: Store, key: str, document: Json) -> None:
+    sync(
+        store.set(key, default_buffer_prototype().buffer.from_bytes(json.dumps(document).encode()))
+    )
+
+
+def _unwritable(url: str, error: OSError | BotoCoreError) -> str:
+    if isinstance(error, NodeNotFoundError):
+        return f"export target {url} changed while it was written: export again"
+    if url.startswith("s3://"):
+        return explain(url, str(error))
+    return (
+        f"export target {url} cannot be written: {getattr(error, 'strerror', None) or error}; make"
+        " room or choose another, and export again"
+    )

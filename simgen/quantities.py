@@ -1,0 +1,168 @@
+"""Define quantities of interest: the numbers that an engineer asks of a case.
+
+A family declares each with its name, unit and meaning. It is had in two ways that agree to 1 % on
+solved fields: from a solved case, as the figure of the same name that `CaseFamily.figures`
+measures, and from fields on the stored cloud. The second way serves predicted fields as well: it
+uses values in cells, and of the boundary only its geometry and what is prescribed there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from simgen.point_cloud import BoundaryCloud, PointCloud
+
+
+@dataclass(frozen=True)
+class Faces:
+    """F faces of one patch kind, each with the cell behind it."""
+
+    points: np.ndarray
+    """(F, 3) m"""
+    normals: np.ndarray
+    """(F, 3), out of the domain"""
+    areas: np.ndarray
+    """(F,) m2"""
+    cells: np.ndarray
+    """(F,) rows of the cloud"""
+    depth: np.ndarray
+    """(F,) m from the centre of the cell behind a face to the face's plane"""
+
+    def mean(self, values: np.ndarray) -> np.ndarray:
+        """Average (..., F) over the faces' area."""
+        return values @ self.areas / self.areas.sum()
+
+    def outflow(self, velocity: np.ndarray) -> np.ndarray:
+        """Return (..., F) m3/s out of the domain, of a velocity (..., F, 3)."""
+        return (velocity * self.normals).sum(-1) * self.areas
+
+    def tangential(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the part of (..., F, 3) that lies in the faces."""
+        return vectors - (vectors * self.normals).sum(-1, keepdims=True) * self.normals
+
+
+def states_from(cloud: PointCloud, since_s: float) -> PointCloud:
+    """Return a transient cloud with its cells' states from a time (s) on; others as they are."""
+    if cloud.time is None or cloud.boundary is None:
+        return cloud
+    late = cloud.time >= since_s * (1 - 1e-9)
+    return replace(
+        cloud,
+        time=cloud.time[late],
+        fields={name: values[late] for name, values in cloud.fields.items()},
+        boundary=replace(cloud.boundary, fields={}),
+    )
+
+
+class CaseFields:
+    """The fields of a case on its cloud, solved or predicted, for `Quantity.from_fields`."""
+
+    def __init__(
+        self, parameters: Mapping[str, float], settings: Mapping[str, float], cloud: PointCloud
+    ) -> None:
+        self.parameters, self.settings, self.cloud = parameters, settings, cloud
+
+    def cells(self, name: str) -> np.ndarray:
+        """Return a field's values in the cells, (N, C) or (T, N, C), in double precision."""
+        return np.asarray(self.cloud.fields[name], dtype=np.float64)
+
+    def vectors(self, name: str) -> np.ndarray:
+        """Return a vector field (..., N, 3); of a 2D case z is 0."""
+        values = self.cells(name)
+        missing = 3 - values.shape[-1]
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
+
+    def faces(self, kind: str) -> Faces:
+        """Return the faces of a patch kind.
+
+        A boundary condition without a gradient gives a face the value of the cell behind it, so
+        that values at faces are `values[..., faces.cells]`.
+        """
+        boundary = self._boundary
+        chosen = boundary.patch == self.cloud.patch_kinds.index(kind)
+        points, normals = (
+            np.asarray(each[chosen], dtype=np.float64)
+            for each in (boundary.points, boundary.normals)
+        )
+        cells = self._tree.query(points)[1]
+        depth = ((points - self.cloud.points[cells]) * normals).sum(axis=1)
+        areas = np.asarray(boundary.areas[chosen], dtype=np.float64)
+        return Faces(points, normals, areas, cells, depth)
+
+    @functools.cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(self.cloud.points)
+
+    @property
+    def _boundary(self) -> BoundaryCloud:
+        if self.cloud.boundary is None:
+            raise ValueError("this quantity needs a boundary cloud")
+        return self.cloud.boundary
+
+
+FromFields = Callable[[CaseFields], float]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that a family's cases are asked for."""
+
+    name: str
+    """Also that of the figure which a solved case has it as"""
+    unit: str
+    meaning: str
+    from_fields: FromFields | None
+    """None where the cloud does not give it to 1 %"""
+    needs: tuple[str, ...] = ()
+    """Components of fields that `from_fields` reads, such as velocity.x"""
+    not_from_fields: str = ""
+    """Why the cloud does not give it, in words"""
+
+    def __post_init__(self) -> None:
+        if (self.from_fields is None) != bool(self.not_from_fields):
+            raise ValueError(
+                f"quantity {self.name}: give from_fields, or say why it cannot be had from fields"
+            )
+
+
+@dataclass(frozen=True)
+class StatedQuantity:
+    """What a dataset says of a quantity that its cases have."""
+
+    name: str
+    unit: str
+    meaning: str
+
+    @classmethod
+    def of(cls, quantity: Quantity) -> StatedQuantity:
+        return cls(quantity.name, quantity.unit, quantity.meaning)
+
+
+def obtainable(
+    quantities: Sequence[Quantity], components: Sequence[str]
+) -> tuple[list[Quantity], dict[str, str]]:
+    """Split into those that these components give, and the others with the reason in words."""
+    given, reasons = [], {}
+    for quantity in quantities:
+        lacking = [each for each in quantity.needs if each not in components]
+        if quantity.from_fields is None:
+            reasons[quantity.name] = quantity.not_from_fields
+        elif lacking:
+            reasons[quantity.name] = f"needs {', '.join(lacking)}"
+        else:
+            given.append(quantity)
+    return given, reasons
+
+
+def compute(quantities: Sequence[Quantity], fields: CaseFields) -> dict[str, float]:
+    """Compute those quantities that can be had from fields, by name."""
+    return {
+        quantity.name: float(quantity.from_fields(fields))
+        for quantity in quantities
+        if quantity.from_fields is not None
+    }

@@ -1,0 +1,1 @@
+"""Solve, judge and convert cases."""

@@ -1,0 +1,235 @@
+"""Check that a solved case is complete: every time asked for, every value, on one mesh.
+
+The gates check a solved case directory against its settings. The conversion checks the files that
+it reads against the mesh. The store checks what it is given against the settings once more, whoever
+made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from simgen.case import CaseFamily, Field, Gate, SolvedCase
+from simgen.errors import CaseError, MeshError
+from simgen.foam.field import COMPONENT_NAMES, FoamField, component_columns, read_field
+from simgen.foam.mesh_files import moved_meshes, read_boundary, time_directories
+from simgen.foam.reader import check_not_decomposed, read_bytes
+
+MESH_FILES = ("boundary", "faces", "neighbour", "owner", "points")
+DIGEST_BYTES = 16
+#: Enough for the header of a field file.
+HEAD_BYTES = 2048
+_BINARY_LIST = re.compile(
+    rb"format\s+binary.*?internalField\s+nonuniform\s+(List<\w+>\s*\d+)\s*\(", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class AskedTimes:
+    """The times (s) that a transient solve has to store, each met within `tolerance`."""
+
+    times: np.ndarray
+    tolerance: float
+
+    @classmethod
+    def of(cls, family: CaseFamily, settings: Mapping[str, float]) -> AskedTimes:
+        """List multiples of the snapshot interval; a solver stores at the nearest step."""
+        interval, step = settings[family.snapshot_interval], settings[family.time_step]
+        # 60 s over an interval of 0.1 s is 599.99... in floating point.
+        number = int(settings[family.horizon] / interval + 1e-6)
+        return cls(interval * np.arange(1, number + 1), 0.5 * step * (1 + 1e-6))
+
+    def missing(self, stored: Sequence[float] | np.ndarray) -> np.ndarray:
+        """Return the times asked for that no stored one meets."""
+        found = np.sort(np.asarray(stored, dtype=float))
+        if not len(found):
+            return self.times
+        after = np.searchsorted(found, self.times).clip(1, max(1, len(found) - 1))
+        nearest = np.minimum(
+            *(
+                np.abs(found[side.clip(max=len(found) - 1)] - self.times)
+                for side in (after - 1, after)
+            )
+        )
+        return self.times[nearest > self.tolerance]
+
+    def problem(self, stored: Sequence[float] | np.ndarray) -> str:
+        """Say what is wrong with the stored times, as the end of a sentence, or nothing."""
+        missing = self.missing(stored)
+        if len(stored) == len(self.times) and not len(missing):
+            return ""
+        asked = f"{len(self.times)} times up to {self.times[-1]:g} s" if len(self.times) else "none"
+        lacking = f"; the first that is missing is t = {missing[0]:g} s" if len(missing) else ""
+        return f"holds {len(stored)} stored times, its settings ask for {asked}{lacking}"
+
+
+@dataclass(frozen=True)
+class MeshSizes:
+    """The number of values in a field: one per cell, and per face on each patch."""
+
+    num_cells: int
+    num_faces: Mapping[str, int]
+
+    @classmethod
+    def of(cls, directory: Path, num_cells: int) -> MeshSizes:
+        """Count them in a case directory whose number of cells is known."""
+        patches = read_boundary(directory / "constant/polyMesh/boundary")
+        return cls(num_cells, {name: size for name, (_, _, size) in patches.items()})
+
+    def check(self, path: Path, field: FoamField, patches: Mapping[str, str]) -> None:
+        """Raise CaseError if the field in `path` lacks values, or the entry of a patch."""
+        if field.internal.ndim > 1 and len(field.internal) != self.num_cells:
+            raise CaseError(
+                f"{path} has values for {len(field.internal)} cells, the mesh has {self.num_cells}"
+            )
+        for patch in patches:
+            if patch not in field.patches:
+                raise CaseError(f"{path} has no entry for the patch {patch}")
+            values = field.boundary.get(patch)
+            if values is not None and values.ndim > 1 and len(values) != self.num_faces[patch]:
+                raise CaseError(
+                    f"{path} has {len(values)} values on the patch {patch}, which has"
+                    f" {self.num_faces[patch]} faces"
+                )
+
+
+def check_patches(family: CaseFamily, directory: Path) -> None:
+    """Raise MeshError where the mesh lacks a patch of the family, or the faces of a patch kind."""
+    sizes = MeshSizes.of(directory, 0).num_faces
+    if missing := [patch for patch in family.patches if patch not in sizes]:
+        raise MeshError(f"the mesh lacks the patch {', '.join(missing)} of {family.name}")
+    for kind in family.patch_kinds:
+        of_kind = [patch for patch, of in family.patches.items() if of == kind]
+        if not any(sizes[patch] for patch in of_kind):
+            raise MeshError(
+                f"the mesh has no face on the patch {', '.join(of_kind)}: there is no distance to"
+                f" {kind}"
+            )
+
+
+def columns_of(field: Field, values: FoamField) -> list[int]:
+    """Return the columns of the field's components in OpenFOAM's file; CaseError without them."""
+    number = values.internal.shape[-1]
+    columns = component_columns(field.components, number)
+    if columns is None:
+        names = COMPONENT_NAMES.get(number, ("one",))
+        raise CaseError(
+            f"{field.openfoam} has the components {', '.join(names)}: the field {field.name} cannot"
+            f" take {', '.join(field.components)} from it"
+        )
+    return columns
+
+
+def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> None:
+    """Raise CaseError for a stored field's file that is absent, cut short or of another size."""
+    sizes = MeshSizes.of(directory, num_cells)
+    for field in family.fields:
+        whole: set[tuple[bytes, int]] = set()
+        for _, time in stored_times(family, directory):
+            path = time / field.openfoam
+            layout = _layout(path)
+            # Only one of many snapshots is parsed; the others must be as long from their first
+            # value on.
+            if layout is None or layout not in whole:
+                values = read_field(path)
+                sizes.check(path, values, family.patches)
+                columns_of(field, values)
+            if layout is not None:
+                whole.add(layout)
+
+
+def _layout(path: Path) -> tuple[bytes, int] | None:
+    """Return the head of a binary field's list of values and the bytes that follow.
+
+    None for text, and for a packed file.
+    """
+    if path.with_name(f"{path.name}.gz").exists():
+        return None
+    try:
+        with path.open("rb") as file:
+            start = file.read(HEAD_BYTES)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise CaseError(f"{path} cannot be read: {error.strerror}") from error
+    head = _BINARY_LIST.search(start)
+    return (head[1], size - head.end()) if head else None
+
+
+def stored_times(family: CaseFamily, directory: Path) -> list[tuple[float, Path]]:
+    """Return the times for the dataset: all of a transient case, the last of a steady one."""
+    times = time_directories(directory)
+    if not times:
+        check_not_decomposed(directory)
+    return times if family.transient else times[-1:]
+
+
+def mesh_digests(directory: Path) -> dict[str, str]:
+    """Return a digest of each file of the case's mesh; CaseError where one cannot be read."""
+    mesh = directory / "constant/polyMesh"
+    return {
+        name: hashlib.blake2b(read_bytes(mesh / name), digest_size=DIGEST_BYTES).hexdigest()
+        for name in MESH_FILES
+    }
+
+
+def changed_mesh_files(directory: Path, meshed: Mapping[str, str]) -> list[str]:
+    """List mesh files that differ from their digests `meshed`, and meshes of stored times."""
+    found = mesh_digests(directory)
+    changed = [f"constant/polyMesh/{name}" for name in MESH_FILES if found[name] != meshed[name]]
+    return changed + moved_meshes(directory)
+
+
+def completeness_figures(
+    family: CaseFamily, case: SolvedCase, meshed: Mapping[str, str], solver_time: float
+) -> dict[str, float]:
+    """Measure how far what a case stores departs from what was asked.
+
+    `meshed` holds the digests of its mesh from before the solver ran.
+    """
+    times = [time for time, _ in stored_times(family, case.directory)]
+    if family.transient:
+        asked = AskedTimes.of(family, case.point.settings)
+        missing = len(asked.missing(times))
+    else:
+        missing = int(times != [solver_time])
+    return {
+        "first_stored_time": times[0] if times else float("nan"),
+        "asked_times_missing": float(missing),
+        "mesh_files_changed": float(len(changed_mesh_files(case.directory, meshed))),
+    }
+
+
+def completeness_gates(
+    family: CaseFamily, settings: Mapping[str, float], figures: Mapping[str, float]
+) -> list[Gate]:
+    """Return the gates over `completeness_figures`."""
+    changed = Gate.at_most(
+        "mesh files changed while it was solved", figures["mesh_files_changed"], 0
+    )
+    if not family.transient:
+        return [
+            Gate.at_most("last iterations not stored", figures["asked_times_missing"], 0),
+            changed,
+        ]
+    asked = AskedTimes.of(family, settings)
+    number, first = figures["num_snapshots"], figures["first_stored_time"]
+    interval = settings[family.snapshot_interval]
+    return [
+        Gate("number of stored times", number, f"= {len(asked.times)}", number == len(asked.times)),
+        Gate(
+            "first stored time",
+            first,
+            f"{interval:g} +- {asked.tolerance:g}",
+            abs(first - interval) <= asked.tolerance,
+            "s",
+        ),
+        Gate.at_most("asked times not stored", figures["asked_times_missing"], 0),
+        changed,
+    ]

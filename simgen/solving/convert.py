@@ -1,0 +1,165 @@
+"""Convert a SolvedCase to a PointCloud; only this module maps OpenFOAM's names to the dataset's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from simgen.case import CaseFamily, SolvedCase
+from simgen.cases import get_family
+from simgen.errors import CaseError
+from simgen.foam.cells import cell_mesh
+from simgen.foam.field import FoamField, read_field
+from simgen.foam.geometry import MeshGeometry, read_geometry, read_neighbour
+from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.solving.completeness import (
+    AskedTimes,
+    MeshSizes,
+    changed_mesh_files,
+    columns_of,
+    stored_times,
+)
+from simgen.solving.result_file import read_result
+from simgen.solving.wall_distance import distance_field
+
+
+def convert(case: SolvedCase) -> PointCloud:
+    """Read a solved case: geometry, distances, every field at every stored time.
+
+    Raises CaseError where files are damaged, where stored times or values are missing, or where the
+    mesh or a steady case's last time is not the one that the case was judged by.
+    """
+    family = get_family(case.point.family)
+    times = _times(family, case)
+    geometry = read_geometry(case.directory)
+    interior, boundary = _read_fields(family, geometry, [path for _, path in times])
+    cloud = geometry_cloud(family, geometry, case.directory)
+    assert cloud.boundary is not None
+    return replace(
+        cloud,
+        time=np.array([time for time, _ in times]) if family.transient else None,
+        fields=interior,
+        boundary=replace(cloud.boundary, fields=boundary),
+    )
+
+
+def geometry_cloud(family: CaseFamily, geometry: MeshGeometry, directory: Path) -> PointCloud:
+    """Return the cloud of a meshed case directory, without fields and times."""
+    by_kind = {
+        kind: [geometry.patches[patch] for patch, of in family.patches.items() if of == kind]
+        for kind in family.patch_kinds
+    }
+    distances = [distance_field(geometry, patches) for patches in by_kind.values()]
+    boundary_faces = np.concatenate(
+        [
+            np.arange(
+                geometry.patches[patch].start,
+                geometry.patches[patch].start + geometry.patches[patch].size,
+            )
+            for patch in family.patches
+        ]
+    )
+    areas = geometry.face_areas[boundary_faces]
+    magnitude = np.linalg.norm(areas, axis=1)
+    points, boundary_points = geometry.centres, geometry.face_centres[boundary_faces]
+    if family.dimension == 2:
+        points, boundary_points = points * (1, 1, 0), boundary_points * (1, 1, 0)
+    return PointCloud(
+        points=points.astype("f4"),
+        volumes=geometry.volumes.astype("f4"),
+        distance=np.stack([distance for distance, _ in distances], axis=1).astype("f4"),
+        direction=np.stack([direction for _, direction in distances], axis=1).astype("f4"),
+        patch_kinds=family.patch_kinds,
+        time=None,
+        fields={},
+        boundary=BoundaryCloud(
+            points=boundary_points.astype("f4"),
+            normals=(areas / magnitude[:, None]).astype("f4"),
+            areas=magnitude.astype("f4"),
+            patch=np.concatenate(
+                [
+                    np.full(geometry.patches[patch].size, family.patch_kinds.index(kind), "u1")
+                    for patch, kind in family.patches.items()
+                ]
+            ),
+        ),
+        mesh=cell_mesh(geometry, read_neighbour(directory), boundary_faces),
+    )
+
+
+def _times(family: CaseFamily, case: SolvedCase) -> list[tuple[float, Path]]:
+    """Return the stored times to read, after checking them and the mesh."""
+    directory = case.directory
+    times = stored_times(family, directory)
+    if not times:
+        raise CaseError(f"{directory} holds no solved time")
+    if family.transient:
+        problem = AskedTimes.of(family, case.point.settings).problem([time for time, _ in times])
+        if problem:
+            raise CaseError(f"{directory} {problem}")
+    judged = read_result(case.point, directory)
+    provenance = judged.provenance if judged else {}
+    last = provenance.get("figures", {}).get("last_time", times[-1][0])
+    if times[-1][0] != last:
+        raise CaseError(
+            f"{directory} ends with time {times[-1][0]:g}, it was judged by its time {last:g}"
+        )
+    changed = (
+        changed_mesh_files(directory, provenance["mesh_files"])
+        if "mesh_files" in provenance
+        else []
+    )
+    if changed:
+        raise CaseError(
+            f"{directory} was solved on another mesh: {', '.join(changed)} changed since"
+        )
+    return times
+
+
+def _read_fields(
+    family: CaseFamily, geometry: MeshGeometry, times: list[Path]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Read fields by their stored names: cells (T, C, c) and boundary faces (T, B, c).
+
+    A steady family's have no T.
+    """
+    interior: dict[str, np.ndarray] = {}
+    boundary: dict[str, np.ndarray] = {}
+    sizes = MeshSizes(
+        len(geometry.centres), {name: patch.size for name, patch in geometry.patches.items()}
+    )
+    for stored in family.fields:
+        snapshots = []
+        for time in times:
+            values = read_field(time / stored.openfoam)
+            sizes.check(time / stored.openfoam, values, family.patches)
+            snapshots.append(
+                field_values(geometry, family.patches, values, columns_of(stored, values))
+            )
+        interior[stored.name] = np.stack([cells for cells, _ in snapshots])
+        boundary[stored.name] = np.stack([faces for _, faces in snapshots])
+        if not family.transient:
+            interior[stored.name], boundary[stored.name] = (
+                interior[stored.name][0],
+                boundary[stored.name][0],
+            )
+    return interior, boundary
+
+
+def field_values(
+    geometry: MeshGeometry, patches: Iterable[str], values: FoamField, columns: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return these columns of a field in the cells (C, c), and on the patches' faces (B, c)."""
+    cells = np.broadcast_to(
+        values.internal, (len(geometry.centres), values.internal.shape[-1])
+    ).astype("f4")
+    faces = [np.empty((0, cells.shape[-1]), dtype="f4")]
+    for name in patches:
+        patch = geometry.patches[name]
+        # A patch that writes no value (zeroGradient) takes that of the cell behind it.
+        value = values.boundary.get(name, cells[geometry.owner[patch.faces]])
+        faces.append(np.broadcast_to(value, (patch.size, value.shape[-1])))
+    return cells[:, columns], np.concatenate(faces)[:, columns].astype("f4")

@@ -1,0 +1,126 @@
+"""Write a case's files, its mesh included, before the solver runs.
+
+gmsh works inside of the process that calls it, and cannot be ended there. Under a time limit it
+gets a process of its own (`python -m simgen.solving.preparation`), which is killed when the limit
+has passed, with the applications that it runs. A server, whose users wait for a mesh, has the next
+process wait as well: with all that it imports, that saves them a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import queue
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint
+from simgen.errors import MeshError, SimgenError
+from simgen.solving.mistakes import told_as_mistakes
+
+#: The process's program, for its Python.
+PROGRAM = ("-m", "simgen.solving.preparation")
+_AHEAD = "--ahead"
+_NEEDED = ("gmsh", "PyFoam.RunDictionary.ParsedParameterFile", "simgen.foam.run")
+
+Child = subprocess.Popen[bytes]
+
+
+class _Ready:
+    """The process that waits for the next case, if one is wanted."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._waiting: queue.SimpleQueue[Child] = queue.SimpleQueue()
+
+    def take(self) -> Child:
+        """Return a process that takes a case."""
+        with contextlib.suppress(queue.Empty):
+            waiting = self._waiting.get_nowait()
+            if waiting.poll() is None:
+                return waiting
+        return _start()
+
+    def fill(self) -> None:
+        """Start the next process, where one is wanted and none waits."""
+        if self.wanted and self._waiting.empty():
+            self._waiting.put(_start(_AHEAD))
+
+
+_ready = _Ready()
+
+
+def keep_process_ready() -> None:
+    """Have a process wait for the next case from now on; it ends with this one."""
+    _ready.wanted = True
+    _ready.fill()
+
+
+def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) -> None:
+    """Write the case of a design point.
+
+    MeshError for a mesh that could not be made, or not within `time_limit_s` of wall time.
+    """
+    if time_limit_s is None:
+        get_family(point.family).write_case(point, directory)
+        return
+    child = _ready.take()
+    try:
+        asked = pickle.dumps((point, directory, dict(os.environ)))
+        answer, said = child.communicate(asked, time_limit_s)
+    except subprocess.TimeoutExpired:
+        raise MeshError(f"meshing passed its time limit of {time_limit_s:g} s") from None
+    finally:
+        child.kill()
+        child.wait()
+        _ready.fill()
+    if child.returncode:
+        tail = said.decode(errors="replace")
+        raise MeshError(f"meshing ended with exit code {child.returncode}", tail)
+    error = pickle.loads(answer)
+    if error is not None:
+        raise error
+
+
+def _start(*arguments: str) -> Child:
+    guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    return subprocess.Popen(
+        [*guard, sys.executable, *PROGRAM, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def main() -> None:
+    """Prepare what the standard input asks for; the answer is None or an error."""
+    if _AHEAD in sys.argv:
+        for module in _NEEDED:  # what is missing is told where it is needed
+            with contextlib.suppress(Exception):
+                importlib.import_module(module)
+    try:
+        point, directory, environment = pickle.load(sys.stdin.buffer)
+    except EOFError:  # nobody needs it any more
+        return
+    os.environ.update(environment)
+    answer: Exception | None = None
+    # What gmsh or a family prints is no part of the answer.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        try:
+            with told_as_mistakes(point.id):
+                get_family(point.family).write_case(point, directory)
+        except (SimgenError, OSError) as error:
+            answer = error
+        except Exception as error:
+            answer = RuntimeError(f"{type(error).__name__}: {error}")
+        out.write(pickle.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

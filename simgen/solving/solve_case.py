@@ -1,0 +1,218 @@
+"""Solve one design point: the function that a worker runs.
+
+It never raises for a bad case: a mesher or solver error becomes `failed`, a gate that does not pass
+`rejected`, both with one line of reason. It raises InputError where the machine itself cannot solve
+(OpenFOAM missing), since then every case would fail alike.
+
+A finished solve is marked by `result.json` in its directory, written last; the same call again
+reads it instead of solving. A directory without the mark was interrupted and is started afresh,
+because a half-written time directory would corrupt a restart. All of this happens under the case's
+lock: a directory belongs to one process at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from simgen.case import CaseFamily, CaseResult, Progress, SolvedCase
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint
+from simgen.errors import CaseError, InputError
+from simgen.foam.environment import OpenFoam, find_openfoam
+from simgen.foam.log import SolverLog
+from simgen.foam.parallel import APPLICATIONS, run_solver
+from simgen.meshing import check_mesh
+from simgen.provenance import generator_version, host_class, source_revision
+from simgen.solving.acceptance import judge, measure, rejection
+from simgen.solving.case_lock import OwnedCase, await_orphans, own_case
+from simgen.solving.completeness import check_patches, mesh_digests
+from simgen.solving.preparation import write_case
+from simgen.solving.result_file import read_result, write_result
+
+logger = logging.getLogger(__name__)
+
+OnProgress = Callable[[Progress], None]
+
+PROGRESS_INTERVAL_S = 1.0
+#: With fewer free bytes than this, a failure is attributed to the full scratch disk.
+FULL = 5_000_000
+
+
+def solve_case(
+    point: DesignPoint,
+    scratch: Path,
+    *,
+    on_progress: OnProgress | None = None,
+    time_limit_s: float | None = None,
+    cores: int = 1,
+) -> CaseResult:
+    """Mesh, solve and judge one design point under `scratch`/<id>.
+
+    `time_limit_s` bounds the wall time of the meshing, and that of the solver. On more than one
+    core the solver runs under MPI. Waits while another process has the case.
+    """
+    with own_case(point.id, scratch) as own:
+        return solve_owned(
+            point, own, on_progress=on_progress, time_limit_s=time_limit_s, cores=cores
+        )
+
+
+def solve_owned(
+    point: DesignPoint,
+    own: OwnedCase,
+    *,
+    on_progress: OnProgress | None = None,
+    time_limit_s: float | None = None,
+    cores: int = 1,
+) -> CaseResult:
+    """Solve like `solve_case`, for a caller that owns the case's directory."""
+    family, directory = get_family(point.family), own.directory
+    marked = read_result(point, directory)
+    if marked:
+        return marked
+    applications = needed_applications(family, cores)
+    foam = find_openfoam(applications)
+    foam.activate()
+    try:
+        if directory.exists():
+            await_orphans(directory, applications)
+            shutil.rmtree(directory)
+        directory.mkdir()
+    except OSError as error:
+        raise InputError(
+            f"scratch directory {directory.parent} cannot be written: {error.strerror}"
+        ) from error
+    result = _solve(family, SolvedCase(point, directory), foam, on_progress, time_limit_s, cores)
+    with contextlib.suppress(
+        OSError
+    ):  # a full disk: without its mark the case is only solved again
+        write_result(result, directory)
+    return result
+
+
+def needed_applications(family: CaseFamily, cores: int = 1) -> tuple[str, ...]:
+    """Name the programs that a case of this family runs."""
+    parallel = APPLICATIONS if cores > 1 else ()
+    return (family.application, "checkMesh", "gmshToFoam", *family.preparation, *parallel)
+
+
+def _solve(
+    family: CaseFamily,
+    case: SolvedCase,
+    foam: OpenFoam,
+    on_progress: OnProgress | None,
+    time_limit_s: float | None,
+    cores: int,
+) -> CaseResult:
+    provenance: dict[str, Any] = {
+        "solver": family.application,
+        "solver_version": f"OpenFOAM {foam.version}",
+        "generator_version": generator_version(),
+        "source_revision": source_revision(),
+        "host_class": host_class(),
+        "cores": cores,
+        "settings": dict(case.point.settings),
+        "wall_time_s": {},
+    }
+    report = _Reporter(family, case.point, on_progress)
+    try:
+        started = time.perf_counter()
+        report.stage("meshing")
+        logger.info("meshing in %s", case.directory)
+        write_case(case.point, case.directory, time_limit_s)
+        mesh = provenance["mesh"] = check_mesh(case.directory)
+        check_patches(family, case.directory)
+        mesh_files = provenance["mesh_files"] = mesh_digests(case.directory)
+        provenance["wall_time_s"]["mesh"] = time.perf_counter() - started
+        logger.info(
+            "%d cells meshed in %.1f s, solving", mesh["num_cells"], time.perf_counter() - started
+        )
+        log, seconds = run_solver(
+            family.application,
+            case.directory,
+            cores,
+            on_step=report.step,
+            time_limit_s=time_limit_s,
+        )
+        report.solved(log)
+        provenance["wall_time_s"]["solve"] = seconds
+        logger.info("%s ended after %.1f s on %d cores", family.application, seconds, cores)
+        provenance["residuals"] = dict(log.residuals)
+        figures = measure(family, case, mesh, mesh_files, log)
+        provenance["figures"] = figures
+        gates = judge(family, case, figures)
+    except CaseError as error:
+        reason = f"{error}{_if_full(case.directory)}"
+        logger.error("failed: %s", reason)
+        return CaseResult(
+            case.point, "failed", reason, log_tail=error.log_tail, provenance=provenance
+        )
+    except OSError as error:
+        reason = (
+            f"{case.directory} could not be written: {error.strerror}{_if_full(case.directory)}"
+        )
+        logger.error("failed: %s", reason)
+        return CaseResult(case.point, "failed", reason, provenance=provenance)
+    reason = rejection(gates)
+    passed = sum(gate.passed for gate in gates)
+    logger.info("%d of %d gates passed%s", passed, len(gates), f": {reason}" if reason else "")
+    tail = "\n".join(log.tail) if reason else ""
+    return CaseResult(
+        case.point, "rejected" if reason else "accepted", reason, tuple(gates), tail, provenance
+    )
+
+
+def _if_full(directory: Path) -> str:
+    """Explain a failure by a full disk, which OpenFOAM's own message rarely does."""
+    free = shutil.disk_usage(directory).free
+    return (
+        f"; the scratch disk is full ({free / 1e6:.1f} MB free): choose another with"
+        " COURANT_SCRATCH" * (free < FULL)
+    )
+
+
+class _Reporter:
+    """Turn solver steps into Progress, at most one a second, and always the last one."""
+
+    def __init__(
+        self, family: CaseFamily, point: DesignPoint, on_progress: OnProgress | None
+    ) -> None:
+        self._point, self._on_progress = point, on_progress
+        self._transient, self._end = family.transient, point.settings[family.horizon]
+        self._started = self._last = time.perf_counter()
+
+    def stage(self, stage: str) -> None:
+        if self._on_progress:
+            self._on_progress(Progress(self._point.id, stage, 0.0, stage))
+
+    def step(self, log: SolverLog) -> None:
+        now = time.perf_counter()
+        if now - self._last >= PROGRESS_INTERVAL_S:
+            self._last = now
+            self._tell(log, now - self._started)
+
+    def solved(self, log: SolverLog) -> None:
+        self._tell(log, time.perf_counter() - self._started)
+
+    def _tell(self, log: SolverLog, elapsed_s: float) -> None:
+        if not self._on_progress:
+            return
+        fraction = 1.0 if log.finished else min(1.0, log.time / self._end)
+        eta = elapsed_s * (1 - fraction) / fraction if fraction > 0 else None
+        if self._transient:
+            message = (
+                f"t = {log.time:.0f} of {self._end:g} s, max Courant number {log.max_courant:.2f}"
+            )
+        else:
+            residual = max(log.last_residuals.values(), default=float("nan"))
+            message = (
+                f"iteration {log.time:.0f} of at most {self._end:g},"
+                f" greatest residual {residual:.1e}"
+            )
+        self._on_progress(Progress(self._point.id, "solving", fraction, message, eta))

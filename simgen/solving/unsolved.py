@@ -1,0 +1,130 @@
+"""Mesh a design that nobody has solved, for a model that predicts it.
+
+Known geometry is kept in a folder, a file for each mesh: the same design is not meshed twice, nor
+one that differs in the flow alone, such as in the velocity at the inlet, as long as it is among the
+thousand that were used last. A file appears complete or not at
+all, and any number of processes may share the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import uuid
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from simgen.case import CaseFamily
+from simgen.cases import get_family
+from simgen.cell_mesh import CellMesh
+from simgen.design_space import DesignPoint
+from simgen.errors import CaseError, InputError
+from simgen.foam.environment import find_openfoam
+from simgen.foam.geometry import read_geometry
+from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.solving.completeness import check_patches
+from simgen.solving.convert import geometry_cloud
+from simgen.solving.preparation import write_case
+
+#: Meshing takes seconds; a design for which gmsh finds no end is refused.
+TIME_LIMIT_S = 120.0
+#: A folder holds no more geometries, of some hundreds of kB each.
+MOST_KEPT = 1000
+#: Raise this when the arrays of a kept geometry change.
+REVISION = 2
+_ARRAYS = ("points", "volumes", "distance", "direction")
+_ON_FACES = ("points", "normals", "areas", "patch")
+
+
+def mesh_design(
+    point: DesignPoint, folder: Path, time_limit_s: float = TIME_LIMIT_S
+) -> tuple[PointCloud, bool]:
+    """Return the cloud of a design without solved fields, and whether it was kept in `folder`.
+
+    Its boundary carries what the family prescribes there. InputError where OpenFOAM's mesh tools
+    are missing, the folder cannot be used, or no mesh could be made.
+    """
+    family = get_family(point.family)
+    kept = folder / f"{geometry_id(point)}-{REVISION}.npz"
+    known = _read(kept, family)
+    if known is not None:
+        return _with_conditions(family, point, known), True
+    applications = ("gmshToFoam", *family.preparation)
+    find_openfoam(applications).activate()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="courant-mesh-") as scratch:
+            directory = Path(scratch) / point.id
+            directory.mkdir()
+            write_case(point, directory, time_limit_s)
+            check_patches(family, directory)
+            cloud = geometry_cloud(family, read_geometry(directory), directory)
+    except CaseError as error:
+        raise InputError(f"this design cannot be meshed: {error}") from error
+    except OSError as error:
+        raise InputError(f"{folder} cannot be used: {error.strerror or error}") from error
+    with contextlib.suppress(OSError):  # a full disk: it is only meshed again
+        _keep(kept, cloud)
+        _forget_oldest(folder)
+    return _with_conditions(family, point, cloud), False
+
+
+def geometry_id(point: DesignPoint) -> str:
+    """Return the id of a design's mesh, which is that of all designs of the same geometry."""
+    flow = get_family(point.family).flow_parameters
+    shape = {name: value for name, value in point.parameters.items() if name not in flow}
+    return replace(point, parameters=shape).id
+
+
+def _with_conditions(family: CaseFamily, point: DesignPoint, cloud: PointCloud) -> PointCloud:
+    """Return the cloud with what the family prescribes on its boundary."""
+    assert cloud.boundary is not None
+    prescribed = family.prescribed(point, cloud.boundary)
+    return replace(cloud, boundary=replace(cloud.boundary, fields=prescribed))
+
+
+def _keep(file: Path, cloud: PointCloud) -> None:
+    boundary, mesh = cloud.boundary, cloud.mesh
+    assert boundary is not None
+    arrays = {name: getattr(cloud, name) for name in _ARRAYS}
+    arrays |= {f"face_{name}": getattr(boundary, name) for name in _ON_FACES}
+    if mesh is not None:
+        arrays |= {"mesh_points": mesh.points, "mesh_cells": mesh.entries}
+    part = file.with_name(f".{uuid.uuid4().hex}.npz")
+    try:
+        np.savez(part, **arrays)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Remove the geometries that were used longest ago, beyond those that a folder keeps."""
+    used = sorted(folder.glob("*.npz"), key=lambda file: file.stat().st_mtime)
+    for file in used[: max(0, len(used) - MOST_KEPT)]:
+        file.unlink(missing_ok=True)
+
+
+def _read(file: Path, family: CaseFamily) -> PointCloud | None:
+    """Read a kept geometry; None where there is none, or none that can be read."""
+    try:
+        with np.load(file, allow_pickle=False) as kept:
+            arrays = dict(kept)
+        file.touch()
+        on_faces = {name: arrays[f"face_{name}"] for name in _ON_FACES}
+        mesh = None
+        if "mesh_cells" in arrays:
+            mesh = CellMesh(arrays["mesh_points"], arrays["mesh_cells"])
+        return PointCloud(
+            **{name: arrays[name] for name in _ARRAYS},
+            patch_kinds=family.patch_kinds,
+            time=None,
+            fields={},
+            boundary=BoundaryCloud(**on_faces),
+            mesh=mesh,
+        )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, InputError):
+        return None

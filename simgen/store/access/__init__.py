@@ -1,0 +1,1 @@
+"""Read and write dataset versions in a repository."""

@@ -1,0 +1,154 @@
+"""Cache decoded arrays on a local disk, within a size limit.
+
+Arrays are read and decoded once, and memory-mapped from then on.
+
+Notable properties:
+- A file is one array of one case, named by the case's id and digest: versions of a dataset share
+  it, and a case that was solved again gets another file.
+- Files appear complete or not at all (written under another name, then renamed), so that any number
+  of processes may share a folder.
+- The folder holds at most `max_bytes`: whoever adds a file first removes the least recently used
+  ones, under a lock. What another process has mapped stays readable to it until it lets go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgen.errors import StoreError
+from simgen.store.access import content
+from simgen.store.access.stored_case import StoredCase
+
+#: Maps that a process keeps open; opening one takes as long as reading a window.
+MOST_OPEN = 256
+#: How often to check that an open map's file still exists, which also marks it as used: a check
+#: takes as long as reading a window.
+MARK_EVERY_S = 5.0
+#: The writer of a half-written file of this age must be gone.
+ABANDONED_S = 3600.0
+_PARTIAL = ".partial-"
+
+
+class LocalCache:
+    """Arrays of cases under `folder`, at most `max_bytes` of them."""
+
+    def __init__(self, folder: str | Path, max_bytes: int) -> None:
+        self.folder, self.max_bytes = Path(folder).expanduser(), max_bytes
+        self._open: OrderedDict[str, tuple[np.ndarray, float]] = OrderedDict()
+        self._lock = threading.Lock()
+        with self._guarded():
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.folder, self.max_bytes)
+
+    def arrays(self, case: StoredCase, *names: str) -> dict[str, np.ndarray]:
+        """Return arrays of a case by name, read-only; read missing ones together.
+
+        An array larger than the whole cache is returned without being kept. StoreError where the
+        folder cannot be used.
+        """
+        # Cases of schema version 1 have no digest; the snapshot stands in.
+        of_case = f"{case.id}-{content.digest(case) or case.dataset.snapshot_id}"
+        found = {name: self._mapped(f"{of_case}-{name.replace('/', '.')}.npy") for name in names}
+        missing = [name for name, values in found.items() if values is None]
+        for name, values in (case.read(*missing) if missing else {}).items():
+            file = f"{of_case}-{name.replace('/', '.')}.npy"
+            with self._guarded():
+                self._add(self.folder / file, values)
+            kept = self._mapped(file)
+            found[name] = values if kept is None else kept
+        return {name: values for name, values in found.items() if values is not None}
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the size of the folder's files."""
+        return sum(size for _, size, _ in self._files())
+
+    def _mapped(self, file: str) -> np.ndarray | None:
+        """Map a file's array and mark it as used; None where there is no such file."""
+        now = time.monotonic()
+        with self._lock:
+            values, marked = self._open.get(file, (None, 0.0))
+            if values is not None and now - marked < MARK_EVERY_S:
+                self._open.move_to_end(file)
+                return values
+        with self._lock, self._guarded():
+            self._open.pop(file, None)
+            try:
+                os.utime(self.folder / file)
+                if values is None:
+                    values = np.asarray(np.load(self.folder / file, mmap_mode="r"))
+            except FileNotFoundError:  # or removed by another process since
+                return None
+            self._open[file] = values, now
+            while len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
+            return values
+
+    def _add(self, path: Path, values: np.ndarray) -> None:
+        partial = self.folder / f"{_PARTIAL}{uuid.uuid4().hex}"
+        try:
+            with partial.open("xb") as file:
+                np.lib.format.write_array(file, values, allow_pickle=False)
+            size = partial.stat().st_size
+            if size > self.max_bytes:
+                return
+            with self._alone():
+                self._make_room(size)
+                partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _make_room(self, size: int) -> None:
+        """Remove the least recently used files until `size` more bytes fit.
+
+        Leftovers of killed processes go too.
+        """
+        for partial in self.folder.glob(f"{_PARTIAL}*"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - partial.stat().st_mtime > ABANDONED_S:
+                    partial.unlink()
+        files = sorted(self._files())
+        held = sum(bytes_ for _, bytes_, _ in files)
+        for _, bytes_, path in files:
+            if held + size <= self.max_bytes:
+                return
+            path.unlink(missing_ok=True)
+            held -= bytes_
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """List time of last use, bytes and path of each file."""
+        found = []
+        for entry in os.scandir(self.folder):
+            if entry.name.endswith(".npy"):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry.stat().st_mtime, entry.stat().st_size, Path(entry.path)))
+        return found
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        with (self.folder / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"cache {self.folder} cannot be used ({error.strerror or error}): choose another"
+                " folder or make room on its disk"
+            ) from error

@@ -1,0 +1,1 @@
+"""Define the data format: arrays, shapes, units, tables, seals and digests, schema versions."""

@@ -1,0 +1,104 @@
+"""Runs side by side: seeds in one row, what is scored already not again."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from courant.analysis import comparison
+from courant.analysis.comparison import compare_runs, gather
+from courant.prediction.surrogate import Surrogate
+from courant.runs.directory import RunDirectory
+from flows.cli.app import app
+from flows.terminal import screen
+from simgen.errors import InputError
+
+
+def planted(name: str, seed: int, gini: float, **model: str) -> tuple[str, dict[str, Any], Any]:
+    settings = {f"model.{key}": value for key, value in model.items()}
+    return f"runs/{name}", {"name": name, "training.seed": seed, **settings}, {"gini": gini}
+
+
+def test_seeds_are_one_row_with_the_mean_and_its_interval() -> None:
+    found = gather(
+        [
+            planted("a", 1, 0.2, anchor_kind="sampled", gaussian_window="none"),
+            planted("b", 1, 0.9, anchor_kind="learned", gaussian_window="none"),
+            planted("c", 2, 0.4, anchor_kind="sampled", gaussian_window="none"),
+            planted("d", 1, 0.5, anchor_kind="sampled", gaussian_window="both"),
+        ]
+    )
+    assert [row.label for row in found.rows] == ["baseline", "learned anchors", "windows (both)"]
+    assert found.rows[0].runs == ("runs/a", "runs/c")
+    gini = found.rows[0].scores["gini"]
+    # Student's t of one degree of freedom at 97.5 % is 12.706.
+    assert gini.mean == pytest.approx(0.3)
+    assert gini.half_width == pytest.approx(12.706 * 0.1, rel=1e-3)
+    assert found.rows[1].scores["gini"].half_width is None
+    table = found.to_markdown().splitlines()
+    assert table[0] == (
+        "| score | baseline (2) | learned anchors (1) | windows (both) (1) | good is |"
+    )
+    assert table[2].startswith("| Gini of the energies | 0.300 ± 1.271 | 0.9 | 0.5 |")
+    assert '"windows (both)",gini,0.5,,1' in found.to_csv()
+
+
+def test_other_settings_that_differ_name_the_rows() -> None:
+    found = gather([planted("a", 1, 0.2, width="64"), planted("b", 1, 0.3, width="128")])
+    assert [row.label for row in found.rows] == ["width=64", "width=128"]
+
+
+@pytest.fixture
+def runs(surrogate: Surrogate, tmp_path: Path) -> list[str]:
+    """The same weights twice, as of two seeds."""
+    urls = []
+    for seed in (1, 2):
+        folder = tmp_path / f"seed-{seed}"
+        shutil.copytree(surrogate.url, folder)
+        experiment = json.loads((folder / "experiment.json").read_text())
+        experiment["training"]["seed"] = seed
+        (folder / "experiment.json").write_text(json.dumps(experiment))
+        urls.append(str(folder))
+    return urls
+
+
+def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
+    runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen.width = 200
+    scored: list[str] = []
+    score = comparison.score_run
+
+    def count(url: str, *arguments: Any) -> Any:
+        if len(scored) == 1 and "cut" not in scored:
+            scored.append("cut")
+            raise InputError("cut off")
+        scored.append(url)
+        return score(url, *arguments)
+
+    monkeypatch.setattr(comparison, "score_run", count)
+    asked = ["analyse", "compare", *runs, "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, asked).exit_code == 1
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert scored == [runs[0], "cut", runs[1]]
+    written = json.loads((tmp_path / "out/comparison.json").read_text())
+    (row,) = written["rows"]
+    assert row["label"] == "baseline" and row["runs"] == runs
+    # The same weights have the same scores.
+    for each in row["scores"].values():
+        assert math.isclose(each["half_width"], 0, abs_tol=1e-9) and each["runs"] == 2
+    assert (tmp_path / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert "baseline (2)" in (tmp_path / "out/comparison.md").read_text()
+    assert "Gini of the energies" in done.stdout
+
+
+def test_one_run_is_not_compared(runs: list[str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name two or more"):
+        compare_runs(runs[:1], RunDirectory(tmp_path))

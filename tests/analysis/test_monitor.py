@@ -1,0 +1,173 @@
+"""A rollout that leaves the dynamics of the training is flagged when it does, and no other is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import courant
+from courant.analysis.dynamics.monitoring import judge_monitor
+from courant.prediction.monitor import (
+    FALSE_ALARMS,
+    Monitor,
+    MonitoredPrediction,
+    fit_monitor,
+    watch_rollout,
+)
+from courant.prediction.surrogate import Surrogate
+from flows.cli.app import app
+from simgen.errors import InputError, StoreError
+from simgen.store.access.reader import Dataset
+from tests.analysis.plain_model import PlainConfig, PlainModel
+
+STEPS, NUM_ANCHORS = 40, 6
+
+
+class Swing:
+    """Linear latent dynamics: each anchor turns in three planes, at the same three frequencies."""
+
+    def __init__(self) -> None:
+        generator = np.random.default_rng(0)
+        self.mixing = np.linalg.qr(generator.normal(size=(8, 8)))[0][:, :6]
+        self.start = generator.normal(size=(NUM_ANCHORS, 6))
+        self.step = np.zeros((6, 6))
+        for plane, angle in enumerate((0.3, 0.5, 0.9)):
+            turn = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
+            self.step[2 * plane : 2 * plane + 2, 2 * plane : 2 * plane + 2] = turn
+
+    def rollout(
+        self, seed: int, kick_at: int | None = None, damped_from: int = STEPS
+    ) -> np.ndarray:
+        """(T + 1, L, d), from a start along the orbit, of an amplitude of its own."""
+        generator = np.random.default_rng(seed)
+        state = self.start * generator.uniform(0.8, 1.2)
+        state = state @ np.linalg.matrix_power(self.step, int(generator.integers(200)))
+        states = [state]
+        for number in range(1, STEPS + 1):
+            state = state @ self.step * (0.8 if number >= damped_from else 1.0)
+            if number == kick_at:
+                state = state + 4.0
+            states.append(state)
+        return np.stack(states) @ self.mixing.T
+
+
+@pytest.fixture(scope="module")
+def swing() -> Swing:
+    return Swing()
+
+
+@pytest.fixture(scope="module")
+def monitor(swing: Swing) -> Monitor:
+    training = [swing.rollout(seed) for seed in range(60)]
+    return fit_monitor(training, [swing.rollout(1000 + seed) for seed in range(100)])
+
+
+def flagged_at(monitor: Monitor, latents: np.ndarray) -> int | None:
+    raised = np.flatnonzero(monitor.quality(latents) >= 1)
+    return int(raised[0]) + 1 if len(raised) else None
+
+
+def test_a_kick_is_flagged_at_its_step(swing: Swing, monitor: Monitor) -> None:
+    for seed in range(2000, 2020):
+        if flagged_at(monitor, swing.rollout(seed)) is None:
+            assert flagged_at(monitor, swing.rollout(seed, kick_at=17)) == 17
+
+
+def test_a_rollout_that_comes_to_rest_amid_known_states_is_flagged(
+    swing: Swing, monitor: Monitor
+) -> None:
+    """Its states come ever nearer to the mean of the training: only slowness gives it away."""
+    for seed in range(2000, 2020):
+        if flagged_at(monitor, swing.rollout(seed)) is None:
+            at = flagged_at(monitor, swing.rollout(seed, damped_from=10))
+            assert at is not None and 10 <= at <= 20
+
+
+def test_healthy_rollouts_are_flagged_as_seldom_as_promised(swing: Swing, monitor: Monitor) -> None:
+    flagged = [flagged_at(monitor, swing.rollout(seed)) for seed in range(3000, 3400)]
+    assert np.mean([each is not None for each in flagged]) == pytest.approx(FALSE_ALARMS, abs=0.05)
+    # Some are: a limit that none reaches would tell nothing.
+    assert any(each is not None for each in flagged)
+
+
+def test_latents_that_stand_still_throughout_the_training_make_no_monitor_fail() -> None:
+    still = np.ones((5, 3, 4)) + np.arange(4)
+    found = fit_monitor([still] * 3, [still] * 20)
+    assert found.quality(still).max() <= 1
+    assert flagged_at(found, still * np.linspace(1, 2, 5)[:, None, None]) == 1
+
+
+def test_nineteen_validation_rollouts_are_needed(swing: Swing) -> None:
+    rollouts = [swing.rollout(seed) for seed in range(18)]
+    with pytest.raises(InputError, match="needs 19 validation rollouts, there are 18"):
+        fit_monitor(rollouts, rollouts)
+
+
+@pytest.fixture
+def own(surrogate: Surrogate, tmp_path: Path) -> Surrogate:
+    """The model in a run directory of its own."""
+    shutil.copytree(surrogate.url, tmp_path / "own")
+    return courant.load(tmp_path / "own", device="cpu")
+
+
+def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
+    own: Surrogate, dataset: Dataset, tmp_path: Path
+) -> None:
+    case = dataset[dataset.cases("test")[0]]
+    asked = {"initial": case["velocity"][0], "distance": (case.distance, case.direction)}
+    with pytest.raises(InputError, match=r"no calibrated monitor.*courant analyse monitor"):
+        own.predict(case.points, monitor=True, **asked)
+    done = CliRunner().invoke(
+        app, ["analyse", "monitor", own.url, "--out", str(tmp_path / "analysis")]
+    )
+    assert done.exit_code == 0, done.output
+    judged = json.loads((tmp_path / "analysis/monitor_judgement.json").read_text())
+    assert judged["horizon"] == 2 and judged["rollouts"] == 24
+    (long,) = judged["long_rollouts"]
+    assert case.id in done.stdout and len(long["departure"]) == long["steps"] == 9
+    found = courant.load(own.url, device="cpu").predict(case.points, monitor=True, steps=9, **asked)
+    assert isinstance(found, MonitoredPrediction) and found.quality.horizon == 2
+    np.testing.assert_array_equal(found.values, own.predict(case.points, steps=9, **asked))
+    np.testing.assert_allclose(found.quality.departure, long["departure"], rtol=1e-5)
+    assert found.quality.flagged_at == long["flagged_at_step"]
+
+
+def test_the_error_beside_the_departure_is_that_of_the_prediction(
+    own: Surrogate, dataset: Dataset, monitor: Monitor
+) -> None:
+    case = dataset[dataset.cases("test")[0]]
+    width = 2 * own.model.config.width
+    unit = monitor.model_copy(
+        update={"mean": (0.0,) * width, "components": (((1.0,) + (0.0,) * (width - 1)),)}
+    )
+    (watched,) = judge_monitor(own, dataset, unit, [case.id]).watched
+    predicted = own.predict_case(case, start_s=watched.start_s, steps=3)[2]
+    truth = own.problem.solution(case, watched.start_s + 9.0)
+    deviation = (predicted - truth) / np.asarray(own.normaliser.std)
+    assert watched.errors[2] == pytest.approx(np.sqrt(np.square(deviation).mean()), rel=1e-5)
+
+
+def test_a_monitor_of_other_weights_is_none(own: Surrogate, monitor: Monitor) -> None:
+    path = Path(own.url) / "monitor.json"
+    path.write_text(monitor.model_copy(update={"weights": "of another"}).model_dump_json())
+    assert own.monitor is None
+    path.write_text("{}")
+    with pytest.raises(StoreError, match="is not what this project writes"):
+        courant.load(own.url).monitor  # noqa: B018
+
+
+def test_a_model_without_latents_is_not_monitored(
+    own: Surrogate, dataset: Dataset, monitor: Monitor
+) -> None:
+    prepared = own.prepare_case(dataset[dataset.cases("test")[0]])
+    plain = Surrogate(
+        own.url, own.problem, own.dataset, PlainModel(PlainConfig(num_features=2, num_outputs=2))
+    )
+    plain.__dict__["monitor"] = monitor
+    with pytest.raises(InputError, match="this is a transient model of kind plain"):
+        watch_rollout(plain, plain.monitor, prepared)

@@ -1,0 +1,158 @@
+"""`courant analyse`: the scores of a trained run are those of its own decomposition."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from courant.analysis import run_scores
+from courant.analysis.decomposition import case_scores, partition, stability
+from courant.analysis.decomposition.anchor_fields import AnchorFields
+from courant.analysis.decomposition.case_scores import NEAREST, POD, RANDOM, score_case
+from courant.analysis.decomposition.scores import SCORES, field_scores
+from courant.prediction.surrogate import Surrogate
+from flows.cli.app import app
+from flows.terminal import screen
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
+from tests.analysis.plain_model import PlainConfig, PlainModel
+
+
+@pytest.fixture
+def case(dataset: Dataset) -> StoredCase:
+    return dataset[dataset.cases("test")[0]]
+
+
+def test_scores_are_those_of_the_contributions_in_standard_deviations(
+    surrogate: Surrogate, case: StoredCase
+) -> None:
+    start = surrogate.problem.shown_start(case)
+    whole = surrogate.decompose_case(case, start_s=start)
+    fields = whole.contributions / np.asarray(surrogate.normaliser.std, np.float32)
+    direct = AnchorFields.of(fields[-1], case.points, case.volumes, whole.anchors)
+    found = score_case(surrogate, case)
+    expected = field_scores(direct, found.spacing_m)
+    assert {key: found.scores[key] for key in expected} == pytest.approx(expected, rel=1e-3)
+    # The domain is the training cases' bounding box, which is wider than it is high.
+    statistics = case.dataset.statistics["points"]
+    domain = max(np.subtract(statistics["max"], statistics["min"]))
+    assert found.spacing_m == pytest.approx(domain / np.sqrt(8))
+    moments = partition.temporal_moments(fields, case.volumes)
+    np.testing.assert_allclose(
+        found.temporal_variance, partition.temporal_variance(moments), rtol=1e-3
+    )
+
+
+def test_scores_gathered_in_parts_are_the_same(
+    surrogate: Surrogate, case: StoredCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, reported = score_case(surrogate, case), []
+    monkeypatch.setattr(case_scores, "MAX_VALUES", 7 * 2 * 8 * 2)
+    parted = score_case(surrogate, case, progress=lambda *done: reported.append(done))
+    assert reported[0] == (7, case.num_points) and reported[-1] == (case.num_points,) * 2
+    assert parted.scores == pytest.approx(whole.scores, rel=1e-3)
+    np.testing.assert_array_equal(parted.dominant, whole.dominant)
+
+
+def test_controls_stand_beside_the_model(surrogate: Surrogate, case: StoredCase) -> None:
+    found = score_case(surrogate, case)
+    assert set(found.controls) == {RANDOM, NEAREST, POD}
+    for name in (RANDOM, NEAREST):
+        np.testing.assert_allclose(found.controls[name].total, found.fields.total)
+        assert found.control_scores[name]["cancellation"] == pytest.approx(1.0, rel=1e-4)
+    assert found.control_scores[NEAREST]["own_anchor_nearest"] > 0.8
+    assert "anchor_distance" not in found.control_scores[POD]
+
+
+def test_addresses_sum_to_the_error_of_the_prediction(
+    surrogate: Surrogate, case: StoredCase
+) -> None:
+    start = surrogate.problem.shown_start(case)
+    truth = surrogate.problem.solution(case, float(surrogate.times(start)[-1]))
+    error = (surrogate.predict_case(case, start_s=start)[-1] - truth) / surrogate.normaliser.std
+    found = score_case(surrogate, case).addresses
+    expected = (case.volumes[:, None] * error**2).sum() / case.volumes.sum()
+    assert found.total == pytest.approx(expected, rel=1e-5)
+    assert found.errors.shape == (8,)
+
+
+def test_a_run_matches_itself(surrogate: Surrogate, case: StoredCase) -> None:
+    found = score_case(surrogate, case, other=surrogate)
+    assert found.scores["seed_correlation"] == pytest.approx(1.0, abs=1e-4)
+    assert found.scores["time_correlation"] <= 1 + 1e-6
+
+
+def test_the_command_prints_a_table_and_writes_scores_and_arrays(
+    surrogate: Surrogate, case: StoredCase, tmp_path: Path
+) -> None:
+    screen.width = 200
+    done = CliRunner().invoke(
+        app, ["analyse", surrogate.url, "--case", case.id, "--out", str(tmp_path)]
+    )
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "scores.json").read_text())
+    scores = written["cases"][case.id]["scores"]
+    assert written["mean"] == scores
+    # Thirty seconds of these waves are less than a period.
+    absent = {"seed_correlation"} | {each.key for each in SCORES if each.subject == "rhythm"}
+    assert set(scores) == {each.key for each in SCORES} - absent
+    for each in SCORES:
+        assert (each.name in done.stdout) == (each.key in scores)
+    with np.load(tmp_path / f"{case.id}.npz", allow_pickle=False) as arrays:
+        assert arrays["energies"].shape == (8,)
+        assert arrays["dominant_anchor"].shape == (case.num_points,)
+        assert stability.match(arrays["gram"], arrays["energies"], arrays["energies"]).kept == 1
+
+
+def test_a_model_that_does_not_decompose_is_refused_in_one_line(
+    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = PlainModel(PlainConfig(num_features=2, num_outputs=2))
+    plain = Surrogate(surrogate.url, surrogate.problem, surrogate.dataset, model)
+    monkeypatch.setattr(run_scores, "load", lambda url: plain)
+    done = CliRunner().invoke(app, ["analyse", surrogate.url, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1 and not (tmp_path / "out").exists()
+    assert done.stderr.count("\n") == 1
+    assert "a model of kind plain does not decompose its predictions" in done.stderr
+
+
+def test_fields_of_one_case_at_a_time_are_in_memory(
+    surrogate: Surrogate, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_scores, "load", lambda url: surrogate)
+    alive: list[weakref.ref[AnchorFields]] = []
+    still: list[int] = []
+
+    def keep(found: case_scores.CaseScores) -> None:
+        still.append(sum(each() is not None for each in alive))
+        alive.append(weakref.ref(found.fields))
+
+    scores = run_scores.score_run(surrogate.url, dataset.cases()[:3], keep=keep)
+    assert still == [0, 0, 0] and len(scores.cases) == 3
+    mean = np.mean([case.scores["gini"] for case in scores.cases])
+    assert scores.mean["gini"] == pytest.approx(mean)
+
+
+def test_another_run_must_predict_the_same_fields(
+    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Surrogate("other", surrogate.problem, surrogate.dataset, surrogate.model)
+    monkeypatch.setattr(run_scores, "load", lambda url: other if url == "other" else surrogate)
+    monkeypatch.setattr(
+        type(other), "channels", property(lambda self: ("p",) if self is other else ("u", "v"))
+    )
+    with pytest.raises(InputError, match=r"other predicts p \(step 3.0 s\), the run u, v"):
+        run_scores.score_run(surrogate.url, other_url="other")
+
+
+def test_an_unknown_case_is_named(surrogate: Surrogate, tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["analyse", surrogate.url, "--case", "nowhere", "--out", str(tmp_path)]
+    )
+    assert done.exit_code == 1 and "nowhere" in done.stderr

@@ -1,0 +1,94 @@
+"""The error lines on docs/errors.md are lines that the code prints."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("simgen", "courant", "flows")
+PAGE = (ROOT / "docs/errors.md").read_text()
+#: Stands for a value, on the page and in place of what an f-string fills in.
+ANY = "…"
+#: Shorter words between two values may stand anywhere in the code.
+TELLING = 12
+
+
+def lines_of(page: str) -> list[str]:
+    """The lines in the tables that begin with a column `line`."""
+    found, inside = [], False
+    for row in page.splitlines():
+        inside = row.startswith("| line |") or (inside and row.startswith("|"))
+        found += re.findall(r"^\| `([^`]+)` \|", row) if inside else []
+    return found
+
+
+def text_of(node: ast.AST) -> str:
+    """The text of a string that is written in the code, with ANY where something is filled in."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(map(text_of, parts))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return text_of(left) + text_of(right)
+    return ANY
+
+
+def strings_in(node: ast.AST) -> Iterator[str]:
+    """All strings below a node but docstrings; one that is joined from parts comes whole."""
+    inside = list(ast.iter_child_nodes(node))
+    match node:
+        case ast.Expr(value=ast.Constant()):
+            return
+        case ast.JoinedStr():
+            yield text_of(node)
+            inside = [part for part in inside if isinstance(part, ast.FormattedValue)]
+        case ast.Constant(value=str()) | ast.BinOp(op=ast.Add()):
+            yield text_of(node)
+    for part in inside:
+        yield from strings_in(part)
+
+
+@cache
+def told() -> list[str]:
+    """Every string of the packages that is long enough to tell one line from another."""
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    found = {text for file in files for text in strings_in(ast.parse(file.read_text()))}
+    return [text for text in found if len(text) >= TELLING]
+
+
+def is_told(line: str) -> bool:
+    """Whether one string of the code has all fixed parts of a line, in their order.
+
+    The string may go on before and after the line only where the line says so with ANY.
+    """
+    fixed = [part for part in line.split(ANY) if part.strip()]
+    longest = max(fixed, key=len)
+    assert len(longest.strip()) >= TELLING, f"nothing tells this line from others: {line}"
+    pattern = re.compile(".*".join(map(re.escape, line.split(ANY))), re.S)
+    return any(longest in text and pattern.fullmatch(text) for text in told())
+
+
+def test_every_line_on_the_page_is_one_that_the_code_prints() -> None:
+    lines = lines_of(PAGE)
+    assert len(lines) >= 50
+    assert len(set(lines)) == len(lines)
+    assert [line for line in lines if not is_told(line)] == []
+
+
+def test_an_invented_line_is_noticed() -> None:
+    assert is_told("OpenFOAM's … is not on PATH: …")
+    assert not is_told("OpenFOAM's … is not on the PATH: …")
+    # Words that stand in the code, but not in one line, or not in this order, or not alone.
+    assert not is_told("gmsh cannot be loaded (…): choose a local disk with COURANT_SCRATCH")
+    assert not is_told("… is not on PATH: …OpenFOAM's …")
+    assert not is_told("gmsh cannot be loaded (…)")
+    # Docstrings are no lines that anybody sees.
+    assert not is_told("Define the command line `courant`, which runs the flows in this process.")
+
+
+def test_lines_are_taken_from_the_tables_of_lines_alone() -> None:
+    page = "| line | why |\n| --- | --- |\n| `one … two` | x |\n\n| code | is |\n| `other` | y |\n"
+    assert lines_of(page) == ["one … two"]

@@ -1,0 +1,92 @@
+"""What goes to others: a wheel that is whole, and a reader's environment without GPL libraries."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the files that git knows, so that nothing else of the tree can fill a gap."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout
+    for name in filter(None, tracked.decode().split("\0")):
+        if name.startswith(("simgen/", "courant/", "flows/")) or "/" not in name:
+            target = source / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / name).exists():
+                target.write_bytes((ROOT / name).read_bytes())
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(out), str(source)],
+        check=True,
+        timeout=600,
+    )
+    (built,) = out.glob("courant_surrogate-*.whl")
+    return built
+
+
+def test_the_wheel_has_every_module_and_every_file_that_they_read(wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {
+        str(path.relative_to(ROOT))
+        for package in ("simgen", "courant", "flows")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert wanted - held == set()
+    assert any(name.endswith("licenses/LICENSE") for name in held)
+
+
+def test_the_wheel_runs_where_the_repository_is_not(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--target", str(place), str(wheel)], check=True, timeout=600)
+    run = "import sys, flows; from flows.__main__ import main; print(flows.__file__); main()"
+    done = subprocess.run(
+        [sys.executable, "-c", run, "doctor"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(place), "COURANT_STORE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(place)), "the code under test is the wheel's"
+    assert "OpenFOAM" in done.stdout and "models trained and asked" in done.stdout
+
+
+def test_reading_training_and_predicting_need_no_gpl_library_and_no_compiler() -> None:
+    code = """
+import sys
+import simgen.store.access.reader, courant.prediction.surrogate, courant.training.loop
+import courant.evaluation.evaluate, courant.report.report, simgen.cases, torch
+from courant.model import farthest_point_sampling
+farthest_point_sampling(torch.rand(1, 9, 2), 3)
+needless = ("gmsh", "pyfoam", "torch._dynamo")  # the last takes two seconds of a core to import
+print([name for name in sys.modules if name.lower().startswith(needless)])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_nothing_that_the_tests_install_slows_every_process_down() -> None:
+    """With `rfc3987_syntax` beside it, jsonschema builds a grammar at its import, for two seconds;
+    Ray and Prefect import jsonschema in each of their processes.
+    """
+    code = "import sys, jsonschema; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "jsonschema" in done.stdout.split()
+    assert {"rfc3987_syntax", "lark"}.isdisjoint(done.stdout.split())

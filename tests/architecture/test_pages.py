@@ -1,0 +1,67 @@
+"""The pages: a site can be made of them, and the commands on them are commands."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from flows.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+APP: Any = typer.main.get_command(app)
+
+
+def commands(page: Path) -> Iterator[str]:
+    """Lines of code that call `courant`, whole."""
+    text = page.read_text().replace("\\\n", " ")
+    for line in re.findall(r"^(?: {4}\$?|)courant [^\n`|]+", text, re.M):
+        yield line.strip().partition("#")[0]
+    for line in re.findall(r"`(courant [^`]+)`", text):
+        yield " ".join(line.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_of_a_page_and_their_options_are_there(page: Path) -> None:
+    unknown = [line for line in commands(page) if problem(line)]
+    assert unknown == []
+
+
+def problem(line: str) -> bool:
+    """Whether a command or an option of a line is not there."""
+    command, (_, *words) = APP, line.split()
+    while hasattr(command, "commands") and words and re.fullmatch(r"[a-z][a-z-]*", words[0]):
+        command = command.commands.get(words.pop(0))
+        if command is None:
+            return True
+    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    known |= {"--help", "--version"}
+    asked = {word.partition("=")[0].rstrip(".,;:)…") for word in words if word.startswith("--")}
+    return not hasattr(command, "commands") and not asked <= known
+
+
+def test_commands_are_found_and_wrong_ones_told() -> None:
+    found = [line for page in PAGES for line in commands(page)]
+    assert len(found) > 100
+    assert not problem("courant runs ls demo-run/runs")
+    assert problem("courant runs list demo-run/runs")
+    assert problem("courant train STORE/x --epochs 3")
+
+
+def test_a_site_is_made_of_the_pages(tmp_path: Path) -> None:
+    """Strictly: a link or an anchor that leads nowhere, or a page without a place, ends it."""
+    made = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    commands_page = (tmp_path / "reference/commands.html").read_text()
+    assert "courant dataset import openfoam" in commands_page
+    assert "predict_case" in (tmp_path / "reference/python.html").read_text()

@@ -1,0 +1,116 @@
+"""Parts of the baselines against what they are said to compute."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from courant.baselines.enf import Enf, Nearby
+from courant.baselines.fno import FnoConfig, SpectralConvolution
+from courant.baselines.grids import Box
+from courant.baselines.mesh_graph_net import Graph, MessageRound
+from courant.baselines.nearest import find_nearest
+from courant.baselines.upt import UptConfig
+from courant.models import build
+from tests.baselines.tiny import tiny
+from tests.model.clouds import random_inputs
+
+
+def test_a_spectral_convolution_passes_low_frequencies_of_both_signs_and_stops_the_others() -> None:
+    config = FnoConfig(
+        num_features=1, num_outputs=1, dimension=2, width=1, num_modes=3, resolution=16
+    )
+    convolution = SpectralConvolution(config)
+    with torch.no_grad():
+        convolution.weights.copy_(torch.tensor([1.0, 0.0]).expand_as(convolution.weights))
+    angle = 2 * math.pi * torch.arange(16) / 16
+    x, y = torch.meshgrid(angle, angle, indexing="ij")
+    for low in (x.cos(), (2 * x + y).sin(), (2 * y - 2 * x).cos(), torch.ones_like(x)):
+        torch.testing.assert_close(convolution(low[None, None])[0, 0], low, atol=1e-5, rtol=0)
+    for high in ((4 * x).cos(), (5 * x + y).sin(), (3 * y).cos()):
+        assert convolution(high[None, None]).abs().max() < 1e-5
+
+
+def test_a_grid_spans_the_real_points_and_gives_linear_fields_back_exactly() -> None:
+    torch.manual_seed(1)
+    for dimension in (1, 2, 3):
+        points = torch.rand(2, 30, dimension)
+        mask = torch.ones(2, 30, dtype=torch.bool)
+        mask[0, 20:] = False
+        points[0, 20:] = 100.0
+        box = Box(points, mask)
+        nodes = box.nodes(5)
+        torch.testing.assert_close(nodes[0].amax(0), points[0, :20].amax(0))
+        field = nodes @ torch.arange(1.0, dimension + 1) + 2
+        grid = field[:, None].unflatten(2, [5] * dimension)
+        places = points[:, :20]
+        expected = places @ torch.arange(1.0, dimension + 1) + 2
+        torch.testing.assert_close(box.sample(grid, places)[..., 0], expected)
+
+
+def test_interpolation_meets_the_points_and_never_uses_padding() -> None:
+    torch.manual_seed(2)
+    points, values = torch.rand(1, 12, 2), torch.rand(1, 12, 3)
+    mask = torch.arange(12)[None] < 2  # fewer real points than neighbours
+    near = find_nearest(points, points, mask, 3)
+    carried = near.interpolate(values)
+    torch.testing.assert_close(carried[:, :2], values[:, :2])
+    between = values[:, :2].aminmax(dim=1, keepdim=True)
+    assert (carried >= between.min - 1e-6).all() and (carried <= between.max + 1e-6).all()
+    others = find_nearest(points, points, None, 3, others=True)
+    assert (others.numbers != torch.arange(12)[None, :, None]).all()
+
+
+def test_neighbours_found_in_parts_are_those_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(3)
+    points = torch.rand(2, 40, 3)
+    whole = find_nearest(points, points, None, 4)
+    monkeypatch.setattr("courant.baselines.nearest._MOST_DISTANCES", 2 * 40 * 7)
+    assert torch.equal(find_nearest(points, points, None, 4).numbers, whole.numbers)
+
+
+def test_a_round_of_messages_is_the_papers() -> None:
+    torch.manual_seed(4)
+    points, nodes = torch.rand(1, 9, 2), torch.randn(1, 9, 6)
+    near = find_nearest(points, points, None, 3, others=True)
+    edges = torch.randn(1, 9, 3, 6)
+    layer = MessageRound(6)
+    after, updated = layer(nodes, edges, Graph(near, edges, 9))
+    heard, own = near.gather(nodes), nodes[:, :, None].expand(-1, -1, 3, -1)
+    expected = edges + layer.edge_rest(layer.edge_ends(torch.cat([edges, heard, own], -1)))
+    torch.testing.assert_close(updated, expected)
+    torch.testing.assert_close(
+        after, nodes + layer.node(torch.cat([nodes, expected.sum(2)], dim=-1))
+    )
+
+
+def test_upt_can_roll_its_latents() -> None:
+    torch.manual_seed(5)
+    config = tiny("upt", "transient 2D")
+    assert isinstance(config, UptConfig)
+    model = build(config)
+    inputs = random_inputs(config)  # type: ignore[arg-type]
+    fed_back = model(**inputs.arguments())
+    model.config = replace(config, rollout="latent")
+    rolled = model(**inputs.arguments())
+    torch.testing.assert_close(rolled[:, 0], fed_back[:, 0])
+    assert not torch.allclose(rolled[:, 1], fed_back[:, 1])
+
+
+def test_the_fit_of_enf_brings_its_field_nearer_to_the_input() -> None:
+    torch.manual_seed(6)
+    model = build(tiny("enf", "steady 3D"))
+    assert isinstance(model, Enf)
+    inputs = random_inputs(model.config).cloud  # type: ignore[arg-type]
+    positions = model._place(inputs)
+
+    def wrong(steps: int) -> float:
+        model.config = replace(model.config, fit_steps=steps)
+        with torch.no_grad():
+            context = model._fit(inputs, positions)
+            nearby = Nearby.of(inputs.points, positions, model.config.num_nearest)
+            read = model.fitted(model.attention(context, nearby))
+        return float((read - inputs.features).square().mean())
+
+    assert wrong(8) < wrong(3) < wrong(1)

@@ -1,0 +1,330 @@
+"""A benchmark's table says what its trials found, and no trial is trained twice."""
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from courant.benchmark.budget import parse_budget
+from courant.benchmark.contenders import choose_contenders, settings_of
+from courant.benchmark.files import write_results
+from courant.benchmark.paper import paper_numbers
+from courant.benchmark.phases import (
+    contender_of,
+    final_trials,
+    processor_seconds,
+    seeds_of,
+    speed_trials,
+)
+from courant.benchmark.request import Request, make_request
+from courant.benchmark.rows import read_table
+from courant.experiment import Experiment
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records
+from courant.sweeps.space_files import load_space
+from courant.sweeps.sweep import read_result
+from flows import benchmark_models
+from flows.stages.benchmark import Comparison, FinishedBenchmark
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from tests.baselines.tiny import OWN
+from tests.benchmark.in_process import run_here
+from tests.training.ducts import tiny_steady
+from tests.training.waves import tiny_experiment
+
+
+def asked(
+    dataset: Dataset,
+    base: Experiment,
+    folder: Path,
+    models: Sequence[str] = ("courant", "transolver"),
+    budget: str = "4epochs",
+    **options: Any,
+) -> Request:
+    sizes = {name: OWN[name] for name in models if name in OWN}
+    contenders = choose_contenders(models, base, dataset, sizes)
+    return make_request(
+        base,
+        contenders,
+        dataset,
+        parse_budget(budget),
+        runs_url=str(folder),
+        out=str(folder / "out"),
+        **{"rates": (1e-3, 3e-3), **options},
+    )
+
+
+@pytest.fixture(scope="module")
+def done(ducts: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Request, Path]:
+    """A steady benchmark of two models with two seeds each, and its page."""
+    request = asked(ducts, tiny_steady(), tmp_path_factory.mktemp("steady"), seeds=2)
+    here, trials = run_here(request)
+    assert sorted(here.assessed) == sorted(trial.experiment.name for trial in trials)
+    return request, Path(write_results(read_table(request, ducts, trials)))
+
+
+def test_models_and_references_stand_in_one_table_ordered_by_error(done, ducts) -> None:
+    _, page = done
+    rows = list(csv.DictReader(page.with_suffix(".csv").open()))
+    names = {row["name"] for row in rows}
+    references = {"nearest design", "training mean", "POD + GP", "POD + RBF"}
+    assert names == {"courant", "transolver"} | references
+    errors = [float(row["nmae"]) for row in rows]
+    assert errors == sorted(errors)
+    for row in rows:
+        if row["reference"] == "False":
+            assert int(row["seeds"]) == 2 and float(row["nmae ±"]) > 0
+            assert float(row["training_processor_s"]) > 0 and float(row["search_processor_s"]) > 0
+            assert float(row["prediction_s 1000"]) > 0
+            assert float(row["nmae velocity.x"]) > 0
+    text = page.read_text()
+    assert "![error against processor time](figure.png)" in text
+    assert (page.parent / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "The paper's numbers are of data of its own: 300 designs, here 14" in text
+    best = min(
+        (row for row in rows if row["reference"] == "True"), key=lambda row: float(row["nmae"])
+    )
+    beaten = [row for row in rows if row["parameters"] and float(row["nmae"]) > float(best["nmae"])]
+    assert text.count(f"predictions; but {best['name']} is better, and free") == len(beaten) > 0
+    assert "models of other sizes than here (courant, transolver)" in text
+    table = json.loads(page.with_suffix(".json").read_text())
+    assert {row["name"]: row["paper_nmae"] for row in table["rows"] if row["paper_nmae"]} == {
+        "courant": 0.096,
+        "transolver": 0.086,
+    }
+
+
+def test_the_mean_is_that_of_the_seeds_own_evaluations(done, ducts) -> None:
+    _, page = done
+    table = json.loads(page.with_suffix(".json").read_text())
+    (row,) = (row for row in table["rows"] if row["name"] == "courant")
+    runs = sorted((page.parent / "trials").glob("courant-seed-*"))
+    assert len(runs) == 2
+    found = [json.loads((run / "evaluation.json").read_text()) for run in runs]
+    nmae = [each["overall"]["model"]["nmae"] for each in found]
+    assert row["errors"]["nmae"]["mean"] == pytest.approx(sum(nmae) / 2)
+    # Student's factor of two values is 12.7 for 95 %.
+    assert row["errors"]["nmae"]["half_width"] == pytest.approx(
+        12.706 * abs(nmae[0] - nmae[1]) / 2, rel=1e-3
+    )
+
+
+def test_every_model_has_the_same_batches_steps_and_rates_to_choose_from(done, ducts) -> None:
+    request, _ = done
+    trials = final_trials(request, {"courant": 1, "transolver": 1})
+    first, second = (trial.experiment.model_dump() for trial in trials)
+    first["training"].pop("learning_rate"), second["training"].pop("learning_rate")
+    assert first["training"] == second["training"]
+    first["data"].pop("encoder"), second["data"].pop("encoder")
+    assert first["data"] == second["data"]
+
+
+def test_a_finished_benchmark_trains_nothing_again_and_more_seeds_only_those(done, ducts) -> None:
+    request, page = done
+    here, _ = run_here(request)
+    assert here.trained == here.assessed == []
+    sizes = {"transolver": OWN["transolver"]}
+    more = make_request(
+        request.base,
+        choose_contenders(["courant", "transolver"], request.base, ducts, sizes),
+        ducts,
+        request.budget,
+        runs_url="unused",
+        out=str(page.parent),
+        rates=request.rates,
+        seeds=3,
+        best=1,
+    )
+    here, trials = run_here(more)
+    (only,) = here.trained
+    assert only.endswith("-seed-44") and here.assessed == [only]
+    assert len(trials) == 4, "the better model has three seeds, the other one"
+
+
+def test_a_finished_benchmark_is_answered_before_anything_starts(done, ducts, tmp_path) -> None:
+    request, page = done
+    experiment, sizes = tmp_path / "experiment.json", tmp_path / "sizes.json"
+    experiment.write_text(json.dumps(request.base.model_dump(mode="json")))
+    sizes.write_text(json.dumps({"transolver": OWN["transolver"]}))
+    asked = Comparison(
+        ducts.url,
+        models=["courant", "transolver"],
+        budget="4epochs",
+        rates=[1e-3, 3e-3],
+        seeds=2,
+        sizes=str(sizes),
+        experiment=str(experiment),
+        out=str(page.parent),
+    )
+    found = asked.finished()
+    assert found is not None and found.page == str(page)
+    assert "has the lowest NMAE of the models" in found.verdict
+    assert replace(asked, seeds=4).finished() is None
+    with pytest.raises(InputError, match="holds another benchmark"):
+        replace(asked, rates=[1e-4]).finished()
+
+
+def test_page_and_figure_are_artifacts(done, monkeypatch) -> None:
+    request, page = done
+    shown: dict[str, str] = {}
+    for name in ("show_markdown", "show_image"):
+        monkeypatch.setattr(
+            benchmark_models, name, lambda content, key, **options: shown.update({key: content})
+        )
+    benchmark_models.show_benchmark.fn(request, FinishedBenchmark(str(page), "a verdict"))
+    assert page.read_text() in shown["benchmark-tiny-steady"]
+    assert shown["benchmark-tiny-steady-figure"].startswith("data:image/png;base64,iVBOR")
+
+
+def test_a_folder_holds_one_benchmark(done, ducts) -> None:
+    request, page = done
+    other = make_request(
+        request.base,
+        request.contenders,
+        ducts,
+        parse_budget("5epochs"),
+        runs_url="unused",
+        out=str(page.parent),
+        rates=request.rates,
+    )
+    with pytest.raises(InputError, match=r"holds another benchmark: its budget is not the same"):
+        run_here(other)
+
+
+def test_the_ledger_counts_solves_search_and_training(done, ducts) -> None:
+    _, page = done
+    table = json.loads(page.with_suffix(".json").read_text())
+    needed = len(ducts.cases()) - len(ducts.cases("test"))
+    for row in table["rows"]:
+        if row["is_reference"]:
+            assert row["ledger"] is None
+            continue
+        ledger = row["ledger"]
+        assert ledger["solver"]["num_solved"] == needed
+        assert ledger["solver"]["spent_s"] == pytest.approx(20.5 * needed)
+        assert ledger["solver"]["per_prediction"]["mean"] == pytest.approx(20.0)
+        spent = 20.5 * needed + ledger["training"]["mean"] + ledger["tuning_s"]
+        expected = spent / (20.0 - ledger["prediction_s"])
+        assert row["break_even"]["expected"] == pytest.approx(expected, abs=1)
+        assert row["break_even"]["low"] <= row["break_even"]["expected"]
+        assert row["break_even"]["expected"] <= row["break_even"]["high"]
+
+
+def test_processor_time_decides_how_many_epochs_a_model_gets(waves, tmp_path) -> None:
+    request = asked(
+        waves, tiny_experiment(), tmp_path, ["courant", "fno"], "1s", rates=(3e-3,), seeds=1
+    )
+    _, trials = run_here(request)
+    for trial, speed in zip(trials, speed_trials(request), strict=True):
+        per_batch = [each.processor_s / 4 for each in read_records(speed.run)[1:]]
+        batches = trial.experiment.training.epochs * 6
+        assert 0.9 / max(per_batch) - 6 <= batches <= 1.1 / min(per_batch)
+        assert processor_seconds(trial) > 0
+    page = Path(write_results(read_table(request, waves, trials)))
+    text = page.read_text()
+    assert "1 s of processor time" in text and "## Steps" in text
+    rows = {row["name"]: row for row in csv.DictReader(page.with_suffix(".csv").open())}
+    assert {"persistence", "training mean", "DMD"} <= set(rows)
+    assert float(rows["fno"]["nmae step 2"]) > 0
+    assert "The paper's task is another" in text
+
+
+def test_a_budget_below_one_epoch_is_told_with_the_time_of_an_epoch(waves, tmp_path) -> None:
+    request = asked(waves, tiny_experiment(), tmp_path, ["courant"], "0.001s")
+    with pytest.raises(
+        InputError, match=r"too small for one epoch of courant, which takes .* s of"
+    ):
+        run_here(request)
+
+
+def test_a_rate_that_diverges_is_not_chosen_and_a_model_that_always_does_is_told(
+    ducts, tmp_path
+) -> None:
+    request = asked(ducts, tiny_steady(), tmp_path, ["courant"], "1epoch", rates=(1e-3, 1e30))
+    _, trials = run_here(request)
+    (row,) = read_table(request, ducts, trials).models
+    assert (row.rate, row.rate_at_edge) == (1e-3, True)
+    never = asked(
+        ducts, tiny_steady(), tmp_path / "never", ["courant"], "1epoch", rates=(1e30, 1e31)
+    )
+    _, trials = run_here(never)
+    assert trials == []
+    with pytest.raises(InputError, match="every training failed; the first: training diverged"):
+        read_table(never, ducts, trials)
+
+
+def test_what_cannot_be_compared_is_told_in_one_line(ducts, waves, tmp_path) -> None:
+    base = tiny_steady()
+    with pytest.raises(InputError, match=r"model 'transolvr' is unknown; did you mean transolver"):
+        choose_contenders(["transolvr"], base, ducts, {})
+    with pytest.raises(InputError, match="named twice"):
+        choose_contenders(["courant", "courant"], base, ducts, {})
+    with pytest.raises(InputError, match=r"model upt cannot be used on .*: experiment: model"):
+        choose_contenders(["upt"], base, ducts, {"upt": {"width": 7, "num_heads": 2}})
+    with pytest.raises(
+        InputError, match=r"model courant cannot be used on .* is for branched-pipe"
+    ):
+        choose_contenders(["courant"], base, waves, {})
+    with pytest.raises(InputError, match=r"sizes are given for fno, which is not compared"):
+        choose_contenders(["courant"], base, ducts, {"fno": {}})
+    for text in ("", "10", "0s", "2.5epochs", "3 weeks"):
+        with pytest.raises(InputError, match="budget"):
+            parse_budget(text)
+
+
+def test_a_dataset_without_a_test_split_is_refused(ducts, tmp_path, monkeypatch) -> None:
+    contenders = choose_contenders(["courant"], tiny_steady(), ducts, {})
+    cases = ducts.cases
+    monkeypatch.setattr(ducts, "cases", lambda split=None: [] if split == "test" else cases(split))
+    with pytest.raises(InputError, match="has no test case to judge by"):
+        make_request(
+            tiny_steady(), contenders, ducts, parse_budget("1epoch"), runs_url=str(tmp_path)
+        )
+    assert RunDirectory(tmp_path).names() == []
+
+
+def test_rows_of_the_papers_ablations_come_with_its_numbers(ducts, tmp_path) -> None:
+    space, base = load_space("features"), tiny_steady()
+    contenders = settings_of(space, base, ducts)
+    assert contenders[0].name == "courant" and contenders[0].experiment == base
+    request = make_request(
+        base,
+        contenders,
+        ducts,
+        parse_budget("1epoch"),
+        runs_url=str(tmp_path),
+        rates=(1e-3,),
+        space=space,
+    )
+    numbers = paper_numbers(request, ducts).nmae
+    assert numbers["courant"] == 0.097 and numbers["Learned anchors"] == 0.089
+    assert "MLP ODE integrator" not in numbers
+    assert any("MLP ODE integrator does not apply" in line for line in request.left_out)
+    assert "features" in json.dumps(request.identity())
+    names = [
+        trial.experiment.name
+        for trial in final_trials(request, {each.name: 1 for each in contenders})
+    ]
+    assert "gwa-enc-dec-seed-42" in names and len(set(names)) == len(contenders)
+
+
+def test_a_request_reaches_a_cluster_as_it_was_made(done) -> None:
+    request, _ = done
+    again = Request.from_json(json.loads(json.dumps(request.to_json())))
+    assert replace(again, folder=request.folder) == request
+    assert again.folder.url == request.folder.url
+
+
+def test_the_best_models_by_their_first_seed_get_all_seeds(done) -> None:
+    request, _ = done
+    first = {
+        contender_of(trial): read_result(trial)
+        for trial in final_trials(request, {"courant": 1, "transolver": 1})
+    }
+    better = min(first, key=lambda name: first[name].nmae)
+    seeds = seeds_of(replace(request, best=1, seeds=5), first)
+    assert seeds == {name: 5 if name == better else 1 for name in first}

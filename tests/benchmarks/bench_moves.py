@@ -1,0 +1,218 @@
+"""How long a move of the explorer's sliders takes: a design predicted and cut, over HTTP.
+
+A move is one `POST /sections`, from the request to the parsed answer. Where only the flow changes
+the mesh is a kept one; another geometry is meshed first. Models have the size of the small recipes,
+on meshes of the trial preset; their training is a single epoch on made-up fields, because only the
+time matters. The model is in the server's process, where `courant explore` has a hop to Ray's.
+The 2D family is the steady one of docs/families/a-new-family.md: those that ship are 3D.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+import urllib.request
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import courant
+import simgen
+from courant.experiment import Experiment
+from courant.recipes import get_recipe
+from courant.recipes.fitted import fitted_recipe
+from courant.runs.directory import RunDirectory
+from courant.serving.explorer import Explored
+from courant.serving.requests import Limits
+from courant.training.loop import fit
+from simgen import cases
+from simgen.case import CaseFamily, CaseResult
+from simgen.point_cloud import PointCloud
+from simgen.solving import preparation
+from simgen.solving.unsolved import mesh_design
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.serving.explored_server import serving_explored
+from tests.simgen.lid_cavity import LidCavity
+
+BARS_S = {"kept mesh": 0.3, "meshed": 3.0}
+"""For the 95th percentile"""
+NUM_CASES = 3
+CAVITY = (
+    "from simgen import cases; from simgen.solving import preparation;"
+    " from tests.simgen.lid_cavity import LidCavity;"
+    " cases.FAMILIES['lid-cavity'] = LidCavity(); preparation.main()"
+)
+
+
+@dataclass(frozen=True)
+class Moves:
+    """The moves of one kind over one family's designs."""
+
+    family: str
+    kind: str
+    num_cells: int
+    """of a mesh in the middle"""
+    seconds: list[float]
+    """by move, of wall time"""
+    processor_seconds: list[float]
+    """by move, of all processes: what a core of its own takes, but for waiting"""
+
+
+def main(out: Path, short: bool) -> None:
+    """Print the table, write moves.json."""
+    warnings.simplefilter("ignore")
+    cases.FAMILIES["lid-cavity"] = LidCavity()
+    measured = [
+        moves
+        for name in (
+            ("lid-cavity",) if short else ("lid-cavity", "branched-pipe", "centrifugal-pump")
+        )
+        for moves in measure(cases.get_family(name), *((2, 4) if short else (10, 40)))
+    ]
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    table = Table(
+        *("family", "cells", "mesh", "moves", "wall p50", "p95", "processor p50", "p95", "bar", ""),
+        title=f"seconds; {cores} cores, load average {load:.1f}",
+    )
+    for each in measured:
+        bar = BARS_S[each.kind]
+        wall, processor = percentiles(each.seconds), percentiles(each.processor_seconds)
+        table.add_row(
+            each.family,
+            f"{each.num_cells:,}",
+            each.kind,
+            str(len(each.seconds)),
+            *(f"{value:.2f}" for value in (*wall, *processor)),
+            f"{bar:g}",
+            "" if wall[1] <= bar else "above",
+        )
+    Console(width=110).print(table)
+    record = {
+        "cores_of_the_machine": cores,
+        "load_average": load,
+        "bars_s": BARS_S,
+        "moves": [asdict(each) for each in measured],
+    }
+    (out / "moves.json").write_text(json.dumps(record, indent=2))
+
+
+def percentiles(values: Sequence[float]) -> tuple[float, float]:
+    """The 50th and the 95th."""
+    p50, p95 = np.percentile(values, (50, 95)).tolist()
+    return p50, p95
+
+
+def measure(family: CaseFamily, num_meshes: int, num_kept: int) -> list[Moves]:
+    """Move through designs that must be meshed, then through others of the same geometry."""
+    designs = family.design_space.sample(num_meshes, "sobol", 7)
+    flows = family.design_space.sample(num_kept, "sobol", 8)
+    kept = [
+        {**designs[n % num_meshes], **{name: flow[name] for name in family.flow_parameters}}
+        for n, flow in enumerate(flows)
+    ]
+    with tempfile.TemporaryDirectory(prefix="bench-moves-", ignore_cleanup_errors=True) as folder:
+        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+        program = preparation.PROGRAM
+        preparation.PROGRAM = ("-c", CAVITY) if family.name == "lid-cavity" else program
+        surrogate = courant.load(trained(family, Path(folder)), device="cpu")
+        preparation.keep_process_ready()
+        with serving_explored(Explored.open(surrogate, Limits())) as address:
+            move(address, family.design_space.sample(1, "sobol", 9)[0])  # imports, first calls
+            measured = [
+                timed(family.name, "meshed", address, designs),
+                timed(family.name, "kept mesh", address, kept),
+            ]
+        preparation.PROGRAM = program
+    return measured
+
+
+def timed(family: str, kind: str, address: str, designs: Iterable[dict[str, float]]) -> Moves:
+    """Move through designs whose meshes are all kept, or all not."""
+    seconds, processor, answers = [], [], []
+    for design in designs:
+        began, used = time.perf_counter(), processor_s()
+        answers.append(move(address, design))
+        seconds.append(time.perf_counter() - began)
+        processor.append(processor_s() - used)
+    assert {answer["known_geometry"] for answer in answers} == {kind == "kept mesh"}
+    cells = int(np.median([answer["num_cells"] for answer in answers]))
+    return Moves(family, kind, cells, seconds, processor)
+
+
+def processor_s() -> float:
+    """Of this process and of those that it has waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def move(address: str, design: dict[str, float]) -> dict[str, int]:
+    body = json.dumps({"parameters": design}).encode()
+    with urllib.request.urlopen(f"{address}/sections", body, timeout=300) as answered:
+        answer: dict[str, int] = json.load(answered)
+    return answer
+
+
+def trained(family: CaseFamily, folder: Path) -> str:
+    """A run on made-up fields over real meshes."""
+    writer = DatasetWriter.open(str(folder / "store" / family.name), Schema.of(family))
+    fork = writer.fork()
+    settings = family.settings("trial")
+    for number, design in enumerate(family.design_space.sample(NUM_CASES, "sobol", 1)):
+        point = family.point(design, settings)
+        cloud, _ = mesh_design(point, folder / "meshes")
+        result = CaseResult(point, "accepted", split="validation" if number else "train")
+        fork.write(result, with_fields(family, cloud))
+    writer.commit([fork])
+    writer.publish("made up")
+    dataset = simgen.open_dataset(writer.url)
+    run = RunDirectory(folder / "run")
+    fit(experiment(family, dataset), dataset, run)
+    return run.url
+
+
+def experiment(family: CaseFamily, dataset: simgen.Dataset) -> Experiment:
+    shipped = family.name != "lid-cavity"
+    recipe = get_recipe(f"{family.name}-small") if shipped else fitted_recipe(dataset)
+    return recipe.derive(
+        training={
+            "epochs": 1,
+            "samples_per_epoch": recipe.training.batch_size,
+            "warmup_steps": 0,
+            "validate_every": 1,
+            "checkpoint_every": 1,
+        }
+    )
+
+
+def with_fields(family: CaseFamily, cloud: PointCloud) -> PointCloud:
+    """Smooth fields on the cells and faces, with what the family prescribes."""
+    faces = cloud.boundary
+    assert faces is not None
+    on_faces = {**made_up(family, faces.points), **faces.fields}
+    return replace(
+        cloud, fields=made_up(family, cloud.points), boundary=replace(faces, fields=on_faces)
+    )
+
+
+def made_up(family: CaseFamily, points: Sequence[float] | np.ndarray) -> dict[str, np.ndarray]:
+    place = np.asarray(points, dtype=float)
+    return {
+        field.name: np.stack(
+            [np.sin(place.sum(axis=1) * (n + 3)) + n for n in range(len(field.components))], axis=-1
+        ).astype("f4")
+        for field in family.fields
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(Path(tempfile.mkdtemp()), short=False)

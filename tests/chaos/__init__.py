@@ -1,0 +1,1 @@
+"""Seeded schedules of faults against real servers, solvers and trainings."""

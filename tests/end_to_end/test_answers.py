@@ -1,0 +1,70 @@
+"""docs/answers.md runs as it stands: every command and the Python on it, at a smaller size."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import courant
+from courant.recipes import get_recipe
+from tests.end_to_end.conftest import ROOT
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+
+PAGE = ROOT / "docs" / "answers.md"
+COMMAND = re.compile(r" {4}(courant|make|source|RUN=)")
+COARSE = "--set mesh_size=10"
+#: A page's words in place of which a test has something that takes seconds.
+SMALLER = {
+    "make setup\n": "",
+    "source .venv/bin/activate\n": "",
+    "--cases 96": f"--cases 8 {COARSE}",
+    "--recipe branched-pipe-all-fields-small": "--experiment ducts.json",
+    "--cases 60": f"--cases 14 {COARSE}",
+}
+
+
+def script_of(page: str) -> str:
+    """Its commands and its Python, in their order, as one script."""
+    lines: list[str] = []
+    python = False
+    for line in page.splitlines():
+        if line == "```python":
+            lines += ["export RUN", "python - <<'PYTHON'"]
+            python = True
+        elif line == "```":
+            lines.append("PYTHON")
+            python = False
+        elif python:
+            lines.append(line)
+        elif COMMAND.match(line) or (lines and lines[-1].endswith("\\")):
+            lines.append(line.strip())
+    script = "\n".join(lines) + "\n"
+    for words, fewer in SMALLER.items():
+        assert words in script, f"{words} is not on the page"
+        script = script.replace(words, fewer)
+    return script
+
+
+def test_a_clone_answers_with_a_band(prefect_server: dict[str, str], tmp_path: Path) -> None:
+    small = get_recipe("branched-pipe-all-fields-small")
+    experiment = small.derive(
+        model={"num_anchors": 8, "width": 32, "num_heads": 2, "num_levels": 1},
+        training={"epochs": 2, "samples_per_epoch": 16, "warmup_steps": 0},
+    )
+    (tmp_path / "ducts.json").write_text(experiment.model_dump_json())
+    done = subprocess.run(
+        ["bash", "-euc", script_of(PAGE.read_text())],
+        cwd=tmp_path,
+        env={**prefect_server, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Traceback" not in done.stdout
+    assert re.search(r"^-?\d+\.\d ± \d+\.\d Pa$", done.stdout, re.M), done.stdout
+    assert (tmp_path / "duct.vtu").exists() and (tmp_path / "duct.png").exists()
+    (run,) = (tmp_path / "ducts" / "runs").glob("branched-pipe-*")
+    assert courant.load(run).url.endswith(run.name)

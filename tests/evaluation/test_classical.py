@@ -1,0 +1,164 @@
+"""Regressions and reduced-order models find what is theirs to find."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simgen
+from courant.data.normalisation import Normaliser
+from courant.evaluation.evaluation import DMD, NEAREST_DESIGN, PERSISTENCE, POD_GP, POD_RBF
+from courant.evaluation.null_model import regress_figures
+from courant.evaluation.references import references
+from courant.problems import open_problem
+from simgen.case import CaseResult
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint
+from simgen.errors import InputError
+from simgen.regression import Regression, gaussian_process, least_squares, radial_basis
+from simgen.store.access.reader import Dataset
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
+from tests.training.waves import design_point, tiny_experiment, travelling_wave
+
+
+def smooth(inputs: np.ndarray) -> np.ndarray:
+    x, y = inputs.T
+    return np.stack([np.sin(2 * x) + y**2, 100 * x * y, np.full_like(x, 3.0)], axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("regression", "at_most"), [(gaussian_process, 0.01), (radial_basis, 0.2), (least_squares, 1.1)]
+)
+def test_regressions_predict_between_designs(regression: Regression, at_most: float) -> None:
+    generator = np.random.default_rng(1)
+    inputs, others = generator.uniform(-1, 1, (60, 2)), generator.uniform(-0.8, 0.8, (20, 2))
+    predicted, truth = regression(inputs, smooth(inputs))(others), smooth(others)
+    assert predicted.shape == truth.shape
+    assert np.abs(predicted - truth)[:, :2].max(0) @ [1, 0.01] < 2 * at_most
+    np.testing.assert_allclose(predicted[:, 2], 3.0, atol=1e-6)
+
+
+def test_a_gaussian_process_passes_over_noise_and_inputs_without_effect() -> None:
+    generator = np.random.default_rng(2)
+    inputs = generator.uniform(-1, 1, (80, 3))
+    noisy = np.sin(2 * inputs[:, :1]) + 0.2 * generator.normal(size=(80, 1))
+    predicted = gaussian_process(inputs, noisy)(inputs)
+    truth = np.sin(2 * inputs[:, :1])
+    assert np.abs(predicted - truth).mean() < 0.5 * np.abs(noisy - truth).mean()
+
+
+def test_least_squares_finds_squares_exactly_and_does_without_where_data_are_few() -> None:
+    inputs = np.random.default_rng(3).uniform(-1, 1, (12, 3))
+    outputs = inputs**2 @ np.array([[1.0], [2.0], [-1.0]]) + inputs[:, :1] + 5
+    np.testing.assert_allclose(least_squares(inputs, outputs)(inputs), outputs, atol=1e-9)
+    few = least_squares(inputs[:5], outputs[:5])(inputs)
+    assert np.isfinite(few).all()
+
+
+@pytest.fixture(scope="module")
+def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Ducts of one width on one mesh: fields of three components, smooth in the parameters."""
+    writer = DatasetWriter.open(str(tmp_path_factory.mktemp("store") / "branched-pipe"), SCHEMA)
+    fork = writer.fork()
+    for parameters in SPACE.sample(40, "sobol", 3):
+        parameters["half_width"] = 0.75
+        point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
+        figures = {
+            "drop": parameters["speed"] ** 2 * (1 + parameters["bend"]),
+            "mesh_cells": 90.0,
+            **({"seldom": parameters["bend"]} if parameters["speed"] > 5 else {}),
+            "broken": float("nan"),
+        }
+        result = CaseResult(point, "accepted", provenance={"figures": figures})
+        fork.write(result, duct(90, parameters, seed=5))
+    writer.commit([fork])
+    writer.publish("ducts on one mesh")
+    return simgen.open_dataset(writer.url)
+
+
+def nmae(reference: Any, problem: Any, dataset: Dataset, split: str) -> float:
+    wrong, size = 0.0, 0.0
+    for case in map(dataset.__getitem__, dataset.cases(split)):
+        for window in problem.windows(case):
+            predicted = reference.predict(case, window)
+            assert predicted.shape == window.truth.shape
+            wrong += float(np.abs(predicted - window.truth).sum())
+            size += float(np.abs(window.truth).sum())
+    return wrong / size
+
+
+def test_pod_finds_the_components_of_ducts(ducts: Dataset) -> None:
+    problem = open_problem(tiny_steady(), ducts)
+    found = references(problem, ducts)
+    errors = {name: nmae(each, problem, ducts, "test") for name, each in found.items()}
+    assert errors[POD_GP] < 0.05
+    assert errors[POD_RBF] < 0.5 * errors[NEAREST_DESIGN]
+
+
+def test_a_training_case_is_not_part_of_its_own_prediction(ducts: Dataset) -> None:
+    pod = references(open_problem(tiny_steady(), ducts), ducts)[POD_RBF]
+    first, second = ducts.cases("train")[:2]
+    weights = pod.weights(ducts[first])  # type: ignore[attr-defined]
+    assert weights[0] == 0 and weights[1:].all()
+    assert pod.weights(ducts[second])[1] == 0  # type: ignore[attr-defined]
+    np.testing.assert_allclose(weights.sum(), 1)
+
+
+def test_fields_that_are_all_the_same_are_predicted_as_such(ducts: Dataset) -> None:
+    pod: Any = references(open_problem(tiny_steady(), ducts), ducts)[POD_GP]
+    fields = pod._fields()
+    pod._fields = lambda: SimpleNamespace(
+        ids=fields.ids,
+        normaliser=fields.normaliser,
+        designs=fields.designs,
+        snapshots=np.ones_like(fields.snapshots),
+    )
+    weights = pod.weights(ducts[ducts.cases("test")[0]])
+    np.testing.assert_allclose(weights, 1 / len(fields.ids))
+
+
+def test_dmd_carries_a_wave_that_persistence_cannot(tmp_path: Path) -> None:
+    writer = DatasetWriter.open(
+        str(tmp_path / "cylinder-flow"), Schema.of(get_family("cylinder-flow"))
+    )
+    fork = writer.fork()
+    for number in range(5):
+        fork.write(CaseResult(design_point(number), "accepted"), travelling_wave(60, 0.8, seed=1))
+    writer.commit([fork])
+    writer.publish("waves of one speed")
+    dataset = simgen.open_dataset(writer.url)
+    problem = open_problem(tiny_experiment(), dataset)
+    found = references(problem, dataset)
+    errors = {name: nmae(each, problem, dataset, "test") for name, each in found.items()}
+    assert errors[DMD] < 0.02 < 0.2 < errors[PERSISTENCE]
+
+
+def test_few_designs_have_no_pod(tmp_path: Path, ducts: Dataset) -> None:
+    from courant.evaluation.reduced_order import enough_designs
+
+    normaliser = Normaliser.of(ducts, ("velocity",))
+    assert enough_designs(ducts, normaliser)
+    few = SimpleNamespace(cases=lambda split: ducts.cases(split)[:6])
+    assert not enough_designs(few, normaliser)  # type: ignore[arg-type]
+
+
+def test_figures_are_regressed_on_the_design_alone(ducts: Dataset) -> None:
+    rows = {row.regression: row for row in regress_figures(ducts)}
+    assert set(rows) == {"least squares", "Gaussian process"}
+    assert {row.figure for row in rows.values()} == {"drop"}
+    assert rows["Gaussian process"].r2 > 0.99
+    assert rows["Gaussian process"].nmae < 0.05
+    assert 0.8 < rows["least squares"].r2 < rows["Gaussian process"].r2
+    assert rows["least squares"].num_train == len(ducts.cases("train"))
+
+
+def test_figures_without_cases_are_refused(ducts: Dataset) -> None:
+    few = SimpleNamespace(
+        url="here", version="v1", schema=ducts.schema, cases=lambda split: ducts.cases(split)[:1]
+    )
+    with pytest.raises(InputError, match="has 1 training and 1 test cases, two each are needed"):
+        regress_figures(few)  # type: ignore[arg-type]

@@ -1,0 +1,65 @@
+"""What a surrogate is worth: intervals of few values, and when it breaks even."""
+
+import math
+
+import pytest
+
+from courant.evaluation.interval import Interval
+from courant.evaluation.ledger import Ledger, SolverTimes
+
+
+def test_the_interval_of_few_values_is_students() -> None:
+    two, three = Interval.of([1.0, 3.0]), Interval.of([1.0, 2.0, 3.0])
+    # Quantiles of 97.5 %: 12.706 with one degree of freedom, 4.303 with two.
+    assert (two.mean, two.half_width) == (2.0, pytest.approx(12.706, rel=1e-4))
+    assert three.half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
+    assert (three.low + three.high) / 2 == 2.0
+
+
+def test_a_single_value_has_no_interval() -> None:
+    one = Interval.of([0.25])
+    assert one.half_width is None and one.low == one.high == 0.25
+    assert one.text() == "0.25"
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(0.12345, 0.0046, 3), "0.123 ± 0.005"),
+        (Interval(1234.5, 20.4, 3), "1234 ± 20"),
+        (Interval(0.0, 0.0, 3), "0.00 ± 0.00"),
+    ],
+)
+def test_an_interval_is_told_to_the_digits_of_its_mean(interval: Interval, text: str) -> None:
+    assert interval.text() == text
+
+
+def ledger(solver_s: float, spread: float | None = None, **parts: float | None) -> Ledger:
+    """1,000 s of solves, 90 s of training, 10 s of search, 1 s a prediction."""
+    spent = parts.get("spent_s", 1000.0)
+    solver = SolverTimes(10, spent, Interval(solver_s, spread, 5))
+    return Ledger(solver, Interval(90.0, 10.0, 3), parts.get("tuning_s", 10.0), 1.0)
+
+
+def test_it_breaks_even_where_the_savings_reach_the_cost() -> None:
+    even = ledger(12.0, 1.0).break_even
+    assert even is not None
+    assert even.expected == 1100 / 11
+    assert (even.low, even.high) == (math.ceil(1090 / 12), 1110 / 10)
+    assert even.text() == "100 (91 to 111)"
+    assert ledger(12.0, 1.0, tuning_s=None).spent_s == 1090
+
+
+def test_a_solver_that_is_as_fast_is_never_replaced_at_a_gain() -> None:
+    even = ledger(1.0, 0.5).break_even
+    assert even is not None and even.text() == "never" and even.low == 1090 / 0.5
+    perhaps = ledger(2.0, 1.5).break_even
+    assert perhaps is not None and perhaps.text() == "1,100 (436 to never)"
+
+
+def test_without_times_on_record_nothing_is_told() -> None:
+    unknown = Ledger(SolverTimes(3, None, None), Interval(90.0, None, 1), None, 1.0)
+    assert unknown.break_even is None and unknown.saved_s is None
+    assert SolverTimes.from_json(unknown.solver.to_json()) == unknown.solver
+    known = ledger(12.0, 1.0).solver
+    assert SolverTimes.from_json(known.to_json()) == known

@@ -1,0 +1,194 @@
+"""Quantities of interest from predicted fields, beside the regression on parameters alone."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simgen
+from courant.data.normalisation import Normaliser
+from courant.evaluation.evaluation import QuantityScore
+from courant.evaluation.quantities import measure_quantities
+from courant.evaluation.sensitivity import dependences
+from courant.problems import open_problem
+from courant.report.panels import quantities as panel
+from courant.report.panels import sensitivity
+from simgen.case import CaseResult
+from simgen.cases.cylinder.family import CylinderFlow
+from simgen.design_space import DesignPoint
+from simgen.errors import InputError
+from simgen.quantities import Quantity
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
+from simgen.store.access.writer import DatasetWriter
+from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
+from tests.training.waves import publish_waves, tiny_experiment
+
+
+def peak_speed(case: StoredCase) -> float:
+    return float(np.linalg.norm(case["velocity"][:], axis=1).max())
+
+
+@pytest.fixture(scope="module")
+def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """With two figures on record: of the loss every tenth is missing, the speed is noise."""
+    writer = DatasetWriter.open(str(tmp_path_factory.mktemp("store") / "branched-pipe"), SCHEMA)
+    fork, noise = writer.fork(), np.random.default_rng(0)
+    for number, parameters in enumerate(SPACE.sample(40, "sobol", 3)):
+        loss = {"pressure_loss": parameters["speed"] ** 2} if number % 10 else {}
+        figures = {**loss, "peak_speed": float(noise.uniform(5, 10))}
+        point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
+        result = CaseResult(point, "accepted", provenance={"figures": figures})
+        fork.write(result, duct(90, parameters, seed=5))
+    writer.commit([fork])
+    writer.publish("ducts")
+    return simgen.open_dataset(writer.url)
+
+
+def surrogate_of(
+    dataset: Dataset, experiment: Any, predict: Callable[..., np.ndarray]
+) -> SimpleNamespace:
+    """A trained model, of which only what it predicts matters."""
+    problem = open_problem(experiment, dataset)
+    normaliser: Normaliser = problem.normaliser
+    return SimpleNamespace(
+        problem=problem,
+        normaliser=normaliser,
+        channels=tuple(each.name for each in normaliser.channels),
+        times=lambda start, steps: problem.times(start, problem.steps(steps)),
+        predict_case=lambda case, start_s, steps: predict(problem, case, start_s, steps),
+    )
+
+
+def steady(dataset: Dataset, factor: float, fields: tuple[str, ...]) -> Any:
+    model = {"num_outputs": 4, "num_features": 4} if fields == ALL else {}
+    experiment = tiny_steady().derive(model=model, data={"fields": fields})
+    return surrogate_of(
+        dataset, experiment, lambda problem, case, *_: factor * problem.solution(case, None)
+    )
+
+
+ALL = ("velocity", "kinematic_pressure")
+
+
+def test_solved_fields_in_place_of_predicted_ones_make_no_error(ducts: Dataset) -> None:
+    ids = ducts.cases("test")
+    found = measure_quantities(steady(ducts, 1.0, ALL), ducts, ids)["quantities"]
+    assert list(found) == ["pressure_loss", "branch1_share", "peak_speed"]
+    for score in found.values():
+        assert score.error == 0 and score.rank_correlation == pytest.approx(1)
+        assert score.predicted == score.truth and list(score.truth) == ids
+    assert found["peak_speed"].truth[ids[0]] == pytest.approx(peak_speed(ducts[ids[0]]))
+
+
+def test_an_error_of_the_fields_is_one_of_the_quantities_and_the_null_may_win(
+    ducts: Dataset,
+) -> None:
+    found = measure_quantities(steady(ducts, 1.3, ALL), ducts, ducts.cases("test"))["quantities"]
+    loss, share, speed = (found[name] for name in found)
+    assert loss.error == pytest.approx(0.3, rel=1e-4)
+    assert loss.rank_correlation == pytest.approx(1)
+    # Smooth in the parameters, unknown of some training cases.
+    assert loss.null_error is not None and loss.null_error < 0.1 and loss.null_wins
+    assert all(value is not None for value in loss.null.values())
+    assert speed.null_error is not None and speed.null_error > 0.05, "its record is noise"
+    # A factor leaves shares alone, and without a record there is no null.
+    assert share.error == pytest.approx(0, abs=1e-6)
+    assert share.null == {} and share.null_error is None and not share.null_wins
+
+
+def test_what_is_not_modelled_cannot_be_had_from_the_fields(ducts: Dataset) -> None:
+    plane = steady(ducts, 1.0, ("velocity.x", "velocity.z"))
+    found = measure_quantities(plane, ducts, ducts.cases("test"))
+    assert list(found["quantities"]) == ["branch1_share"]
+    assert found["not_predicted"] == {
+        "pressure_loss": "needs kinematic_pressure.p",
+        "peak_speed": "needs velocity.y",
+    }
+
+
+def test_a_rollout_goes_to_the_cases_end_and_one_that_diverges_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed = Quantity(
+        "speed", "m/s", "mean", lambda case: case.cells("velocity").mean(), ("velocity.x",)
+    )
+    drag = Quantity("drag", "1", "", None, not_from_fields="the cloud has no gradient at walls")
+    monkeypatch.setattr(CylinderFlow, "quantities", (speed, drag))
+    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "waves")))
+    experiment = tiny_experiment().derive(data={"step_s": 1.0})
+    asked = []
+
+    def roll_out(problem: Any, case: StoredCase, start: float, steps: int) -> np.ndarray:
+        asked.append((start, steps))
+        if case.id == dataset.cases()[-1]:
+            raise InputError("the prediction is not finite")
+        times = problem.times(start, steps)
+        return np.stack([problem.solution(case, time) for time in times])
+
+    ids = dataset.cases()
+    found = measure_quantities(surrogate_of(dataset, experiment, roll_out), dataset, ids)
+    score = found["quantities"]["speed"]
+    assert asked == [(1.0, 29)] * len(ids), "cases end at 30 s"
+    # The second half of the run counts.
+    assert score.truth[ids[0]] == pytest.approx(dataset[ids[0]]["velocity"][14:].mean())
+    assert score.predicted[ids[0]] == pytest.approx(score.truth[ids[0]])
+    assert score.predicted[ids[-1]] is None and score.truth[ids[-1]] is not None
+    assert found["not_predicted"] == {"drag": "the cloud has no gradient at walls"}
+
+
+def test_a_dataset_of_a_family_that_is_unknown_here_has_no_quantities(ducts: Dataset) -> None:
+    from dataclasses import replace
+
+    schema = replace(ducts.schema, family="ducts")
+    other: Any = SimpleNamespace(schema=schema)
+    assert measure_quantities(steady(ducts, 1.0, ALL), other, []) == {}
+
+
+def score(error: float | None, null_error: float | None) -> QuantityScore:
+    return QuantityScore(
+        unit="m",
+        meaning="height",
+        truth={"a": 1.0, "b": 2.0},
+        predicted={"a": 1.1, "b": None},
+        null={"a": 1.2, "b": 2.1} if null_error is not None else {},
+        error=error,
+        rank_correlation=None,
+        null_error=null_error,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "null_error", "mark"),
+    [(0.1, 0.2, "good"), (0.2, 0.1, "bad"), (0.1, None, ""), (None, 0.1, "")],
+)
+def test_the_table_marks_the_model_where_it_wins_and_loses(
+    error: float | None, null_error: float | None, mark: str
+) -> None:
+    ((name, _, ours, null, *_),) = panel.table({"rise_height": score(error, null_error)}).rows
+    assert (name.text, ours.mark) == ("rise height", mark)
+    assert (ours.text, null.text) == tuple(
+        "" if value is None else f"{value:.3g}" for value in (error, null_error)
+    )
+    assert panel.draw({"rise_height": score(error, null_error)}).axes
+
+
+def test_a_report_shows_what_quantities_depend_on_through_the_model_and_in_the_solved_designs(
+    ducts: Dataset,
+) -> None:
+    surrogate = steady(ducts, 1.1, ALL)
+    context: Any = SimpleNamespace(surrogate=surrogate, dataset=ducts)
+    shown = sensitivity.panel(context)
+    assert shown is not None and [each.name for each in shown.figures] == ["sensitivity.png"]
+    names = shown.arrays["parameters"].tolist()
+    speed, width = names.index("speed"), names.index("half_width")
+    through_model = shown.arrays["pressure_loss.predicted.first"]
+    assert through_model[speed] > 0.9 and through_model[width] < 0.05
+    # On record for 36 cases where 40 are needed, and the other record is noise.
+    assert not {name for name in shown.arrays if ".solved." in name}
+
+    few: Any = SimpleNamespace(schema=ducts.schema, cases=lambda: ducts.cases()[:39])
+    assert dependences(surrogate, few) == {}

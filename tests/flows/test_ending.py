@@ -1,0 +1,188 @@
+"""How signals end a command, at bad moments too."""
+
+import contextlib
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from flows.cluster import ray_cluster
+from flows.ending import INTERRUPTED, TERMINATED
+
+# A finalizer in which a signal arrives, in a command that goes on until it is told to end. Waits
+# are short here: a signal that comes just before a long one is answered after it.
+COMMAND = """
+import signal, sys, time
+from flows.ending import answer_interrupts
+
+answer_interrupts()
+
+class Terminated(BaseException):
+    signal = signal.SIGTERM
+
+def terminate(number, frame):
+    raise Terminated
+
+signal.signal(signal.SIGTERM, terminate)
+
+class Finalized:
+    def __del__(self):
+        signal.raise_signal(int(sys.argv[1]))
+
+try:
+    Finalized()
+    print("finalized", flush=True)
+    for _ in range(6000):
+        time.sleep(0.1)
+except BaseException as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize(("number", "expected"), [(2, "KeyboardInterrupt"), (15, "Terminated")])
+def test_a_signal_within_a_finalizer_still_ends_the_work(number: int, expected: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, str(number)], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split() == ["finalized", expected]
+    assert done.stderr == ""
+
+
+def test_other_errors_of_finalizers_are_printed() -> None:
+    command = COMMAND.replace("signal.raise_signal(int(sys.argv[1]))", "1 / 0").replace("6000", "0")
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert "ZeroDivisionError" in done.stderr
+
+
+# A command as `flows.__main__` runs one.
+WAITING = """
+import sys, time
+from flows import __main__
+
+class Cli:
+    def app():
+        print("up", flush=True)
+        while True:
+            time.sleep(0.1)
+
+sys.modules["flows.cli.app"] = Cli
+__main__.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "code"),
+    [(signal.SIGINT, INTERRUPTED, 130), (signal.SIGTERM, TERMINATED, 143)],
+)
+def test_a_signal_ends_a_command_in_one_line(number: signal.Signals, line: str, code: int) -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert command.stdout is not None
+    assert command.stdout.readline() == "up\n"
+    command.send_signal(number)
+    _, errors = command.communicate(timeout=120)
+    assert (command.returncode, errors) == (code, f"{line}\n")
+
+
+def test_ray_does_not_answer_sigterm_in_our_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(**options: object) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray_cluster.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_cluster, "start_embedded_ray", start)
+    monkeypatch.setattr(ray_cluster, "need", lambda look: None)
+    before = signal.getsignal(signal.SIGTERM)
+    ray_cluster.ensure_ray()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+# A bar that goes on being drawn while the work does not end by itself.
+DRAWING = """
+import logging, signal, time
+from flows import ending
+from flows.display import Bars
+
+ending.GRACE_S = 0.5
+ending.answer_interrupts()
+bars = Bars("designs", 8, logging.getLogger("drawing"))
+words = ["up"]
+with bars:
+    while True:
+        try:
+            while words:
+                print(words.pop(), flush=True)
+            time.sleep(0.1)
+        except KeyboardInterrupt:
+            pass
+"""
+
+
+def test_the_last_line_stands_under_a_bar_that_is_still_drawn() -> None:
+    keyboard, screen = pty.openpty()
+    command = subprocess.Popen(
+        [sys.executable, "-c", DRAWING], stdin=screen, stdout=screen, stderr=screen
+    )
+    os.close(screen)
+    printed = b""
+    while b"up" not in printed:
+        printed += os.read(keyboard, 4096)
+    command.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # Reading a terminal that nobody is left at is an error.
+        while text := os.read(keyboard, 4096):
+            printed += text
+    os.close(keyboard)
+    assert command.wait() == 130
+    last = printed.decode().splitlines()[-1].rpartition("\r")[2]
+    assert re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", last) == INTERRUPTED
+
+
+# A command whose work does not end by itself, with a library that notices that it is killed.
+KILLED = """
+import os, sys, threading, time
+from flows import ending
+from flows import __main__
+
+ending.GRACE_S = 0.2
+
+class Cli:
+    def app():
+        held, other = os.pipe()
+        if os.fork() == 0:
+            time.sleep(600)
+        os.close(other)
+
+        def tell():
+            os.read(held, 1)
+            os.write(2, b"a server was lost\\n")
+            os.write(1, b"a server was lost\\n")
+
+        threading.Thread(target=tell, daemon=True).start()
+        ending.leave_nothing(lambda: time.sleep(0.5))
+        words = ["up"]
+        while True:
+            try:
+                while words:
+                    print(words.pop(), flush=True)
+                time.sleep(0.1)
+            except KeyboardInterrupt:
+                pass
+
+sys.modules["flows.cli.app"] = Cli
+__main__.main()
+"""
+
+
+def test_nothing_is_told_of_what_is_killed_at_the_end() -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert command.stdout is not None and command.stdout.readline() == "up\n"
+    command.send_signal(signal.SIGINT)
+    out, _ = command.communicate(timeout=60)
+    assert (out, command.returncode) == (f"{INTERRUPTED}\n", 130)

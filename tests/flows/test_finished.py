@@ -1,0 +1,240 @@
+"""What is done already is found without Prefect, Ray and torch; what is not done is never taken for
+done.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import simgen
+from courant.evaluation.record import EVALUATION, fingerprint
+from courant.recipes import get_recipe
+from courant.report.current import PAGE, keep_inputs
+from courant.runs.directory import RunDirectory
+from courant.runs.record import write_status
+from courant.runs.weights_file import WEIGHTS
+from flows.cli.app import app
+from flows.stages.evaluation import Measurement
+from flows.stages.generation import Generation, PublishedVersion
+from flows.stages.main_job import MainJob, Outcome
+from flows.stages.training import Training
+from simgen.errors import InputError
+from simgen.store.access.versions import read_references
+from simgen.store.access.writer import DatasetWriter
+from tests.report.test_verdict import evaluation
+from tests.store.conftest import NUM_SNAPSHOTS, SCHEMA, add, make_result
+
+SETTINGS = {"end_time": float(NUM_SNAPSHOTS)}
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> DatasetWriter:
+    """Of a dataset whose first two designs are published."""
+    opened = DatasetWriter.open(str(tmp_path / "store/cylinder-flow"), SCHEMA)
+    add(opened, 0, 1)
+    opened.publish()
+    return opened
+
+
+@pytest.fixture
+def asked(writer: DatasetWriter) -> Generation:
+    """The request that these two cases answer."""
+    return Generation(cases=2, settings=SETTINGS, store=writer.url.rpartition("/")[0])
+
+
+@pytest.fixture
+def job(asked: Generation, tmp_path: Path) -> MainJob:
+    """A job that has come to its end, the training and the drawing aside."""
+    job = MainJob(
+        cases=2,
+        settings=SETTINGS,
+        store=asked.store,
+        runs=str(tmp_path / "runs"),
+        report=str(tmp_path / "report"),
+    )
+    snapshot = simgen.open_dataset(asked.url).snapshot_id
+    run = RunDirectory(tmp_path / "runs") / get_recipe("cylinder-flow-demo").run_id(snapshot)
+    run.write_json("experiment.json", {})
+    run.write_bytes(WEIGHTS, b"weights")
+    write_status(run, "finished", epochs=1)
+    measure(run, tmp_path / "report")
+    return job
+
+
+def measure(run: RunDirectory, folder: Path) -> None:
+    """Leave an evaluation of the run's weights, and a report of one figure."""
+    found = evaluation(model=[0.1], persistence=[0.2], training_mean=[0.5])
+    record = found.model_copy(update={"run": run.url, "fingerprint": fingerprint(run, "test")})
+    run.write_json(EVALUATION, record.model_dump(mode="json"))
+    report = RunDirectory(folder)
+    for name in (PAGE, "errors.png"):
+        report.write_bytes(name, b"drawn")
+    keep_inputs(run, report, record, ["errors.png"])
+
+
+def test_designs_can_be_given_by_their_parameters(asked: Generation) -> None:
+    first = asked.points[0]
+    given = replace(asked, design_parameters=[dict(first.parameters)])
+    assert given.points == [first] and given.finished() == asked.finished()
+    assert (
+        replace(given, design_parameters=[{**first.parameters, "radius": 3.21}]).finished() is None
+    )
+    with pytest.raises(InputError, match="both name the designs"):
+        _ = replace(given, designs="designs.csv").points
+
+
+def run_of(job: MainJob) -> RunDirectory:
+    (name,) = RunDirectory(job.runs or "").names()
+    return RunDirectory(job.runs or "") / name
+
+
+def put(writer: DatasetWriter, number: int, status: str) -> None:
+    """Record a case that was not accepted."""
+    fork = writer.fork()
+    fork.write(make_result(number, status, "no reason"), None)
+    writer.commit([fork])
+
+
+def test_a_published_design_is_finished_and_a_larger_one_is_not(asked):
+    assert asked.finished() == PublishedVersion(asked.url, "v1")
+    assert replace(asked, cases=3).finished() is None
+    assert replace(asked, settings={"end_time": 7.0}).finished() is None
+    assert replace(asked, store=f"{asked.store}/elsewhere").finished() is None
+    assert not Path(f"{asked.store}/elsewhere").exists(), "looking writes nothing"
+
+
+def test_recorded_cases_that_are_not_published_yet_are_left_to_do(asked, writer):
+    add(writer, 2)
+    assert replace(asked, cases=3).finished() is None
+    assert asked.finished() is None, "publishing is left to do, whoever recorded the case"
+    writer.publish()
+    assert asked.finished() == PublishedVersion(asked.url, "v2")
+
+
+def test_a_failed_case_is_finished_unless_it_is_to_be_solved_again(asked, writer):
+    put(writer, 2, "failed")
+    writer.publish()
+    three = replace(asked, cases=3)
+    assert three.finished() == PublishedVersion(asked.url, "v2")
+    assert replace(three, retry_failed=True).finished() is None
+    assert replace(asked, retry_failed=True).finished() == PublishedVersion(asked.url, "v2")
+
+
+def test_a_withdrawn_case_is_left_to_solve(asked, writer):
+    training = simgen.open_dataset(asked.url).cases("train")
+    other = next(case for case in writer.known() if case not in training or len(training) > 1)
+    writer.withdraw([other], "a wrong mesh")
+    assert asked.finished() is None
+
+
+def test_a_dataset_without_an_accepted_case_is_left_to_its_flow(asked, tmp_path):
+    store = str(tmp_path / "rejected")
+    rejecting = DatasetWriter.open(f"{store}/cylinder-flow", SCHEMA)
+    put(rejecting, 0, "rejected")
+    assert replace(asked, cases=1, store=store).finished() is None
+
+
+def test_a_publication_that_was_cut_off_before_its_second_reference_is_left_to_do(asked, writer):
+    repository = writer._repository
+    repository.delete_branch("v1")
+    assert read_references(repository, writer.url).copies == []
+    assert asked.finished() is None
+    assert writer.publish() == "v1"
+    assert asked.finished() is not None
+
+
+def test_another_familys_dataset_is_no_result(asked):
+    with pytest.raises(simgen.InputError, match="holds cylinder-flow revision"):
+        elsewhere = Path(asked.store) / "branched-pipe"
+        elsewhere.symlink_to(Path(asked.url), target_is_directory=True)
+        Generation("branched-pipe", cases=1, store=asked.store).finished()
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "failed"])
+def test_a_run_that_did_not_come_to_its_end_is_not_finished(job, asked, state):
+    training = Training(asked.url, runs=job.runs, recipe="cylinder-flow-demo")
+    assert training.finished() is not None
+    assert replace(training, recipe="cylinder-flow-small").finished() is None
+    write_status(run_of(job), state)
+    assert training.finished() is None
+    assert job.finished() is None
+
+
+def test_a_report_is_finished_only_of_the_present_weights_split_and_files(job):
+    run, folder = run_of(job), Path(job.report or "")
+    asked = Measurement(run.url, str(folder))
+    found = asked.finished()
+    assert found is not None and found.url == f"{folder}/{PAGE}"
+    assert found.verdict.startswith("NMAE 0.100 on the test split")
+    assert replace(asked, split="train").finished() is None
+    assert replace(asked, report=f"{folder}-2").finished() is None
+    (folder / "errors.png").unlink()
+    assert asked.finished() is None
+    measure(run, folder)
+    kept = json.loads((folder / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps({**kept, "run": "/another/run"}))
+    assert asked.finished() is None
+    measure(run, folder)
+    assert asked.finished() is not None
+    run.write_bytes(WEIGHTS, b"weights of a second training")
+    assert asked.finished() is None
+
+
+def test_the_main_job_is_finished_where_each_of_its_stages_is(job):
+    done = job.finished()
+    assert isinstance(done, Outcome) and done.report and done.dataset
+    assert (done.dataset.version, done.run) == ("v1", run_of(job).url)
+    assert replace(job, until="run").finished() == replace(done, report=None)
+    assert replace(job, until="dataset").finished() == Outcome(done.dataset, None, None)
+    assert replace(job, run=done.run).finished() == replace(done, dataset=None)
+    assert replace(job, dataset=done.dataset.dataset).finished() == done
+    assert replace(job, sweep="anchors").finished() is None
+    assert replace(job, cases=3).finished() is None
+    assert replace(job, recipe="cylinder-flow-small").finished() is None
+    assert replace(job, report=f"{job.report}-2").finished() is None
+
+
+def test_finished_commands_start_no_server_and_import_neither_prefect_nor_ray(job, asked):
+    settings = ["--cases", "2", "--set", f"end_time={NUM_SNAPSHOTS}"]
+    run = run_of(job).url
+    commands = [
+        ["run", "cylinder-flow", *settings, "--out", str(Path(asked.store).parent)],
+        ["run", "--run", run, "--out", str(Path(asked.store).parent)],
+        ["generate", "cylinder-flow", *settings, "--store", asked.store],
+        ["train", asked.url, "--recipe", "cylinder-flow-demo", "--runs", str(job.runs)],
+        ["evaluate", run, "--report", str(job.report)],
+    ]
+    code = f"""
+import sys
+from typer.testing import CliRunner
+from flows.cli.app import app
+for command in {commands!r}:
+    done = CliRunner(env={{"COLUMNS": "250"}}).invoke(app, command)
+    assert done.exit_code == 0, done.output
+    print(done.stdout, end="")
+for command in (["serve", "/nowhere/run"], ["recipes"], ["runs", "ls", {str(job.runs)!r}]):
+    CliRunner().invoke(app, command)
+print(sorted({{"prefect", "ray", "torch", "pandas", "matplotlib"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    *lines, imported = done.stdout.splitlines()
+    report = [f"run     {run}", f"report  {job.report}/{PAGE}"]
+    verdict = lines[2]
+    assert verdict.startswith("NMAE 0.100 on the test split")
+    told = [*report, verdict]
+    assert lines == [*told, *told, f"dataset  {asked.url}  v1", f"run  {run}", *told]
+    assert imported == "[]"
+
+
+def test_a_finished_generation_says_what_its_version_holds(asked):
+    settings = ["--cases", "2", "--set", f"end_time={NUM_SNAPSHOTS}"]
+    done = CliRunner(env={"COLUMNS": "250"}).invoke(
+        app, ["generate", "cylinder-flow", *settings, "--store", asked.store]
+    )
+    assert "cylinder-flow v1: 2 cases" in done.stderr

@@ -1,0 +1,246 @@
+"""What cannot be carried out is refused in one line before any server starts, and leaves nothing
+half-written.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import simgen
+from courant.recipes import get_recipe
+from courant.runs.dataset_record import write_dataset_record
+from courant.runs.directory import RunDirectory
+from courant.runs.weights_file import WEIGHTS
+from flows.cli.app import app
+from flows.stages.main_job import MainJob
+from simgen.errors import InputError
+from tests.training.waves import publish_waves
+
+SHORT = ("--cases", "2", "--set", "end_time=12", "--set", "mesh_size=2")
+
+
+@pytest.fixture(autouse=True)
+def no_server(monkeypatch):
+    """Let a command that comes so far as to start Prefect's server fail the test."""
+
+    def start():
+        raise AssertionError("a server was started")
+
+    monkeypatch.setattr("flows.cli.starting.prefect_api", start)
+
+
+@pytest.fixture(scope="module")
+def waves(tmp_path_factory) -> str:
+    """A small dataset of the cylinder's schema."""
+    return publish_waves(str(tmp_path_factory.mktemp("waves") / "store/cylinder-flow"))
+
+
+def refused(*arguments: str) -> str:
+    done = CliRunner(env={"COLUMNS": "250"}).invoke(app, list(arguments))
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 1, done.output
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
+    assert "Traceback" not in done.stderr
+    return line
+
+
+def generate(*arguments: str) -> str:
+    return refused("generate", "cylinder-flow", *SHORT, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name a case or a mesh file, or give a --design"),
+        (
+            ("00fcb869be4c", "--design", "radius=2"),
+            "name a case or a mesh file, or give a --design",
+        ),
+        (("00fcb869be4c", "--verify"), "--from-solver and --verify belong to --design"),
+        (("case.vtu", "--from-solver", "10"), "--from-solver and --verify belong to --design"),
+        (("--design", "radius=2", "--start", "3"), "--start does not go with --design"),
+        (("--design", "radius=2", "--parameters", "radius=2"), "--parameters does not go with"),
+    ],
+)
+def test_a_prediction_is_of_a_case_or_of_a_design(tmp_path, arguments, said):
+    assert said in refused("predict", str(tmp_path), *arguments, "--out", "prediction.vtu")
+
+
+def test_a_missing_openfoam_names_the_package_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for command in (("generate", "cylinder-flow"), ("run", "cylinder-flow")):
+        store = ("--store", str(tmp_path / "store"))
+        where = store if command[0] == "generate" else ("--out", str(tmp_path / "out"))
+        line = refused(*command, *SHORT, *where)
+        assert "icoFoam is not on PATH: install it (Debian: apt-get install openfoam)" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.openfoam
+def test_an_unwritable_store_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    line = generate("--store", str(tmp_path / "file"))
+    assert f"store {tmp_path}/file/cylinder-flow cannot be used" in line
+
+
+def test_an_unreachable_store_is_named(s3, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    line = generate("--store", "s3://courant-tests/unreachable")
+    assert "cannot be reached at http://127.0.0.1:9" in line
+
+
+def test_wrong_keys_are_named_and_not_shown(s3, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret")
+    line = generate("--store", "s3://courant-tests/denied")
+    assert "refused the credentials" in line
+    assert "wrong-secret" not in line
+
+
+def test_a_run_on_a_version_that_does_not_exist_is_refused(tmp_path, waves):
+    assert "there is no dataset at" in refused(
+        "train", str(tmp_path / "nothing"), "--version", "v7"
+    )
+    assert "has no version v7; there are v1" in refused("train", waves, "--version", "v7")
+
+
+def test_an_interval_that_stores_no_snapshot_is_refused(tmp_path):
+    line = generate("--set", "snapshot_interval=20", "--store", str(tmp_path / "store"))
+    assert "end_time = 12 s is no multiple of snapshot_interval = 20 s" in line
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "message"),
+    [
+        ("--recipe", "none", "recipe 'none' is unknown; choose one of"),
+        ("--experiment", "{", "is not valid JSON"),
+        ("--experiment", "{}", "experiment: name: Field required"),
+        ("--experiment", None, "does not exist"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "sweep", "run"])
+def test_a_recipe_or_experiment_that_is_not_there_or_does_not_parse_is_refused(
+    command, option, content, message, waves, tmp_path
+):
+    if option == "--experiment":
+        file = tmp_path / "experiment.json"
+        if content is not None:
+            file.write_text(content)
+        content = str(file)
+    where = ("--dataset", waves) if command == "run" else (waves,)
+    assert message in refused(command, *where, option, content)
+
+
+def test_an_experiment_that_does_not_fit_its_dataset_is_refused(waves, tmp_path):
+    pipe, runs = "branched-pipe-demo", str(tmp_path / "runs")
+    message = "experiment branched-pipe-demo is for branched-pipe"
+    assert message in refused("train", waves, "--recipe", pipe, "--runs", runs)
+    assert "branched-pipe" in refused("sweep", waves, "--recipe", pipe, "--runs", runs)
+    assert message in refused("run", "--dataset", waves, "--recipe", pipe)
+    assert message in refused("run", "cylinder-flow", *SHORT, "--recipe", pipe)
+    wide = get_recipe("cylinder-flow-small").derive(model={"num_query_features": 3})
+    file = tmp_path / "wide.json"
+    file.write_text(json.dumps(wide.model_dump(mode="json")))
+    assert "num_query_features" in refused(
+        "train", waves, "--experiment", str(file), "--runs", runs
+    )
+    assert not Path(runs).exists()
+
+
+def test_runs_that_cannot_be_written_are_refused(waves, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert f"cannot write {tmp_path}/file" in refused(
+        "train", waves, "--recipe", "cylinder-flow-small", "--runs", str(tmp_path / "file")
+    )
+
+
+def test_a_space_that_does_not_exist_or_does_not_parse_is_refused(waves, tmp_path):
+    assert "space 'none' is unknown; choose one of" in refused("sweep", waves, "--space", "none")
+    file = tmp_path / "space.yaml"
+    file.write_text("design: [")
+    assert "is not valid YAML" in refused("sweep", waves, "--space", str(file))
+    assert "is not valid YAML" in refused("run", "--dataset", waves, "--sweep", str(file))
+
+
+def test_a_benchmark_that_cannot_be_made_is_refused(waves, tmp_path):
+    sizes, out = tmp_path / "sizes.json", tmp_path / "out"
+    sizes.write_text("[]")
+
+    def line(*arguments: str) -> str:
+        return refused(
+            "benchmark", waves, "--recipe", "cylinder-flow-demo", "--out", str(out), *arguments
+        )
+
+    assert "model 'teapot' is unknown; choose of courant" in line("--models", "teapot")
+    assert "budget 'soon' is none; give epochs" in line("--budget", "soon")
+    both = ("--models", "courant", "--space", "features")
+    assert "models to compare or a space of one model's settings, not both" in line(*both)
+    assert "holds no sizes by model" in line("--sizes", str(sizes))
+    sizes.write_text('{"fno": {"colour": 3}}')
+    wrong = line("--models", "fno", "--sizes", str(sizes))
+    assert f"model fno cannot be used on {waves} v1" in wrong and "colour" in wrong
+    assert "space features" not in wrong and not out.exists()
+    RunDirectory(out).write_json("request.json", {"snapshot": "another"})
+    assert f"{out} holds another benchmark" in line("--models", "courant")
+
+
+def test_a_run_that_does_not_exist_is_refused():
+    assert "/nowhere/run has no experiment.json" in refused("evaluate", "/nowhere/run")
+    assert "/nowhere/run has no experiment.json" in refused("run", "--run", "/nowhere/run")
+
+
+def test_a_given_run_leaves_only_its_report_to_make(waves):
+    for wrong in (["--dataset", waves], ["--until", "run"], ["--sweep", "anchors"]):
+        assert "only its report is left to make" in refused("run", "--run", "/any/run", *wrong)
+
+
+@pytest.mark.parametrize("place", ["store", "runs"])
+def test_a_folder_of_this_machine_is_no_place_for_a_cluster(place, waves, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "http://head.example:8265")
+    folder = str(tmp_path / place)
+    if place == "store":
+        line = generate("--store", folder)
+    else:
+        line = refused("train", waves, "--recipe", "cylinder-flow-small", "--runs", folder)
+    assert "is a folder of this machine, which the Ray cluster at http://head.example:8265" in line
+    assert not Path(folder).exists()
+
+
+def test_names_are_checked_before_cases_are_solved():
+    job = MainJob(cases=2, recipe="none")
+    with pytest.raises(InputError, match="recipe 'none' is unknown"):
+        job.finished()
+    assert replace(job, until="dataset", store="/nowhere").finished() is None
+
+
+def test_a_file_is_no_dataset(tmp_path, monkeypatch):
+    """Icechunk panics there, which no handler of errors sees."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("# A page")
+    for command in (("dataset", "show"), ("dataset", "verify"), ("train",), ("sweep",)):
+        assert "README.md: it is a file" in refused(*command, "README.md")
+    line = refused("dataset", "show", "store/cylinder-flow")
+    assert "make it with: courant generate cylinder-flow --store store" in line
+
+
+def test_a_run_whose_dataset_is_gone_is_not_evaluated(tmp_path, waves):
+    run = RunDirectory(tmp_path / "run")
+    write_dataset_record(run, simgen.open_dataset(waves))
+    record = run.read_object("dataset.json")
+    run.write_json("dataset.json", {**record, "url": "/nowhere", "relative": None})
+    for name in ("experiment.json", WEIGHTS):
+        run.write_bytes(name, b"{}")
+    assert "name its place with --dataset URL" in refused("evaluate", run.url)
+    other = publish_waves(str(tmp_path / "other"))
+    line = refused("evaluate", run.url, "--dataset", other)
+    assert "its v1 is not the one that" in line
+
+
+def test_a_file_that_holds_no_experiment_names_a_command_that_prints_one(tmp_path, waves):
+    (tmp_path / "README.md").write_text("# A page")
+    line = refused("train", waves, "--experiment", str(tmp_path / "README.md"))
+    assert "README.md: experiment is not valid JSON" in line
+    assert "courant recipes show NAME prints an experiment" in line

@@ -1,0 +1,55 @@
+"""Tasks are submitted as others end: every one, and never more at a time than asked for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flows.cluster.submitting import as_they_end
+
+
+class Machines:
+    """Room for so many tasks, one of which ends whenever they are full."""
+
+    def __init__(self, room: int, takes: int) -> None:
+        self.room, self.takes = room, takes
+        self.running: list[Task] = []
+        self.most = 0
+
+    def submit(self, item: int) -> "Task":
+        return Task(item, self)
+
+    def end_one(self) -> None:
+        task = self.running.pop(self.takes if len(self.running) > 1 else 0)
+        task.tell(task)
+
+
+class Task:
+    """A future that runs from when somebody waits for it."""
+
+    def __init__(self, item: int, machines: Machines) -> None:
+        self.item, self.machines = item, machines
+        self.tell: Callable[[Any], Any] = lambda future: None
+
+    def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
+        self.tell = fn
+        self.machines.running.append(self)
+        self.machines.most = max(self.machines.most, len(self.machines.running))
+        if len(self.machines.running) == self.machines.room:
+            self.machines.end_one()
+
+
+@pytest.mark.parametrize("takes", [0, -1, 1], ids=["oldest", "newest", "second"])
+def test_ten_thousand_tasks_are_submitted_a_bounded_number_at_a_time(takes: int) -> None:
+    machines = Machines(66, takes)
+    ended = []
+    for task in as_they_end(range(10_000), machines.submit, lambda: 66):
+        ended.append(task.item)
+        if len(ended) > 10_000 - 66 and machines.running:
+            machines.end_one()
+    assert sorted(ended) == list(range(10_000))
+    assert machines.most <= 66
+
+
+def test_nothing_to_do_ends_at_once() -> None:
+    assert list(as_they_end([], Machines(1, 0).submit, lambda: 4)) == []

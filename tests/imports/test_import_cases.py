@@ -1,0 +1,272 @@
+"""The door for cases that were solved elsewhere: what comes in, what does not, and what is left
+behind.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import simgen
+from simgen.audit.verify import verify
+from simgen.errors import InputError
+from simgen.imports import (
+    Field,
+    Parameter,
+    Source,
+    SourceBoundary,
+    SourceCase,
+    grid_points,
+    import_cases,
+    imported_schema,
+)
+from simgen.publish.card import write_card
+from simgen.publish.export import export
+from simgen.publish.export_vtu import export_vtu
+from simgen.store.access.writer import DatasetWriter
+from tests.imports import darcy
+
+SOURCE = Source("Somewhere", "https://example.org", "CC0")
+U = Field("u", "K", ("value",))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "store/imported")
+
+
+def schema_of(dimension: int, **more):
+    return imported_schema("imported", dimension=dimension, source=SOURCE, **more)
+
+
+def line_schema():
+    parameters = (Parameter("speed", "m/s", 0, 2),)
+    return schema_of(1, fields=(U,), transient=True, parameters=parameters, splits="drawn")
+
+
+def line_cases(num: int) -> Iterator[SourceCase]:
+    for number in range(num):
+        x, time, speed = np.linspace(0, 1, 20 + number), np.arange(4) * 0.1, 0.1 * number
+        waves = np.sin(6 * (x - speed * time[:, None]))
+        yield SourceCase(f"line-{number}", x, {"u": waves}, time, {"speed": speed})
+
+
+def block_schema():
+    return schema_of(
+        3,
+        fields=(Field("velocity", "m/s", ("x", "y", "z")), replace(U, on_boundary=False)),
+        patch_kinds=("wall", "inlet"),
+        distance_kinds=("inlet",),
+        boundary=True,
+        volumes=True,
+        splits="drawn",
+    )
+
+
+def block_cases(num: int) -> Iterator[SourceCase]:
+    axis = np.linspace(0, 1, 4)
+    points = grid_points(axis, axis, axis)
+    faces = points[:16]
+    for number in range(num):
+        towards = np.tile([-1.0, 0, 0], (64, 1, 1))
+        yield SourceCase(
+            f"block-{number}",
+            points,
+            {"velocity": np.full((64, 3), number), "u": points[:, 0]},
+            grid_shape=(4, 4, 4),
+            volumes=np.full(64, 1 / 64),
+            distance=points[:, :1],
+            direction=towards,
+            boundary=SourceBoundary(
+                faces, towards[:16, 0], np.ones(16), ["inlet"] * 16, {"velocity": np.ones((16, 3))}
+            ),
+        )
+
+
+KINDS = {
+    "a plane without boundary": (lambda: darcy.SCHEMA, lambda num: darcy.read_cases(num - 1, 1)),
+    "a line in time": (line_schema, line_cases),
+    "a block with all there can be": (block_schema, block_cases),
+}
+
+
+@pytest.fixture(params=KINDS)
+def imported(request, url):
+    schema, cases = KINDS[request.param]
+    import_cases(url, schema(), cases(4))
+    return simgen.open_dataset(url)
+
+
+def test_an_imported_version_is_an_ordinary_one(imported, tmp_path):
+    assert verify(imported).findings == []
+    assert len(imported) == 4
+    card = write_card(imported, tmp_path / "card").read_text()
+    assert imported.schema.source.licence in card
+    exported = export(imported, tmp_path / "exported")
+    root = zarr.open_group(exported.target, mode="r")
+    case = imported[0]
+    field = imported.schema.of_role("solved")[0].name
+    np.testing.assert_array_equal(root[f"cases/{case.id}/{field}"][:], case[field][:])
+    assert set(case.read()) == {
+        name for name, _ in root[f"cases/{case.id}"].members(max_depth=None)
+    } - {"boundary", "provenance"}
+    assert all(path.exists() for path in export_vtu(imported, tmp_path / "vtu", [case.id]))
+    case.write(tmp_path / "case.vtu")
+    assert field in case.to_xarray()
+    assert ("distance" in case.to_xarray()) == bool(imported.schema.measured_kinds)
+    assert case.provenance["source"]["name"] == imported.schema.source.name
+
+
+def test_what_a_source_does_not_have_is_absent_and_said_so(url):
+    darcy.import_darcy(url, 2, 1)
+    dataset = simgen.open_dataset(url)
+    case = dataset["darcy-0001"]
+    assert case.grid_shape == (darcy.SIZE, darcy.SIZE)
+    np.testing.assert_allclose(
+        case["pressure"][:, 0].reshape(case.grid_shape), darcy.solve(darcy.permeability(1)), 1e-6
+    )
+    with pytest.raises(InputError, match="no boundary"):
+        _ = case.boundary
+    with pytest.raises(InputError, match="no array distance_field"):
+        _ = case.distance
+
+
+def test_published_splits_are_kept_when_the_dataset_grows(url):
+    darcy.import_darcy(url, 2, 1)
+    assert simgen.open_dataset(url).cases("test") == ["darcy-0002"]
+    grown = [
+        *darcy.read_cases(2, 1),
+        replace(next(darcy.read_cases(1, 0)), name="more", split="test"),
+    ]
+    assert import_cases(url, darcy.SCHEMA, grown).num_new == 1
+    dataset = simgen.open_dataset(url)
+    assert dataset.version == "v2"
+    assert dataset.cases("test") == ["darcy-0002", "more"]
+    assert verify(dataset).findings == []
+
+
+def test_the_same_import_again_makes_nothing_new(url):
+    first = darcy.import_darcy(url, 2, 1)
+    again = darcy.import_darcy(url, 2, 1)
+    assert (again.version, again.num_new) == (first.version, 0)
+
+
+def test_an_import_that_was_cut_off_is_invisible_and_goes_on(url, monkeypatch):
+    monkeypatch.setattr("simgen.imports.importing.CASES_A_COMMIT", 1)
+
+    def broken() -> Iterator[SourceCase]:
+        yield from darcy.read_cases(2, 0)
+        raise ConnectionError("the source went away")
+
+    with pytest.raises(ConnectionError):
+        import_cases(url, darcy.SCHEMA, broken())
+    with pytest.raises(InputError, match="no published version"):
+        simgen.open_dataset(url)
+    assert darcy.import_darcy(url, 2, 1).num_new == 1
+    assert len(simgen.open_dataset(url)) == 3
+
+
+def test_cases_of_an_abandoned_import_are_not_published_with_another(url, monkeypatch):
+    monkeypatch.setattr("simgen.imports.importing.CASES_A_COMMIT", 1)
+    stray = replace(next(darcy.read_cases(1, 0)), name="stray")
+    wrong = replace(stray, name="wrong", split=None)
+    with pytest.raises(InputError, match="split is None"):
+        import_cases(url, darcy.SCHEMA, [stray, wrong])
+    with pytest.raises(InputError, match="stray and 0 more cases"):
+        darcy.import_darcy(url, 2, 1)
+
+
+def test_a_case_with_other_content_under_its_name_is_not_taken(url):
+    darcy.import_darcy(url, 2, 1)
+    first, *rest = darcy.read_cases(2, 1)
+    changed = replace(first, fields={**first.fields, "pressure": 2 * first.fields["pressure"]})
+    with pytest.raises(InputError, match="other content"):
+        import_cases(url, darcy.SCHEMA, [changed, *rest])
+
+
+def test_another_schema_is_not_taken_into_a_dataset(url):
+    darcy.import_darcy(url, 2, 1)
+    other = replace(darcy.SCHEMA, source=SOURCE)
+    with pytest.raises(InputError, match="with another source"):
+        import_cases(url, other, darcy.read_cases(2, 1))
+    assert DatasetWriter.open(url, darcy.SCHEMA).schema == darcy.SCHEMA
+
+
+GOOD = SourceCase("a", [[0, 0], [1, 0]], {"u": [1.0, 2.0]}, split="train")
+WRONG_CASES = {
+    "name needs": replace(GOOD, name="../../escape"),
+    "name of letters": replace(GOOD, name=".hidden"),
+    "needs a name": replace(GOOD, name=7),
+    "split is 'holdout'": replace(GOOD, split="holdout"),
+    "points has shape": replace(GOOD, points=[[0.0], [1.0]]),
+    "zeros behind": replace(GOOD, points=[[0, 0, 1], [1, 0, 0]]),
+    "no array of real numbers": replace(GOOD, fields={"u": ["a", "b"]}),
+    "u is no array": replace(GOOD, fields={"u": [[1.0], [1.0, 2.0]]}),
+    "u has shape": replace(GOOD, fields={"u": [1.0, 2.0, 3.0]}),
+    "not finite": replace(GOOD, fields={"u": [1.0, float("nan")]}),
+    "single precision": replace(GOOD, fields={"u": [1.0, 1e300]}),
+    "unknown 'v'": replace(GOOD, fields={"u": [1.0, 2.0], "v": [1.0, 2.0]}),
+    "no u": replace(GOOD, fields={}),
+    "the dataset is not": replace(GOOD, time=[0.0], fields={"u": [[1.0, 2.0]]}),
+    "unknown speed": replace(GOOD, parameters={"speed": 1.0}),
+    "has volumes, unlike": replace(GOOD, volumes=[1.0, 1.0]),
+    "belong together": replace(GOOD, distance=np.zeros((2, 0))),
+    "its grid": replace(GOOD, grid_shape=(3, 3)),
+    "expected a SourceBoundary": replace(GOOD, boundary="walls"),
+    "no SourceCase": {"points": 1},
+}
+
+
+@pytest.mark.parametrize("says", WRONG_CASES)
+def test_a_wrong_case_is_one_line_and_nothing_is_written(says, url):
+    schema = schema_of(2, fields=(U,))
+    with pytest.raises(InputError) as told:
+        import_cases(url, schema, [WRONG_CASES[says]])
+    assert says.split(" needs")[0] in str(told.value)
+    assert "\n" not in str(told.value)
+    assert not Path(url).exists()
+
+
+def test_times_that_do_not_increase_are_told(url):
+    case = next(line_cases(1))
+    with pytest.raises(InputError, match="line-0: point cloud: snapshot times do not increase"):
+        import_cases(url, line_schema(), [replace(case, time=[0.0, 1.0, 1.0, 2.0])])
+
+
+WRONG_SCHEMAS = {
+    "small letters": {"name": "../escape"},
+    "is generated here": {"name": "cylinder-flow"},
+    "dimension = 4": {"dimension": 4},
+    "at least one field must be solved": {"fields": (replace(U, role="given"),)},
+    "expected given or solved": {"fields": (U, replace(U, name="v", role="target"))},
+    "field '../u'": {"fields": (replace(U, name="../u"),)},
+    "field points is named twice": {"fields": (replace(U, name="points"),)},
+    "component of u": {"fields": (replace(U, components=("a", "a")),)},
+    "no components": {"fields": (replace(U, components=()),)},
+    "expected low < high": {"parameters": (Parameter("p", "", 1, 1),)},
+    "parameter status": {"parameters": (Parameter("status", "", 0, 1),)},
+    "a boundary needs patch_kinds": {"boundary": True},
+    "is no patch kind": {"distance_kinds": ("wall",)},
+    "positive numbers": {"grid_shape": (3,)},
+    "a source is needed": {"source": None},
+    "source's licence": {"source": Source("a", "b", "\x1b[2J")},
+    "the schema is none": {"grid_shape": ("wide",)},
+}
+
+
+@pytest.mark.parametrize("says", WRONG_SCHEMAS)
+def test_a_wrong_schema_is_one_line(says):
+    asked = {
+        "name": "mine",
+        "dimension": 2,
+        "fields": (U,),
+        "source": SOURCE,
+        **WRONG_SCHEMAS[says],
+    }
+    with pytest.raises(InputError) as told:
+        imported_schema(asked.pop("name"), **asked)
+    assert says in str(told.value)
+    assert "\n" not in str(told.value)

@@ -1,0 +1,377 @@
+"""A folder of OpenFOAM cases that somebody else solved: what comes in, and what is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simgen
+from simgen.audit.verify import verify
+from simgen.errors import InputError
+from simgen.imports.case_table import read_case_table
+from simgen.imports.openfoam import FoamOptions, import_openfoam, patches_by_kind, plan_openfoam
+from simgen.imports.openfoam.dictionary import DictionaryPlace
+from simgen.imports.openfoam.foam_fields import AskedField
+from simgen.imports.surveyed import Asked
+from tests.imports.foam_cases import Form, box, centres, field_value, write_case
+
+FIELDS = tuple(map(AskedField.parse, ("U", "p", "T")))
+SPEED = {"speed": DictionaryPlace.parse("0/U:boundaryField/inlet/value[0]")}
+OPTIONS = FoamOptions(fields=FIELDS, parameters=SPEED)
+
+
+def asked(tmp_path: Path, **more) -> Asked:
+    return Asked(
+        folder=tmp_path / "cases", url=str(tmp_path / "store/foreign"), name="foreign", **more
+    )
+
+
+def imported(tmp_path: Path, options: FoamOptions = OPTIONS, **more):
+    """Import the folder; return the dataset and what was refused, by place."""
+    plan = plan_openfoam(asked(tmp_path, **more), options)
+    refused = {each.case: each.reason for each in plan.refused}
+    done = import_openfoam(plan, options, on_refused=refused.__setitem__)
+    return simgen.open_dataset(done.url), refused
+
+
+def check_values(case, speed: float, times: list[float]) -> None:
+    """The values are those of their places, whatever the order of the cells."""
+    np.testing.assert_allclose(case.time, times)
+    for step, time in enumerate(times):
+        for name, stored in (("U", "velocity"), ("p", "kinematic_pressure"), ("T", "temperature")):
+            expected = field_value(name, case.points, time, speed).reshape(len(case.points), -1)
+            found = case[stored][step]
+            np.testing.assert_allclose(found, expected[:, : found.shape[1]], rtol=1e-6)
+    inlet = case.boundary.patch == case.patch_kinds.index("inlet")
+    expected = field_value("U", case.boundary.points[inlet], times[-1], speed)[:, :2]
+    np.testing.assert_allclose(case.boundary["velocity"][-1][inlet], expected, rtol=1e-6)
+
+
+FORMS = {
+    "ascii": {},
+    "binary": {"form": Form(binary=True)},
+    "packed": {"form": Form(packed=True)},
+    "decomposed": {"decomposed": True},
+    "decomposed binary packed": {"decomposed": True, "form": Form(binary=True, packed=True)},
+}
+
+
+def test_cases_of_every_form_are_the_same_dataset(tmp_path) -> None:
+    for number, (name, how) in enumerate(FORMS.items(), start=1):
+        write_case(tmp_path / "cases" / name, speed=number, **how)
+    dataset, refused = imported(tmp_path)
+    assert refused == {}
+    assert verify(dataset).findings == []
+    assert dataset.schema.dimension == 2 and dataset.schema.transient
+    assert [field.unit for field in dataset.schema.fields] == ["m/s", "m2/s2", "K"]
+    assert dataset.schema.patch_kinds == ("inlet", "outlet", "wall")
+    for case in dataset:
+        check_values(case, case.parameters["speed"], [0.5, 1.0])
+        np.testing.assert_allclose(case.volumes, 1)
+        order = np.lexsort(case.points.T)
+        np.testing.assert_allclose(case.points[order], sorted_centres(), rtol=1e-6)
+        kinds = case.patch_kinds
+        np.testing.assert_allclose(
+            case.distance[:, kinds.index("inlet")], case.points[:, 0], rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            case.distance[:, kinds.index("outlet")], 4 - case.points[:, 0], rtol=1e-6
+        )
+        assert case.provenance["solver"] == "icoFoam"
+        corners = case.mesh.points[case.mesh.blocks(0, 12)[0][1]].mean(axis=1)
+        np.testing.assert_allclose(corners[:, :2], case.points[:, :2], rtol=1e-6)
+
+
+def sorted_centres() -> np.ndarray:
+    places = centres(box()) * (1, 1, 0)
+    return places[np.lexsort(places.T)]
+
+
+def test_cells_of_any_shape_come_in_without_a_mesh_to_draw(tmp_path) -> None:
+    write_case(tmp_path / "cases/a", mesh=box(merged=True), steady=True)
+    dataset, _ = imported(tmp_path)
+    case = dataset[0]
+    assert not dataset.schema.transient and case.num_points == 11
+    assert sorted(case.volumes.tolist()) == [1.0] * 10 + [2.0]
+    assert case.mesh is None
+
+
+SPOILT: dict[str, tuple[dict, Callable[[Path], object], str]] = {
+    "an unfinished case": ({"times": ("0.5",)}, lambda d: None, "it is unfinished: its last time"),
+    "a log that tells of an error": (
+        {},
+        lambda d: (
+            (d / "log.icoFoam").write_text(
+                "Exec   : icoFoam\nTime = 0.5\n--> FOAM FATAL ERROR:\nMaximum number of\n\n"
+            ),
+            (d / "system/controlDict").write_text("application icoFoam;\nendTime 2;\n"),
+        ),
+        "see log.icoFoam: Maximum number of",
+    ),
+    "nothing solved": ({"times": ()}, lambda d: None, "no time directory but 0"),
+    "a missing field at one time": (
+        {},
+        lambda d: (d / "1/T").unlink(),
+        "its time 1 has no T, which its time 0.5 has",
+    ),
+    "a field that no time has": ({"fields": ("U", "p")}, lambda d: None, "has no T; it has U, p"),
+    "two meshes": (
+        {"decomposed": True},
+        lambda d: shutil.copytree(
+            write_case(d.parent.parent / "other", mesh=box(merged=True)) / "constant",
+            d / "constant",
+            dirs_exist_ok=True,
+        ),
+        "it holds two meshes: constant/polyMesh of 11 cells",
+    ),
+    "a mesh for each region": (
+        {},
+        lambda d: (
+            (d / "constant/fluid").mkdir(),
+            (d / "constant/polyMesh").rename(d / "constant/fluid/polyMesh"),
+        ),
+        "it has a mesh for each of fluid; choose one with --region",
+    ),
+    "no mesh": ({}, lambda d: shutil.rmtree(d / "constant/polyMesh"), "it has no mesh"),
+    "a patch of a kind that others lack": (
+        {},
+        # What it is called tells nothing, and no field has a condition there.
+        lambda d: replace_in(d / "constant/polyMesh/boundary", "outlet {", "vent {"),
+        "it has a patch of kind open, which the dataset has not (inlet, outlet, wall)",
+    ),
+    "a field that is not finite": (
+        {},
+        lambda d: replace_in(d / "1/p", "(\n0.5", "(\nnan"),
+        "1/p holds 1 values that are not finite",
+    ),
+    "a moving mesh": (
+        {},
+        lambda d: shutil.copytree(d / "constant/polyMesh", d / "1/polyMesh"),
+        "its mesh moves: it has 1/polyMesh",
+    ),
+    "dictionaries that cannot be read": (
+        {},
+        lambda d: (d / "system/controlDict").write_bytes(b"application { \xff\x00 ("),
+        "system/controlDict is cut short",
+    ),
+    "a part that is missing": (
+        {"decomposed": True},
+        lambda d: shutil.rmtree(d / "processor0"),
+        "its part processor0 is missing",
+    ),
+    "parts of different times": (
+        {"decomposed": True},
+        lambda d: shutil.rmtree(d / "processor1/1"),
+        "processor1 and processor0 differ in time 1",
+    ),
+    "collated parts": ({}, lambda d: (d / "processors4").mkdir(), "collated format (processors4)"),
+    "a damaged mesh": (
+        {},
+        lambda d: replace_in(d / "constant/polyMesh/faces", "4(0 ", "4(999 "),
+        "its files cannot be read (IndexError",
+    ),
+    "a mesh that is cut short": (
+        {},
+        lambda d: os.truncate(d / "constant/polyMesh/points", 300),
+        "points",
+    ),
+    "a steady one": ({"steady": True}, lambda d: None, "it is steady, the dataset is transient"),
+    "another unit": (
+        {},
+        lambda d: [replace_in(d / time / "p", "[0 2 -2", "[1 -1 -2") for time in ("0.5", "1")],
+        "its p is pressure in Pa with 1 components, the dataset's kinematic_pressure",
+    ),
+    "no parameter": (
+        {},
+        lambda d: replace_in(d / "0/U", "value uniform", "freestream uniform"),
+        "0/U has no entry boundaryField/inlet/value",
+    ),
+}
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_each_hostile_case_is_one_line_and_the_others_are_imported(tmp_path) -> None:
+    for number in (1, 2, 3):
+        write_case(tmp_path / f"cases/good{number}", speed=number)
+    shutil.copytree(tmp_path / "cases/good1", tmp_path / "cases/twin")
+    (tmp_path / "cases/empty folder").mkdir()
+    for number, (name, (how, change, _)) in enumerate(SPOILT.items(), start=4):
+        write_case(tmp_path / "cases" / name, speed=number, change=change, **how)
+    dataset, refused = imported(tmp_path)
+    told = {
+        **{name: says for name, (_, _, says) in SPOILT.items()},
+        "twin": "it has the parameters of good1: a case solved twice",
+    }
+    lacking = {name: refused.get(name) for name in told if told[name] not in refused.get(name, "")}
+    assert lacking == {}
+    assert not any("\n" in reason for reason in refused.values())
+    assert str(tmp_path) not in " ".join(refused.values())
+    assert set(refused) == set(told)
+    assert len(dataset) == 3 and dataset.version == "v1"
+    assert verify(dataset).findings == []
+
+
+def test_a_patch_that_only_some_cases_have_is_told(tmp_path) -> None:
+    def fin(directory: Path) -> None:
+        replace_in(
+            directory / "constant/polyMesh/boundary", "outlet { type patch", "fin { type wall"
+        )
+
+    for number in (1, 2, 3):
+        write_case(tmp_path / f"cases/run{number}", speed=number)
+    write_case(tmp_path / "cases/odd", speed=4, change=fin)
+    plan = plan_openfoam(asked(tmp_path), OPTIONS)
+    assert [(each.case, each.reason.partition(";")[0]) for each in plan.refused] == [
+        ("odd", "it has no patch of kind outlet, to which the dataset has distances")
+    ]
+    plan = plan_openfoam(asked(tmp_path, distance_kinds=("wall",)), OPTIONS)
+    assert plan.refused == ()
+    assert patches_by_kind(plan) == {
+        "inlet": ["inlet"],
+        "outlet": ["outlet"],
+        "wall": ["fin", "walls"],
+    }
+    dataset, _ = imported(tmp_path, distance_kinds=("wall",))
+    assert dataset["odd"].distance.shape == (12, 1)
+
+
+def test_it_goes_on_where_it_was_cut_off_and_adds_only_what_is_new(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("simgen.imports.importing.CASES_A_COMMIT", 1)
+    for number in (1, 2, 3):
+        write_case(tmp_path / f"cases/run{number}", speed=number)
+    ranges = {"speed": (0.0, 9.0)}
+    plan = plan_openfoam(asked(tmp_path, ranges=ranges), OPTIONS)
+
+    def stop(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_openfoam(plan, OPTIONS, on_progress=stop)
+    with pytest.raises(InputError, match="no published version"):
+        simgen.open_dataset(plan.url)
+    read: list[Path] = []
+    from simgen.imports import openfoam
+
+    original = openfoam.read_case
+    monkeypatch.setattr(
+        openfoam, "read_case", lambda case, *more: read.append(case.name) or original(case, *more)
+    )
+    first, _ = imported(tmp_path, ranges=ranges)
+    assert (first.version, read) == ("v1", ["run3"])
+    write_case(tmp_path / "cases/sub/run4", speed=4)
+    second, _ = imported(tmp_path, ranges=ranges)
+    assert (second.version, read) == ("v2", ["run3", "sub-run4"])
+    for split in ("train", "validation", "test"):
+        assert set(first.cases(split)) <= set(second.cases(split))
+    again, _ = imported(tmp_path)
+    assert (again.version, read) == ("v2", ["run3", "sub-run4"])
+
+
+def test_copied_files_are_the_same_case_and_changed_ones_are_told(tmp_path) -> None:
+    for number in (1, 2, 3):
+        write_case(tmp_path / f"cases/run{number}", speed=number)
+    imported(tmp_path)
+    for path in (tmp_path / "cases/run1").rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    replace_in(tmp_path / "cases/run2/1/p", "(\n1.5", "(\n7.5")
+    dataset, refused = imported(tmp_path)
+    assert dataset.version == "v1"
+    assert list(refused) == ["run2"] and "with other content" in refused["run2"]
+
+
+def test_parameters_and_splits_come_from_a_table(tmp_path) -> None:
+    for number in (1, 2, 3):
+        write_case(tmp_path / f"cases/set/run{number}", speed=number)
+    table = tmp_path / "designs.csv"
+    table.write_text(
+        "case,split,angle (deg),height\nset/run1,train,10,2\nset/run3,test,30,2\n"
+        "set/run9,train,1,2\n"
+    )
+    options = FoamOptions(fields=FIELDS)
+    plan = plan_openfoam(asked(tmp_path, table=read_case_table(table)), options)
+    assert plan.splits == {"set-run1": "train", "set-run3": "test"}
+    assert "has no row for it" in plan.refused[0].reason
+    assert [each.partition(" (")[0][:40] for each in plan.notes] == [
+        "height is 2 in all cases, so it is no pa",
+        f"{table} has 1 rows of cases that are not"[:40],
+    ]
+    dataset, _ = imported(tmp_path, options, table=read_case_table(table))
+    assert [(each.name, each.unit, each.low, each.high) for each in dataset.schema.parameters] == [
+        ("angle", "deg", 10.0, 30.0)
+    ]
+    assert dataset.cases("test") == ["set-run3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name,x\na,1\n", "no column 'case'"),
+        ("case,x\na,1\na,2\n", "there are two rows for a"),
+        ("case,x\na,fast\n", "line 2: x = 'fast' is no number"),
+        ("case,split\na,some\n", "split = 'some', expected train"),
+        ("case,x\n", "holds no row"),
+    ],
+)
+def test_a_wrong_table_is_one_line(tmp_path, text, says) -> None:
+    (tmp_path / "designs.csv").write_text(text)
+    with pytest.raises(InputError, match=says):
+        read_case_table(tmp_path / "designs.csv")
+
+
+def test_an_empty_folder_is_one_line_and_nothing_is_written(tmp_path) -> None:
+    (tmp_path / "cases/nothing").mkdir(parents=True)
+    with pytest.raises(InputError, match="holds no OpenFOAM case"):
+        plan_openfoam(asked(tmp_path), OPTIONS)
+    write_case(tmp_path / "cases/a", times=())
+    with pytest.raises(InputError, match=r"none of the 1 cases .* the first, a: it has no solved"):
+        plan_openfoam(asked(tmp_path), OPTIONS)
+    assert not (tmp_path / "store").exists()
+
+
+def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
+    def log(courant: float) -> Callable[[Path], object]:
+        text = f"Exec   : icoFoam\nTime = 1\nCourant Number mean: 0.1 max: {courant}\nEnd\n"
+        return lambda directory: (directory / "log.icoFoam").write_text(text)
+
+    write_case(tmp_path / "cases/calm", speed=1, change=log(0.5))
+    write_case(tmp_path / "cases/wild", speed=2, change=log(7))
+    write_case(tmp_path / "cases/silent", speed=3)
+    options = FoamOptions(fields=FIELDS, parameters=SPEED, limits={"courant": 1.0})
+    dataset, refused = imported(tmp_path, options)
+    assert refused == {"wild": "courant in the log is 7, limit <= 1"}
+    assert [gate["name"] for gate in dataset["calm"].gates] == [
+        "solver finished",
+        "courant in the log",
+    ]
+    assert [gate["name"] for gate in dataset["silent"].gates] == ["solver finished"]
+
+
+def test_entries_of_dictionaries_are_found_and_told(tmp_path) -> None:
+    from simgen.errors import CaseError
+    from simgen.imports.openfoam.dictionary import read_number
+
+    case = write_case(tmp_path / "a", speed=2.5)
+    places = {"constant/transportProperties:nu": 0.01, "0/U:boundaryField/inlet/value[0]": 2.5}
+    for place, value in places.items():
+        assert read_number(case, DictionaryPlace.parse(place)) == value
+    for place, says in {
+        "0/U:boundaryField/inlet/value": r"holds 3 numbers; say which one with \[0\]",
+        "constant/transportProperties:mu": "has no entry mu",
+        "system/none:nu": "cannot be read",
+    }.items():
+        with pytest.raises(CaseError, match=says):
+            read_number(case, DictionaryPlace.parse(place))
+    for place in ("../../etc/passwd:x", "/etc/passwd:x", "nu"):
+        with pytest.raises(InputError, match="is no place"):
+            DictionaryPlace.parse(place)

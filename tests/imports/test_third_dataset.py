@@ -1,0 +1,242 @@
+"""A kind of data that the project did not know enters by one importer, and goes everywhere that
+its own families go.
+"""
+
+import re
+from pathlib import Path
+
+import meshio
+import numpy as np
+import pytest
+
+import courant
+import simgen
+from courant.evaluation.evaluate import evaluate
+from courant.experiment import Experiment
+from courant.model import presets
+from courant.models import dump_config
+from courant.problems import open_problem
+from courant.recipes.fitted import fitted_recipe
+from courant.report.report import write_report
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records
+from courant.serving.requests import Limits, Prediction, PredictRequest, answer, describe
+from courant.training.loop import fit
+from flows.cli.predicting.foreign_mesh import predict_file
+from flows.cli.predicting.stored_case import write_prediction
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from tests.imports import darcy, heat
+from tests.training.test_loop import KilledError, kill_at
+
+SMALL = {"width": 24, "num_heads": 2, "num_anchors": 8, "num_levels": 1}
+SHORT = {"epochs": 10, "samples_per_epoch": 48, "warmup_steps": 0, "learning_rate": 5e-3}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    url = str(tmp_path_factory.mktemp("store") / "darcy-flow")
+    darcy.import_darcy(url)
+    return simgen.open_dataset(url)
+
+
+@pytest.fixture(scope="module")
+def rod(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    url = str(tmp_path_factory.mktemp("store") / "heat-rod")
+    heat.import_heat(url)
+    return simgen.open_dataset(url)
+
+
+def small(dataset: Dataset) -> Experiment:
+    return fitted_recipe(dataset).derive(model=SMALL, training=SHORT)
+
+
+def trained(dataset: Dataset, folder: Path) -> RunDirectory:
+    """With a kill in between."""
+    run = RunDirectory(folder)
+    with pytest.raises(KilledError):
+        fit(small(dataset), dataset, run, on_epoch=kill_at(5))
+    fit(small(dataset), dataset, run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def plane_run(plane: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return trained(plane, tmp_path_factory.mktemp("runs") / "darcy")
+
+
+@pytest.fixture(scope="module")
+def rod_run(rod: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return trained(rod, tmp_path_factory.mktemp("runs") / "heat")
+
+
+@pytest.mark.parametrize("importer", [darcy, heat])
+def test_an_importer_is_short(importer) -> None:
+    assert len(Path(importer.__file__).read_text().splitlines()) < 100
+
+
+def test_the_page_shows_the_importer_that_is_tested() -> None:
+    page = (Path(darcy.__file__).parents[2] / "docs/a-new-dataset.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert code == Path(darcy.__file__).read_text()
+
+
+def test_the_papers_model_fits_the_data(plane: Dataset) -> None:
+    model = dump_config(presets.darcy_flow())
+    experiment = fitted_recipe(plane).derive(model=model)
+    assert open_problem(experiment, plane).wrong_sizes() == []
+    assert experiment.model == presets.darcy_flow()
+
+
+def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
+    plane: Dataset, plane_run: RunDirectory, tmp_path: Path
+) -> None:
+    straight = RunDirectory(tmp_path)
+    fit(small(plane), plane, straight)
+    assert straight.read_bytes("model.safetensors") == plane_run.read_bytes("model.safetensors")
+    losses = [record.train_loss for record in read_records(straight)]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_the_model_learns_from_the_given_field(plane: Dataset, plane_run: RunDirectory) -> None:
+    """It beats the mean, and another permeability gives another pressure."""
+    evaluation = evaluate(plane_run.url)
+    assert list(evaluation.cases) == plane.cases("test")
+    assert evaluation.references == ("nearest design", "training mean")
+    ours, mean = (evaluation.overall[name].nmae for name in ("model", "training mean"))
+    assert ours < 0.7 * mean
+    surrogate, case = courant.load(plane_run.url), plane[plane.cases("test")[0]]
+    given = {"permeability": case["permeability"][:]}
+    np.testing.assert_allclose(
+        surrogate.predict(case.points[:, :2], given=given), surrogate.predict_case(case), atol=1e-6
+    )
+    other = surrogate.predict(case.points, given={"permeability": 15 - given["permeability"][:, 0]})
+    assert np.abs(other - surrogate.predict_case(case)).max() > 1e-4
+
+
+def test_the_report_speaks_of_what_there_is(plane_run: RunDirectory, tmp_path: Path) -> None:
+    page = Path(write_report(plane_run.url, str(tmp_path / "report"))).read_text()
+    assert "pressure" in page and "(Pa)" not in page.split("<img")[0]
+    assert "predicted from its geometry and permeability" in page
+    for word in ("velocity", "vort", "m/s", "boundary conditions", "boundary faces", "Magnitude"):
+        assert word not in page
+    assert (tmp_path / "report" / "prediction_largest_error.png").exists()
+    lines = page[page.index("import courant") :].split("</pre>")[0]
+    assert "given={" in lines and "boundary=" not in lines
+
+
+def test_the_lines_of_the_report_run(plane: Dataset, plane_run: RunDirectory) -> None:
+    from courant.report.context import open_context
+    from courant.report.panels.use import field_panel
+
+    code = field_panel(open_context(plane_run, evaluate(plane_run.url))).code
+    names: dict = {}
+    exec(code, names)
+    np.testing.assert_array_equal(
+        names["surrogate"].predict(
+            names["case"].points, given={"permeability": names["case"]["permeability"][:]}
+        ),
+        names["surrogate"].predict_case(names["case"]),
+    )
+
+
+def test_it_is_served(plane: Dataset, plane_run: RunDirectory) -> None:
+    surrogate, case = courant.load(plane_run.url), plane[0]
+    assert describe(surrogate, Limits()).needs == ["points", "given"]
+    given = {"permeability": case["permeability"][:].tolist()}
+    (answered,) = answer(
+        [PredictRequest(points=case.points.tolist(), given=given)], surrogate, Limits()
+    )
+    assert isinstance(answered, Prediction)
+    np.testing.assert_allclose(answered.values, surrogate.predict_case(case), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        ({}, "given must map permeability"),
+        ({"given": {"porosity": [1.0]}}, "given must map permeability"),
+        ({"given": {"permeability": [1.0, 2.0]}}, "has shape"),
+        ({"boundary": {}}, "data have no boundary"),
+        ({"distance": ([[1.0]], [[[1.0, 0, 0]]])}, "data have no distance"),
+        ({"parameters": {"radius": 1.0}}, "unknown radius"),
+        ({"initial": [[1.0]]}, "takes no initial"),
+    ],
+)
+def test_a_wrong_request_is_one_line(plane_run: RunDirectory, request_, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        courant.load(plane_run.url).predict(np.array([[0.5, 0.5]]), **request_)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"encoder": "boundary"}, 'set it to "mesh"'),
+        ({"prescribed": {"pressure": ["wall"]}}, "leave it out"),
+        ({"fields": ["permeability"]}, "'permeability' is not solved"),
+        ({"given": ["pressure"]}, "'pressure' is not given"),
+        ({"given": []}, "model.num_features = 1, expected 2"),
+        ({"distance_kinds": ["wall"]}, "no patch kind wall"),
+    ],
+)
+def test_an_experiment_that_asks_for_what_is_not_there_is_one_line(
+    plane: Dataset, data, says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        open_problem(fitted_recipe(plane).derive(data=data), plane)
+
+
+@pytest.mark.parametrize("name", ["out.npz", "out.vtu"])
+def test_a_case_is_predicted_into_a_file(
+    plane_run: RunDirectory, rod_run: RunDirectory, tmp_path: Path, name: str
+) -> None:
+    assert "169 points" in write_prediction(
+        plane_run.url, "darcy-0000", None, None, tmp_path / f"plane-{name}"
+    )
+    assert "24 points" in write_prediction(
+        rod_run.url, "rod-000", None, None, tmp_path / f"rod-{name}"
+    )
+
+
+def test_a_prediction_on_somebody_elses_mesh_reads_the_given_field_there(
+    plane: Dataset, plane_run: RunDirectory, tmp_path: Path
+) -> None:
+    case = plane[0]
+    vertices = [("vertex", np.arange(case.num_points)[:, None])]
+    data = {"permeability": case["permeability"][:, 0]}
+    meshio.Mesh(case.points, vertices, point_data=data).write(tmp_path / "mine.vtu")
+    out = tmp_path / "out.vtu"
+    predict_file(plane_run.url, tmp_path / "mine.vtu", None, None, None, out)
+    expected = courant.load(plane_run.url).predict_case(case)[:, 0]
+    np.testing.assert_allclose(meshio.read(out).point_data["pressure"], expected, atol=1e-6)
+    with pytest.raises(InputError, match="leave out --boundary"):
+        predict_file(plane_run.url, tmp_path / "mine.vtu", out, None, None, out)
+
+
+def test_a_rollout_of_short_times_is_stepped_by_its_snapshots(
+    rod: Dataset, rod_run: RunDirectory, tmp_path: Path
+) -> None:
+    surrogate = courant.load(rod_run.url)
+    assert surrogate.experiment.model.num_parameters == 1
+    assert surrogate.step_s == pytest.approx(heat.INTERVAL_S)
+    evaluation = evaluate(rod_run.url)
+    assert evaluation.num_windows == len(rod.cases("test"))
+    assert 0 < evaluation.overall["model"].nmae < 1
+    page = Path(write_report(rod_run.url, str(tmp_path / "report"))).read_text()
+    assert "one beginning every 0.025 s" in page
+    assert "temperature" in page
+    for word in ("velocity", "vort", "pressure", "m/s)", "boundary", "Cell centres"):
+        assert word not in page
+
+
+def test_a_transient_model_reads_its_design_parameter(rod: Dataset, rod_run: RunDirectory) -> None:
+    surrogate, case = courant.load(rod_run.url), rod[0]
+    initial = case["temperature"][0]
+    slow, fast = (
+        surrogate.predict(case.points[:, :1], initial=initial, parameters={"diffusivity": value})
+        for value in (0.1, 1.0)
+    )
+    assert slow.shape == (heat.SNAPSHOTS - 1, heat.SIZE, 1)
+    assert np.abs(slow - fast).max() > 0.1
+    with pytest.raises(InputError, match="design parameters diffusivity"):
+        surrogate.predict(case.points, initial=initial)

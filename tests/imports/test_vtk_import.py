@@ -1,0 +1,109 @@
+"""A folder of VTK's files: what comes in, and what is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import meshio
+import numpy as np
+import pytest
+
+import simgen
+from simgen.audit.verify import verify
+from simgen.errors import InputError
+from simgen.imports.case_table import read_case_table
+from simgen.imports.surveyed import Asked
+from simgen.imports.vtk import VtkOptions, find_files, import_vtk, plan_vtk
+
+POINTS = np.array([[x, y, 0.5] for x in range(4) for y in range(3)], dtype=float)
+QUADS = [("quad", np.array([[0, 3, 4, 1], [1, 4, 5, 2], [3, 6, 7, 4], [4, 7, 8, 5]]))]
+OPTIONS = VtkOptions({"v": "velocity", "p": "p"}, units={"velocity": "m/s"})
+
+
+def write(file: Path, factor: float = 1.0, *, on: str = "points", **change) -> None:
+    places = POINTS if on == "points" else POINTS[QUADS[0][1]].mean(axis=1)
+    arrays = {"v": factor * places, "p": factor * places[:, 0], **change}
+    points = arrays.pop("points", POINTS)
+    arrays = {name: values for name, values in arrays.items() if values is not None}
+    data = (
+        {"point_data": arrays}
+        if on == "points"
+        else {"cell_data": {name: [values] for name, values in arrays.items()}}
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    meshio.Mesh(points, QUADS, **data).write(file)
+
+
+def write_series(file: Path, factor: float, steps: int = 3) -> None:
+    lines = []
+    for step in range(steps):
+        write(file.with_name(f"{file.stem}_{step}.vtu"), factor + step, on="cells")
+        lines.append(f'<DataSet timestep="{0.1 * step}" file="{file.stem}_{step}.vtu"/>')
+    file.write_text(f"<VTKFile><Collection>{''.join(lines)}</Collection></VTKFile>")
+
+
+def imported(tmp_path: Path, options: VtkOptions = OPTIONS, **more):
+    asked = Asked(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk", **more)
+    plan = plan_vtk(asked, options)
+    refused = {each.case: each.reason for each in plan.refused}
+    done = import_vtk(plan, on_refused=refused.__setitem__)
+    return simgen.open_dataset(done.url), refused
+
+
+def test_files_are_steady_cases_and_each_hostile_one_is_one_line(tmp_path) -> None:
+    folder = tmp_path / "files"
+    for number in (1, 2, 3):
+        write(folder / f"sub/run{number}.{'vtk' if number == 3 else 'vtu'}", number)
+    write(folder / "nan.vtu", 4, p=np.full(12, np.nan))
+    write(folder / "lacks.vtu", 5, p=None)
+    write(folder / "twin.vtu", 1)
+    (folder / "cut.vtu").write_bytes((folder / "sub/run1.vtu").read_bytes()[:900])
+    (folder / "empty.vtu").touch()
+    write_series(folder / "series.pvd", 6)
+    table = tmp_path / "designs.csv"
+    names = ["sub/run1", "sub/run2", "sub/run3", "nan", "lacks", "twin", "cut", "empty", "series"]
+    table.write_text("case,speed (m/s)\n" + "".join(f"{n},{i}\n" for i, n in enumerate(names)))
+    dataset, refused = imported(tmp_path, table=read_case_table(table))
+    expected = {
+        "nan": "p in nan.vtu holds 12 values that are not finite",
+        "lacks": "it has no array p; it has v",
+        "cut": "cut.vtu cannot be read as a mesh",
+        "empty": "empty.vtu cannot be read as a mesh",
+        "series": "it is transient, the dataset is steady",
+    }
+    assert {name: refused.get(name, "")[: len(says)] for name, says in expected.items()} == expected
+    assert refused["twin"] == "all its values are those of sub-run1: one is a copy"
+    assert len(refused) == 6 and not any("\n" in why for why in refused.values())
+    assert verify(dataset).findings == []
+    assert dataset.schema.dimension == 2
+    case = dataset["sub-run2"]
+    np.testing.assert_allclose(case["velocity"], 2 * POINTS[:, :2])
+    assert case.parameters == {"speed": 1.0}
+
+
+def test_a_series_is_a_transient_case_of_values_on_cells(tmp_path) -> None:
+    for number in (1, 5):
+        write_series(tmp_path / f"files/run{number}.pvd", number)
+    assert sorted(find_files(tmp_path / "files")) == ["run1", "run5"]
+    dataset, refused = imported(tmp_path)
+    assert refused == {}
+    case = dataset["run5"]
+    np.testing.assert_allclose(case.time, [0.0, 0.1, 0.2])
+    np.testing.assert_allclose(case["p"][2][:, 0], 7 * case.points[:, 0])
+    (tmp_path / "files/run1_1.vtu").unlink()
+    _, refused = imported(tmp_path)
+    assert refused == {"run1": "it is unfinished: run1_1.vtu, which it lists, is not there"}
+
+
+def test_a_mesh_that_changes_is_told(tmp_path) -> None:
+    for number in (1, 5):
+        write_series(tmp_path / f"files/run{number}.pvd", number)
+    write(tmp_path / "files/run1_1.vtu", 3, on="cells", points=POINTS + 1)
+    _, refused = imported(tmp_path)
+    assert list(refused) == ["run1"] and "its mesh changes: run1_1.vtu" in refused["run1"]
+
+
+def test_a_folder_without_files_is_one_line(tmp_path) -> None:
+    (tmp_path / "files").mkdir()
+    with pytest.raises(InputError, match="holds no file that ends in"):
+        imported(tmp_path)

@@ -1,0 +1,152 @@
+"""Terraform's files: formatted, whole, and with the pools that the Kubernetes overlay asks for."""
+
+import re
+import shutil
+import subprocess
+from typing import Any
+
+import hcl2
+import pytest
+
+from tests.infra.files import INFRA, ROOT, load
+from tests.infra.test_kubernetes import objects, pods, ray_groups
+
+AZURE = INFRA / "azure"
+TEXT = "\n".join(path.read_text() for path in sorted(AZURE.glob("*.tf")))
+#: vCPU and GiB of memory, as Azure's pages on these sizes say.
+SIZES = {
+    "Standard_D8as_v5": (8, 32),
+    "Standard_D16as_v5": (16, 64),
+    "Standard_NC24ads_A100_v4": (24, 220),
+}
+
+
+def bare(part: Any) -> Any:
+    """HCL's quotes and the parser's own keys taken off."""
+    if isinstance(part, dict):
+        return {
+            key.strip('"'): bare(value) for key, value in part.items() if not key.startswith("__")
+        }
+    if isinstance(part, list):
+        return [bare(one) for one in part]
+    return part.strip('"') if isinstance(part, str) else part
+
+
+def blocks(kind: str) -> dict[str, Any]:
+    """Blocks of all files by name: `variable`, `output`; for resources by type and name."""
+    found: dict[str, Any] = {}
+    for path in AZURE.glob("*.tf"):
+        for block in bare(hcl2.loads(path.read_text())).get(kind, []):
+            for name, content in block.items():
+                if kind == "resource":
+                    found |= {f"{name}.{inner}": of for inner, of in content.items()}
+                else:
+                    found[name] = content
+    return found
+
+
+RESOURCES, VARIABLES = blocks("resource"), blocks("variable")
+
+
+def pool(name: str) -> dict[str, Any]:
+    return RESOURCES[f"azurerm_kubernetes_cluster_node_pool.{name}"]
+
+
+def test_variables_are_declared_and_used() -> None:
+    used = set(re.findall(r"\bvar\.(\w+)", re.sub(r'variable "[^}]*?\n}', "", TEXT)))
+    assert used == set(VARIABLES)
+    for name, variable in VARIABLES.items():
+        assert variable["description"] and variable["type"], name
+
+
+def test_references_are_to_resources_that_are_there() -> None:
+    named = set(re.findall(r"\b(azurerm_\w+\.\w+)\.", TEXT)) | set(
+        re.findall(r"depends_on = \[(azurerm_\w+\.\w+)\]", TEXT)
+    )
+    assert len(named) > 5
+    assert named - set(RESOURCES) == set()
+
+
+def test_nodes_are_labelled_as_pods_ask_for() -> None:
+    cluster = RESOURCES["azurerm_kubernetes_cluster.this"]
+    pools = [cluster["default_node_pool"][0], pool("solving"), pool("training")]
+    labels = {one["node_labels"]["courant/pool"] for one in pools}
+    asked = {spec["nodeSelector"]["courant/pool"] for _, spec in pods("azure")}
+    assert labels == asked == {one["name"] for one in pools}
+
+
+@pytest.mark.parametrize("name", ["solving", "training"])
+def test_taints_are_tolerated_and_the_most_nodes_are_the_same(name: str) -> None:
+    group = ray_groups("azure")[name]
+    taints = re.findall(r'"([\w./]+)(?:=\w+)?:NoSchedule"', block_text(name))
+    tolerated = {one["key"] for one in group["template"]["spec"]["tolerations"]}
+    assert taints and set(taints) <= tolerated
+    assert pool(name)["min_count"] == 0
+    assert VARIABLES[f"{name}_nodes"]["default"] == group["maxReplicas"]
+
+
+def block_text(name: str) -> str:
+    found = re.search(rf'"azurerm_kubernetes_cluster_node_pool" "{name}" .*?^}}', TEXT, re.M | re.S)
+    assert found
+    return found[0]
+
+
+@pytest.mark.parametrize("name", ["solving", "training"])
+def test_pods_leave_a_nodes_own_programs_a_core_and_some_memory(name: str) -> None:
+    cores, memory = SIZES[VARIABLES[f"{name}_size"]["default"]]
+    (container,) = ray_groups("azure")[name]["template"]["spec"]["containers"]
+    asked = container["resources"]["requests"]
+    assert cores / 2 < int(asked["cpu"]) <= cores - 2
+    assert memory / 2 < int(asked["memory"].removesuffix("Gi")) <= 0.9 * memory
+
+
+def test_all_services_and_four_flow_runs_find_room() -> None:
+    size = RESOURCES["azurerm_kubernetes_cluster.this"]["default_node_pool"][0]
+    cores, memory = (size["node_count"] * most for most in SIZES[size["vm_size"]])
+    found = [(name, spec["containers"][0]["resources"]["requests"]) for name, spec in pods("azure")]
+    asked = [
+        (one, 4 if name == "flow" else 1)
+        for name, one in found
+        if name not in ("ray solving", "ray training")
+    ]
+    assert sum(number(one["cpu"]) * times for one, times in asked) <= cores - 1
+    assert sum(gib(one["memory"]) * times for one, times in asked) <= 0.9 * memory
+
+
+def number(given: str) -> float:
+    return float(given.removesuffix("m")) / 1000 if given.endswith("m") else float(given)
+
+
+def gib(given: str) -> float:
+    return float(given[:-2]) / (1024 if given.endswith("Mi") else 1)
+
+
+def test_the_quota_lets_all_nodes_be_used() -> None:
+    (quota,) = objects("azure", "ResourceQuota")
+    groups = ray_groups("azure")
+    cores = sum(
+        groups[name]["maxReplicas"]
+        * number(groups[name]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+        for name in ("solving", "training")
+    )
+    assert float(quota["spec"]["hard"]["requests.cpu"]) >= cores + 16
+
+
+def test_the_table_of_costs_is_the_one_that_the_script_prints() -> None:
+    costs = load(AZURE / "costs.py")
+    page = (ROOT / "docs/operations.md").read_text()
+    assert "\n".join(costs.rows(costs.Prices())) in page
+    assert costs.services(costs.Prices()) in page
+    double = costs.Prices(gpu_node=2 * costs.Prices.gpu_node)
+    assert costs.rows(double) != costs.rows(costs.Prices())
+
+
+@pytest.mark.skipif(shutil.which("terraform") is None, reason="no terraform on this machine")
+def test_terraform_formats_the_files_so(tmp_path) -> None:
+    done = subprocess.run(
+        ["terraform", "fmt", "-check", "-diff", str(AZURE)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,140 @@
+"""The workgroup's server: a file that Compose reads, closed but for its door, and its secrets."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import compose_spec
+import pytest
+import yaml
+
+from tests.infra.files import INFRA
+
+COMPOSE = INFRA / "compose"
+TEXT = (COMPOSE / "compose.yaml").read_text()
+FILE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> dict[str, str]:
+    """What make-secrets writes, where `docker` prints a hash as Caddy does."""
+    folder = tmp_path / "compose"
+    folder.mkdir()
+    (folder / "make-secrets").write_bytes((COMPOSE / "make-secrets").read_bytes())
+    docker = tmp_path / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text("#!/bin/sh\necho '$2a$14$hash'\n")
+    docker.chmod(0o755)
+    command = ["sh", str(folder / "make-secrets"), "courant-workgroup:1", "host.example.com"]
+    environment = {"PATH": f"{docker.parent}:{os.environ['PATH']}"}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    again = subprocess.run(command, env=environment, capture_output=True)
+    assert again.returncode == 1 and b"is there already" in again.stderr
+    assert (folder / ".env").stat().st_mode & 0o077 == 0
+    lines = (folder / ".env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
+def test_compose_reads_the_file(name: str) -> None:
+    found = parsed((COMPOSE / name).read_text())
+    assert set(found.service_names()) <= set(SERVICES)
+
+
+def parsed(text: str) -> compose_spec.PyCompose:
+    """The file as Compose's specification has it; ValueError where it says otherwise."""
+    # The parser wants a tag or a digest; Docker takes both, and the digest counts. As JSON: it
+    # does not know YAML's merge keys.
+    text = re.sub(r":[\w.-]+@sha256:", "@sha256:", text)
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+    text = re.sub(r"\$\{(\w+)[^}]*\}", lambda found: f"given-{found[1].lower()}", text)
+    return compose_spec.PyCompose.from_json(json.dumps(yaml.safe_load(text)))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("healthcheck:", "healthchek:"), ("service_healthy", "service_well"), ("[door,", "[window,")],
+)
+def test_a_mistake_would_be_found(right: str, wrong: str) -> None:
+    text = TEXT.replace(right, wrong)
+    try:
+        parsed(text)
+    except ValueError:
+        return
+    assert undefined(yaml.safe_load(text)) != set()
+
+
+def undefined(content: dict[str, Any]) -> set[str]:
+    """Networks, volumes and services that are named and not defined."""
+    named: set[str] = set()
+    known = {*content["services"], *content["networks"], *content["volumes"]}
+    for service in content["services"].values():
+        named |= set(service.get("networks", [])) | set(service.get("depends_on", {}))
+        volumes = [volume.split(":")[0] for volume in service.get("volumes", [])]
+        named |= {volume for volume in volumes if not volume.startswith(".")}
+    return named - known
+
+
+def test_networks_volumes_and_services_are_defined() -> None:
+    assert undefined(FILE) == set()
+    for service in SERVICES.values():
+        files = [v.split(":")[0] for v in service.get("volumes", []) if v.startswith("./")]
+        assert all((COMPOSE / file).is_file() for file in files)
+
+
+def test_only_the_proxy_is_reached_from_outside() -> None:
+    assert [name for name, service in SERVICES.items() if "ports" in service] == ["proxy"]
+    assert FILE["networks"]["behind"] == {"internal": True}
+    for name, service in SERVICES.items():
+        assert service["networks"] == (["door", "behind"] if name == "proxy" else ["behind"])
+
+
+def test_images_of_others_are_pinned_by_digest() -> None:
+    others = {
+        name: one["image"] for name, one in SERVICES.items() if "COURANT_IMAGE" not in one["image"]
+    }
+    assert set(others) == {"proxy", "postgres", "s3"}
+    for image in others.values():
+        assert re.search(r":[\w.-]+@sha256:[0-9a-f]{64}$", image)
+
+
+def test_every_variable_is_one_that_make_secrets_writes(made: dict[str, str]) -> None:
+    asked = set(re.findall(r"\$\{(\w+)(?::\?[^}]*)?\}", TEXT))
+    assert asked == set(made)
+    assert made["PEOPLE_HASH"] == "$$2a$$14$$hash", "Compose reads a dollar sign as a variable"
+    drawn = [made[name] for name in ("PREFECT_AUTH", "RAY_TOKEN", "S3_SECRET", "POSTGRES_PASSWORD")]
+    assert len(set(drawn)) == 4 and min(map(len, drawn)) >= 48
+
+
+def test_the_proxy_asks_for_a_password_wherever_the_server_behind_does_not() -> None:
+    for file, upstreams in (
+        (
+            COMPOSE / "Caddyfile",
+            {"prefect:4200", "ray-head:8265", "tensorboard:6006", "metrics:9464"},
+        ),
+        (
+            INFRA / "kubernetes/base/Caddyfile",
+            {"courant-prefect:4200", "courant-head-svc:8265", "courant-tensorboard:6006"},
+        ),
+    ):
+        sites = re.findall(r"^\{\$COURANT_HOST\}.*?^\}", file.read_text(), re.M | re.S)
+        assert {re.search(r"reverse_proxy (\S+)", site)[1] for site in sites} == upstreams
+        for site in sites:
+            closed = "basicauth" in site and "{$PEOPLE_HASH}" in site
+            assert closed or "prefect:4200" in site
+            if ":8265" in site:
+                assert re.search(r"@changes not method GET HEAD\n\s*respond @changes", site)
+
+
+def test_commands_are_ones_that_the_image_has() -> None:
+    from ray.scripts.scripts import start
+
+    known = {option for one in start.params for option in one.opts}
+    for name in ("ray-head", "ray-worker"):
+        words = " ".join(SERVICES[name]["command"])
+        asked = set(re.findall(r"--[a-z-]+", words.partition("ray start")[2] or words))
+        assert asked and asked <= known

@@ -1,0 +1,279 @@
+"""Kubernetes' objects: valid, whole, closed, and with names that the code knows."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from prefect.utilities.templating import apply_values
+
+from courant.ray_growth import VARIABLE, gpus_on_demand
+from tests.infra.files import INFRA
+from tests.infra.kustomize import Manifest, pod_of, render
+
+KUBERNETES = INFRA / "kubernetes"
+OVERLAYS = {name: render(KUBERNETES / "overlays" / name) for name in ("azure", "small")}
+#: The oldest that is still looked after, and one of now.
+VERSIONS = ("1.32", "1.35")
+#: The fields of KubeRay's v1 that the cluster uses; no registry that CI reaches has its schema.
+RAY_CLUSTER = {
+    "authOptions",
+    "autoscalerOptions",
+    "enableInTreeAutoscaling",
+    "headGroupSpec",
+    "rayVersion",
+    "workerGroupSpecs",
+}
+HEAD_GROUP = {"rayStartParams", "serviceType", "template"}
+WORKER_GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
+AUTOSCALER = {"idleTimeoutSeconds", "resources", "securityContext", "upscalingMode", "version"}
+
+
+def objects(overlay: str, kind: str) -> list[Manifest]:
+    return [one for one in OVERLAYS[overlay] if one["kind"] == kind]
+
+
+def ray_groups(overlay: str) -> dict[str, Manifest]:
+    (cluster,) = objects(overlay, "RayCluster")
+    spec = cluster["spec"]
+    return {
+        "head": spec["headGroupSpec"],
+        **{group["groupName"]: group for group in spec["workerGroupSpecs"]},
+    }
+
+
+def flow_job() -> Manifest:
+    """The job of a flow run, as Prefect's worker fills it in."""
+    template = json.loads((KUBERNETES / "job-template.json").read_text())
+    values = {
+        name: shown["default"]
+        for name, shown in template["variables"]["properties"].items()
+        if "default" in shown
+    }
+    values |= {"name": "a-run", "command": ["prefect", "flow-run", "execute"], "env": []}
+    return apply_values(template["job_configuration"]["job_manifest"], values)
+
+
+def pods(overlay: str) -> Iterator[tuple[str, Manifest]]:
+    """Every pod's specification, by the name of what makes it."""
+    for one in OVERLAYS[overlay]:
+        if one["kind"] in ("Deployment", "StatefulSet"):
+            yield one["metadata"]["name"], pod_of(one)
+    for name, group in ray_groups(overlay).items():
+        yield f"ray {name}", group["template"]["spec"]
+    yield "flow", pod_of(flow_job())
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_object_is_valid(overlay: str) -> None:
+    checked = 0
+    for one in [*OVERLAYS[overlay], flow_job()]:
+        if one["kind"] != "RayCluster":
+            for wanted in VERSIONS:
+                kubernetes_validate.validate(one, wanted, strict=True)
+            checked += 1
+    for name, spec in pods(overlay):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+        kubernetes_validate.validate(pod, VERSIONS[-1], strict=True)
+        assert name
+    assert checked > 30
+
+
+def test_a_mistake_would_be_found() -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}}
+    wrong = {**service, "spec": {"ports": [{"port": "http"}]}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**service, "spec": {"prts": []}}, VERSIONS[-1], strict=True)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_ray_cluster_has_fields_that_kuberay_knows(overlay: str) -> None:
+    (cluster,) = objects(overlay, "RayCluster")
+    spec = cluster["spec"]
+    assert cluster["apiVersion"] == "ray.io/v1"
+    assert set(spec) <= RAY_CLUSTER
+    assert set(spec["headGroupSpec"]) <= HEAD_GROUP
+    assert set(spec["autoscalerOptions"]) <= AUTOSCALER
+    for group in spec["workerGroupSpecs"]:
+        assert set(group) <= WORKER_GROUP
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    for group in ray_groups(overlay).values():
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+
+
+def test_ray_nodes_and_images_have_the_same_ray() -> None:
+    (cluster,) = objects("azure", "RayCluster")
+    assert cluster["spec"]["rayVersion"] == version("ray")
+
+
+def test_parameters_of_ray_start_are_options_of_it() -> None:
+    from ray.scripts.scripts import start
+
+    known = {option.removeprefix("--") for one in start.params for option in one.opts}
+    for group in ray_groups("azure").values():
+        assert set(group["rayStartParams"]) <= known
+
+
+def test_cases_go_where_openfoam_is_and_training_where_gpus_are() -> None:
+    groups = ray_groups("azure")
+    for name in ("head", "training"):
+        assert groups[name]["rayStartParams"]["num-cpus"] == "0", "a case would be sent there"
+    solving, training = (groups[name]["template"]["spec"] for name in ("solving", "training"))
+    assert "courant-solving" in solving["containers"][0]["image"]
+    assert "courant-training" in training["containers"][0]["image"]
+    limits = training["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == groups["training"]["rayStartParams"]["num-gpus"] == "1"
+    assert any(one["key"] == "nvidia.com/gpu" for one in training["tolerations"])
+    assert any("spot" in one.values() for one in solving["tolerations"])
+    # Trials ask for no core where none is offered.
+    for one in yaml.safe_load((KUBERNETES / "prefect.yaml").read_text())["deployments"]:
+        if one["entrypoint"].endswith((":sweep", ":benchmark")):
+            assert one["parameters"]["cpus_per_trial"] == 0
+            assert 0 < one["parameters"]["gpus_per_trial"] <= 1
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_head_knows_how_many_gpus_can_come(overlay: str, monkeypatch) -> None:
+    groups = ray_groups(overlay)
+    (container,) = groups["head"]["template"]["spec"]["containers"]
+    (told,) = (one["value"] for one in container["env"] if one["name"] == VARIABLE)
+    monkeypatch.setenv(VARIABLE, told)
+    most = groups["training"]["maxReplicas"] if "training" in groups else 0
+    assert gpus_on_demand() == most
+    (quota,) = objects(overlay, "ResourceQuota")
+    assert int(quota["spec"]["hard"].get("requests.nvidia.com/gpu", 0)) == most
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_pod_has_more_rights_than_it_needs(overlay: str) -> None:
+    for name, spec in pods(overlay):
+        account = spec["securityContext"]
+        assert account["runAsNonRoot"] and account["runAsUser"] > 0, name
+        assert account["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for container in spec["containers"]:
+            closed = container["securityContext"]
+            assert closed["readOnlyRootFilesystem"], name
+            assert closed["allowPrivilegeEscalation"] is False, name
+            assert closed["capabilities"]["drop"] == ["ALL"], name
+            assert {"cpu", "memory"} <= set(container["resources"]["limits"]), name
+        asks_kubernetes = name in ("courant-worker", "ray head")
+        assert spec.get("automountServiceAccountToken", True) is asks_kubernetes, name
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_pods_refer_to_is_there(overlay: str) -> None:
+    maps = {one["metadata"]["name"]: one for one in objects(overlay, "ConfigMap")}
+    accounts = {one["metadata"]["name"] for one in objects(overlay, "ServiceAccount")}
+    claims = {one["metadata"]["name"] for one in objects(overlay, "PersistentVolumeClaim")}
+    secrets = {one["metadata"]["name"] for one in made_secrets()}
+    for name, spec in pods(overlay):
+        assert spec.get("serviceAccountName", "default") in {*accounts, "default"}, name
+        given = {volume["name"] for volume in spec.get("volumes", [])} | {"data"}
+        for container in spec["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} <= given, name
+            for source in container.get("envFrom", []):
+                assert source.get("configMapRef", {}).get("name") in {None, *maps}, name
+                assert source.get("secretRef", {}).get("name") in {None, *secrets}, name
+        for volume in spec.get("volumes", []):
+            assert volume.get("configMap", {}).get("name") in {None, *maps}, name
+            wanted = volume.get("persistentVolumeClaim", {}).get("claimName")
+            assert wanted in {None, *claims}, name
+    (cluster,) = objects(overlay, "RayCluster")
+    assert cluster["spec"]["authOptions"] == {"mode": "token", "secretName": "courant-ray"}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_addresses_are_of_services_that_are_there(overlay: str) -> None:
+    ports = {
+        one["metadata"]["name"]: {port["port"] for port in one["spec"]["ports"]}
+        for one in objects(overlay, "Service")
+    }
+    ports["courant-head-svc"] = {8265}  # made by KubeRay, for a cluster of the name courant
+    text = json.dumps([*OVERLAYS[overlay], flow_job(), *made_secrets()])
+    asked = re.findall(r"\b(courant-[a-z0-9-]+):(\d{4,5})\b", text)
+    assert len(asked) >= 6
+    for service, port in asked:
+        assert int(port) in ports[service], service
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_only_the_door_is_reached_from_outside(overlay: str) -> None:
+    services = objects(overlay, "Service")
+    outside = [one for one in services if one["spec"].get("type", "ClusterIP") != "ClusterIP"]
+    assert [one["metadata"]["name"] for one in outside] == ["courant-proxy"]
+    assert ray_groups(overlay)["head"]["serviceType"] == "ClusterIP"
+    policies = objects(overlay, "NetworkPolicy")
+    closed = [one for one in policies if one["spec"]["podSelector"] == {}]
+    assert any(
+        set(one["spec"]["policyTypes"]) == {"Ingress", "Egress"} and "ingress" not in one["spec"]
+        for one in closed
+    )
+    labels = {
+        one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
+        for one in [*OVERLAYS[overlay], flow_job()]
+        if one["kind"] in ("Deployment", "StatefulSet", "Job")
+    } | {"ray"}
+    component = "app.kubernetes.io/component"
+    text = json.dumps(policies)
+    named = set(re.findall(rf'"{component}": "([\w-]+)"', text))
+    assert named == labels, "each has its policy, and none is for what is not there"
+
+
+def made_secrets() -> list[Manifest]:
+    done = subprocess.run(
+        [KUBERNETES / "make-secrets"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], "PEOPLE_HASH": "$2a$14$abc"},
+    )
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def test_secrets_are_valid_drawn_anew_and_fit_each_other() -> None:
+    first, second = made_secrets(), made_secrets()
+    held = {one["metadata"]["name"]: one["stringData"] for one in first}
+    for one in first:
+        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+    again = {one["metadata"]["name"]: one["stringData"] for one in second}
+    assert held["courant-ray"] != again["courant-ray"]
+    assert held["courant-people"] == {"PEOPLE_HASH": "$2a$14$abc"}
+    assert held["courant-ray"]["auth_token"] == held["courant-ray"]["RAY_AUTH_TOKEN"]
+    server, client = held["courant-prefect-server"], held["courant-prefect-client"]
+    assert server["PREFECT_SERVER_API_AUTH_STRING"] == client["PREFECT_API_AUTH_STRING"]
+    password = held["courant-postgres"]["POSTGRES_PASSWORD"]
+    assert f":{password}@courant-postgres:5432" in server["PREFECT_API_DATABASE_CONNECTION_URL"]
+
+
+def test_secrets_without_a_password_for_people_are_refused() -> None:
+    done = subprocess.run(
+        [KUBERNETES / "make-secrets"], capture_output=True, env={"PATH": os.environ["PATH"]}
+    )
+    assert done.returncode == 1
+    assert b"PEOPLE_HASH is not set" in done.stderr
+    assert done.stdout == b""
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_kustomize_renders_the_same(overlay: str) -> None:
+    folder = KUBERNETES / "overlays" / overlay
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
+    )
+    theirs = [one for one in yaml.safe_load_all(done.stdout) if one]
+
+    def by_name(found: list[Any]) -> dict[Any, Any]:
+        text = re.sub(r"courant-proxy-[a-z0-9]{10}", "courant-proxy-HASH", json.dumps(found))
+        return {(one["kind"], one["metadata"]["name"]): one for one in json.loads(text)}
+
+    assert by_name(theirs) == by_name(OVERLAYS[overlay])

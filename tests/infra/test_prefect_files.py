@@ -1,0 +1,138 @@
+"""Deployments and automations: every flow and family on both pools, and nothing that is not
+there.
+"""
+
+import asyncio
+import importlib
+from typing import Any
+
+import pytest
+import yaml
+from prefect.cli.deploy._models import PrefectYamlModel
+from prefect.utilities.callables import parameter_schema
+
+from courant.benchmark.budget import parse_budget
+from courant.benchmark.contenders import contender_names
+from courant.recipes import get_recipe
+from courant.sweeps.space_files import load_space
+from simgen.cases import FAMILIES, get_family
+from tests.infra.files import INFRA, ROOT, load
+
+FILES = {"local": ROOT / "prefect.yaml", "kubernetes": INFRA / "kubernetes/prefect.yaml"}
+FLOWS = {"generate-and-train", "generate", "train", "sweep", "benchmark", "evaluate"}
+SUFFIX = {"local": "", "kubernetes": "-kubernetes"}
+
+
+def deployments(pool: str) -> list[dict[str, Any]]:
+    return yaml.safe_load(FILES[pool].read_text())["deployments"]
+
+
+def flow_of(deployment: dict[str, Any]) -> Any:
+    """The flow that its entrypoint names, imported as a file of the project."""
+    path, _, name = deployment["entrypoint"].partition(":")
+    assert (ROOT / path).is_file()
+    module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+    return getattr(module, name)
+
+
+@pytest.mark.parametrize("pool", FILES)
+def test_every_flow_is_deployed_for_every_family(pool: str) -> None:
+    found = [(flow_of(one).name, one["name"]) for one in deployments(pool)]
+    wanted = {(flow, family + SUFFIX[pool]) for flow in FLOWS for family in FAMILIES}
+    assert len(found) == len(set(found))
+    assert set(found) == wanted
+
+
+@pytest.mark.parametrize("pool", FILES)
+def test_prefect_reads_every_key_of_the_file(pool: str) -> None:
+    content = yaml.safe_load(FILES[pool].read_text())
+    read = PrefectYamlModel.model_validate(content)
+    assert len(read.deployments) == len(FLOWS) * len(FAMILIES)
+    for given, one in zip(content["deployments"], read.deployments, strict=True):
+        assert set(given) <= set(type(one).model_fields), "Prefect drops unknown keys in silence"
+        assert one.work_pool is not None and one.work_pool.name == pool
+
+
+@pytest.mark.parametrize("pool", FILES)
+def test_parameters_of_deployments_are_values_that_their_flows_take(pool: str) -> None:
+    for one in deployments(pool):
+        flow, given = flow_of(one), one.get("parameters", {})
+        required = set(parameter_schema(flow).required or [])
+        if flow.name == "evaluate":
+            assert not given, "which run, only the person who starts it knows"
+            given = {"run": "s3://bucket/run"}
+        assert required <= set(given)
+        flow.validate_parameters(given)
+        get_family(given.get("family", "cylinder-flow")).settings(given.get("preset", "trial"), {})
+        if "recipe" in given:
+            assert get_recipe(given["recipe"]).name == given["recipe"]
+        if "space" in given:
+            load_space(given["space"])
+        if "budget" in given:
+            parse_budget(given["budget"])
+            assert set(given["models"]) <= set(contender_names())
+
+
+@pytest.mark.parametrize("pool", FILES)
+def test_runs_are_tagged_limited_and_started_by_people_alone(pool: str) -> None:
+    for one in deployments(pool):
+        family = one["name"].removesuffix(SUFFIX[pool])
+        assert one["tags"] == ["courant", flow_of(one).name, family]
+        assert one["concurrency_limit"]["limit"] >= 1
+        assert one["concurrency_limit"]["collision_strategy"] == "ENQUEUE"
+        assert [schedule["active"] for schedule in one.get("schedules", [])] in ([], [False])
+
+
+@pytest.mark.parametrize(
+    "deployment", deployments("local")[: len(FLOWS)], ids=lambda one: one["entrypoint"]
+)
+def test_prefect_shows_a_description_of_each_parameter(deployment: dict[str, Any]) -> None:
+    described = parameter_schema(flow_of(deployment)).properties
+    assert described
+    assert [name for name, shown in described.items() if not shown.get("description")] == []
+
+
+def test_automations_are_such_as_prefect_takes() -> None:
+    script = load_script()
+    block = "12345678-1234-5678-1234-567812345678"
+    silent, told = script.read_automations(None), script.read_automations(block)
+    assert len(told) == len(silent) + 1
+    content = yaml.safe_load(script.FILE.read_text())
+    for given, one in zip(content["automations"], silent, strict=True):
+        assert set(given) <= set(type(one).model_fields)
+        assert set(given["trigger"]) <= set(type(one.trigger).model_fields)
+        for asked, action in zip(given["actions"], one.actions, strict=True):
+            assert set(asked) <= set(type(action).model_fields)
+        assert one.trigger.match_related.root == {
+            "prefect.resource.id": "prefect.tag.courant",
+            "prefect.resource.role": "tag",
+        }
+
+
+def test_automations_can_be_put_on_the_server_again_and_again() -> None:
+    script, server = load_script(), Server()
+    names = [asyncio.run(script.put(server, script.read_automations(None))) for _ in range(2)]
+    assert names[0] == names[1] == sorted(server.held.values(), key=names[0].index)
+
+
+class Server:
+    """What `put` asks of a server: automations by id, several of which may have one name."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, str] = {}
+        self.created = 0
+
+    async def read_automations_by_name(self, name: str) -> list[Any]:
+        found = [number for number, held in self.held.items() if held == name]
+        return [type("Held", (), {"id": number}) for number in found]
+
+    async def create_automation(self, automation: Any) -> None:
+        self.created += 1
+        self.held[self.created] = automation.name
+
+    async def delete_automation(self, number: int) -> None:
+        del self.held[number]
+
+
+def load_script() -> Any:
+    return load(INFRA / "prefect/automations.py")

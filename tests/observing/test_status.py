@@ -1,0 +1,132 @@
+"""`courant status` tells what is going on from records alone, within eighty columns."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from courant.runs.directory import RunDirectory
+from flows.cli.app import app
+from flows.cli.observing.status import keep_up
+from flows.observing.overview import Places, Watch
+from flows.observing.screen import draw, short_time
+from flows.terminal import screen
+from simgen.solving.case_lock import own_case
+from tests.observing.conftest import make_run, solve_some
+
+
+def ask(places: Places, *options: str):
+    where = ["--store", places.store, "--runs", places.runs]
+    screen.width = 80
+    return CliRunner().invoke(
+        app, ["status", *where, *options], env={"COURANT_SCRATCH": places.scratch}
+    )
+
+
+def test_datasets_trainings_sweeps_and_disks_are_told_in_eighty_columns(places):
+    with own_case("aaaa00000001", Path(places.scratch)):
+        done = ask(places)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    row = {line.split()[0]: line.split() for line in lines if line.strip()}
+    assert row["cylinder-flow"][1:6] == ["solving", "2", "0", "0", "6"]
+    assert row["demo-0123456789"][1:5] == ["running", "3/8", "0.250", "100"]
+    assert row["demo-9876543210"][1] == "interrupted"
+    assert row["demo-1111111111"][1] == "finished"
+    assert "1/3 ended, 1 running" in done.stdout and "0.125" in done.stdout
+    assert row["aaaa00000001"][1] == "50%"
+    assert "bbbb00000002" not in row, "no process has this case any more"
+    assert "disk  scratch, store, runs: " in done.stdout
+
+
+def test_json_has_all_figures_and_what_follows_from_them(places):
+    found = json.loads(ask(places, "--json").stdout)
+    (dataset,) = found["datasets"]
+    assert dataset["state"] == "solving" and dataset["num_left"] == 6
+    assert dataset["left_s"] == pytest.approx(6 * dataset["case_s"])
+    assert {run["name"]: run["data_wait_share"] for run in found["runs"]} == {
+        "demo-0123456789": 0.125,
+        "demo-1111111111": 0.125,
+        "demo-9876543210": 0.125,
+    }
+    (sweep,) = found["trials"]
+    assert (sweep["state"], sweep["best_nmae"]) == ("running", 0.125)
+
+
+def test_what_cannot_be_read_is_one_line_and_the_rest_is_shown(places):
+    (RunDirectory(places.runs) / "demo-0123456789").write_bytes("metrics.jsonl", b"no record")
+    done = ask(places)
+    assert done.exit_code == 1
+    assert done.stderr.count("\n") == 1 and "metrics.jsonl is damaged" in done.stderr
+    assert "demo-1111111111" in done.stdout
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path):
+    done = CliRunner().invoke(app, ["status", "--store", str(tmp_path / "nowhere")])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: --store") and done.stderr.count("\n") == 1
+
+
+def test_an_empty_place_says_how_to_begin(tmp_path):
+    done = ask(Places(str(tmp_path), str(tmp_path), str(tmp_path)))
+    assert done.exit_code == 0 and "courant run cylinder-flow" in done.stdout
+
+
+def test_a_store_on_s3_is_read_like_a_folder(s3, places):
+    base = f"{s3.url}/status"
+    solve_some(f"{base}/store")
+    make_run(RunDirectory(f"{base}/runs") / "demo-0123456789", "running", 3)
+    overview = Watch(Places(f"{base}/store", f"{base}/runs", places.scratch)).look()
+    assert overview.problems == ()
+    assert [each.num_left for each in overview.datasets] == [6]
+    assert [(run.state, run.epoch) for run in overview.runs] == [("running", 3)]
+
+
+def test_runs_that_have_ended_are_read_once(places, monkeypatch):
+    watch = Watch(places)
+    watch.look()
+    read: list[str] = []
+    monkeypatch.setattr(
+        "flows.observing.overview.read_run_progress", lambda run: read.append(run.url)
+    )
+    watch.look()
+    assert read and not [url for url in read if url.endswith(("1111111111", "/one"))]
+
+
+def test_a_wide_number_of_cases_and_a_long_name_do_not_break_the_table(places, tmp_path):
+    make_run(RunDirectory(places.runs) / ("a-long-name-" * 6 + "0123456789"), "running", 8)
+    shown = Console(width=80, record=True)
+    shown.print(draw(Watch(places).look()))
+    assert max(map(len, shown.export_text().splitlines())) <= 80
+
+
+def test_on_a_terminal_it_keeps_up_with_what_goes_on(places):
+    class TwoLooks(Watch):
+        looks = 0
+
+        def look(self):
+            self.looks += 1
+            if self.looks == 3:
+                raise KeyboardInterrupt
+            if self.looks == 2:
+                solve_some(places.store, num_cases=4, num_left=0)
+            return super().look()
+
+    drawn = io.StringIO()
+    terminal = Console(file=drawn, force_terminal=True, color_system=None, width=80, height=40)
+    with pytest.raises(KeyboardInterrupt):
+        keep_up(TwoLooks(places), 0.0, terminal)
+    lines = [line for line in drawn.getvalue().splitlines() if "cylinder-flow  " in line]
+    assert [line.split()[1:3] for line in lines] == [["solving", "2"], ["unpublished", "4"]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, ""), (42, "42 s"), (420, "7 min"), (9000, "2.5 h"), (400_000, "4.6 d")],
+)
+def test_times_are_told_in_the_unit_that_suits_them(seconds, text):
+    assert short_time(seconds) == text

@@ -1,0 +1,310 @@
+"""Bands hold as often as they say, where errors have one size and where they have not."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import meshio
+import numpy as np
+import pytest
+import torch
+
+import courant
+import simgen
+from courant.evaluation.calibrate import calibrate
+from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
+from courant.prediction import error_size
+from courant.prediction.applied_bands import Answer, apply_bands
+from courant.prediction.bands import BANDS, conformal_quantile, half_width, least_cases
+from courant.prediction.error_size import fit_error_size
+from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
+from courant.prediction.grid_error import GridError
+from courant.prediction.kernel_mean import KernelMean, fit_kernel_mean, share_loss
+from courant.runs.directory import RunDirectory
+from courant.runs.packing import pack_run
+from courant.serving.designs import DesignAnswer, answer_design
+from courant.serving.requests import Limits
+from courant.training.loop import fit
+from flows.cli.predicting.design import predict_to_files, trust_lines, two_digits
+from flows.cli.predicting.stored_case import write_prediction as predict_stored
+from simgen.case import CaseResult
+from simgen.cases import get_family
+from simgen.errors import InputError, StoreError
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.training.ducts import SPACE, duct, tiny_steady
+
+FAMILY = get_family("branched-pipe")
+DESIGN = {
+    "baffle_angle": 30.0,
+    "aperture": 28.0,
+    "duct_angle": 95.0,
+    "curvature_angle": 130.0,
+    "inlet_velocity": 6.0,
+}
+SETTINGS = FAMILY.settings("trial", {"mesh_size": 12.0})
+
+
+def test_the_quantile_is_that_of_split_conformal_prediction() -> None:
+    scores = np.arange(1.0, 10.0)  # nine: the least number for 90 %
+    assert conformal_quantile(scores, 0.9) == 9.0
+    assert conformal_quantile(scores[:-1], 0.9) == math.inf
+    assert conformal_quantile(np.arange(1.0, 100.0), 0.9) == 90.0
+    assert [least_cases(level) for level in (0.5, 0.8, 0.9, 0.95)] == [1, 4, 9, 19]
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        lambda designs: np.ones(len(designs)),
+        lambda designs: np.exp(1.5 * designs[:, 0]),  # twenty times larger at one end
+    ],
+)
+def test_bands_hold_as_often_as_they_say_and_everywhere(
+    size: Callable[[np.ndarray], np.ndarray],
+) -> None:
+    generator = np.random.default_rng(3)
+    held, upper = [], []
+    for _ in range(60):
+        designs = generator.uniform(-1, 1, (100, 2))
+        errors = np.abs(generator.normal(size=100)) * size(designs)
+        fresh = generator.uniform(-1, 1, (10, 2))
+        widths = np.array([half_width(designs, errors, design, 0.9) for design in fresh])
+        held += (np.abs(generator.normal(size=10)) * size(fresh) <= widths).tolist()
+        upper += (fresh[:, 0] > 0.5).tolist()
+    shares = np.array(held)
+    assert 0.86 <= shares.mean() <= 0.94
+    assert shares[np.array(upper)].mean() >= 0.82
+
+
+def test_parameters_count_where_they_tell_something() -> None:
+    generator = np.random.default_rng(0)
+    designs = generator.uniform(-1, 1, (80, 2))
+    noise = np.abs(generator.normal(size=80))
+    assert fit_error_size(designs, noise).degree == 0
+    grows = fit_error_size(designs, noise * np.exp(2 * designs[:, 0]))
+    low, high = grows.at(np.array([[-0.9, 0.0], [0.9, 0.0]]))
+    assert grows.degree >= 1 and 10 < high / low < 100
+    both = fit_error_size(designs, noise * np.exp(3 * designs[:, 1] ** 2))
+    middle, end = both.at(np.array([[0.0, 0.0], [0.0, 1.0]]))
+    assert both.degree == 2 and end / middle > 5
+
+
+def test_left_out_sizes_are_those_of_a_fit_without_the_design() -> None:
+    generator = np.random.default_rng(4)
+    designs = generator.uniform(-1, 1, (30, 1))
+    errors = np.abs(generator.normal(size=30)) * np.exp(3 * designs[:, 0]) + 0.1
+    fitted = error_size.fit_of_degree(designs, errors, 1, 3.0)
+    for number in (0, 7, 29):
+        kept = np.arange(30) != number
+        others = error_size.fit_of_degree(designs[kept], errors[kept], 1, 3.0)
+        (again,) = others.at(designs[number : number + 1])
+        assert again == pytest.approx(fitted.left_out[number], rel=0.1)
+
+
+def test_designs_near_an_unsolved_one_are_told() -> None:
+    designs = np.random.default_rng(0).uniform(-1, 1, (80, 1))
+    unsolved = (designs[:, 0] > 0.5).astype(float)
+    share = fit_kernel_mean(designs, unsolved, share_loss).at(np.array([[-0.5], [0.9]]))
+    assert share[0] < 0.1 and share[1] > 0.6
+
+
+def test_a_left_out_design_is_told_by_the_others_alone() -> None:
+    designs, values = np.zeros((3, 1)), np.array([1.0, 2.0, 30.0])
+    mean = KernelMean(designs, values, 1.0)
+    np.testing.assert_allclose(mean.left_out(), [16.0, 15.5, 1.5])
+    np.testing.assert_allclose(mean.at(designs[:1]), [11.0])
+
+
+def test_the_scale_finds_where_errors_are_and_how_they_grow() -> None:
+    generator = np.random.default_rng(1)
+    points = generator.uniform(0, 1, (3000, 2))
+    predicted = []
+    for _ in range(3):
+        step = np.tanh(40 * (points[:, :1] - generator.uniform(0.3, 0.7)))
+        values = np.stack([step, step, step])  # a shear layer, over three steps
+        shape = 0.02 + np.exp(-((step / 0.6) ** 4))
+        errors = np.abs(generator.normal(size=values.shape)) * shape
+        predicted.append(Predicted(points, values, errors * np.array([1, 2, 4])[:, None, None]))
+    scale = fit_scale(predicted)
+    found = scale.at(points, predicted[0].values)
+    layer = np.abs(predicted[0].values[0, :, 0]) < 0.5
+    assert found[0, layer].mean() > 5 * found[0, ~layer].mean()
+    np.testing.assert_allclose(np.divide(scale.growth, scale.growth[0]), [1, 2, 4], rtol=0.1)
+    assert scale.at(points, predicted[0].values[:1]).shape == (1, 3000, 1)
+    assert FieldScale.model_validate_json(scale.model_dump_json()) == scale
+
+
+def test_the_scale_is_fitted_to_meshes_of_different_sizes() -> None:
+    generator = np.random.default_rng(1)
+    predicted = []
+    for number in (300, 500):
+        points, values = generator.uniform(0, 1, (number, 3)), generator.normal(size=(1, number, 2))
+        predicted.append(Predicted(points, values, np.full((1, number, 2), [0.1, 0.3])))
+    scale = fit_scale(predicted)
+    assert all(0.5 < scale.at(one.points, one.values).mean() / 0.2 < 2 for one in predicted)
+
+
+def test_a_prediction_without_errors_has_a_scale() -> None:
+    points, values = np.eye(3), np.zeros((1, 3, 2))
+    scale = fit_scale([Predicted(points, values, np.zeros((1, 3, 2)))])
+    assert (scale.at(points, values) > 0).all()
+
+
+def test_the_worst_eighth_is_where_bands_fail() -> None:
+    generator = np.random.default_rng(2)
+    designs = generator.uniform(-1, 1, (400, 5))
+    corner = (designs[:, [0, 2, 3]] > 0).all(axis=1)
+    worst = worst_eighth(designs, np.where(corner, 2.0, 0.5))
+    assert worst is not None and worst < 0.2  # over all it is 7/8
+    assert worst_eighth(designs, np.full(400, 0.5)) == 1.0
+    assert worst_eighth(designs[:30], np.full(30, 0.5)) is None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train on ducts that pass for pipes, and add cases to calibrate and to test by."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("pipes")
+    writer = DatasetWriter.open(str(folder / "branched-pipe"), Schema.of(FAMILY))
+    designs = FAMILY.design_space.sample(128, "uniform", 1)
+    shapes = SPACE.sample(128, "uniform", 1)
+
+    def add(numbers: range, split: str | None) -> None:
+        fork = writer.fork()
+        for number in numbers:
+            point = FAMILY.point(designs[number], SETTINGS)
+            result = CaseResult(point, "accepted", split=split)
+            fork.write(result, duct(60, shapes[number], seed=number))
+        point = FAMILY.point(designs[numbers[-1] + 1], SETTINGS)
+        fork.write(CaseResult(point, "rejected", "it swings"), None)
+        writer.commit([fork])
+        writer.publish(f"{len(numbers)} ducts")
+
+    add(range(12), None)
+    run = RunDirectory(folder / "run")
+    fit(tiny_steady(epochs=3), simgen.open_dataset(writer.url), run)
+    with pytest.raises(InputError, match="has 0 calibration cases, bands of 90% need 9"):
+        calibrate(run.url)
+    add(range(13, 53), "calibration")
+    add(range(54, 126), "test")
+    return folder
+
+
+def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> None:
+    run = str(folder / "run")
+    with pytest.raises(InputError, match="has no bands of these weights: courant calibrate"):
+        measure_coverage(run)
+    told: list[tuple[int, int]] = []
+    bands = calibrate(run, told=lambda done, total: told.append((done, total)))
+    assert len(bands.cases) == 40 and list(bands.quantities) == ["branch1_share"]
+    assert told[0][0] == 0 and told[-1][0] == told[-1][1] - 1
+    found = measure_coverage(run)
+    assert found.num_cases > 72 and set(found.bands) == {FIELD, "branch1_share"}
+    for score in found.bands.values():
+        assert score.num_cases + len(found.refused) == found.num_cases
+        assert 0.8 <= score.coverage <= 1.0
+        assert 1.0 <= score.width <= 4.5
+    assert len(found.refused) <= 0.1 * found.num_cases
+    narrow = measure_coverage(run, level=0.5)
+    assert narrow.bands[FIELD].coverage < found.bands[FIELD].coverage
+    assert narrow.bands[FIELD].width < found.bands[FIELD].width
+
+
+def test_a_stored_case_is_predicted_with_the_band_of_its_field(
+    folder: Path, tmp_path: Path
+) -> None:
+    surrogate = courant.load(folder / "run")
+    dataset = surrogate.open_dataset()
+    case = dataset[dataset.cases("test")[0]]
+    predict_stored(surrogate.url, case.id, None, None, tmp_path / "case.npz")
+    with np.load(tmp_path / "case.npz") as arrays:
+        name = surrogate.channels[0]
+        assert arrays[f"{name}_band"].shape == arrays[name].shape
+        assert (arrays[f"{name}_band"] > 0).all()
+    predict_stored(surrogate.url, case.id, None, None, tmp_path / "case.vtu")
+    cells = meshio.read(tmp_path / "case.vtu")
+    written = {**cells.cell_data, **cells.point_data}
+    assert {"velocity.x_band", "velocity.x_solver", "velocity.x_error"} <= set(written)
+
+
+def test_where_no_band_holds_that_is_said(folder: Path) -> None:
+    calibrate(str(folder / "run"))
+    surrogate = courant.load(folder / "run", device="cpu")
+    bands = surrogate.bands
+    assert bands is not None
+    dataset = simgen.open_dataset(folder / "branched-pipe")
+    case = dataset[dataset.cases("test")[0]]
+    prepared = surrogate.prepare_case(case)
+    values = surrogate.predict_prepared([prepared])[0]
+    answer = Answer(prepared, case.points, values, case.parameters)
+    around = apply_bands(surrogate, bands, answer)
+    assert around.refusal == "" and around.field is not None
+    assert around.field.shape == values.shape and (around.field > 0).all()
+    assert 0 < around.unsolved < 0.2  # three of 127 designs
+    wider = apply_bands(surrogate, bands, answer, 0.97)
+    assert wider.field is not None and (wider.field >= around.field).all()
+    assert "a level of 99% needs 99 calibration cases" in (
+        apply_bands(surrogate, bands, answer, 0.99).refusal
+    )
+    assert bands.reach is not None
+    strict = bands.model_copy(update={"reach": bands.reach.model_copy(update={"limit": 1e-9})})
+    refused = apply_bands(surrogate, strict, answer)
+    assert "latent state is" in refused.refusal
+    assert refused.field is None and refused.quantities == {}
+
+
+@pytest.mark.openfoam
+@pytest.mark.filterwarnings("ignore:.*outside the training domain")
+def test_a_design_that_nobody_has_solved_has_bands(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bands = calibrate(str(folder / "run"))
+    surrogate = courant.load(folder / "run", device="cpu")
+    # Ducts are boxes of 60 cells: a real mesh is out of their reach, as it should be.
+    refused = surrogate.predict_design(DESIGN, folder=tmp_path).bands
+    assert refused is not None and "farther from those of the training" in refused.refusal
+    assert trust_lines(refused)[0].startswith("no band holds: its latent state is")
+    body = json.dumps({"parameters": DESIGN}).encode()
+    answer = answer_design(body, surrogate, Limits())
+    assert isinstance(answer, DesignAnswer) and answer.bands is not None
+    assert answer.bands.values is None and answer.bands.refusal == refused.refusal
+
+    grid = GridError(order=2.0, low=0.1, high=0.2, num_designs=5, sizes=(5.0, 7.0))
+    near = bands.model_copy(update={"reach": None, "grid": {"branch1_share": grid}})
+    RunDirectory(folder / "run").write_json(BANDS, near.model_dump(mode="json"))
+    surrogate = courant.load(folder / "run", device="cpu")
+    found = surrogate.predict_design(DESIGN, folder=tmp_path)
+    assert found.bands is not None and found.bands.refusal == ""
+    assert found.bands.field is not None and found.bands.field.shape == found.values.shape
+    share = found.quantities["branch1_share"]
+    assert found.fine["branch1_share"] == pytest.approx(sorted((1.1 * share, 1.2 * share)))
+    predict_to_files(str(folder / "run"), DESIGN, tmp_path / "pipe.vtu")
+    written = meshio.read(tmp_path / "pipe.vtu")
+    assert (np.concatenate(written.cell_data["velocity.x_band"]) > 0).all()
+    told = capsys.readouterr().out
+    assert "90% band" in told and "fine mesh" in told
+    assert f"+- {two_digits(found.bands.quantities['branch1_share'])}" in told
+    answer = answer_design(body, surrogate, Limits())
+    assert isinstance(answer, DesignAnswer) and answer.bands is not None
+    np.testing.assert_allclose(answer.bands.values, found.bands.field, rtol=1e-3)
+
+
+def test_bands_travel_with_a_packed_run_and_end_with_its_weights(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = RunDirectory(folder / "run")
+    bands = calibrate(run.url)
+    assert courant.load(pack_run(run, str(tmp_path / "run.zip"))).bands == bands
+    record = json.loads(run.read_bytes(BANDS))
+    other = RunDirectory(tmp_path / "other")
+    for name in run.names():
+        if name != "checkpoints":
+            other.write_bytes(name, run.read_bytes(name))
+    other.write_json(BANDS, {**record, "weights": "of another training"})
+    assert courant.load(other.url).bands is None
+    for wrong in ({"designs": []}, {"span": 3}, {"extra": 1}, {"quantities": {"x": [math.nan]}}):
+        other.write_json(BANDS, {**record, **wrong})
+        with pytest.raises(StoreError, match=r"bands\.json is not (what this project|valid)"):
+            _ = courant.load(other.url).bands

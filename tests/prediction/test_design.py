@@ -1,0 +1,130 @@
+"""A design that nobody has solved: meshed for real, predicted by a model of synthetic ducts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import meshio
+import numpy as np
+import pytest
+
+import courant
+from courant.prediction.design import settings_of
+from courant.prediction.surrogate import Surrogate
+from courant.serving.designs import DesignAnswer, answer_design
+from courant.serving.requests import Limits, Refusal
+from flows.cli.predicting.design import predict_to_files
+from simgen.errors import InputError
+from tests.training.pipes import DESIGN, SETTINGS
+
+
+@pytest.fixture
+def surrogate(pipes_run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Surrogate:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return courant.load(pipes_run, device="cpu")
+
+
+@pytest.mark.openfoam
+@pytest.mark.filterwarnings("ignore:.*outside the training domain")
+def test_an_unseen_design_is_meshed_once_and_predicted_with_its_quantities(
+    surrogate: Surrogate, pipes_run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = surrogate.predict_design(DESIGN)
+    assert settings_of(surrogate) == found.point.settings == SETTINGS
+    assert found.values.shape == (found.cloud.num_points, 2) and np.isfinite(found.values).all()
+    assert not found.known_geometry and found.seconds.meshing > found.seconds.solving == 0
+    assert list(found.quantities) == ["branch1_share"]
+    assert found.not_predicted == {
+        "pressure_loss": "needs kinematic_pressure.p",
+        "peak_speed": "needs velocity.y",
+    }
+    # The inlet's condition is that of the design: twice the velocity is another prediction.
+    faster = surrogate.predict_design({**DESIGN, "inlet_velocity": 9.0})
+    assert not np.allclose(faster.values, found.values)
+    assert faster.known_geometry, "and has the same mesh"
+
+    again = surrogate.predict_design(DESIGN)
+    assert again.known_geometry
+    np.testing.assert_allclose(again.values, found.values, rtol=1e-5, atol=1e-6)
+
+    predict_to_files(pipes_run, DESIGN, tmp_path / "pipe.vtu")
+    written = meshio.read(tmp_path / "pipe.vtu")
+    assert {block.type for block in written.cells} != {"vertex"}
+    shown = np.concatenate(written.cell_data["velocity.x"])
+    np.testing.assert_allclose(np.sort(shown), np.sort(found.values[:, 0]), rtol=1e-4, atol=1e-5)
+    assert (tmp_path / "pipe.png").read_bytes()[:4] == b"\x89PNG"
+    told = capsys.readouterr().out
+    assert f"{found.quantities['branch1_share']:.4g}" in told
+    assert "known geometry, prediction" in told
+    assert "pressure loss is not predicted: needs kinematic_pressure.p" in told
+
+    body = json.dumps({"parameters": DESIGN}).encode()
+    answer = answer_design(body, surrogate, Limits())
+    assert isinstance(answer, DesignAnswer) and answer.known_geometry
+    np.testing.assert_allclose(answer.values, found.values, rtol=1e-4, atol=1e-5)
+    assert answer.quantities["branch1_share"] == pytest.approx(found.quantities["branch1_share"])
+    small = answer_design(body, surrogate, Limits(max_points=100))
+    assert isinstance(small, Refusal) and "cells, 100 are allowed" in small.detail
+
+
+def test_a_client_learns_nothing_of_the_machine_and_opens_no_dataset(
+    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps({"parameters": DESIGN}).encode()
+
+    def fail(*_: object) -> None:
+        raise InputError("/home/somebody/geometry cannot be used")
+
+    monkeypatch.setattr("simgen.solving.unsolved.mesh_design", fail)
+    answer = answer_design(body, surrogate, Limits())
+    assert answer == Refusal(
+        detail="the design could not be meshed and predicted; the log says why"
+    )
+    del surrogate.dataset["settings"]
+    monkeypatch.setattr(surrogate, "open_dataset", lambda *_: pytest.fail("opened the dataset"))
+    older = answer_design(body, surrogate, Limits())
+    assert isinstance(older, Refusal) and "train it again" in older.detail
+
+
+@pytest.mark.parametrize(
+    ("design", "options", "message"),
+    [
+        ({"aperture": 50.0}, {}, "aperture = 50"),
+        ({"width": 1.0}, {}, "width"),
+        ({}, {"from_solver_s": 10.0}, "steady"),
+        ({}, {"steps": 3}, "steady"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_before_anything_is_meshed(
+    surrogate: Surrogate, design: dict[str, float], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        surrogate.predict_design({**DESIGN, **design}, **options)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"{", "not valid JSON"),
+        (b"[" * 5000, "JSON"),
+        (b'{"parameters": {"aperture": "wide"}}', "parameters.aperture: "),
+        (b'{"design": {}}', "parameters: Field required"),
+        (b'{"parameters": {}}', "missing"),
+        (b" " * 20_000, "more than 10,000 bytes"),
+    ],
+)
+def test_a_request_that_is_none_is_refused_in_one_line(
+    surrogate: Surrogate, body: bytes, detail: str
+) -> None:
+    answer = answer_design(body, surrogate, Limits())
+    assert isinstance(answer, Refusal)
+    assert detail in answer.detail and "\n" not in answer.detail
+
+
+def test_a_run_without_settings_on_record_asks_its_dataset(surrogate: Surrogate) -> None:
+    del surrogate.dataset["settings"]
+    assert settings_of(surrogate) == SETTINGS
+    surrogate.dataset |= {"url": "/nowhere", "relative": None}
+    with pytest.raises(InputError, match="does not say with which settings"):
+        settings_of(surrogate)

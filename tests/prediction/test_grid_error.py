@@ -1,0 +1,85 @@
+"""The mesh's own error is found from a few designs on several meshes, and kept apart."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simgen
+from courant.evaluation.grid_study import grid_errors
+from courant.prediction.grid_error import fit_grid_error
+from simgen.case import CaseResult
+from simgen.cases import get_family
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.training.ducts import SPACE, duct
+
+FAMILY = get_family("branched-pipe")
+SIZES = np.array([3.5, 5.0, 7.0])
+
+
+def test_order_and_converged_values_of_exact_data_are_recovered() -> None:
+    fine = np.array([10.0, 20.0, -4.0, 7.0])
+    values = fine[:, None] * (1 - 0.004 * SIZES**2)
+    found = fit_grid_error(SIZES, values, 7.0)
+    assert found.order == pytest.approx(2.0, abs=0.06)
+    for true, ends in zip(fine, map(found.fine, values[:, -1].tolist()), strict=True):
+        assert sorted(ends) == pytest.approx([true, true], rel=0.01)
+
+
+def test_the_interval_holds_for_designs_that_were_not_studied() -> None:
+    generator = np.random.default_rng(0)
+    held = []
+    for _ in range(300):
+        slopes = generator.normal(0.004, 0.001, 6)
+        fine = generator.uniform(5, 20, 6)
+        values = fine[:, None] * (1 - slopes[:, None] * SIZES**2)
+        found = fit_grid_error(SIZES, values[:5], 7.0)
+        low, high = found.fine(float(values[5, -1]))
+        held.append(low <= fine[5] <= high)
+    assert 0.85 <= np.mean(held) <= 0.97
+
+
+def test_two_sizes_are_taken_with_a_low_order_and_fewer_are_refused() -> None:
+    values = np.array([[10.0, 9.0], [8.0, 7.3], [5.0, 4.6]])
+    assert fit_grid_error(SIZES[1:], values, 7.0).order == 1.0
+    with pytest.raises(InputError, match="needs 3 designs solved with two mesh sizes"):
+        fit_grid_error(SIZES[1:], values[:2], 7.0)
+    with pytest.raises(InputError, match="there are 3 with 1"):
+        fit_grid_error(SIZES[:1], values[:, :1], 7.0)
+
+
+def study(folder: Path, sizes: list[float], **other: float) -> Dataset:
+    """Write designs on meshes of several sizes; quantities converge with the second order."""
+    writer = DatasetWriter.open(str(folder / "branched-pipe"), Schema.of(FAMILY))
+    fork = writer.fork()
+    shapes = SPACE.sample(4, "sobol", 1)
+    for number, design in enumerate(FAMILY.design_space.sample(4, "sobol", 1)):
+        for size in sizes:
+            point = FAMILY.point(design, FAMILY.settings("trial", {"mesh_size": size, **other}))
+            loss = (number + 1) * (1 - 0.004 * size**2)
+            figures = {"pressure_loss": loss, "branch1_share": 0.5, "peak_speed": 9 - 0.1 * size}
+            result = CaseResult(point, "accepted", provenance={"figures": figures})
+            fork.write(result, duct(60, shapes[number], seed=number))
+    writer.commit([fork])
+    writer.publish("meshes")
+    return simgen.open_dataset(writer.url)
+
+
+def test_a_dataset_of_designs_on_several_meshes_tells_the_error(tmp_path: Path) -> None:
+    settings = FAMILY.settings("trial")
+    found = grid_errors(study(tmp_path, [7.0, 5.0, 3.5]), settings)
+    assert set(found) == {"pressure_loss", "branch1_share", "peak_speed"}
+    low, high = found["pressure_loss"].fine(1 - 0.004 * 49)
+    assert low <= 1.0 <= high and high - low < 0.02
+    assert found["branch1_share"].fine(0.5) == pytest.approx((0.5, 0.5))
+    with pytest.raises(InputError, match="has no case of the training's mesh_size, 6"):
+        grid_errors(simgen.open_dataset(tmp_path / "branched-pipe"), {**settings, "mesh_size": 6.0})
+
+
+def test_cases_that_differ_in_more_than_the_mesh_are_no_study(tmp_path: Path) -> None:
+    dataset = study(tmp_path, [7.0, 5.0], max_iterations=900.0)
+    with pytest.raises(InputError, match="differs from the training's cases in other settings"):
+        grid_errors(dataset, FAMILY.settings("trial"))

@@ -1,0 +1,246 @@
+"""A trained steady run as an engineer uses it, from the prediction to the report."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import meshio
+import numpy as np
+import pytest
+import torch
+
+import courant
+import simgen
+from courant.evaluation.evaluate import evaluate
+from courant.evaluation.references import NearestDesign
+from courant.prediction.surrogate import Surrogate
+from courant.runs.directory import RunDirectory
+from courant.training.loop import fit
+from flows.cli.predicting.stored_case import write_prediction
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
+from tests.training.ducts import publish_ducts, tiny_steady
+
+
+@pytest.fixture(scope="module")
+def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return simgen.open_dataset(
+        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"), num_cases=16)
+    )
+
+
+@pytest.fixture(scope="module", params=["boundary", "mesh"])
+def surrogate(ducts: Dataset, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Any:
+    torch.set_num_threads(1)
+    run = RunDirectory(tmp_path_factory.mktemp("runs")) / "tiny-steady"
+    experiment = tiny_steady(epochs=10)
+    if request.param == "mesh":
+        experiment = experiment.derive(model={"num_features": 14}, data={"encoder": "mesh"})
+    fit(experiment, ducts, run)
+    return courant.load(run.url, device="cpu")
+
+
+@pytest.fixture
+def case(ducts: Dataset) -> StoredCase:
+    return ducts[ducts.cases("train")[1]]
+
+
+def inputs(case: StoredCase) -> dict[str, Any]:
+    return {
+        "points": case.points,
+        "parameters": case.parameters,
+        "boundary": case.boundary,
+        "distance": (case.distance, case.direction),
+    }
+
+
+def test_predict_on_a_stored_cloud_is_predict_case(surrogate: Surrogate, case: StoredCase) -> None:
+    predicted = surrogate.predict_case(case)
+    assert predicted.shape == (case.num_points, 2)
+    np.testing.assert_allclose(surrogate.predict(**inputs(case)), predicted, atol=1e-5)
+
+
+def test_a_boundary_of_ones_own_needs_values_where_they_are_prescribed_alone(
+    surrogate: Surrogate, case: StoredCase
+) -> None:
+    patch, velocity = case.boundary.patch, np.asarray(case.boundary["velocity"][:])
+    velocity[patch != 0] = np.nan
+    names = np.array(case.patch_kinds)[patch]
+    given = {
+        **inputs(case),
+        "boundary": {"points": case.boundary.points, "patch": names, "velocity": velocity},
+    }
+    np.testing.assert_allclose(surrogate.predict(**given), surrogate.predict_case(case), atol=1e-5)
+
+
+def test_offset_and_contributions_add_up_to_the_prediction(
+    surrogate: Surrogate, case: StoredCase
+) -> None:
+    cells = np.array([3, 11, 40])
+    offset, contributions, anchors = surrogate.decompose_case(case, cells=cells)
+    predicted = surrogate.predict_case(case)[cells]
+    assert contributions.shape == (8, 3, 2)
+    np.testing.assert_allclose(
+        offset + contributions.sum(axis=0), predicted, atol=1e-5 * np.abs(predicted).max()
+    )
+    cloud = case.boundary.points if surrogate.experiment.data.encoder == "boundary" else case.points
+    gaps = np.linalg.norm(anchors[:, None] - cloud[None], axis=-1)
+    assert gaps.min(axis=1).max() < 1e-4, "anchors are points of the encoder's cloud, in metres"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"parameters": None},
+            r"give parameters=\{\.\.\.\}, the design parameters speed, half_width, bend",
+        ),
+        (
+            {"parameters": {"speed": 4.0}},
+            r"missing half_width, bend, swirl, roughness; branched-pipe has speed",
+        ),
+        (
+            {"distance": None},
+            r"give distance=\(distance, direction\) at the points, to inlet, outlet, wall",
+        ),
+        (
+            {"boundary": None},
+            (
+                r"give boundary=case\.boundary of a stored case, or a mapping with points, patch,"
+                r" velocity"
+            ),
+        ),
+        (
+            {"boundary": {"points": np.zeros((2, 3))}},
+            r"boundary has no patch, velocity; it needs points, patch, velocity",
+        ),
+        (
+            {
+                "boundary": {
+                    "points": np.ones((2, 3)),
+                    "patch": ["wall", "lid"],
+                    "velocity": np.ones((2, 3)),
+                }
+            },
+            "no patch kind lid; choose of inlet",
+        ),
+        (
+            {"boundary": {"points": np.ones((2, 3)), "patch": [2, 7], "velocity": np.ones((2, 3))}},
+            "whole numbers from 0 to 2",
+        ),
+        (
+            {"boundary": {"points": np.ones((1, 3)), "patch": [2], "velocity": np.ones((1, 3))}},
+            "no face of kind inlet, where velocity is prescribed",
+        ),
+        (
+            {"boundary": {"points": np.ones((1, 3)), "patch": [0], "velocity": np.ones((1, 2))}},
+            r"boundary velocity has shape \(1, 2\), expected \(1, 3 or more\)",
+        ),
+        (
+            {
+                "boundary": {
+                    "points": np.ones((1, 3)),
+                    "patch": [0],
+                    "velocity": np.full((1, 3), np.nan),
+                }
+            },
+            "not finite on faces of kind inlet",
+        ),
+        ({"points": np.zeros((0, 3))}, "points: no points"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*outside the training domain")
+def test_what_is_missing_or_wrong_is_said_in_one_line(
+    surrogate: Surrogate, case: StoredCase, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        surrogate.predict(**{**inputs(case), **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_extrapolation_is_warned_of_and_nothing_else(
+    surrogate: Surrogate, case: StoredCase
+) -> None:
+    given = inputs(case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        surrogate.predict(**given)
+    with pytest.warns(UserWarning, match="speed = 20 m/s is outside the design space"):
+        surrogate.predict(**{**given, "parameters": {**case.parameters, "speed": 20.0}})
+    faces = {
+        "points": case.boundary.points + 100,
+        "patch": case.boundary.patch,
+        "velocity": case.boundary["velocity"],
+    }
+    with pytest.warns(
+        UserWarning, match="80 of 80 boundary points lie outside the training domain"
+    ):
+        surrogate.predict(**{**given, "boundary": faces})
+    with pytest.warns() as told:
+        surrogate.predict(
+            **{
+                **given,
+                "points": case.points + 100,
+                "boundary": faces,
+                "parameters": {**case.parameters, "speed": 20.0},
+            }
+        )
+    assert {warning.filename for warning in told} == {__file__}, (
+        "each points at the line that asked"
+    )
+    assert len(told) == 3
+
+
+def test_the_nearest_design_is_another_training_case(ducts: Dataset, surrogate: Surrogate) -> None:
+    nearest = NearestDesign(ducts, surrogate.normaliser)
+    designs = {name: surrogate.normaliser.design(ducts[name].parameters) for name in ducts.cases()}
+    for name in ducts.cases():
+        others = [other for other in ducts.cases("train") if other != name]
+        expected = min(
+            others, key=lambda other: float(np.linalg.norm(designs[other] - designs[name]))
+        )
+        assert nearest.note(ducts[name]) == expected
+    (found,) = nearest.predict(ducts[0], next(surrogate.problem.windows(ducts[0])))
+    source = np.asarray(ducts[nearest.note(ducts[0]) or ""]["velocity"][:])[:, [0, 2]]
+    assert {tuple(row) for row in found.tolist()} <= {tuple(row) for row in source.tolist()}
+
+
+def test_evaluation_of_a_steady_run(ducts: Dataset, surrogate: Surrogate) -> None:
+    record = evaluate(surrogate.url)
+    assert record.task == "steady"
+    references = {"nearest design", "training mean", "POD + GP", "POD + RBF"}
+    assert set(record.overall) == {"model", *references}
+    cases = ducts.cases("test")
+    assert list(record.cases) == cases
+    errors, sizes = [], []
+    for name in cases:
+        truth = np.asarray(ducts[name]["velocity"][:])[:, [0, 2]].astype(float)
+        errors.append(np.abs(surrogate.predict_case(ducts[name]) - truth).sum())
+        sizes.append(np.abs(truth).sum())
+    assert record.overall["model"].nmae == pytest.approx(sum(errors) / sum(sizes), rel=1e-4)
+
+
+def test_a_prediction_is_written_as_npz_and_for_paraview(
+    surrogate: Surrogate, case: StoredCase, tmp_path: Path
+) -> None:
+    predicted = surrogate.predict_case(case)
+    write_prediction(surrogate.url, case.id, None, None, tmp_path / "p.npz")
+    written = np.load(tmp_path / "p.npz")
+    np.testing.assert_array_equal(written["velocity.z"], predicted[:, 1])
+    write_prediction(surrogate.url, case.id, None, None, tmp_path / "p.vtu")
+    data = meshio.read(tmp_path / "p.vtu").point_data
+    # Nothing stands for the component that is not modelled, in the solver's field neither.
+    assert set(data) == {
+        f"velocity.{axis}{of}" for axis in "xz" for of in ("", "_solver", "_error")
+    }
+    for column, axis in enumerate("xz"):
+        values, solved = data[f"velocity.{axis}"], data[f"velocity.{axis}_solver"]
+        np.testing.assert_array_equal(values, predicted[:, column])
+        np.testing.assert_allclose(values - solved, data[f"velocity.{axis}_error"], atol=1e-6)
+    with pytest.raises(InputError, match=r"a steady prediction has no times; name the file p\.vtu"):
+        write_prediction(surrogate.url, case.id, None, None, tmp_path / "p.pvd")
+    with pytest.raises(
+        InputError, match="a steady model starts from no state: leave out the start, 100 s"
+    ):
+        write_prediction(surrogate.url, case.id, 100.0, None, tmp_path / "p.npz")

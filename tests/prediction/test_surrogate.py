@@ -1,0 +1,272 @@
+"""A trained run as an engineer uses it: physical units, exact agreement with training, and one line
+for bad input.
+"""
+
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import courant
+import simgen
+from courant.data.normalisation import Normaliser
+from courant.data.samples import full_batch
+from courant.data.trajectories import load_trajectories
+from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
+from courant.models import build
+from courant.prediction.programs import write_programs
+from courant.prediction.surrogate import Surrogate
+from courant.runs.directory import RunDirectory
+from courant.training.loop import fit
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
+from tests.training.waves import publish_waves, tiny_experiment
+
+PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return simgen.open_dataset(
+        publish_waves(str(tmp_path_factory.mktemp("store") / "cylinder-flow"))
+    )
+
+
+@pytest.fixture(scope="module")
+def surrogate(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Surrogate:
+    torch.set_num_threads(1)
+    run = RunDirectory(tmp_path_factory.mktemp("runs")) / "tiny"
+    fit(tiny_experiment(), dataset, run)
+    return courant.load(run.url, device="cpu")
+
+
+@pytest.fixture
+def case(dataset: Dataset) -> StoredCase:
+    return dataset[dataset.cases("test")[0]]
+
+
+class Constant(FieldModel):
+    """A model without any further capability."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
+        raise NotImplementedError
+
+
+def inputs(num: int = 30) -> dict[str, Any]:
+    points = np.random.default_rng(0).uniform((-19, 2), (39, 9), (num, 2))
+    return {"points": points, "initial": np.ones((num, 2)), "parameters": PARAMETERS}
+
+
+def test_predict_case_is_the_model_in_physical_units(
+    surrogate: Surrogate, dataset: Dataset, case: StoredCase
+) -> None:
+    prediction = surrogate.predict_case(case, start_s=4.0, steps=2)
+    trajectories = load_trajectories(dataset, [case.id], surrogate.normaliser, num_anchors=8)
+    batch = full_batch(trajectories, torch.tensor([[0, 3]]), surrogate.experiment.data)
+    with torch.no_grad():
+        expected = surrogate.model(*batch.for_model(surrogate.model.config), num_steps=2)
+    assert prediction.shape == (2, case.num_points, 2)
+    np.testing.assert_allclose(
+        prediction, surrogate.normaliser.restore(expected[0].numpy()), atol=1e-5
+    )
+
+
+def test_predict_on_a_stored_cloud_is_predict_case(surrogate: Surrogate, case: StoredCase) -> None:
+    prediction = surrogate.predict(
+        case.points, initial=case["velocity"][3], distance=(case.distance, case.direction), steps=3
+    )
+    np.testing.assert_allclose(
+        prediction, surrogate.predict_case(case, start_s=4.0, steps=3), atol=1e-5
+    )
+
+
+def test_queries_may_lie_anywhere_and_do_not_disturb_one_another(surrogate: Surrogate) -> None:
+    given = inputs()
+    queries = np.array([[10.0, 5.0], [20.0, -5.0]])
+    both = surrogate.predict(**given, queries=queries, steps=2)
+    one = surrogate.predict(**given, queries=queries[1:], steps=2)
+    assert both.shape == (2, 2, 2)
+    np.testing.assert_allclose(both[:, 1:], one, atol=1e-5)
+
+
+def test_requests_of_several_sizes_are_answered_together_as_each_alone(
+    surrogate: Surrogate,
+) -> None:
+    requests = [
+        {**inputs(), "steps": 2},
+        {**inputs(25), "steps": 2},
+        {**inputs(), "steps": 2},
+        {**inputs(), "steps": 3},
+    ]
+    requests[2]["initial"] = np.full((30, 2), 0.5)
+    together = surrogate.predict_prepared([surrogate.prepare(**request) for request in requests])
+    for answer, request in zip(together, requests, strict=True):
+        np.testing.assert_allclose(answer, surrogate.predict(**request), atol=1e-5)
+
+
+def test_offset_and_contributions_add_up_to_the_prediction(
+    surrogate: Surrogate, case: StoredCase
+) -> None:
+    offset, contributions, anchors = surrogate.decompose_case(case, start_s=4.0, steps=2)
+    prediction = surrogate.predict_case(case, start_s=4.0, steps=2)
+    assert contributions.shape == (2, 8, case.num_points, 2)
+    assert anchors.shape == (8, 3)
+    scale = np.abs(prediction).max()
+    np.testing.assert_allclose(offset + contributions.sum(axis=1), prediction, atol=1e-5 * scale)
+    gaps = np.linalg.norm(anchors[:, None] - case.points[None], axis=-1)
+    assert gaps.min(axis=1).max() < 1e-4, "anchors are points of the case, in metres"
+
+
+def test_a_rollout_may_be_longer_or_shorter_than_in_training(
+    surrogate: Surrogate, case: StoredCase
+) -> None:
+    long = surrogate.predict_case(case, start_s=4.0, steps=5)
+    np.testing.assert_allclose(long[:2], surrogate.predict_case(case, start_s=4.0), atol=1e-5)
+    assert surrogate.times(4.0, 5).tolist() == [7.0, 10.0, 13.0, 16.0, 19.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"parameters": {**PARAMETERS, "diameter": 1.0}},
+            r"unknown diameter; cylinder-flow has radius, center_x, center_y",
+        ),
+        ({"parameters": {"radius": 2.0}}, r"missing center_x, center_y"),
+        (
+            {"parameters": {**PARAMETERS, "radius": float("nan")}},
+            r"radius = nan is not a finite number",
+        ),
+        ({"parameters": None}, r"give the geometry: parameters=\{\.\.\.\} or distance="),
+        (
+            {"initial": np.ones((29, 2))},
+            (
+                r"initial \(velocity\.x, velocity\.y at each point\) has shape \(29, 2\), expected"
+                r" \(30, 2\)"
+            ),
+        ),
+        ({"initial": np.full((30, 2), np.nan)}, r"initial .* holds 60 values that are not finite"),
+        (
+            {"points": np.ones((30, 4))},
+            r"points \(x, y, z in m\) has shape \(30, 4\), expected \(30, 3\)",
+        ),
+        ({"points": np.zeros((0, 2)), "initial": np.zeros((0, 2))}, "points: no points"),
+        ({"steps": 0}, "steps = 0: ask for at least one"),
+        (
+            {"queries": np.array([[1.0, -1.0]])},
+            r"1 of 1 points lie outside the channel or inside the cylinder",
+        ),
+    ],
+)
+def test_bad_input_is_answered_in_one_line(
+    surrogate: Surrogate, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        surrogate.predict(**{**inputs(), **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_extrapolation_is_warned_of(surrogate: Surrogate) -> None:
+    with pytest.warns(
+        UserWarning, match=r"radius = 4\.5 m is outside the design space .*\[0\.75, 4\] m"
+    ):
+        surrogate.predict(
+            **{**inputs(), "parameters": {"radius": 4.5, "center_x": -8.0, "center_y": -5.0}}
+        )
+    distance = np.ones((1, 4)), np.zeros((1, 4, 3))
+    with pytest.warns(UserWarning, match="1 of 1 queries lie outside the training domain"):
+        surrogate.predict(**inputs(), queries=np.array([[60.0, 0.0]]), query_distance=distance)
+
+
+def test_ordinary_input_is_not_warned_of(surrogate: Surrogate) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        surrogate.predict(**inputs())
+
+
+def test_a_time_without_a_snapshot_is_answered_with_the_nearest(
+    surrogate: Surrogate, case: StoredCase
+) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"no snapshot at 4\.5 s; its snapshots run from 1 to 30 s, the nearest is 4 s",
+    ):
+        surrogate.predict_case(case, start_s=4.5)
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"has no experiment\.json; give the folder of a trained run"
+    ):
+        courant.load(tmp_path)
+
+
+def test_weights_of_another_model_are_refused(surrogate: Surrogate, tmp_path: Path) -> None:
+    source, target = RunDirectory(surrogate.url), RunDirectory(tmp_path)
+    for name in ("dataset.json", "normaliser.json", "model.safetensors"):
+        target.write_bytes(name, source.read_bytes(name))
+    target.write_json(
+        "experiment.json", surrogate.experiment.derive(model={"width": 48}).model_dump(mode="json")
+    )
+    with pytest.raises(
+        InputError, match=r"model\.safetensors does not fit its experiment\.json"
+    ) as caught:
+        courant.load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_model_package_can_be_imported_without_the_data_packages() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, courant.model; print([name for name in ('simgen', 'zarr', 'ray',"
+        " 'courant.data') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_exported_programs_predict_without_the_surrogate(
+    surrogate: Surrogate, case: StoredCase, tmp_path: Path
+) -> None:
+    files = surrogate.export(tmp_path / "exported")
+    assert [path.name for path in files] == [
+        "encoder.pt2",
+        "processor.pt2",
+        "decoder.pt2",
+        "normaliser.json",
+    ]
+    encode, advance, decode = (torch.export.load(path).module() for path in files[:3])
+    inputs, queries = surrogate.problem.case_inputs(case, 4.0).for_model(surrogate.model.config)
+    mask = torch.ones(inputs.points.shape[:2], dtype=torch.bool)
+    Z = advance(encode(inputs.points, inputs.features, mask, inputs.anchors, inputs.parameters))
+    field = decode(Z, queries.points, queries.features, None)
+    normaliser = Normaliser.from_json(json.loads(files[3].read_text()))
+    expected = surrogate.predict_case(case, start_s=4.0, steps=1)
+    np.testing.assert_allclose(
+        normaliser.restore(field.detach().numpy()), expected, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_what_cannot_be_exported_is_told_in_one_line(surrogate: Surrogate, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="file cannot be written"):
+        surrogate.export(tmp_path / "file")
+    adaptive = build(replace(surrogate.model.config, solver="dopri5"))
+    with pytest.raises(InputError, match=r"the solver dopri5 chooses its steps .* \(euler"):
+        write_programs(adaptive, surrogate.normaliser, tmp_path)
+    with pytest.raises(InputError, match="kind courant has no export"):
+        write_programs(Constant(surrogate.model.config), surrogate.normaliser, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

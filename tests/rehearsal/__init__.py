@@ -1,0 +1,1 @@
+"""The whole cluster on one machine, by one command: `make rehearse`."""

@@ -1,0 +1,249 @@
+"""Input that somebody else wrote, changed at random: the right answer or one line, whatever the
+change.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import courant
+from courant.evaluation.evaluate import read_evaluation
+from courant.experiment import parse_experiment
+from courant.prediction.surrogate import Surrogate
+from courant.runs.checkpoint import read_latest_checkpoint
+from courant.runs.directory import RunDirectory
+from courant.runs.summary import list_runs
+from courant.serving.requests import Limits, Prediction, Refusal, answer, parse_request
+from courant.sweeps.search_space import MAX_SETTINGS
+from courant.sweeps.space_files import parse_space
+from simgen.errors import InputError, SimgenError
+from tests.training.waves import tiny_experiment
+from tests.trials import trials
+
+FILES = [
+    "experiment.json",
+    "dataset.json",
+    "normaliser.json",
+    "model.safetensors",
+    "evaluation.json",
+    "status.json",
+    "metrics.jsonl",
+    "environment.json",
+    "checkpoints/epoch-000001.pt",
+]
+FUZZ = settings(
+    max_examples=trials(40),
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(
+        [10**400, -(10**30), 1e308, "../../x", "/etc/passwd", "a\0b", "\x1b[2J", 2**63]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to every value inside."""
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    return [here, *(place for key, child in inside for place in places(child, (*here, key)))]
+
+
+@st.composite
+def changed(draw: st.DrawFn, content: Any) -> Any:
+    """The content with one to three values inside replaced, removed or doubled."""
+    content = copy.deepcopy(content)
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.sampled_from(places(content)[:2000]))
+        if not place:
+            return draw(json_values)
+        parent = content
+        for key in place[:-1]:
+            parent = parent[key]
+        if draw(st.booleans()):
+            parent[place[-1]] = draw(json_values)
+        else:
+            del parent[place[-1]]
+    return content
+
+
+CASE = {
+    "points": [[0.5 * x - 15, 5.0] for x in range(6)],
+    "initial": [[1.0, 0.0]] * 6,
+    "parameters": {"radius": 2.0, "center_x": 1.0, "center_y": -1.0},
+    "distance": {"distance": [[1.0] * 4] * 6, "direction": [[[1.0, 0.0, 0.0]] * 4] * 6},
+    "queries": [[1.0, 5.0]],
+    "query_distance": {"distance": [[1.0] * 4], "direction": [[[1.0, 0.0, 0.0]] * 4]},
+    "steps": 2,
+}
+
+
+def use_everything(run: Path) -> None:
+    """Load, list, read back; whatever is refused is refused in one line."""
+    for use in (
+        lambda: predict(courant.load(run, device="cpu")),
+        lambda: list_runs(str(run.parent)),
+        lambda: read_evaluation(RunDirectory(run)),
+        lambda: read_latest_checkpoint(RunDirectory(run)),
+    ):
+        try:
+            use()
+        except SimgenError as error:
+            assert "\n" not in str(error) and "weights_only" not in str(error)
+
+
+def predict(surrogate: Any) -> None:
+    given_ = {name: np.asarray(CASE[name]) for name in ("points", "initial")}
+    assert np.isfinite(surrogate.predict(**given_, parameters=CASE["parameters"], steps=1)).all()
+
+
+@FUZZ
+@given(data=st.data())
+def test_any_byte_of_a_run_directory_may_be_changed(
+    data: st.DataObject, trained: Path, run: Path
+) -> None:
+    name = data.draw(st.sampled_from(FILES))
+    content = bytearray((trained / name).read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1) | st.integers(0, min(200, len(content) - 1)))
+    if data.draw(st.booleans()):
+        content[at] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        del content[at:]
+    (run / name).write_bytes(content)
+    use_everything(run)
+    (run / name).write_bytes((trained / name).read_bytes())
+
+
+@FUZZ
+@given(data=st.data())
+def test_any_value_of_a_run_directory_may_be_another(
+    data: st.DataObject, trained: Path, run: Path
+) -> None:
+    name = data.draw(st.sampled_from([file for file in FILES if file.endswith(".json")]))
+    content = data.draw(changed(json.loads((trained / name).read_text())))
+    (run / name).write_text(json.dumps(content))
+    use_everything(run)
+    (run / name).write_bytes((trained / name).read_bytes())
+
+
+@FUZZ
+@given(content=changed(tiny_experiment().model_dump(mode="json")))
+def test_an_experiment_is_valid_or_refused(content: Any) -> None:
+    try:
+        experiment = parse_experiment(content)
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert parse_experiment(experiment.model_dump_json()) == experiment
+
+
+SPACE = {
+    "about": "x",
+    "design": "grid",
+    "parameters": {
+        "model.num_anchors": [4, 8],
+        "training.learning_rate": {"values": [1e-4, 1e-3]},
+        "model.window_scale": {"values": [0.5], "when": {"model.num_anchors": [4]}},
+    },
+}
+
+
+@FUZZ
+@given(
+    text=changed(SPACE).map(yaml.safe_dump)
+    | st.text(max_size=60)
+    | st.text("{}[]&*!:,-? a1\n", max_size=60)
+)
+def test_a_search_space_is_valid_or_refused(text: str) -> None:
+    try:
+        space = parse_space("fuzzed", text)
+        space.count(tiny_experiment())
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &a [x]\nb: &b [*a, *a]\n", r"aliases \(\*name\) are not allowed"),
+        ("[" * 5000, "nested too deeply"),
+        (f"design: grid\nparameters: {{model.num_anchors: [{'9' * 5000}]}}", "is not valid YAML"),
+        ("design: random\nparameters: {model.width: {min: 1, max: .inf}}", "finite"),
+        ("!!python/object/apply:os.system ['true']", "is not valid YAML"),
+    ],
+)
+def test_yaml_that_grows_or_runs_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_space("hostile", text)
+
+
+def test_a_grid_beyond_any_budget_is_refused_before_it_is_laid_out() -> None:
+    keys = ("width", "num_anchors", "num_levels", "num_loops", "num_heads", "ffn_multiple")
+    text = yaml.safe_dump(
+        {"design": "grid", "parameters": {f"model.{key}": list(range(1, 101)) for key in keys}}
+    )
+    with pytest.raises(InputError, match=f"1,000,000,000,000 settings, {MAX_SETTINGS:,} at most"):
+        parse_space("grid", text).count(tiny_experiment())
+
+
+@pytest.fixture(scope="module")
+def surrogate(trained: Path) -> Surrogate:
+    loaded = courant.load(trained, device="cpu")
+    assert isinstance(loaded, Surrogate)
+    return loaded
+
+
+LIMITS = Limits(max_points=1000, max_steps=4, max_point_steps=2000)
+
+
+@FUZZ
+@given(content=changed(CASE))
+def test_a_request_is_answered_with_numbers_or_refused(content: Any, surrogate: Surrogate) -> None:
+    (given_,) = answer([parse_request(json.dumps(content).encode(), LIMITS)], surrogate, LIMITS)
+    if isinstance(given_, Prediction):
+        assert np.isfinite(np.asarray(given_.values)).all()
+    else:
+        assert (
+            isinstance(given_, Refusal) and "\n" not in given_.detail and len(given_.detail) <= 500
+        )
+
+
+@FUZZ
+@given(
+    body=st.binary(max_size=80)
+    | st.text('{}[],:"0-9eE.+nulltruefalse\\u', max_size=80).map(str.encode)
+)
+def test_any_body_is_a_request_or_a_refusal(body: bytes) -> None:
+    parse_request(body, LIMITS)
+
+
+def test_a_body_of_brackets_is_refused_before_it_is_parsed() -> None:
+    refused = parse_request(b"[" + b"[]," * 100_000 + b"[]]", LIMITS)
+    assert isinstance(refused, Refusal) and "values" in refused.detail

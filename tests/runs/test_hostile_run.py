@@ -1,0 +1,390 @@
+"""A run directory that somebody else wrote: it loads safely, or one line says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import courant
+import simgen
+from courant.report.report import write_report
+from courant.runs.checkpoint import read_latest_checkpoint
+from courant.runs.directory import RunDirectory
+from courant.runs.summary import list_runs
+from simgen.errors import InputError, StoreError
+
+WEIGHTS = "model.safetensors"
+
+
+def change(run: Path, file: str, edit: Callable[[Any], Any]) -> None:
+    content = json.loads((run / file).read_text())
+    changed = edit(content)
+    (run / file).write_text(json.dumps(content if changed is None else changed))
+
+
+def refused(run: Path) -> str:
+    with pytest.raises((InputError, StoreError)) as caught:
+        courant.load(run, device="cpu")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1500
+    return str(caught.value)
+
+
+# --- sizes
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"width": 16_384}, "parameters, 500,000,000 at most"),
+        ({"width": 20_000}, "width must be at most 16,384, got 20000"),
+        (
+            {"width": 2_000},
+            "does not fit its experiment.json: .* weights where the experiment's model has",
+        ),
+        ({"num_levels": 10_000_000}, "num_levels must be at most"),
+        ({"num_levels": 1000, "num_loops": 1000}, "more than 1,024 blocks"),
+        ({"num_anchors": 10**9}, "num_anchors must be at most"),
+        ({"step_size": 1e-9}, "step_size must be at least 0.001"),
+        ({"bandwidth": 10**300}, "bandwidth must be positive and finite, got an int of 997 bits"),
+        ({"shared_embedding": "no"}, "shared_embedding must be true or false"),
+    ],
+)
+def test_sizes_are_held_against_the_weights_before_a_model_is_built(
+    run: Path, values: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(run, "experiment.json", lambda content: content["model"].update(values))
+    monkeypatch.setattr(
+        "courant.runs.weights.build", lambda config: pytest.fail("a model was built")
+    )
+    assert re.search(message, refused(run))
+
+
+HOSTILE = {
+    "a wide model": lambda run: change(
+        run, "experiment.json", lambda c: c["model"].update(width=20_000)
+    ),
+    "ten million levels": lambda run: change(
+        run, "experiment.json", lambda c: c["model"].update(num_levels=10**7)
+    ),
+    "a million empty lists": lambda run: (run / "dataset.json").write_text(
+        "[" + "[]," * 5_000_000 + "[]]"
+    ),
+    "a large string": lambda run: (run / "dataset.json").write_text(
+        f'{{"url": "{"x" * 60_000_000}"}}'
+    ),
+    "endless weights": lambda run: link(run / WEIGHTS, "/dev/zero"),
+    "sparse weights": lambda run: os.truncate(run / WEIGHTS, 2**40),
+    "a large header": lambda run: (run / WEIGHTS).write_bytes(
+        struct.pack("<Q", 2**31) + b" " * 2**20
+    ),
+    "weights of a terabyte": lambda run: announce_terabyte(run / WEIGHTS),
+}
+
+
+def link(file: Path, target: str) -> None:
+    file.unlink()
+    file.symlink_to(target)
+
+
+def announce_terabyte(file: Path) -> None:
+    header = json.dumps(
+        {"a": {"dtype": "F32", "shape": [2**38], "data_offsets": [0, 2**40]}}
+    ).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(file, 8 + len(header) + 2**40)
+
+
+LOAD = """
+import resource, sys
+import courant, courant.prediction.surrogate
+from simgen.errors import SimgenError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for run in sys.argv[1:]:
+    try:
+        courant.load(run, device="cpu")
+    except SimgenError as error:
+        print("refused", error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+MOST_MEGABYTES = 256
+
+
+def test_loading_a_hostile_run_takes_no_more_memory_than_stated(
+    trained: Path, tmp_path: Path
+) -> None:
+    runs = []
+    for name, damage in HOSTILE.items():
+        runs.append(shutil.copytree(trained, tmp_path / name.replace(" ", "-")))
+        damage(runs[-1])
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, *map(str, runs)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    *lines, kilobytes = done.stdout.splitlines()
+    assert len(lines) == len(HOSTILE) and all(line.startswith("refused") for line in lines), (
+        done.stdout
+    )
+    assert int(kilobytes) < MOST_MEGABYTES * 1000
+
+
+# --- what is not a regular file
+
+
+@pytest.mark.parametrize("file", [WEIGHTS, "experiment.json", "dataset.json", "normaliser.json"])
+@pytest.mark.parametrize("kind", ["FIFO", "device", "folder", "dangling link"])
+def test_what_is_no_regular_file_is_refused_at_once(run: Path, file: str, kind: str) -> None:
+    (run / file).unlink()
+    make = {
+        "FIFO": lambda path: os.mkfifo(path),
+        "device": lambda path: path.symlink_to("/dev/zero"),
+        "folder": lambda path: path.mkdir(),
+        "dangling link": lambda path: path.symlink_to(path.with_name("nowhere")),
+    }[kind]
+    make(run / file)
+    message = refused(run)
+    assert file in message
+    if kind != "dangling link":
+        assert f"is a {kind}, expected a regular file" in message
+
+
+def test_nothing_is_written_or_removed_through_a_link(run: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "epoch-000001.pt").write_text("mine")
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").symlink_to(outside)
+    (run / "events").symlink_to(outside / "epoch-000001.pt")
+    directory = RunDirectory(run)
+    for write in (
+        lambda: directory.write_bytes("checkpoints/epoch-000002.pt", b"x"),
+        lambda: directory.remove("checkpoints/epoch-000001.pt"),
+        lambda: directory.grow_file("events", b"more than is there"),
+    ):
+        with pytest.raises(StoreError, match="link"):
+            write()
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [
+        ("epoch-000001.pt", "mine")
+    ]
+
+
+# --- weights
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(run: Path, value: float) -> None:
+    tensors = load_file(run / WEIGHTS)
+    tensors["decoder.field.bias"][0] = value
+    save_file(tensors, run / WEIGHTS)
+    assert "decoder.field.bias holds values that are not finite" in refused(run)
+
+
+def test_weights_of_other_names_are_refused(run: Path) -> None:
+    tensors = load_file(run / WEIGHTS)
+    tensors["decoder.field.tilt"] = tensors.pop("decoder.field.bias")
+    save_file(tensors, run / WEIGHTS)
+    assert "'decoder.field.bias' has shape none" in refused(run)
+
+
+@pytest.mark.parametrize("length", [0, 7, 8, 100, -9])
+def test_truncated_weights_are_refused(run: Path, length: int) -> None:
+    content = (run / WEIGHTS).read_bytes()
+    (run / WEIGHTS).write_bytes(content[:length])
+    assert WEIGHTS in refused(run)
+
+
+# --- JSON
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize("file", ["experiment.json", "dataset.json", "normaliser.json"])
+@pytest.mark.parametrize(
+    "content", ["[]", "null", "7", '"x"', "{}", DEEP, '{"a":' * 40 + "1" + "}" * 40, "\xff\xfe", ""]
+)
+def test_json_of_another_shape_is_one_line(run: Path, file: str, content: str) -> None:
+    (run / file).write_bytes(content.encode("latin-1"))
+    message = refused(run)
+    assert file in message or "experiment" in message
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda c: c["std"].__setitem__(0, 0.0), "length_scale and std must be positive"),
+        (lambda c: c["mean"].__setitem__(0, float("nan")), "a number is not finite"),
+        (lambda c: c["mean"].append(1.0), "mean has 3 numbers, expected 2"),
+        (lambda c: c.update(length_scale=-1), "length_scale and std must be positive"),
+        (lambda c: c.update(centre=[]), "centre has 0 numbers, expected 3"),
+        (lambda c: c["channels"].append(c["channels"][0]), "mean has 2 numbers, expected 3"),
+        (lambda c: c["patch_kinds"].append("lid"), "experiment.json does not fit normaliser.json"),
+        (lambda c: c.update(distance_kinds=["teapot"]), "no patch kind teapot"),
+    ],
+)
+def test_a_normaliser_that_no_dataset_has_is_refused(
+    run: Path, edit: Callable[[Any], Any], message: str
+) -> None:
+    change(run, "normaliser.json", edit)
+    assert message in refused(run)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            lambda c: c.update(url="http://169.254.169.254/latest"),
+            "is neither a local path nor s3://bucket/prefix",
+        ),
+        (lambda c: c.update(url="x\x1b]0;gone\x07"), "dataset.json: url"),
+        (lambda c: c.update(version="../../v1"), "dataset.json: version"),
+        (
+            lambda c: c.update(family="branched-pipe"),
+            "experiment.json is for cylinder-flow, dataset.json for branched-pipe",
+        ),
+        (lambda c: c.update(parameters=[1]), "dataset.json: parameters.0"),
+        (lambda c: c["parameters"][0].update(low="low"), "dataset.json: parameters.0.low"),
+    ],
+)
+def test_a_dataset_record_that_no_run_writes_is_refused(
+    run: Path, edit: Callable[[Any], Any], message: str
+) -> None:
+    change(run, "dataset.json", edit)
+    assert message in refused(run)
+
+
+# --- paths
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "a//b", "", ".", "a\0b"])
+def test_a_name_that_leads_out_of_the_directory_is_refused(tmp_path: Path, name: str) -> None:
+    directory = RunDirectory(tmp_path / "runs")
+    for use in (lambda: directory / name, lambda: directory.write_bytes(name or ".", b"x")):
+        with pytest.raises(InputError, match="leads elsewhere"):
+            use()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_split_of_an_evaluation_does_not_become_a_path(run: Path, tmp_path: Path) -> None:
+    def forge(content: dict[str, Any]) -> None:
+        weights, _, revision = content["fingerprint"].split("-")
+        content.update(split="../../forged", fingerprint=f"{weights}-../../forged-{revision}")
+
+    change(run, "evaluation.json", forge)
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(
+        StoreError, match=r"evaluation\.json is not what this project writes \(split"
+    ):
+        write_report(str(run), str(tmp_path / "deep/er/report"))
+    assert {path for path in tmp_path.rglob("*") if "forged" in path.name} == set()
+    assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "edit"),
+    [
+        ("evaluation.json", lambda c: c["overall"].pop("model") and None),
+        ("evaluation.json", lambda c: c.update(cases=[])),
+        ("evaluation.json", lambda c: c["cases"].update(elsewhere=next(iter(c["cases"].values())))),
+        ("evaluation.json", lambda c: c["nmae"]["model"]["all"].append(1.0)),
+        ("evaluation.json", lambda c: []),
+        ("timings.json", lambda c: c.update(train="long")),
+        ("status.json", lambda c: c.pop("best_epoch") and None),
+        ("environment.json", lambda c: []),
+    ],
+)
+def test_a_report_of_a_damaged_record_is_one_line(
+    run: Path, tmp_path: Path, file: str, edit: Any
+) -> None:
+    change(run, file, edit)
+    with pytest.raises(StoreError, match=file) as caught:
+        write_report(str(run), str(tmp_path / "report"))
+    assert "\n" not in str(caught.value)
+
+
+# --- checkpoints
+
+
+def checkpoint(run: Path) -> Path:
+    return run / "checkpoints/epoch-000001.pt"
+
+
+class Payload:
+    """What a pickle may run."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch executed",)
+
+
+def bomb(run: Path) -> None:
+    with zipfile.ZipFile(checkpoint(run), "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"\0" * 50_000_000)
+
+
+def stretched(run: Path) -> None:
+    """A tensor of 4 bytes on disk, and of terabytes when it is copied."""
+    state = torch.load(checkpoint(run), weights_only=True)
+    state["model"]["decoder.field.bias"] = torch.zeros(1).expand(10**12)
+    torch.save(state, checkpoint(run))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda run: torch.save(Payload(), checkpoint(run)),
+            "torch cannot read it: UnpicklingError",
+        ),
+        (lambda run: checkpoint(run).write_bytes(b"\x80\x04."), "no archive of torch"),
+        (bomb, "its archive is compressed"),
+        (stretched, "its model has other tensors than the experiment's model"),
+        (lambda run: torch.save([], checkpoint(run)), "holds no mapping"),
+        (lambda run: os.truncate(checkpoint(run), 2**40), "MB at most belong"),
+        (lambda run: link(checkpoint(run), "/dev/zero"), "is a device"),
+    ],
+)
+def test_a_hostile_checkpoint_is_refused_without_running_it(
+    run: Path, damage: Any, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    damage(run)
+    model = courant.load(run, device="cpu").model
+    with pytest.raises(StoreError, match=message) as caught:
+        read_latest_checkpoint(RunDirectory(run), model=model)
+    assert "weights_only" not in str(caught.value) and "\n" not in str(caught.value)
+    assert not (tmp_path / "executed").exists()
+
+
+# --- listings
+
+
+def test_a_damaged_run_is_named_beside_those_that_can_be_listed(run: Path) -> None:
+    shutil.copytree(run, run.with_name("other"))
+    (run / "metrics.jsonl").write_text("{}\n")
+    runs, unreadable = list_runs(str(run.parent))
+    assert [found.name for found in runs] == ["other"]
+    assert [found.url for found in unreadable] == [str(run)]
+    assert "metrics.jsonl is damaged" in unreadable[0].reason
+
+
+def test_a_loaded_run_predicts_as_before(run: Path) -> None:
+    surrogate = courant.load(run, device="cpu")
+    assert isinstance(surrogate, courant.prediction.surrogate.Surrogate)
+    dataset = simgen.open_dataset(surrogate.dataset["url"])
+    assert np.isfinite(surrogate.predict_case(dataset[0])).all()

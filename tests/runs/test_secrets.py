@@ -1,0 +1,111 @@
+"""Secrets planted in the environment are in nothing that a run leaves behind."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import simgen
+import simgen.errors
+
+SECRETS = {
+    "AWS_ACCESS_KEY_ID": "AKIAPLANTEDPLANTED00",
+    "AWS_SECRET_ACCESS_KEY": "planted/aws+secret0123456789abcdef",
+    "AWS_SESSION_TOKEN": "planted-session-token-0123456789",
+    "RAY_AUTH_TOKEN": "planted-ray-token-0123456789",
+    "PREFECT_API_KEY": "pnu_planted0123456789",
+    "PREFECT_API_AUTH_STRING": "admin:planted-prefect-password",
+    "MLFLOW_TRACKING_PASSWORD": "planted-mlflow-password",
+}
+
+RUN = """
+import sys
+import simgen
+import simgen.errors
+from courant.evaluation.evaluate import evaluate
+from courant.report.report import write_report
+from courant.runs.directory import RunDirectory
+from courant.training.loop import fit
+from tests.training.waves import publish_waves, tiny_experiment
+
+folder = sys.argv[1]
+dataset = simgen.open_dataset(publish_waves(folder + "/store/cylinder-flow"))
+run = RunDirectory(folder) / "runs" / "tiny"
+fit(tiny_experiment(epochs=1), dataset, run)
+evaluate(run.url)
+write_report(run.url, folder + "/report")
+try:
+    simgen.open_dataset("s3://planted-bucket/nowhere")  # what cannot be reached is told, and how
+except simgen.errors.SimgenError as error:
+    print(error)
+"""
+
+
+def forms(secret: str) -> list[bytes]:
+    """The secret as it is, and as encodings hide it."""
+    plain = secret.encode()
+    # Base64 depends on where the text begins; its middle is the same for each of the three
+    # beginnings.
+    encoded = [base64.b64encode(b"x" * shift + plain)[4:-4] for shift in range(3)]
+    return [plain, plain.hex().encode(), *encoded]
+
+
+def leaks(folder: Path) -> list[str]:
+    """`file: variable` for each secret in a file below the folder, in its name, or inside where it
+    is gzip.
+    """
+    found = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.decompress(content)
+        text = str(path).encode() + content
+        found += [
+            f"{path}: {name}"
+            for name, secret in SECRETS.items()
+            if any(form in text for form in forms(secret))
+        ]
+    return found
+
+
+def test_a_run_leaves_no_secret_of_its_environment(tmp_path: Path) -> None:
+    for name in ("home", "tmp", "work"):
+        (tmp_path / name).mkdir()
+    environment = {
+        **os.environ,
+        **SECRETS,
+        "HOME": str(tmp_path / "home"),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "COURANT_SCRATCH": str(tmp_path / "scratch"),
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(tmp_path / "work")],
+        env=environment,
+        cwd=tmp_path / "work",
+        capture_output=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"s3://planted-bucket/nowhere" in done.stdout
+    (tmp_path / "printed").write_bytes(done.stdout + done.stderr)
+    assert (tmp_path / "work/report/index.html").exists()
+    assert leaks(tmp_path) == []
+    # Icechunk compresses its metadata, so the dataset is asked itself.
+    dataset = simgen.open_dataset(str(tmp_path / "work/store/cylinder-flow"))
+    said = repr([dataset.info, *(dataset[case].provenance for case in dataset.cases())])
+    assert not any(secret in said for secret in SECRETS.values())
+
+
+def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
+    secret = SECRETS["AWS_SECRET_ACCESS_KEY"].encode()
+    (tmp_path / "plain").write_bytes(b"key=" + secret)
+    (tmp_path / "log.gz").write_bytes(gzip.compress(secret))
+    (tmp_path / "encoded").write_bytes(base64.b64encode(b"user:" + secret + b"\n"))
+    assert len(leaks(tmp_path)) == 3

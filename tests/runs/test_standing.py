@@ -1,0 +1,102 @@
+"""A run that no process works on any more is interrupted, and whoever uses it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from courant.runs.directory import RunDirectory
+from courant.runs.record import write_status
+from courant.runs.standing import SIGN, heartbeat, standing
+
+BEATING = """
+import sys
+from courant.runs.directory import RunDirectory
+from courant.runs.record import write_status
+from courant.runs.standing import heartbeat
+run = RunDirectory(sys.argv[1])
+with heartbeat(run):
+    write_status(run, "running")
+    print("beating", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+def test_before_its_first_worker_a_run_waits(run: RunDirectory) -> None:
+    assert standing(run) == "waiting"
+
+
+def test_a_run_is_running_while_its_worker_lives_and_interrupted_once_it_was_killed(
+    run: RunDirectory,
+) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", BEATING, run.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert worker.stdout and worker.stdin
+    try:
+        assert worker.stdout.readline() == b"beating\n"
+        assert standing(run) == "running"
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(600)
+        assert standing(run) == "interrupted"
+    finally:
+        worker.kill()
+        worker.wait(600)
+
+
+def test_a_process_that_got_the_number_of_a_dead_one_is_not_taken_for_it(run: RunDirectory) -> None:
+    with heartbeat(run):
+        write_status(run, "running")
+        sign = run.read_object(SIGN)
+        assert sign["process"] == os.getpid()
+        assert standing(run) == "running"
+        run.write_json(SIGN, sign | {"process_started": sign["process_started"] - 1})
+        assert standing(run) == "interrupted"
+
+
+@pytest.mark.parametrize(("minutes", "expected"), [(1, "running"), (6, "interrupted")])
+def test_of_a_worker_elsewhere_its_last_sign_of_life_is_what_counts(
+    run: RunDirectory, minutes: int, expected: str
+) -> None:
+    seen = datetime.now(UTC) - timedelta(minutes=minutes)
+    sign = {"host": f"not-{platform.node()}", "process": os.getpid(), "seen": seen.isoformat()}
+    run.write_json(SIGN, sign)
+    write_status(run, "running")
+    assert standing(run) == expected
+
+
+def test_where_the_system_tells_no_start_of_a_process_its_last_sign_of_life_counts(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("courant.runs.standing.start_of", lambda _: None)
+    with heartbeat(run):
+        write_status(run, "running")
+        assert standing(run) == "running"
+
+
+@pytest.mark.parametrize("sign", ["[]", "{}", '{"seen": 3}', '{"seen": "2026-01-01"}', "\x00"])
+def test_a_sign_that_makes_no_sense_is_none(run: RunDirectory, sign: str) -> None:
+    run.write_bytes(SIGN, sign.encode())
+    write_status(run, "running")
+    assert standing(run) == "interrupted"
+
+
+def test_a_run_that_ended_keeps_its_state_and_no_sign_of_life(run: RunDirectory) -> None:
+    with heartbeat(run):
+        write_status(run, "finished", best_epoch=3)
+    assert standing(run) == "finished"
+    assert SIGN not in run.names()
+    assert json.loads(run.read_bytes("status.json"))["state"] == "finished"

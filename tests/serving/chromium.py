@@ -1,0 +1,148 @@
+"""A page in a headless Chromium, driven by the DevTools protocol as a person uses it: keys, clicks,
+what is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from websockets.sync.client import connect
+
+PROGRAM = "chromium"
+WAIT_S = 300.0
+#: The keys that tests press, by the protocol's names.
+KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, "Tab": 9, "Enter": 13}
+
+
+class Page:
+    """One tab. Waits are for conditions, as long as a loaded machine may take."""
+
+    def __init__(self, socket_url: str) -> None:
+        self._socket = connect(socket_url, max_size=None, open_timeout=WAIT_S)
+        self._number = 0
+        self.errors: list[str] = []
+        """What the page could not do: exceptions, and files that were not loaded"""
+        for domain in ("Page", "Runtime", "Log"):
+            self.send(f"{domain}.enable")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Carry out a method of the protocol; return its result."""
+        self._number += 1
+        self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self._socket.recv(timeout=WAIT_S))
+            if message.get("id") == self._number:
+                assert "error" not in message, message
+                return message["result"]
+            self._note(message)
+
+    def _note(self, message: dict[str, Any]) -> None:
+        if message["method"] == "Runtime.exceptionThrown":
+            self.errors.append(json.dumps(message["params"]["exceptionDetails"]))
+        if message["method"] == "Log.entryAdded":
+            entry = message["params"]["entry"]
+            if entry["level"] == "error" and not entry.get("url", "").endswith("favicon.ico"):
+                self.errors.append(json.dumps(entry))
+
+    def see(self, expression: str) -> Any:
+        """Return the value of an expression in the page."""
+        found = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def wait_for(self, expression: str) -> Any:
+        """Return the value of an expression, once it is true."""
+        until = time.monotonic() + WAIT_S
+        while not (value := self.see(expression)):
+            assert time.monotonic() < until, f"{expression}: {self.see('document.body.innerText')}"
+            time.sleep(0.05)
+        return value
+
+    def open(self, url: str) -> None:
+        self.send("Page.navigate", url=url)
+        self.wait_for(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+
+    def press(self, key: str) -> None:
+        for kind in ("keyDown", "keyUp"):
+            self.send(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=KEYS[key],
+            )
+
+    def click(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
+        """Click at a share of an element's width and height, scrolled into sight."""
+        box = self.see(
+            f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
+            " one.scrollIntoView({block: 'center'}); const box = one.getBoundingClientRect();"
+            " return [box.x, box.y, box.width, box.height]; })()"
+        )
+        place = {"x": box[0] + across * box[2], "y": box[1] + down * box[3]}
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+
+@contextmanager
+def open_page(folder: Path) -> Iterator[Page]:
+    """Start a browser whose files are below `folder`, and end it."""
+    program = shutil.which(PROGRAM)
+    assert program is not None, "chromium is missing: `make test` installs it"
+    process = subprocess.Popen(
+        [
+            program,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--window-size=1400,1000",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={folder}",
+            "about:blank",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with Page(_socket_url(folder / "DevToolsActivePort", process)) as page:
+            yield page
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _socket_url(told: Path, process: subprocess.Popen[bytes]) -> str:
+    until = time.monotonic() + WAIT_S
+    while not (told.exists() and told.read_text().count("\n")):
+        assert process.poll() is None, "chromium ended"
+        assert time.monotonic() < until, "chromium does not start"
+        time.sleep(0.05)
+    port = told.read_text().split("\n")[0]
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/json/new?{quote('about:blank')}", method="PUT"
+    )
+    with urllib.request.urlopen(request, timeout=WAIT_S) as answered:
+        return str(json.load(answered)["webSocketDebuggerUrl"])

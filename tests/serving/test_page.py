@@ -1,0 +1,193 @@
+"""The explorer's page in a browser, used as a person uses it."""
+
+import threading
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+import courant
+from courant.serving.explorer import Explored
+from courant.serving.requests import Limits
+from courant.serving.solving import Solve, Solving
+from simgen.case import CaseResult
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.serving.chromium import Page, open_page
+from tests.serving.explored_server import serving_explored
+from tests.training.ducts import SPACE, duct
+from tests.training.pipes import FAMILY, SETTINGS, trained_on_pipes
+
+pytestmark = [
+    pytest.mark.openfoam,
+    pytest.mark.filterwarnings("ignore:.*outside the training domain"),
+]
+STATUS = "document.getElementById('status').textContent"
+
+
+class Quick:
+    """A solver whose case is in the dataset once it is looked at again."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._asked = url, threading.Event()
+        self.designs: list[Mapping[str, float]] = []
+
+    def begin(self, parameters: Mapping[str, float]) -> Solve:
+        self.designs.append(parameters)
+        return Solve(id="one", state="Scheduled", ended=False, url="http://ui/one", reason="")
+
+    def look(self, solve: str) -> Solve:
+        writer = DatasetWriter.open(self._url, Schema.of(FAMILY))
+        fork = writer.fork()
+        result = CaseResult(
+            FAMILY.point(self.designs[-1], SETTINGS),
+            "accepted",
+            provenance={"figures": {"branch1_share": 0.4321}},
+        )
+        fork.write(result, duct(60, SPACE.sample(1, "grid")[0], seed=9))
+        writer.commit([fork])
+        writer.publish("solved")
+        return Solve(id=solve, state="Completed", ended=True, url="", reason="")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Quick]]:
+    """A run of its own: its dataset grows."""
+    folder = tmp_path_factory.mktemp("page")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        surrogate = courant.load(trained_on_pipes(folder), device="cpu")
+        url = surrogate.open_dataset().url
+        solver = Quick(url)
+        solving = Solving(solver)
+        with serving_explored(Explored.open(surrogate, Limits(), url), solving) as address:
+            yield f"{address}/explorer#{solving.token}", solver
+
+
+@pytest.fixture(scope="module")
+def page(site: tuple[str, Quick], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with open_page(tmp_path_factory.mktemp("chromium")) as page:
+        page.open(site[0])
+        settled(page)
+        yield page
+
+
+def settled(page: Page) -> None:
+    """Wait until the last move has been answered, with its neighbours."""
+    page.wait_for(f"{STATUS}.includes('in all')")
+    page.wait_for("document.querySelectorAll('#nearest button').length > 0")
+
+
+def colours(page: Page, canvas: str = "picture") -> int:
+    """How many colours are drawn."""
+    return int(
+        page.see(
+            f"(() => {{ const one = document.getElementById('{canvas}');"
+            " const seen = one.getContext('2d').getImageData(0, 0, one.width, one.height).data;"
+            " return new Set(new Uint32Array(seen.buffer)).size; })()"
+        )
+    )
+
+
+def text(page: Page, name: str) -> str:
+    return str(page.see(f"document.getElementById('{name}').innerText"))
+
+
+def test_a_slider_moved_by_keys_shows_the_field_and_the_quantities_of_another_design(
+    page: Page,
+) -> None:
+    assert "pipes: branched-pipe" in text(page, "title")
+    assert "branch1 share" in text(page, "quantities")
+    assert "pressure loss is not predicted" in text(page, "missing")
+    before = page.see("document.getElementById('picture').toDataURL()")
+    value = page.see("document.getElementById('p-inlet_velocity').value")
+    page.see("document.getElementById('p-inlet_velocity').focus()")
+    page.press("ArrowRight")
+    page.wait_for(f"document.getElementById('picture').toDataURL() !== {before!r}")
+    assert float(page.see("document.getElementById('p-inlet_velocity').value")) > float(value)
+    settled(page)
+    assert colours(page) > 20
+    csv = page.see("document.getElementById('csv').textContent").split("\n")
+    assert csv[0].endswith("inlet_velocity") and csv[1].split(",")[-1] == "6.57"
+    assert page.see("document.getElementById('command').textContent.includes('mesh_size=12')")
+
+
+def test_a_click_in_the_field_names_the_anchors_that_made_the_value(page: Page) -> None:
+    settled(page)
+    page.click("#picture", 0.5, 0.5)
+    page.wait_for("document.querySelectorAll('#contributions tr').length > 3")
+    shown = text(page, "contributions")
+    assert "the offset" in shown and "anchor " in shown and "all other anchors" in shown
+    first = text(page, "place")
+    page.see("document.getElementById('picture').focus()")
+    page.press("ArrowRight")
+    page.wait_for(f"document.getElementById('place').innerText !== {first!r}")
+    assert "is the sum of" in text(page, "place")
+
+
+def test_a_solved_neighbour_sets_the_sliders_and_stands_beside_its_prediction(page: Page) -> None:
+    settled(page)
+    assert "solver" not in text(page, "quantities")
+    rows = int(page.see("document.querySelectorAll('#nearest tr').length"))
+    assert rows == 2 + 5 and "predicted here" in text(page, "nearest")
+    page.click("#nearest button")
+    page.wait_for("document.getElementById('quantities').innerText.includes('solver')")
+    assert "nothing" in text(page, "nearest")
+    page.click("#middle")
+    page.wait_for("!document.getElementById('nearest').innerText.includes('nothing')")
+
+
+def test_why_there_are_no_indices_is_told(page: Page) -> None:
+    page.wait_for("document.getElementById('dependence-note').innerText.includes('8 designs')")
+    assert page.see("document.getElementById('dependence').parentElement.hidden")
+
+
+def test_a_design_is_solved_from_the_page(page: Page, site: tuple[str, Quick]) -> None:
+    settled(page)
+    page.click("summary")
+    page.click("#solve")
+    page.wait_for("document.getElementById('solve-state').innerText.startsWith('Solved')")
+    page.wait_for("document.getElementById('quantities').innerText.includes('0.4321')")
+    assert "since" in text(page, "nearest")
+    assert [design["inlet_velocity"] for design in site[1].designs] == [6.5]
+    assert page.see("document.querySelector('#solve-run a').href") == "http://ui/one"
+
+
+def test_the_surface_of_a_3d_design_is_turned_by_keys(page: Page) -> None:
+    settled(page)
+    section = page.see("document.getElementById('picture').toDataURL()")
+    page.see("document.getElementById('view').value = 'surface'")
+    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
+    page.wait_for(f"document.getElementById('picture').toDataURL() !== {section!r}")
+    page.wait_for("document.getElementById('plane').innerText.startsWith('The boundary')")
+    settled(page)
+    before = page.see("document.getElementById('picture').toDataURL()")
+    assert colours(page) > 50
+    page.see("document.getElementById('picture').focus()")
+    page.press("ArrowRight")
+    assert page.see("document.getElementById('picture').toDataURL()") != before
+    page.see("document.getElementById('view').value = 'section'")
+    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
+    page.wait_for("!document.getElementById('plane').innerText.startsWith('The boundary')")
+
+
+def test_fingers_find_large_targets_and_a_narrow_screen_needs_no_scrolling_sideways(
+    page: Page,
+) -> None:
+    page.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=390,
+        height=800,
+        deviceScaleFactor=2,
+        mobile=True,
+    )
+    page.send("Emulation.setEmulatedMedia", features=[{"name": "pointer", "value": "coarse"}])
+    page.send("Emulation.setTouchEmulationEnabled", enabled=True)
+    page.wait_for("matchMedia('(pointer: coarse)').matches")
+    small = page.see(
+        "[...document.querySelectorAll('button, select, summary, input[type=range]')]"
+        ".filter((one) => one.offsetParent && one.getBoundingClientRect().height < 44)"
+        ".map((one) => one.outerHTML)"
+    )
+    assert small == []
+    assert page.see("document.documentElement.scrollWidth") <= 390
+    assert page.errors == [], "nothing that was loaded or drawn has failed"

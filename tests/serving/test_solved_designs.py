@@ -1,0 +1,150 @@
+"""What the page tells beside a prediction: solved neighbours, and what quantities depend on."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import courant
+import simgen
+from courant.evaluation.sensitivity import Dependence
+from courant.prediction.surrogate import Surrogate
+from courant.serving.dependence import Dependences, DependenceStudy
+from courant.serving.requests import Refusal
+from courant.serving.solved_designs import (
+    MOST,
+    NOT_OPENED,
+    NearestDesigns,
+    SolvedDesigns,
+    answer_nearest,
+)
+from simgen.case import CaseResult
+from simgen.publish.sensitivity import Sensitivity
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.training.ducts import SPACE, duct
+from tests.training.pipes import DESIGN, FAMILY, NUM_CASES, SETTINGS, share, trained_on_pipes
+
+
+@pytest.fixture
+def surrogate(pipes_run: str) -> Surrogate:
+    return courant.load(pipes_run, device="cpu")
+
+
+def solved_by(surrogate: Surrogate) -> SolvedDesigns:
+    return SolvedDesigns(surrogate, surrogate.open_dataset().url)
+
+
+def nearest(
+    solved: SolvedDesigns, design: dict[str, float], newest: bool = False
+) -> NearestDesigns:
+    answer = answer_nearest(json.dumps({"parameters": design, "newest": newest}).encode(), solved)
+    assert isinstance(answer, NearestDesigns)
+    return answer
+
+
+def test_the_nearest_solved_designs_have_their_parameters_split_and_the_solvers_quantities(
+    surrogate: Surrogate,
+) -> None:
+    solved, number = solved_by(surrogate), 3
+    stored = surrogate.open_dataset()[number]
+    design = {**stored.parameters, "inlet_velocity": stored.parameters["inlet_velocity"] * 0.9}
+    answer = nearest(solved, design)
+    assert (answer.version, answer.reason, len(answer.designs)) == ("v1", "", MOST)
+    first = answer.designs[0]
+    assert (first.case, first.parameters, first.added) == (stored.id, stored.parameters, False)
+    assert first.quantities["branch1_share"] == pytest.approx(share(number))
+    assert first.quantities["pressure_loss"] is None, "it is not on record"
+    assert first.split == surrogate.open_dataset().design.loc[stored.id, "split"]
+    # The inlet's velocity has a range of 7 m/s and is one of five parameters.
+    expected = 0.1 * stored.parameters["inlet_velocity"] / 7 / 5**0.5
+    assert first.distance == pytest.approx(expected)
+    distances = [each.distance for each in answer.designs]
+    assert distances == sorted(distances) and len({each.case for each in answer.designs}) == MOST
+    assert nearest(solved, dict(stored.parameters)).designs[0].distance == 0.0
+
+
+def test_a_design_that_was_solved_since_is_found_once_it_is_looked_for(tmp_path: Path) -> None:
+    surrogate = courant.load(trained_on_pipes(tmp_path), device="cpu")
+    solved = solved_by(surrogate)
+    before = nearest(solved, DESIGN)
+    writer = DatasetWriter.open(surrogate.open_dataset().url, Schema.of(FAMILY))
+    fork = writer.fork()
+    point = FAMILY.point(DESIGN, SETTINGS)
+    fork.write(
+        CaseResult(point, "accepted", split="train"), duct(60, SPACE.sample(1, "grid")[0], seed=9)
+    )
+    writer.commit([fork])
+    writer.publish("one more")
+    assert nearest(solved, DESIGN) == before, "the table is kept"
+    after = nearest(solved, DESIGN, newest=True)
+    assert after.version == "v2" and len(simgen.open_dataset(writer.url)) == NUM_CASES + 1
+    assert (after.designs[0].case, after.designs[0].distance) == (point.id, 0.0)
+    assert after.designs[0].added and after.designs[0].split == "train"
+    assert [each.added for each in after.designs[1:]] == [False] * (MOST - 1)
+
+
+def test_a_dataset_out_of_reach_is_told_in_a_sentence_that_names_no_folder(
+    surrogate: Surrogate, tmp_path: Path
+) -> None:
+    gone = nearest(SolvedDesigns(surrogate, str(tmp_path / "gone")), DESIGN)
+    assert (
+        gone.designs == [] and "--dataset URL" in gone.reason and str(tmp_path) not in gone.reason
+    )
+    assert nearest(SolvedDesigns(surrogate, None), DESIGN).reason == NOT_OPENED
+    short = answer_nearest(b'{"parameters": {"aperture": 28}}', solved_by(surrogate))
+    assert isinstance(short, Refusal) and "missing baffle_angle" in short.detail
+
+
+def ended(study: DependenceStudy, until: Callable[[], bool]) -> Dependences:
+    for _ in range(3000):
+        if until():
+            break
+        threading.Event().wait(0.02)
+    return study.answer()
+
+
+def test_indices_are_computed_once_while_others_are_answered(surrogate: Surrogate) -> None:
+    go, asked = threading.Event(), []
+    indices = Sensitivity((0.5, 0.1, 0.0, 0.0, 0.2), (0.6, 0.2, 0.0, 0.0, 0.3), 0.9)
+
+    def measure(*of: object) -> dict[str, Dependence]:
+        asked.append(of)
+        assert go.wait(60)
+        return {"branch1_share": Dependence(None, indices), "peak_speed": Dependence(None, None)}
+
+    study = DependenceStudy(surrogate, solved_by(surrogate), measure)
+    assert not study.answer().ready and not study.answer().ready
+    go.set()
+    answer = ended(study, lambda: study.answer().ready)
+    assert len(asked) == 1 and answer.ready and answer.reason == ""
+    assert list(answer.quantities) == ["branch1_share"], "what the designs do not tell is left out"
+    found = answer.quantities["branch1_share"]
+    assert found.solved is None and found.predicted is not None
+    assert found.predicted.first["baffle_angle"] == 0.5
+    assert found.predicted.total["inlet_velocity"] == 0.3 and found.predicted.fit == 0.9
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"), [("here", "8 designs a parameter"), (None, "courant explore does")]
+)
+def test_where_there_are_no_indices_the_reason_is_told(
+    surrogate: Surrogate, place: str | None, reason: str
+) -> None:
+    url = surrogate.open_dataset().url if place else None
+    study = DependenceStudy(surrogate, SolvedDesigns(surrogate, url))
+    study.answer()
+    answer = ended(study, lambda: study.answer().ready)
+    assert answer.ready and answer.quantities == {} and reason in answer.reason
+
+
+def test_a_study_that_fails_tells_no_more_than_that(surrogate: Surrogate) -> None:
+    def measure(*_: object) -> dict[str, Dependence]:
+        raise RuntimeError("a secret of this machine")
+
+    study = DependenceStudy(surrogate, solved_by(surrogate), measure)
+    study.answer()
+    answer = ended(study, lambda: study.answer().ready)
+    assert answer.reason == "the indices could not be computed; the log says why"

@@ -1,0 +1,163 @@
+"""Starting the solver from the page: only with the token, once for a design, and to an end."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simgen
+from courant.runs.dataset_record import read_dataset_record
+from courant.runs.directory import RunDirectory
+from courant.serving.solving import Solve, Solving
+from flows.cli.serving import solving as offers
+from flows.cli.serving.solving import DeploymentSolver, offer_solver
+from flows.cluster.deployments import DeploymentRun
+from simgen.case import CaseResult
+from simgen.errors import InputError
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.serving.test_http_app import StandIn, serving
+from tests.training.ducts import SPACE, duct
+from tests.training.pipes import DESIGN, FAMILY, SETTINGS, trained_on_pipes
+
+
+class Started:
+    """A solver that takes no time."""
+
+    def begin(self, parameters: Mapping[str, float]) -> Solve:
+        if parameters["aperture"] > 40:
+            raise InputError("aperture = 50 mm is outside its range")
+        if parameters["aperture"] < 0:
+            raise RuntimeError("a secret of this machine")
+        return Solve(id="one", state="Scheduled", ended=False, url="", reason="")
+
+    def look(self, solve: str) -> Solve:
+        return Solve(id=solve, state="Completed", ended=True, url="", reason="")
+
+
+def ask(
+    port: int, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, dict(headers or {}))
+    try:
+        with urllib.request.urlopen(request, timeout=600) as answered:
+            return answered.status, json.load(answered)
+    except urllib.error.HTTPError as refused:
+        return refused.code, json.load(refused)
+
+
+def test_only_who_has_the_token_starts_the_solver() -> None:
+    offer = Solving(Started())
+    design, token = {"parameters": {"aperture": 30.0}}, {"x-courant-token": offer.token}
+    with serving(StandIn(), solving=offer) as port:
+        assert ask(port, "/solving") == (200, {"available": True, "reason": ""})
+        for headers in (
+            {},
+            {"x-courant-token": "guessed"},
+            {**token, "origin": "http://elsewhere.example"},
+            {**token, "origin": "null"},
+        ):
+            status, told = ask(port, "/solves", design, headers)
+            assert status == 403 and "whole address" in told["detail"]
+            assert ask(port, "/solves/one", headers=headers)[0] == 403
+        own = {**token, "origin": f"http://127.0.0.1:{port}"}
+        assert ask(port, "/solves", design, own)[1]["state"] == "Scheduled"
+        assert ask(port, "/solves/one", headers=own)[1]["ended"] is True
+        assert ask(port, "/solves", {"parameters": {"aperture": 50}}, own)[0] == 422
+        assert ask(port, "/solves", {"design": 1}, own)[0] == 422
+        status, told = ask(port, "/solves", {"parameters": {"aperture": -1}}, own)
+        assert status == 502 and "secret" not in told["detail"]
+
+
+def test_a_server_without_a_solver_says_so() -> None:
+    with serving(StandIn()) as port:
+        assert ask(port, "/solving")[1]["available"] is False
+        status, told = ask(port, "/solves", {"parameters": {}})
+        assert status == 404 and told["detail"] == "only courant explore starts the solver"
+
+
+class Runs:
+    """A deployment whose runs are what a test says."""
+
+    def __init__(self) -> None:
+        self.asked: list[Mapping[str, Any]] = []
+        self.state, self.message = "Scheduled", ""
+
+    def begin(self, parameters: Mapping[str, Any]) -> DeploymentRun:
+        self.asked.append(parameters)
+        return self.look(f"run-{len(self.asked)}")
+
+    def look(self, run: str) -> DeploymentRun:
+        ended = self.state in ("Completed", "Failed")
+        completed = self.state == "Completed"
+        return DeploymentRun(run, self.state, ended, completed, self.message, f"https://ui/{run}")
+
+
+def test_a_design_is_solved_once_at_a_time_into_the_dataset_of_the_model(tmp_path: Path) -> None:
+    trained_on_pipes(tmp_path)
+    url = str(tmp_path / "store" / "branched-pipe")
+    runs = Runs()
+    solver = DeploymentSolver(runs, url, "branched-pipe", SETTINGS)
+    begun = solver.begin(DESIGN)
+    assert solver.begin(DESIGN) == begun and len(runs.asked) == 1, "a second click starts no second"
+    asked = runs.asked[0]
+    assert asked["design_parameters"] == [DESIGN] and asked["settings"] == SETTINGS
+    assert (asked["store"], asked["split"]) == (str(tmp_path / "store"), "train")
+    assert begun.url == "https://ui/run-1"
+
+    runs.state, runs.message = "Failed", "no solver"
+    assert solver.look(begun.id).reason == "the run ended as Failed: no solver"
+    runs.state = "Scheduled"
+    assert solver.begin({**DESIGN, "aperture": 25.0}).id == "run-2"
+    runs.state = "Completed"
+    assert "does not have it" in solver.look(begun.id).reason
+    writer = DatasetWriter.open(url, Schema.of(FAMILY))
+    fork = writer.fork()
+    point = FAMILY.point(DESIGN, SETTINGS)
+    fork.write(CaseResult(point, "accepted"), duct(60, SPACE.sample(1, "grid")[0], seed=1))
+    other = FAMILY.point({**DESIGN, "aperture": 25.0}, SETTINGS)
+    fork.write(CaseResult(other, "rejected", "it swings"), None)
+    writer.commit([fork])
+    writer.publish("two more")
+    assert solver.look(begun.id).reason == ""
+    assert solver.look("run-2").reason == "the case is rejected: it swings"
+
+    with pytest.raises(InputError, match="no run that this server"):
+        solver.look("another")
+    with pytest.raises(InputError, match="aperture = 50"):
+        solver.begin({**DESIGN, "aperture": 50.0})
+
+
+@pytest.mark.parametrize(
+    ("host", "api", "reason"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:4200/api", "listens on loopback alone"),
+        ("127.0.0.1", None, "PREFECT_API_URL names no Prefect server"),
+        ("127.0.0.1", "http://prefect.example/api", "do not see"),
+        ("127.0.0.1", "http://127.0.0.1:9/api", "does not answer"),
+    ],
+)
+def test_where_the_solver_cannot_be_started_the_reason_is_told(
+    pipes_run: str, monkeypatch: pytest.MonkeyPatch, host: str, api: str | None, reason: str
+) -> None:
+    record = read_dataset_record(RunDirectory(pipes_run))
+    monkeypatch.setattr(offers, "api_url", lambda: api)
+    monkeypatch.setattr("flows.cluster.deployments.api_url", lambda: api)
+    offer = offer_solver(record, simgen.open_dataset(record["url"]), host)
+    assert offer.solver is None and reason in offer.reason
+
+
+def test_a_dataset_that_no_deployment_adds_to_has_no_solver(
+    pipes_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = read_dataset_record(RunDirectory(pipes_run))
+    monkeypatch.setattr(offers, "api_url", lambda: "http://127.0.0.1:9/api")
+    assert "cannot be read" in offer_solver(record, None, "127.0.0.1").reason
+    dataset = simgen.open_dataset(record["url"])
+    dataset.url = "s3://bucket/pipes-of-2024"
+    assert "not at STORE/branched-pipe" in offer_solver(record, dataset, "127.0.0.1").reason

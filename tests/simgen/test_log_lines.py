@@ -1,0 +1,93 @@
+"""Log lines as JSON: each carries the ids of what it is about, none carries a secret."""
+
+import json
+import logging
+import pickle
+
+import pytest
+
+from simgen import log_lines
+from simgen.log_lines import Carried, JsonLines, about, carried, parse_line, set_field, start
+from simgen.store.access.writer import DatasetWriter
+from tests.store.conftest import SCHEMA, make_cloud, make_result
+
+logger = logging.getLogger("simgen.test")
+
+
+pytestmark = pytest.mark.usefixtures("own_logs")
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_a_line_carries_the_ids_of_the_process_and_of_every_block(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    start("json")
+    set_field("flow_run", "f-1")
+    with about(dataset="s3://bucket/store/cylinder-flow"), about(case="00fc"):
+        logger.info("%d cells", 812)
+    logger.info("after")
+    inside, after = printed(capsys)
+    assert {name: inside[name] for name in ("flow_run", "dataset", "case", "message")} == {
+        "flow_run": "f-1",
+        "dataset": "s3://bucket/store/cylinder-flow",
+        "case": "00fc",
+        "message": "812 cells",
+    }
+    assert "case" not in after and after["flow_run"] == "f-1"
+
+
+def test_work_that_is_sent_elsewhere_takes_format_and_ids_along(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    start("json")
+    with about(case="00fc"):
+        sent = pickle.dumps(carried())
+    log_lines._here = Carried()  # as in a new process
+    pickle.loads(sent).take_up()
+    logger.info("there")
+    (line,) = printed(capsys)
+    assert line["case"] == "00fc"
+
+
+def test_text_leaves_logging_alone() -> None:
+    before = logging.getLogger().handlers[:]
+    start("text")
+    assert logging.getLogger().handlers == before
+    assert not logging.getLogger("simgen").isEnabledFor(logging.INFO)
+
+
+def test_no_line_holds_a_secret_whatever_is_logged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", 'planted/"aws+secret0123')
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "admin:planted-password")
+    start("json")
+    url = "postgresql://prefect:planted-too@db:5432/prefect"
+    try:
+        raise ValueError('key planted/"aws+secret0123, admin:planted-password')
+    except ValueError:
+        logger.exception("cannot reach %s", url)
+    text = capsys.readouterr().err
+    assert "planted" not in text
+    assert json.loads(text)["message"] == "cannot reach postgresql://***@db:5432/prefect"
+
+
+def test_a_line_is_read_back_as_message_and_ids() -> None:
+    with about(case="00fc"):
+        line = JsonLines().format(logging.makeLogRecord({"msg": "meshed", "levelname": "INFO"}))
+    assert parse_line(line) == ({"case": "00fc"}, "meshed")
+    for other in ("plain words", '{"time": broken'):
+        assert parse_line(other) == ({}, other)
+
+
+def test_a_commit_names_each_of_its_cases(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    start("json")
+    writer = DatasetWriter.open(str(tmp_path / "store"), SCHEMA)
+    fork, result = writer.fork(), make_result(0)
+    fork.write(result, make_cloud(0))
+    writer.commit([fork])
+    (line,) = [line for line in printed(capsys) if line["message"] == "committed"]
+    assert (line["dataset"], line["case"]) == (writer.url, result.id)

@@ -1,0 +1,129 @@
+"""Designs that nobody has solved: what is meshed and prescribed is what a solve would have had."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simgen.case import SolvedCase
+from simgen.cases import get_family
+from simgen.errors import InputError, MeshError
+from simgen.foam.environment import find_openfoam
+from simgen.solving import preparation, unsolved
+from simgen.solving.convert import convert
+from simgen.solving.unsolved import mesh_design
+
+FAMILY = get_family("cylinder-flow")
+
+
+@pytest.mark.openfoam
+def test_a_meshed_design_is_the_cloud_of_the_solved_one_and_is_meshed_once(
+    solved: SolvedCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud, known = mesh_design(solved.point, tmp_path / "kept")
+    assert not known and cloud.fields == {} and cloud.time is None
+    expected = convert(solved)
+    for name in ("points", "volumes", "distance", "direction"):
+        np.testing.assert_array_equal(getattr(cloud, name), getattr(expected, name))
+    for name in ("points", "normals", "areas", "patch"):
+        np.testing.assert_array_equal(
+            getattr(cloud.boundary, name), getattr(expected.boundary, name)
+        )
+
+    monkeypatch.setattr(unsolved, "write_case", lambda *_: pytest.fail("meshed a second time"))
+    again, known = mesh_design(solved.point, tmp_path / "kept")
+    assert known and (again.patch_kinds, again.time) == (cloud.patch_kinds, None)
+    np.testing.assert_array_equal(again.distance, cloud.distance)
+    assert again.mesh is not None and cloud.mesh is not None
+    np.testing.assert_array_equal(again.mesh.entries, cloud.mesh.entries)
+    assert [path.suffix for path in (tmp_path / "kept").iterdir()] == [".npz"]
+
+
+@pytest.mark.openfoam
+@pytest.mark.parametrize(
+    ("name", "mesh_size"), [("branched-pipe", 12.0), ("centrifugal-pump", 16.0)]
+)
+def test_designs_that_differ_in_the_flow_alone_share_a_mesh(
+    name: str, mesh_size: float, tmp_path: Path
+) -> None:
+    family = get_family(name)
+    settings = family.settings("trial", {"mesh_size": mesh_size})
+    slow, fast = (
+        {
+            each.name: getattr(each, end) if each.name in family.flow_parameters else each.low
+            for each in family.design_space.parameters
+        }
+        for end in ("low", "high")
+    )
+    cloud, known = mesh_design(family.point(slow, settings), tmp_path / "one")
+    assert not known
+    same, known = mesh_design(family.point(fast, settings), tmp_path / "one")
+    afresh, known_afresh = mesh_design(family.point(fast, settings), tmp_path / "other")
+    assert known and not known_afresh
+    for one in ("points", "volumes", "distance"):
+        np.testing.assert_array_equal(getattr(same, one), getattr(afresh, one))
+    assert same.boundary is not None and afresh.boundary is not None and cloud.boundary is not None
+    for field, values in afresh.boundary.fields.items():
+        np.testing.assert_array_equal(same.boundary.fields[field], values)
+    inlet = cloud.boundary.patch == family.patch_kinds.index("inlet")
+    slowest, fastest = (
+        np.abs(one.boundary.fields["velocity"][inlet]).max() for one in (cloud, same)
+    )
+    assert fastest > 1.5 * slowest > 0
+
+
+@pytest.mark.openfoam
+def test_a_server_has_the_next_process_wait_for_its_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = preparation._Ready()
+    monkeypatch.setattr(preparation, "_ready", ready)
+    preparation.keep_process_ready()
+    started: list[preparation.Child] = []
+    start = preparation._start
+
+    def counted(*arguments: str) -> preparation.Child:
+        started.append(start(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr(preparation, "_start", counted)
+    middle = {"radius": 2.0, "center_x": 0.0, "center_y": 0.0}
+    point = FAMILY.point(middle, FAMILY.settings("trial", {"mesh_size": 2.0}))
+    find_openfoam(("gmshToFoam",)).activate()
+    (tmp_path / "case").mkdir()
+    preparation.write_case(point, tmp_path / "case", 120.0)
+    assert (tmp_path / "case/constant/polyMesh/points").exists()
+    (waiting,) = started
+    assert waiting.poll() is None, "of the one before, none had to be started"
+    waiting.communicate(timeout=60)
+    assert waiting.returncode == 0, "it ends with who would have asked it"
+
+
+def test_the_geometries_that_were_used_longest_ago_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsolved, "MOST_KEPT", 2)
+    for number in range(4):
+        (tmp_path / f"{number}.npz").touch()
+        os.utime(tmp_path / f"{number}.npz", (number, 100 - number))
+    (tmp_path / "README").touch()
+    unsolved._forget_oldest(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.npz", "1.npz", "README"]
+
+
+def fail_to_mesh(*_: object) -> None:
+    raise MeshError("gmsh could not mesh it")
+
+
+@pytest.mark.openfoam
+def test_a_design_without_a_mesh_is_refused_and_a_damaged_file_is_no_geometry(
+    solved: SolvedCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsolved, "write_case", fail_to_mesh)
+    kept = tmp_path / f"{unsolved.geometry_id(solved.point)}-{unsolved.REVISION}.npz"
+    for content in (None, b"", b"PK\x03\x04 half a file"):
+        if content is not None:
+            kept.write_bytes(content)
+        with pytest.raises(InputError, match=r"cannot be meshed: gmsh could not mesh it"):
+            mesh_design(solved.point, tmp_path)

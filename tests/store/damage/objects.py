@@ -1,0 +1,60 @@
+"""Ways to damage a repository on local disk, as a failing disk or a careless hand would."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from numcodecs import Zstd
+
+from simgen.store.access.repository import open_repository
+
+
+def flip(path: Path, position: float = 0.5) -> None:
+    """Invert one bit at a relative position."""
+    content = bytearray(path.read_bytes())
+    content[min(len(content) - 1, int(position * len(content)))] ^= 1
+    path.write_bytes(content)
+
+
+def rewrite_snapshot(path: Path, change: Callable[[bytes], bytes]) -> None:
+    """Change what a snapshot says, keeping its length: behind a header of 39 bytes it is one
+    Zstandard frame.
+    """
+    header, content = path.read_bytes()[:39], Zstd().decode(path.read_bytes()[39:])
+    changed = change(content)
+    assert changed != content, "nothing to change"
+    assert len(changed) == len(content), "flatbuffers point to places"
+    path.write_bytes(header + Zstd().encode(changed))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+DAMAGES = pytest.mark.parametrize("damage", [flip, truncate, remove])
+
+
+@contextlib.contextmanager
+def restored(path: Path) -> Iterator[None]:
+    """Give the object its content back afterwards."""
+    content = path.read_bytes()
+    try:
+        yield
+    finally:
+        path.write_bytes(content)
+
+
+def objects(url: str, kind: str) -> list[Path]:
+    """The repository's files of a kind: chunks, manifests, snapshots."""
+    return sorted(path for path in (Path(url) / kind).rglob("*") if path.is_file())
+
+
+def snapshot_of(url: str, version: str) -> Path:
+    return Path(url) / "snapshots" / open_repository(url).lookup_tag(version)

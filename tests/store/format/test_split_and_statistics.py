@@ -1,0 +1,158 @@
+"""Splits that never move a case; statistics that do not depend on how the data was cut up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simgen
+from courant.data.normalisation import Normaliser
+from simgen.audit.verify import verify
+from simgen.errors import InputError
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from simgen.store.format.split import RATIOS, SPLITS, assign_splits
+from simgen.store.format.statistics import Moments, combine, first_settled, moments
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+
+ids = st.lists(
+    st.text("0123456789abcdef", min_size=4, max_size=6), min_size=1, max_size=60, unique=True
+)
+
+
+@given(ids, st.integers(0, 60))
+def test_growing_a_dataset_moves_no_case(cases, first):
+    before = assign_splits(cases[:first], {})
+    after = assign_splits(cases, before)
+    assert set(after) == set(cases)
+    assert {case: after[case] for case in before} == before
+
+
+@given(ids)
+def test_the_assignment_depends_on_the_cases_and_not_on_their_order(cases):
+    assert assign_splits(cases, {}) == assign_splits(list(reversed(cases)), {})
+
+
+@given(ids)
+def test_small_sets_have_a_test_case_and_then_a_validation_case(cases):
+    counts = {split: list(assign_splits(cases, {}).values()).count(split) for split in SPLITS}
+    assert counts["train"] >= 1
+    assert counts["test"] >= (len(cases) >= 2)
+    assert counts["validation"] >= (len(cases) >= 3)
+
+
+def test_eight_cases_are_split_six_one_one():
+    counts = list(assign_splits([f"case{n}" for n in range(8)], {}).values())
+    assert [counts.count(split) for split in SPLITS] == [6, 1, 1, 0]
+
+
+@pytest.mark.parametrize("batches", [1, 7])
+def test_many_cases_approach_the_ratios(batches):
+    cases, members = [f"{n:04x}" for n in range(500)], {}
+    for batch in np.array_split(cases, batches):
+        members = assign_splits([*members, *batch.tolist()], members)
+    for split, ratio in RATIOS.items():
+        assert list(members.values()).count(split) == pytest.approx(500 * ratio, abs=1)
+
+
+def test_a_split_that_was_asked_for_holds_and_moves_no_other_case(writer, url):
+    add(writer, *range(8))
+    first = simgen.open_dataset(url, writer.publish("eight"))
+    drawn = {case: first[case].split for case in first.cases()}
+    later = range(8, 13)
+    for number in later:
+        fork = writer.fork()
+        fork.write(replace(make_result(number), split="calibration"), make_cloud(number))
+        writer.commit([fork])
+    second = simgen.open_dataset(url, writer.publish("and five to calibrate by"))
+    assert second.cases("calibration") == [make_result(number).id for number in later]
+    assert {case: second[case].split for case in drawn} == drawn
+    for name, of_first in first.statistics["velocity"].items():
+        np.testing.assert_array_equal(second.statistics["velocity"][name], of_first)
+    assert second.splits == "6 train, 1 validation, 1 test, 5 calibration"
+    assert first.splits == "6 train, 1 validation, 1 test"
+    add(writer, 13)
+    third = simgen.open_dataset(url, writer.publish("one that is drawn"))
+    alone = assign_splits([*drawn, make_result(13).id], drawn)
+    assert third[make_result(13).id].split == alone[make_result(13).id]
+    assert len(third.cases("calibration")) == 5
+    for version in (second, third):
+        assert verify(version).findings == []
+
+
+def test_an_unknown_split_is_refused(writer):
+    with pytest.raises(InputError, match="has split holdout, expected None or train or"):
+        writer.fork().write(replace(make_result(0), split="holdout"), make_cloud(0))
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 5), st.integers(0, 2**32 - 1), st.floats(-1e4, 1e4))
+def test_streamed_moments_equal_numpys(num_blocks, seed, offset):
+    generator = np.random.default_rng(seed)
+    blocks = [
+        generator.normal(offset, 0.1, (generator.integers(1, 50), 7, 3)) for _ in range(num_blocks)
+    ]
+    streamed = Moments.empty(3)
+    for block in blocks:
+        streamed.add(block)
+    values = np.concatenate([block.reshape(-1, 3) for block in blocks])
+    assert streamed.count == len(values)
+    np.testing.assert_allclose(streamed.mean, values.mean(axis=0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        streamed.to_record()["std"], values.std(axis=0), rtol=1e-6, atol=1e-10
+    )
+    np.testing.assert_array_equal(streamed.low, values.min(axis=0))
+    np.testing.assert_array_equal(streamed.high, values.max(axis=0))
+
+
+def test_cases_combine_from_their_records():
+    generator = np.random.default_rng(1)
+    cases = [generator.normal(n, 1 + n, (20 + n, 2)) for n in range(4)]
+    together = combine([moments(case).to_record() for case in cases])
+    values = np.concatenate(cases)
+    np.testing.assert_allclose(together.mean, values.mean(axis=0))
+    np.testing.assert_allclose(together.to_record()["std"], values.std(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("time", "startup_s", "first"),
+    [
+        (None, 10.0, 0),
+        ([1.0, 2.0, 3.0], 0.0, 0),
+        ([1.0, 2.0, 3.0], 2.0, 2),
+        ([1.0, 2.0, 3.0], 0.5, 0),
+        ([1.0, 2.0, 3.0], 3.0, 0),  # a case that ends in its start-up counts whole
+    ],
+)
+def test_the_first_snapshot_behind_the_start(time, startup_s, first):
+    assert first_settled(None if time is None else np.array(time), startup_s) == first
+
+
+def test_statistics_leave_out_the_start_that_the_family_states(url):
+    writer = DatasetWriter.open(url, replace(SCHEMA, startup_s=2.0))
+    values = []
+    for number in range(3):
+        cloud = make_cloud(number)
+        pressure = cloud.fields["kinematic_pressure"]
+        pressure[0] *= 1e4  # the sudden start, and the only snapshot that anybody would see
+        fork = writer.fork()
+        fork.write(make_result(number), cloud)
+        writer.commit([fork])
+        values.append(pressure[cloud.time > 2.0])
+    dataset = simgen.open_dataset(url, writer.publish("three"))
+    (case,) = dataset.cases("train")
+    number = [make_result(number).id for number in range(3)].index(case)
+    found = dataset.statistics["kinematic_pressure"]
+    np.testing.assert_allclose(found["std"], values[number].std(axis=(0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(found["max"], values[number].max(axis=(0, 1)), rtol=1e-6)
+    assert dataset.schema.startup_s == 2.0
+    assert Normaliser.of(dataset, ("kinematic_pressure",)).std[0] < 100
+    assert verify(dataset).findings == []
+
+
+def test_a_schema_without_a_start_is_written_as_before_there_was_one():
+    assert "startup_s" not in replace(SCHEMA, startup_s=0.0).to_json()
+    stated = replace(SCHEMA, startup_s=4.0)
+    assert Schema.from_attrs(stated.to_attrs(), "here").startup_s == 4.0

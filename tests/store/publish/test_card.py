@@ -1,0 +1,150 @@
+"""The dataset card, and how a version is made again."""
+
+import csv
+import shlex
+from dataclasses import replace
+
+import pytest
+
+import simgen
+from simgen.errors import InputError
+from simgen.publish.card import write_card
+from simgen.publish.remake import how_to_make, run_command
+from tests.store.conftest import FAMILY, add, make_cloud, make_result
+
+RUN = {
+    "family": "cylinder-flow",
+    "cases": 4,
+    "sampler": "sobol",
+    "seed": 42,
+    "preset": "trial",
+    "settings": {"end_time": 6.0},
+    "designs": None,
+}
+
+
+@pytest.fixture
+def dataset(writer, url):
+    add(writer, 0, 1, 2)
+    fork = writer.fork()
+    fork.write(make_result(3, "rejected", "Courant number is 7 | limit 1.5"), None)
+    writer.commit([fork])
+    writer.publish("four designs", RUN)
+    add(writer, 4, 5)
+    writer.publish("six designs", {**RUN, "cases": 6, "time_limit_s": 600.0})
+    return simgen.open_dataset(url)
+
+
+def test_a_card_tells_a_stranger_what_the_version_is(dataset, tmp_path):
+    told = []
+    readme = write_card(
+        dataset, tmp_path / "card", "CC-BY-4.0", lambda done, total: told.append((done, total))
+    )
+    text = readme.read_text()
+    for expected in (
+        "# cylinder-flow v2",
+        "| licence | CC-BY-4.0 |",
+        "Karman vortex street",
+        "| `radius` | m | 0.75 to 4 | radius of the cylinder |",
+        "| `velocity` | m/s | x, y | (T, N, 2) |",
+        "| rejected | Courant number is 7 \\| limit 1.5 | 1 |",
+        "5 transient simulations",
+        (
+            "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial"
+            " --set end_time=6.0 --store made-again && "
+        ),
+        f'simgen.open_dataset("{dataset.url}", version="v2")',
+        "OpenFOAM v1912",
+    ):
+        assert expected in text, expected
+    for picture in ("designs.png", "samples.png", "distributions.png"):
+        assert f"({picture})" in text
+        assert (readme.parent / picture).read_bytes()[:4] == b"\x89PNG"
+    with (readme.parent / "cases.csv").open() as file:
+        assert {row["case"] for row in csv.DictReader(file)} == set(dataset.design.index)
+    assert told[-1][0] == told[-1][1]
+    assert "tab:" not in text
+
+
+def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_alone(
+    dataset, tmp_path
+):
+    readme = write_card(dataset, tmp_path)
+    assert "| licence | not stated |" in readme.read_text()
+    write_card(dataset, tmp_path)
+    readme.write_text("# My project")
+    with pytest.raises(InputError, match=r"README\.md is no dataset card: choose another folder"):
+        write_card(dataset, tmp_path)
+    assert readme.read_text() == "# My project"
+
+
+def test_a_version_that_grew_over_several_runs_is_made_again_by_the_same_runs(dataset):
+    assert how_to_make(dataset).commands == [
+        (
+            "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial"
+            " --set end_time=6.0 --store made-again"
+        ),
+        (
+            "courant generate cylinder-flow --cases 6 --sampler sobol --seed 42 --preset trial"
+            " --set end_time=6.0 --time-limit 600 --store made-again"
+        ),
+    ]
+    first = simgen.open_dataset(dataset.url, "v1")
+    assert len(how_to_make(first).commands) == 1
+    assert how_to_make(first).designs == {}
+
+
+@pytest.mark.parametrize("given", [None, {**RUN, "design_parameters": [{"radius": 2.0}]}])
+def test_cases_that_no_run_on_record_samples_are_made_from_a_list_of_their_designs(
+    writer, url, tmp_path, given
+):
+    add(writer, 0, 1)
+    writer.publish("from Python, or of designs that were given", given)
+    dataset = simgen.open_dataset(url)
+    readme = write_card(dataset, tmp_path)
+    words = shlex.split(how_to_make(dataset).command)
+    designs = FAMILY.design_space.read_csv(tmp_path / words[words.index("--designs") + 1])
+    overrides = dict(word.split("=") for word in words if "=" in word)
+    settings = FAMILY.settings(
+        words[words.index("--preset") + 1],
+        {name: float(value) for name, value in overrides.items()},
+    )
+    assert {FAMILY.point(design, settings).id for design in designs} == set(dataset.cases())
+    assert "since it reads designs.csv" in readme.read_text()
+
+
+def test_a_split_that_was_asked_for_is_asked_for_again(writer, url):
+    add(writer, 0, 1)
+    fork = writer.fork()
+    fork.write(replace(make_result(2), split="calibration"), make_cloud(2))
+    writer.commit([fork])
+    writer.publish()
+    made = how_to_make(simgen.open_dataset(url))
+    (drawn, calibration) = (shlex.split(command) for command in made.commands)
+    assert "--split" not in drawn
+    assert calibration[calibration.index("--split") + 1] == "calibration"
+    assert [len(rows) for rows in made.designs.values()] == [2, 1]
+    sampled = run_command(
+        {
+            "family": "cylinder-flow",
+            "cases": 4,
+            "sampler": "sobol",
+            "seed": 1,
+            "preset": "trial",
+            "split": "test",
+        }
+    )
+    assert " --split test " in sampled
+
+
+def test_the_command_is_one_that_the_command_line_takes(dataset):
+    import typer.main
+
+    from flows.cli.app import app
+
+    root = typer.main.get_command(app)
+    for command in how_to_make(dataset).commands:
+        program, name, *words = shlex.split(command)
+        assert program == "courant"
+        subcommand = root.commands[name]
+        assert subcommand.make_context(name, words).params["family"] == "cylinder-flow"

@@ -1,0 +1,168 @@
+"""Quantities of interest in a dataset version: its tables, statistics, differences and card."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import simgen
+from simgen.audit.compare import compare
+from simgen.audit.verify import verify
+from simgen.design_space import Parameter
+from simgen.publish.card import write_card
+from simgen.publish.quantity_figures import parallel_coordinates
+from simgen.publish.sensitivity import sobol_indices
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.store.conftest import FAMILY, SCHEMA, add, make_cloud, make_result
+
+
+def drag(parameters: dict[str, float]) -> float:
+    return 1.0 + parameters["radius"] ** 2 / 10
+
+
+def with_figures(number: int, status: str = "accepted"):
+    result = make_result(number, status, "" if status == "accepted" else "mass imbalance is 1")
+    figures = {
+        "mean_drag": drag(result.point.parameters),
+        "rms_lift": 0.5,
+        "strouhal_number": float("nan"),
+        "max_courant": 0.4,
+    }
+    return replace(result, provenance={**result.provenance, "figures": figures})
+
+
+def write(writer: DatasetWriter, *numbers: int) -> None:
+    fork = writer.fork()
+    for number in numbers:
+        fork.write(with_figures(number), make_cloud(number))
+    writer.commit([fork])
+
+
+def test_quantities_stand_in_the_table_of_designs_and_in_the_statistics(writer, url):
+    write(writer, 0, 1, 2, 3)
+    fork = writer.fork()
+    fork.write(with_figures(4, "rejected"), None)
+    writer.commit([fork])
+    dataset = simgen.open_dataset(url, writer.publish("five"))
+    table = dataset.design
+    assert [each.name for each in dataset.schema.quantities] == [
+        "mean_drag",
+        "rms_lift",
+        "strouhal_number",
+    ]
+    for case in dataset.cases():
+        assert table.loc[case, "mean_drag"] == drag(dataset[case].parameters)
+        assert np.isnan(table.loc[case, "strouhal_number"])
+    assert np.isnan(table.loc[with_figures(4).id, "mean_drag"]), "a rejected case has no quantities"
+    train = table.loc[dataset.cases("train"), "mean_drag"]
+    found = dataset.quantity_statistics["mean_drag"]
+    assert found["mean"] == pytest.approx(train.mean())
+    assert found["std"] == pytest.approx(np.std(train))
+    assert (found["min"], found["max"]) == (train.min(), train.max())
+    assert verify(dataset).findings == []
+    taken_back = dataset.cases("train")[0]
+    left = simgen.open_dataset(url, writer.withdraw([taken_back], "a mistake"))
+    assert np.isnan(left.design.loc[taken_back, "mean_drag"])
+
+
+def test_a_difference_shows_the_statistics_of_quantities_that_moved(writer, url):
+    write(writer, 0, 1, 2)
+    before = simgen.open_dataset(url, writer.publish("first"))
+    write(writer, *range(3, 12))
+    after = simgen.open_dataset(url, writer.publish("second"))
+    moved = {(each.field, each.figure): each for each in compare(before, after).statistics}
+    mean = moved["mean_drag", "mean"]
+    assert mean.before == (before.quantity_statistics["mean_drag"]["mean"],)
+    assert mean.after == (after.quantity_statistics["mean_drag"]["mean"],)
+    assert ("rms_lift", "mean") not in moved, "it is the same for all"
+
+
+def test_a_dataset_from_before_there_were_quantities_goes_on_without_them(url):
+    older = replace(SCHEMA, quantities=())
+    assert "quantities" not in older.to_json()
+    writer = DatasetWriter.open(url, older)
+    write(writer, 0, 1)
+    writer.publish("by an older release")
+    writer = DatasetWriter.open(url, SCHEMA)
+    write(writer, 2)
+    dataset = simgen.open_dataset(url, writer.publish("by this one"))
+    assert dataset.schema == older and len(dataset) == 3
+    assert "mean_drag" not in dataset.design
+    assert dataset.quantity_statistics == {}
+
+
+def test_a_schema_keeps_what_it_states_of_quantities():
+    assert Schema.from_attrs(SCHEMA.to_attrs(), "here") == SCHEMA
+    drag_of = SCHEMA.quantities[0]
+    assert (drag_of.name, drag_of.unit) == ("mean_drag", "1")
+    assert drag_of.meaning == FAMILY.quantities[0].meaning
+
+
+def test_the_card_draws_quantities_and_says_what_they_depend_on(writer, url, tmp_path):
+    write(writer, *range(24))
+    text = write_card(simgen.open_dataset(url, writer.publish("24")), tmp_path).read_text()
+    for picture in ("quantities.png", "parallel.png"):
+        assert f"({picture})" in text
+        assert (tmp_path / picture).stat().st_size > 5000
+    (row,) = (
+        line
+        for line in text.splitlines()
+        if line.startswith("| `mean_drag` |") and "," in line and "drag coefficient" not in line
+    )
+    radius, center_x, _ = (cell.split(", ") for cell in row.split(" | ")[1:4])
+    assert float(radius[0]) > 0.9, "the radius alone explains it"
+    assert float(center_x[1]) < 0.05
+    assert "| `strouhal_number` |" not in text, "no case has one"
+
+
+def test_designs_that_lack_one_quantity_or_another_are_drawn_all_the_same(writer, url):
+    for number, lacking in ((0, "mean_drag"), (1, "rms_lift")):
+        result = with_figures(number)
+        figures = {**result.provenance["figures"], lacking: float("nan")}
+        fork = writer.fork()
+        fork.write(
+            replace(result, provenance={**result.provenance, "figures": figures}),
+            make_cloud(number),
+        )
+        writer.commit([fork])
+    figure = parallel_coordinates(simgen.open_dataset(url, writer.publish("two")))
+    (axis,) = figure.axes
+    assert sum(len(line.get_xdata()) == 5 for line in axis.lines) == 2
+
+
+def test_a_card_without_quantities_has_no_word_of_them(writer, url, tmp_path):
+    add(writer, 0, 1, 2)
+    text = write_card(simgen.open_dataset(url, writer.publish("three")), tmp_path).read_text()
+    assert "Quantities" not in text and "Sobol indices" not in text
+    assert not (tmp_path / "quantities.png").exists()
+
+
+PARAMETERS = tuple(Parameter(name, "m", 2.0, 6.0) for name in "ab")
+
+
+def designs(number: int) -> list[dict[str, float]]:
+    drawn = np.random.default_rng(0).uniform(2, 6, (number, 2))
+    return [dict(zip("ab", row.tolist(), strict=True)) for row in drawn]
+
+
+def test_sobol_indices_are_those_of_the_function():
+    drawn = designs(80)
+    # Over -1..1, x and y having the variance 1/3: 4/3 + 1/3 + 1/9 (the product) of 16/9.
+    scaled = [((each["a"] - 4) / 2, (each["b"] - 4) / 2) for each in drawn]
+    found = sobol_indices(PARAMETERS, drawn, [2 * x + y + x * y for x, y in scaled])
+    assert found is not None and found.fit > 0.99
+    assert found.first == pytest.approx((12 / 16, 3 / 16), abs=0.03)
+    assert found.total == pytest.approx((13 / 16, 4 / 16), abs=0.03)
+
+
+def test_there_are_no_sobol_indices_of_noise_of_few_designs_or_of_a_constant():
+    drawn = designs(80)
+    noise = np.random.default_rng(1).normal(size=80)
+    smooth = [each["a"] for each in drawn]
+    assert sobol_indices(PARAMETERS, drawn, noise) is None
+    assert sobol_indices(PARAMETERS, drawn[:15], smooth[:15]) is None
+    assert sobol_indices(PARAMETERS, drawn, [1.0] * 80) is None
+    assert sobol_indices((), [{}] * 80, noise) is None
+    # Those that are unknown do not count.
+    assert sobol_indices(PARAMETERS, drawn, [*smooth[:15], *[float("nan")] * 65]) is None

@@ -1,0 +1,43 @@
+"""A cluster whose GPU nodes come on demand: training asks for them while there is none."""
+
+import pytest
+import ray
+
+from courant.ray_growth import VARIABLE
+from courant.sweeps.ray_trials import check_resources
+from courant.training.ray_train import _use_gpu
+from simgen.errors import InputError
+
+
+@pytest.fixture
+def cluster_of_cores(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A cluster that has cores alone at this moment."""
+    node = {"Alive": True, "Resources": {"CPU": 8.0}}
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0})
+    monkeypatch.setattr(ray, "nodes", lambda: [node])
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return monkeypatch
+
+
+def test_a_cluster_that_does_not_grow_is_taken_as_it_is(cluster_of_cores) -> None:
+    assert _use_gpu("auto", workers=1) is False
+    with pytest.raises(InputError, match="asks for 1 GPUs, Ray has 0"):
+        _use_gpu(True, workers=1)
+    with pytest.raises(InputError, match="a trial asks for 0 CPUs and 1 GPUs"):
+        check_resources(0, 1)
+
+
+def test_gpus_that_come_on_demand_are_asked_for(cluster_of_cores) -> None:
+    cluster_of_cores.setenv(VARIABLE, "2")
+    assert _use_gpu("auto", workers=2) is True
+    assert _use_gpu(True, workers=2) is True
+    assert _use_gpu("auto", workers=3) is False
+    check_resources(0, 1)
+    with pytest.raises(InputError, match="3 GPUs"):
+        check_resources(0, 3)
+
+
+def test_a_number_that_is_none_is_told(cluster_of_cores) -> None:
+    cluster_of_cores.setenv(VARIABLE, "two")
+    with pytest.raises(InputError, match="COURANT_GPUS_ON_DEMAND is 'two'"):
+        _use_gpu("auto", workers=1)
