@@ -17,6 +17,7 @@ import pytest
 import s3fs
 
 from simgen import log_lines
+from tests.told_by_name import ToldByName
 
 # A shell starts what runs beside it with SIGINT ignored, and children inherit that: tests interrupt
 # theirs, and expect them to end.
@@ -27,6 +28,12 @@ OTHERS_BETWEEN = 7
 
 BUCKET = "courant-tests"
 KEYS = {"AWS_ACCESS_KEY_ID": "test-key-id", "AWS_SECRET_ACCESS_KEY": "test-secret-key"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell failures as they come, in the process that the user started: workers pass theirs on."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ToldByName(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import re
 
-from pydantic import ValidationError
-
 from courant.evaluation.evaluation import Evaluation, Split
 from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import WEIGHTS, weights_digest
-from simgen.errors import StoreError
 
 EVALUATION = "evaluation.json"
 #: Raise this when the same weights would give other numbers, or the record has other entries.
@@ -28,18 +25,9 @@ def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation
     """
     if not run.exists(EVALUATION) or not run.exists(WEIGHTS):
         return None
-    content = run.read_object(EVALUATION)
-    if _OLDER.fullmatch(str(content.get("fingerprint"))):
+    if _OLDER.fullmatch(str(run.read_object(EVALUATION).get("fingerprint"))):
         return None
-    try:
-        record = Evaluation.model_validate(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))[:100]
-        raise StoreError(
-            f"{run.url}/{EVALUATION} is not what this project writes ({where}: {first['msg']}); "
-            "remove it and evaluate again"
-        ) from error
+    record = run.read_record(EVALUATION, Evaluation, "remove it and evaluate again")
     return record if record.fingerprint == fingerprint(run, split or record.split) else None
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from courant.prediction.error_size import fit_error_size
 from courant.prediction.field_scale import FieldScale
@@ -28,7 +28,6 @@ from courant.prediction.grid_error import GridError
 from courant.prediction.kernel_mean import fit_kernel_mean, share_loss
 from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import weights_digest
-from simgen.errors import StoreError
 
 BANDS = "bands.json"
 LEVEL = 0.9
@@ -184,13 +183,5 @@ def read_bands(run: RunDirectory) -> Bands | None:
     """Return the run's bands; None where it was not calibrated since its weights changed."""
     if not run.exists(BANDS):
         return None
-    try:
-        bands = Bands.model_validate(run.read_object(BANDS))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))[:100]
-        raise StoreError(
-            f"{run.url}/{BANDS} is not what this project writes ({where}: {first['msg'][:200]});"
-            " remove it and calibrate again"
-        ) from error
+    bands = run.read_record(BANDS, Bands, "remove it and calibrate again")
     return bands if bands.weights == weights_digest(run) else None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from courant.field_model import Evolves
 from courant.prediction.bands import conformal_quantile, least_cases
@@ -28,7 +28,7 @@ from courant.prediction.predictor import Predictor
 from courant.prediction.prepared import Prepared
 from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import weights_digest
-from simgen.errors import InputError, StoreError
+from simgen.errors import InputError
 
 MONITOR = "monitor.json"
 FALSE_ALARMS = 0.05
@@ -172,15 +172,7 @@ def read_monitor(run: RunDirectory) -> Monitor | None:
     """Return the run's monitor; None where it was not calibrated since its weights changed."""
     if not run.exists(MONITOR):
         return None
-    try:
-        monitor = Monitor.model_validate(run.read_object(MONITOR))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise StoreError(
-            f"{run.url}/{MONITOR} is not what this project writes"
-            f" ({'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}); remove it and"
-            " calibrate again"
-        ) from error
+    monitor = run.read_record(MONITOR, Monitor, "remove it and calibrate again")
     return monitor if monitor.weights == weights_digest(run) else None
 
 

@@ -6,13 +6,12 @@ They are checked, since they may be somebody else's; an interrupted run does not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from courant.runs.directory import RunDirectory
+from courant.runs.directory import M, RunDirectory
 from courant.runs.record import State
-from simgen.errors import StoreError
 
 # Further entries are ignored.
 _CONFIG = ConfigDict(extra="ignore", frozen=True)
@@ -69,18 +68,5 @@ def read_course(run: RunDirectory) -> Course:
     )
 
 
-M = TypeVar("M", bound=BaseModel)
-
-
 def _read(run: RunDirectory, name: str, kind: type[M]) -> M | None:
-    if not run.exists(name):
-        return None
-    try:
-        return kind.model_validate(run.read_object(name))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))[:100]
-        raise StoreError(
-            f"{run.url}/{name} is not what this project writes"
-            f" ({where}: {first['msg']}); train again"
-        ) from error
+    return run.read_record(name, kind) if run.exists(name) else None

@@ -19,15 +19,17 @@ import os
 import stat
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
+from pydantic import BaseModel, ValidationError
 
 from courant.json_text import parse_json
 from courant.runs.packed_files import is_packed, open_packed
 from simgen.errors import InputError, SimgenError, StoreError
 
+M = TypeVar("M", bound=BaseModel)
 _TEMPORARY = ".partial-"
 MAX_READ_BYTES = 64 * 2**20
 """The default limit of `read_bytes`; weights are read by `courant.runs.weights`"""
@@ -135,6 +137,18 @@ class RunDirectory:
                 "the run is damaged, train it again"
             )
         return content
+
+    def read_record(self, name: str, kind: type[M], remedy: str = "train again") -> M:
+        """Read a JSON file as a `kind`; StoreError, with the remedy, where it is not one."""
+        try:
+            return kind.model_validate(self.read_object(name))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))[:100]
+            raise StoreError(
+                f"{self.url}/{name} is not what this project writes"
+                f" ({where}: {first['msg'][:200]}); {remedy}"
+            ) from error
 
     def write_json(self, name: str, content: Any) -> None:
         self.write_bytes(name, (json.dumps(content, indent=2) + "\n").encode())

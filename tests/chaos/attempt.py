@@ -13,8 +13,8 @@ from tests.chaos.watching import LogFile, Progress, Teller, Watch, descendants, 
 from tests.end_to_end.terminal import Terminal, open_terminal
 
 LOOK_S = 0.05
-#: Seconds that an attempt may take: 40 on two quiet cores, ten times as long on crowded ones.
-BOUND_S = 1200.0
+#: Seconds that an attempt may take: 40 on two quiet cores, 15 times as long on crowded ones.
+BOUND_S = 600.0
 Strike = Callable[["Attempt", Fault], str | None]
 SETTINGS = {"end_time": 60, "mesh_size": 2}
 
