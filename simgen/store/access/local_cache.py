@@ -87,7 +87,7 @@ class LocalCache:
         with self._lock, self._guarded():
             self._open.pop(file, None)
             try:
-                os.utime(self.folder / file)
+                _mark_used(self.folder / file)
                 if values is None:
                     values = np.asarray(np.load(self.folder / file, mmap_mode="r"))
             except FileNotFoundError:  # or removed by another process since
@@ -107,6 +107,7 @@ class LocalCache:
                 return
             with self._alone():
                 self._make_room(size)
+                _mark_used(partial)
                 partial.rename(path)
         finally:
             partial.unlink(missing_ok=True)
@@ -128,13 +129,14 @@ class LocalCache:
             path.unlink(missing_ok=True)
             held -= bytes_
 
-    def _files(self) -> list[tuple[float, int, Path]]:
+    def _files(self) -> list[tuple[int, int, Path]]:
         """List time of last use, bytes and path of each file."""
         found = []
         for entry in os.scandir(self.folder):
             if entry.name.endswith(".npy"):
                 with contextlib.suppress(FileNotFoundError):
-                    found.append((entry.stat().st_mtime, entry.stat().st_size, Path(entry.path)))
+                    status = entry.stat()
+                    found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
         return found
 
     @contextlib.contextmanager
@@ -152,3 +154,9 @@ class LocalCache:
                 f"cache {self.folder} cannot be used ({error.strerror or error}): choose another"
                 " folder or make room on its disk"
             ) from error
+
+
+def _mark_used(path: Path) -> None:
+    """Set the file's time to now; the kernel's own are coarse, so that uses would look alike."""
+    now = time.time_ns()
+    os.utime(path, ns=(now, now))
