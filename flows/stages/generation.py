@@ -34,8 +34,8 @@ class PublishedVersion:
 
 
 @dataclass(frozen=True)
-class Generation:
-    """Hold the parameters of the flow `generate`, which explains them."""
+class CaseRequest:
+    """Hold what `generate` and `generate-and-train` both take, which their flows explain."""
 
     family: str = "cylinder-flow"
     cases: int = 8
@@ -44,12 +44,18 @@ class Generation:
     preset: str = "trial"
     settings: dict[str, float] | None = None
     designs: str | None = None
-    design_parameters: list[dict[str, float]] | None = None
     store: str | None = None
     time_limit_s: float | None = None
     retry_failed: bool = False
     cores: int = 1
     archive_raw: bool = False
+
+
+@dataclass(frozen=True)
+class Generation(CaseRequest):
+    """Hold the parameters of the flow `generate`, which explains them."""
+
+    design_parameters: list[dict[str, float]] | None = None
     split: Split | None = None
 
     @property

@@ -11,11 +11,10 @@ from courant.recipes import get_recipe, recipe_of
 from courant.sweeps.space_files import load_space
 from flows.settings import absolute
 from flows.stages.evaluation import Measurement, Report
-from flows.stages.generation import Generation, PublishedVersion
+from flows.stages.generation import CaseRequest, Generation, PublishedVersion
 from flows.stages.sweep import Trials
 from flows.stages.training import Training, read_experiment
 from simgen.cases import get_family
-from simgen.design_space import Sampler
 from simgen.errors import InputError
 
 StageName = Literal["dataset", "run", "report"]
@@ -35,27 +34,15 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class MainJob:
+class MainJob(CaseRequest):
     """Hold the parameters of the flow `generate-and-train`, which explains them."""
 
-    family: str = "cylinder-flow"
-    cases: int = 8
-    sampler: Sampler = "sobol"
-    seed: int = 42
-    preset: str = "trial"
-    settings: dict[str, float] | None = None
-    designs: str | None = None
     recipe: str | None = None
     experiment: str | None = None
     sweep: str | None = None
     trials: int | None = None
-    store: str | None = None
     runs: str | None = None
     report: str | None = None
-    time_limit_s: float | None = None
-    retry_failed: bool = False
-    cores: int = 1
-    archive_raw: bool = False
     dataset: str | None = None
     version: str | None = None
     run: str | None = None
@@ -91,8 +78,8 @@ class MainJob:
     @cached_property
     def generation(self) -> Generation:
         """Return the first stage, for a job without a given dataset or run."""
-        shared = {each.name for each in fields(Generation)} & {each.name for each in fields(self)}
-        return Generation(**{name: getattr(self, name) for name in shared})
+        asked = {each.name: getattr(self, each.name) for each in fields(CaseRequest)}
+        return Generation(**asked)
 
     @property
     def published(self) -> PublishedVersion | None:

@@ -19,9 +19,9 @@ COARSE = "--set mesh_size=10"
 SMALLER = {
     "make setup\n": "",
     "source .venv/bin/activate\n": "",
-    "--cases 96": f"--cases 8 {COARSE}",
+    "--cases 96": f"--cases 6 {COARSE}",
     "--recipe branched-pipe-all-fields-small": "--experiment ducts.json",
-    "--cases 60": f"--cases 14 {COARSE}",
+    "--cases 60": f"--cases 11 {COARSE}",
 }
 
 
