@@ -31,8 +31,8 @@ KEYS = {"AWS_ACCESS_KEY_ID": "test-key-id", "AWS_SECRET_ACCESS_KEY": "test-secre
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell failures as they come, in the process that the user started: workers pass theirs on."""
-    if not hasattr(config, "workerinput"):
+    """Tell failures of a long run as they come, in the process that gives the tests to workers."""
+    if config.getoption("numprocesses", None):
         config.pluginmanager.register(ToldByName(config))
 
 

@@ -46,7 +46,7 @@ class ToldByName:
     def _tell(self, *lines: str) -> None:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if isinstance(reporter, TerminalReporter):
-            reporter.ensure_newline()
+            reporter.write_line("")
             for line in lines:
                 reporter.write_line(line)
             reporter.flush()
