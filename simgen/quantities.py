@@ -11,11 +11,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from simgen.point_cloud import BoundaryCloud, PointCloud
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,9 @@ class CaseFields:
 
     @functools.cached_property
     def _tree(self) -> cKDTree:
+        # Every command imports this module, and few of them need the tree.
+        from scipy.spatial import cKDTree
+
         return cKDTree(self.cloud.points)
 
     @property

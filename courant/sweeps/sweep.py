@@ -23,10 +23,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import pandas
-
 from courant.experiment import MACHINE, MAX_NAME, Experiment, without_younger
-from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, EpochRecord, read_records, read_status
 from courant.sweeps.search_space import SearchSpace
@@ -129,6 +126,9 @@ def plan_sweep(
     one is checked: raises InputError for keys, values or a dataset that do not fit, before anything
     is written.
     """
+    # It imports torch, which whoever only reads a sweep does not need.
+    from courant.problems import open_problem
+
     wanted = num_trials or space.count(experiment)
     if wanted is None:
         raise InputError(
@@ -243,6 +243,8 @@ def best_trial(results: Sequence[TrialResult]) -> TrialResult:
 def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
     """Write trials.csv, trials.json and, once a trial has been validated, best.json."""
     sweep.folder.write_json(TABLE, [asdict(result) for result in results])
+    import pandas
+
     rows = [table_row(sweep.space, result) for result in results]
     # As objects: a column of numbers with gaps would turn its whole numbers into floats.
     text = pandas.DataFrame(rows, dtype=object).to_csv(index=False)

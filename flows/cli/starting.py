@@ -43,14 +43,16 @@ def carry_out(
             if line := describe(done):
                 errors.print(line, highlight=False, soft_wrap=True)
             return done
-        on_ray = asked.prepare()
+        first_on_ray = asked.prepare()
 
     def start() -> Callable[..., Result]:
         run = flow()
-        if on_ray:
-            from flows.cluster.ray_cluster import ensure_ray
+        if first_on_ray:
+            from flows.cluster.ray_cluster import begin_to_warm, ensure_ray
 
             ensure_ray()
+            if first_on_ray == "cases":
+                begin_to_warm()
         return run
 
     with starting_flows(verbose, start) as run:

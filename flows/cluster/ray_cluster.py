@@ -24,6 +24,8 @@ from simgen.errors import InputError
 
 #: A quiet machine needs some 5 s, a crowded one a minute.
 START_S = 300.0
+#: Imports under way in workers.
+_warming: list[Any] = []
 
 
 def ensure_ray() -> None:
@@ -125,13 +127,21 @@ def check_prefect_reach() -> None:
         )
 
 
-def warm_workers() -> None:
-    """Import what cases need in one worker for each core, all at once.
+def begin_to_warm() -> None:
+    """Have one worker for each core import what cases need, all at once.
 
-    This takes some seconds, for which no solver then waits.
+    This takes some seconds, in which this process starts other things.
     """
-    cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    ray.get([_import_case_modules.remote() for _ in range(cores)])
+    if not _warming:
+        cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        _warming.extend(_import_case_modules.remote() for _ in range(cores))
+
+
+def warm_workers() -> None:
+    """Wait until the workers have imported what cases need, so that no solver waits for it."""
+    begin_to_warm()
+    ray.get(_warming)
+    _warming.clear()
 
 
 @ray.remote

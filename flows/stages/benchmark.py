@@ -10,6 +10,7 @@ from courant.json_text import parse_json
 from courant.runs.directory import RunDirectory
 from courant.sweeps.space_files import load_space
 from flows.settings import absolute, check_reach, load_settings
+from flows.stages.stage import RayWork
 from flows.stages.training import Training
 from simgen.errors import InputError
 
@@ -87,14 +88,14 @@ class Comparison:
         trials = trials_on_record(request)
         return None if trials is None else show(request, dataset, trials)
 
-    def prepare(self) -> bool:
+    def prepare(self) -> RayWork | None:
         """Reject what does not fit the data, or a folder that is another benchmark's."""
         request, _ = self.plan()
         cluster = load_settings().jobs_address
         if cluster:
             check_reach(cluster, request.folder.url)
         request.write()
-        return cluster is None
+        return None if cluster else "models"
 
     def _sizes(self) -> dict[str, dict[str, Any]]:
         """Read the JSON file of model sizes."""

@@ -12,6 +12,7 @@ from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.standing import check_trained
 from flows.settings import absolute, load_settings
+from flows.stages.stage import RayWork
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ class Measurement:
             return None
         return Report(page, self.url, summary_line(evaluation))
 
-    def prepare(self) -> bool:
+    def prepare(self) -> RayWork | None:
         """Find the dataset of the training, and check that the evaluation can be kept."""
         run = RunDirectory(self.url)
         if read_evaluation(run, self.split) is None:
             run.check_writable()
         open_recorded(run.url, read_dataset_record(run), self.place)
-        return False
+        return None

@@ -9,6 +9,7 @@ from typing import Any
 
 import simgen
 from flows.settings import absolute, check_reach, load_settings
+from flows.stages.stage import RayWork
 from simgen.case import CaseFamily, Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, Sampler, unique
@@ -104,13 +105,13 @@ class Generation(CaseRequest):
         left = to_solve(points, record.known, self.retry_failed)
         return None if left else PublishedVersion(self.url, record.version)
 
-    def prepare(self) -> bool:
+    def prepare(self) -> RayWork | None:
         """Find the solver and open the store.
 
         A new store is created, since nothing else tells whether it can be written.
         """
         _, left = self.open()
-        return bool(left) and load_settings().jobs_address is None
+        return "cases" if left and load_settings().jobs_address is None else None
 
     def open(self) -> tuple[DatasetWriter, list[DesignPoint]]:
         """Return the dataset's writer and the points that are left to solve.

@@ -12,6 +12,7 @@ from courant.sweeps.space_files import load_space
 from flows.settings import absolute
 from flows.stages.evaluation import Measurement, Report
 from flows.stages.generation import CaseRequest, Generation, PublishedVersion
+from flows.stages.stage import RayWork
 from flows.stages.sweep import Trials
 from flows.stages.training import Training, read_experiment
 from simgen.cases import get_family
@@ -122,7 +123,7 @@ class MainJob(CaseRequest):
             return Outcome(published, trained.url, None)
         return job._reported(published, trained.url)
 
-    def prepare(self) -> bool:
+    def prepare(self) -> RayWork | None:
         """Reject what the first unfinished stage cannot do."""
         job = self._resolved
         if job.run:

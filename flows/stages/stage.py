@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
+RayWork = Literal["cases", "models"]
+"""What workers of this process's Ray begin with: solving or training"""
 Result = TypeVar("Result", covariant=True)
 
 
@@ -15,8 +17,8 @@ class Stage(Protocol[Result]):
     def finished(self) -> Result | None:
         """Return the result if nothing is left to do."""
 
-    def prepare(self) -> bool:
+    def prepare(self) -> RayWork | None:
         """Reject what cannot be carried out, before anything starts.
 
-        Return whether the work is for a Ray of this process.
+        Return what a Ray of this process is to do first; None where none is needed.
         """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from courant.sweeps.space_files import load_space
 from flows.settings import check_reach, load_settings
+from flows.stages.stage import RayWork
 from flows.stages.training import Training
 
 if TYPE_CHECKING:
@@ -56,13 +57,13 @@ class Trials:
         self._baseline.open()
         return None
 
-    def prepare(self) -> bool:
+    def prepare(self) -> RayWork | None:
         """Reject settings that do not fit the data."""
         cluster = load_settings().jobs_address
         if cluster:
             check_reach(cluster, self._baseline.place)
         self.plan()
-        return cluster is None
+        return None if cluster else "models"
 
     @property
     def _baseline(self) -> Training:

@@ -11,6 +11,7 @@ from courant.recipes import get_recipe, recipe_of
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished
 from flows.settings import absolute, check_reach, load_settings
+from flows.stages.stage import RayWork
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Training:
         run = RunDirectory(self.place) / experiment.run_id(dataset.snapshot_id)
         return TrainedRun(run.url) if is_finished(run) else None
 
-    def prepare(self) -> bool:
+    def prepare(self) -> RayWork | None:
         """Compare the experiment with the data, and write both to the run's record."""
         from courant.training.task import set_up_run
 
@@ -59,7 +60,7 @@ class Training:
             check_reach(cluster, self.place)
         experiment, dataset = self.open()
         set_up_run(experiment, dataset, self.place)
-        return cluster is None
+        return None if cluster else "models"
 
 
 def choose_experiment(dataset: Dataset, recipe: str | None, experiment: str | None) -> Experiment:

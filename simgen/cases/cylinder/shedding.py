@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from simgen.point_cloud import PointCloud
 from simgen.wake import PROBES, peak_frequency
@@ -41,6 +40,9 @@ def shedding(
     """
     if cloud.time is None:
         raise ValueError("shedding needs a transient case")
+    # Every command imports this module, and few of them need the tree.
+    from scipy.spatial import cKDTree
+
     late = cloud.time >= start
     tree = cKDTree(cloud.points[:, :2])
     # Cells are at most 1 m wide: a probe farther from every centre lies outside the channel (large
