@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from courant.baselines import nearest
 from courant.baselines.enf import Enf, Nearby
 from courant.baselines.fno import FnoConfig, SpectralConvolution
 from courant.baselines.grids import Box
@@ -65,9 +66,25 @@ def test_interpolation_meets_the_points_and_never_uses_padding() -> None:
 def test_neighbours_found_in_parts_are_those_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     points = torch.rand(2, 40, 3)
-    whole = find_nearest(points, points, None, 4)
+    whole = nearest._by_distances(points, points, None, 4, False)
     monkeypatch.setattr("courant.baselines.nearest._MOST_DISTANCES", 2 * 40 * 7)
-    assert torch.equal(find_nearest(points, points, None, 4).numbers, whole.numbers)
+    assert torch.equal(nearest._by_distances(points, points, None, 4, False).numbers, whole.numbers)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_trees_and_distances_find_the_same_neighbours(others: bool) -> None:
+    torch.manual_seed(5)
+    points, places = torch.rand(2, 40, 3), torch.rand(2, 25, 3)
+    points[:, 1:8] = points[:, :1]  # more coincide than are asked for
+    places[:, :10] = points[:, :10]
+    mask = torch.arange(40)[None] < torch.tensor([[40], [9]])
+    for given in (None, mask):
+        tree = nearest._by_trees(places, points, given, 4, others)
+        direct = nearest._by_distances(places, points, given, 4, others)
+        torch.testing.assert_close(tree.squared, direct.squared)
+        assert given is None or given.gather(1, tree.numbers.flatten(1)).all()
+        found = (tree.gather(points) - places[:, :, None]).square().sum(-1)
+        torch.testing.assert_close(found[tree.there], tree.squared[tree.there])
 
 
 def test_a_round_of_messages_is_the_papers() -> None:

@@ -15,7 +15,7 @@ from simgen.imports.benchmarks import darcy, elasticity
 from simgen.imports.benchmarks.darcy import DarcyGrid
 from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid, concentration, first_value
 from simgen.imports.benchmarks.elasticity import CellGrid
-from simgen.imports.benchmarks.generate import GENERATORS, generate_benchmark
+from simgen.imports.benchmarks.generate import GENERATORS, VALIDATION_FROM, generate_benchmark
 
 SMALL = {
     "darcy": DarcyGrid(31, 5),
@@ -127,9 +127,11 @@ def test_a_benchmark_grows_in_its_own_splits_and_is_not_solved_twice(
         return made.case(number, split, grid)
 
     monkeypatch.setitem(GENERATORS, name, replace(made, case=case))
-    done = generate_benchmark(name, url, 3, 1, grid=SMALL[name])
-    assert (done.version, done.num_new, solved) == ("v2", 1, [2])
-    assert simgen.open_dataset(url).cases("test") == dataset.cases("test")
+    done = generate_benchmark(name, url, 3, 1, num_validation=1, grid=SMALL[name])
+    assert (done.version, done.num_new, solved) == ("v2", 2, [2, VALIDATION_FROM])
+    grown = simgen.open_dataset(url)
+    assert grown.cases("test") == dataset.cases("test")
+    assert [len(grown.cases(split)) for split in ("train", "validation")] == [3, 1]
 
 
 def test_an_unknown_benchmark_and_wrong_numbers_are_one_line(tmp_path) -> None:
@@ -137,3 +139,5 @@ def test_an_unknown_benchmark_and_wrong_numbers_are_one_line(tmp_path) -> None:
         generate_benchmark("airfoil", str(tmp_path), 1, 1)
     with pytest.raises(InputError, match="expected 1 to 9000"):
         generate_benchmark("diffusion-sorption", str(tmp_path), 9001, 1)
+    with pytest.raises(InputError, match="and 0 to 50000"):
+        generate_benchmark("darcy", str(tmp_path), 1, 50_001)

@@ -13,7 +13,7 @@ import simgen
 from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.imports.benchmarks import community
-from simgen.imports.benchmarks.community import READERS, read_community
+from simgen.imports.benchmarks.community import READERS, hold_out, read_community
 from simgen.imports.importing import import_cases
 
 RANDOM = np.random.default_rng(0)
@@ -165,3 +165,18 @@ def test_too_few_cases_are_told(tmp_path) -> None:
     write_elasticity(tmp_path, 4)
     with pytest.raises(InputError, match="holds 4 cases, the published split needs 5"):
         read_community("elasticity", tmp_path)
+
+
+def test_training_cases_can_be_held_out_to_choose_by(tmp_path) -> None:
+    write_elasticity(tmp_path, 7)
+    schema, number, cases = read_community("elasticity", tmp_path)
+    with pytest.raises(InputError, match="3 validation cases of 5 in all: expected less than half"):
+        hold_out(cases, 3, number)
+    done = import_cases(str(tmp_path / "store"), schema, hold_out(cases, 2, number))
+    dataset = simgen.open_dataset(done.url)
+    names = {split: dataset.cases(split) for split in ("validation", "train", "test")}
+    assert names == {
+        "validation": ["elasticity-0000", "elasticity-0001"],
+        "train": ["elasticity-0002"],
+        "test": ["elasticity-0005", "elasticity-0006"],
+    }

@@ -30,6 +30,12 @@ def generate_benchmark_data(
     test: Annotated[
         int | None, typer.Option(min=0, help="Test cases; default: as many as published.")
     ] = None,
+    validation: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Validation cases, beside the published; default: a tenth of --train."
+        ),
+    ] = None,
     store: Store = None,
 ) -> None:
     """Solve a public benchmark's equations here and publish the cases as a dataset version.
@@ -41,12 +47,14 @@ def generate_benchmark_data(
 
         made = get_generator(name)
         base = (store or load_settings().store).rstrip("/")
+        num_train = made.num_train if train is None else train
         with progress_bar("solving cases") as on_progress:
             done = generate_benchmark(
                 name,
                 f"{base}/{made.schema(made.grid).family}",
-                made.num_train if train is None else train,
+                num_train,
                 made.num_test if test is None else test,
+                num_validation=-(-num_train // 10) if validation is None else validation,
                 on_progress=on_progress,
             )
         screen.print(

@@ -233,12 +233,22 @@ def import_benchmark(
         ),
     ],
     folder: Annotated[Path, typer.Argument(help="Folder with its files, at any depth.")],
+    validation: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help=(
+                "So many of the published training cases, the first ones, validate instead:"
+                " courant benchmark chooses by them."
+            ),
+        ),
+    ] = 0,
     name: Name = None,
     store: Store = None,
 ) -> None:
     """Import a public benchmark's files as published: their splits, their resolution."""
     with one_line_errors():
-        from simgen.imports.benchmarks.community import read_community
+        from simgen.imports.benchmarks.community import hold_out, read_community
         from simgen.imports.importing import import_cases
 
         schema, number, cases = read_community(benchmark, folder.expanduser())
@@ -248,7 +258,7 @@ def import_benchmark(
             done = import_cases(
                 f"{base}/{schema.family}",
                 schema,
-                cases,
+                hold_out(cases, validation, number),
                 on_progress=lambda done, _: on_progress(done, number),
             )
         screen.print(

@@ -7,6 +7,7 @@ steady ones, in the order of their files, as Neural-Solver-Library takes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,25 @@ def read_community(name: str, folder: Path) -> Cases:
     if name not in READERS:
         raise InputError(f"benchmark '{name}' is unknown; choose one of {', '.join(READERS)}")
     return READERS[name](folder)
+
+
+def hold_out(cases: Iterator[SourceCase], num: int, total: int) -> Iterator[SourceCase]:
+    """Make the first `num` training cases the validation split, which none of the files has.
+
+    InputError where these are not less than half of all cases.
+    """
+    if num > 0 and 2 * num >= total:
+        raise InputError(
+            f"{num} validation cases of {total} in all: expected less than half of them"
+        )
+    return _held_out(cases, num)
+
+
+def _held_out(cases: Iterator[SourceCase], num: int) -> Iterator[SourceCase]:
+    for case in cases:
+        held = num > 0 and case.split == "train"
+        num -= held
+        yield replace(case, split="validation") if held else case
 
 
 def _schema(name: str, dimension: int, fields: Sequence[Field], url: str, **more: Any) -> Schema:

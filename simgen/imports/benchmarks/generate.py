@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,10 @@ class Generator:
     num_test: int
     test_from: int
     """The number of the first test case: training cases, however many, stay below it"""
+
+
+VALIDATION_FROM = 100_000
+"""The number of the first validation case: no published case has one as high"""
 
 
 GENERATORS = {
@@ -78,35 +82,44 @@ def generate_benchmark(
     num_train: int,
     num_test: int,
     *,
+    num_validation: int = 0,
     grid: Any = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Imported:
     """Solve the cases that the dataset at `url` lacks, and publish them as a version.
 
-    Run it again after an interruption, or with larger numbers.
+    Run it again after an interruption, or with larger numbers. Validation cases, which the
+    published benchmarks do not have, are further ones.
     """
     made = get_generator(name)
     grid = made.grid if grid is None else grid
-    if not 1 <= num_train <= made.test_from or num_test < 0:
+    most = {"training": made.test_from, "test": VALIDATION_FROM - made.test_from}
+    asked = {"training": num_train, "test": num_test}
+    if num_train < 1 or min(num_test, num_validation) < 0 or any(asked[k] > most[k] for k in most):
         raise InputError(
-            f"{num_train} training and {num_test} test cases: expected 1 to {made.test_from}, and 0"
-            " or more"
+            f"{num_train} training, {num_validation} validation and {num_test} test cases: expected"
+            f" 1 to {most['training']}, 0 or more, and 0 to {most['test']}"
         )
-    total = num_train + num_test
+    numbers = {
+        "train": range(num_train),
+        "validation": range(VALIDATION_FROM, VALIDATION_FROM + num_validation),
+        "test": range(made.test_from, made.test_from + num_test),
+    }
+    total = sum(map(len, numbers.values()))
     return import_cases(
         url,
         made.schema(grid),
-        _cases(made, num_train, num_test, grid),
-        message=f"{name}: {num_train} training and {num_test} test cases, generated",
+        _cases(made, numbers, grid),
+        message=f"{name}: {num_train} training, {num_validation} validation and {num_test} test"
+        " cases, generated",
         on_progress=lambda done, _: on_progress(done, total),
     )
 
 
-def _cases(made: Generator, num_train: int, num_test: int, grid: Any) -> Iterator[UnreadCase]:
+def _cases(made: Generator, numbers: Mapping[str, range], grid: Any) -> Iterator[UnreadCase]:
     def unread(number: int, split: str) -> UnreadCase:
         files = f"revision {made.revision}, {grid}"
         name = made.name.format(number)
         return UnreadCase(name, files, lambda: made.case(number, split, grid))
 
-    yield from (unread(number, "train") for number in range(num_train))
-    yield from (unread(made.test_from + number, "test") for number in range(num_test))
+    yield from (unread(number, split) for split, found in numbers.items() for number in found)
