@@ -7,12 +7,12 @@ from the validation split, so that calibration cases are used for nothing but th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from courant.evaluation.grid_study import grid_errors
-from courant.evaluation.quantities import family_of, of_prediction, of_solution
+from courant.evaluation.quantities import solved_and_predicted
 from courant.prediction.applied_bands import pooled_latents, scaled_design
 from courant.prediction.bands import (
     BANDS,
@@ -32,7 +32,6 @@ from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import weights_digest
 from simgen.errors import InputError
-from simgen.quantities import obtainable
 from simgen.store.access.content import design_records
 from simgen.store.access.reader import Dataset, open_dataset
 from simgen.store.access.stored_case import StoredCase
@@ -157,12 +156,14 @@ def quantity_errors(
 
     A transient case is rolled out to its end.
     """
-    family = family_of(dataset)
-    if family is None:
-        return {}
-    wanted, _ = obtainable(family.quantities, surrogate.channels)
-    truth = of_solution(surrogate, family, wanted, case)
-    predicted = of_prediction(surrogate, family, wanted, case)
+    truth, predicted = solved_and_predicted(surrogate, dataset, case)
+    return absolute_errors(truth, predicted)
+
+
+def absolute_errors(
+    truth: Mapping[str, float], predicted: Mapping[str, float]
+) -> dict[str, float | None]:
+    """Return |predicted - truth| by quantity; None where it is not finite."""
     errors = {name: abs(predicted[name] - truth[name]) for name in truth}
     return {name: error if np.isfinite(error) else None for name, error in errors.items()}
 

@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from courant.evaluation.calibrate import newest, quantity_errors
+from courant.evaluation.calibrate import absolute_errors, newest
+from courant.evaluation.evaluation import QuantityScore
+from courant.evaluation.quantities import Pair, score_quantities, solved_and_predicted
 from courant.prediction.applied_bands import bands_of_case, scaled_design
 from courant.prediction.bands import LEVEL, Bands, DesignBands
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import weights_digest
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 
 COVERAGE = "coverage.json"
@@ -39,6 +40,10 @@ class BandScore(BaseModel):
     """None with too few cases"""
     width: float
     """Mean half-width over the mean error; of the field over the mean of the largest errors"""
+    error: float | None = None
+    """Of a quantity, over all cases: the sum of absolute errors over the sum of absolute values"""
+    null_error: float | None = None
+    """The same of the null: a Gaussian process on the training designs' parameters"""
 
 
 class Coverage(BaseModel):
@@ -79,15 +84,19 @@ def measure_coverage(
         raise InputError(f"{dataset.url} {dataset.version} has no {split} case")
     refused: dict[str, str] = {}
     found: dict[str, list[tuple[np.ndarray, float, float]]] = {}
+    pairs: dict[str, Pair] = {}
     for number, case in enumerate(map(dataset.__getitem__, cases)):
         if told is not None:
             told(number, len(cases))
-        of_case, around = _hold(surrogate, bands, dataset, case, level)
+        pairs[case.id] = solved_and_predicted(surrogate, dataset, case)
+        of_case, around = _hold(surrogate, bands, pairs[case.id], case, level)
         if around.refusal:
             refused[case.id] = around.refusal
         design = scaled_design(surrogate, case.parameters)
         for name, (error, width) in of_case.items():
             found.setdefault(name, []).append((design, error, width))
+    trained_on = surrogate.open_dataset(dataset_url).cases("train")
+    scores = score_quantities(surrogate, dataset, pairs, trained_on)
     coverage = Coverage(
         weights=weights_digest(run),
         version=dataset.version,
@@ -95,14 +104,14 @@ def measure_coverage(
         level=level,
         num_cases=len(cases),
         refused=refused,
-        bands={name: _score(rows) for name, rows in found.items()},
+        bands={name: _score(rows, scores.get(name)) for name, rows in found.items()},
     )
     run.write_json(COVERAGE, coverage.model_dump(mode="json"))
     return coverage
 
 
 def _hold(
-    surrogate: Surrogate, bands: Bands, dataset: Dataset, case: StoredCase, level: float
+    surrogate: Surrogate, bands: Bands, quantities: Pair, case: StoredCase, level: float
 ) -> tuple[Mapping[str, tuple[float, float]], DesignBands]:
     """Return error and half-width by quantity, and of the field at its worst place."""
     start = surrogate.problem.shown_start(case)
@@ -118,7 +127,7 @@ def _hold(
     worst = np.unravel_index((error / around.field).argmax(), error.shape)
     found[FIELD] = float(error[worst]), float(around.field[worst])
     design = scaled_design(surrogate, case.parameters)
-    for name, wrong in quantity_errors(surrogate, dataset, case).items():
+    for name, wrong in absolute_errors(*quantities).items():
         width = bands.quantity(name, design, level)
         if wrong is not None and np.isfinite(width):
             found[name] = wrong, width
@@ -137,7 +146,9 @@ def _truth(
     return np.stack([np.asarray(problem.solution(case, at)) for at in times.tolist()])
 
 
-def _score(rows: Sequence[tuple[np.ndarray, float, float]]) -> BandScore:
+def _score(
+    rows: Sequence[tuple[np.ndarray, float, float]], quantity: QuantityScore | None
+) -> BandScore:
     designs = np.stack([row[0] for row in rows])
     errors, widths = np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
     return BandScore(
@@ -145,6 +156,8 @@ def _score(rows: Sequence[tuple[np.ndarray, float, float]]) -> BandScore:
         coverage=float((errors <= widths).mean()),
         worst_eighth=worst_eighth(designs, errors / np.maximum(widths, 1e-300)),
         width=float(widths.mean() / max(errors.mean(), 1e-300)),
+        error=None if quantity is None else quantity.error,
+        null_error=None if quantity is None else quantity.null_error,
     )
 
 

@@ -29,6 +29,8 @@ from simgen.regression import gaussian_process
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 
+Pair = tuple[dict[str, float], dict[str, float]]
+"""Quantities by name, of the solved and of the predicted fields of a case"""
 LEAST_CASES = 3
 """For a rank correlation"""
 
@@ -40,15 +42,35 @@ def measure_quantities(
     family = family_of(dataset)
     if family is None:
         return {}
-    wanted, reasons = obtainable(family.quantities, surrogate.channels)
-    pairs = {
-        case.id: tuple(of(surrogate, family, wanted, case) for of in (of_solution, of_prediction))
-        for case in map(dataset.__getitem__, ids)
-    }
-    return {
-        "quantities": {each.name: _score(each, dataset, pairs) for each in wanted},
-        "not_predicted": reasons,
-    }
+    _, reasons = obtainable(family.quantities, surrogate.channels)
+    pairs = {id_: solved_and_predicted(surrogate, dataset, dataset[id_]) for id_ in ids}
+    scores = score_quantities(surrogate, dataset, pairs, dataset.cases("train"))
+    return {"quantities": scores, "not_predicted": reasons}
+
+
+def solved_and_predicted(surrogate: Surrogate, dataset: Dataset, case: StoredCase) -> Pair:
+    """Compute a case's quantities from its solved and from its predicted fields.
+
+    Both are empty where the dataset's cases have no quantities. A transient case is rolled out to
+    its end.
+    """
+    family = family_of(dataset)
+    if family is None:
+        return {}, {}
+    wanted, _ = obtainable(family.quantities, surrogate.channels)
+    truth = _of_solution(surrogate, family, wanted, case)
+    return truth, of_prediction(surrogate, family, wanted, case)
+
+
+def score_quantities(
+    surrogate: Surrogate, dataset: Dataset, pairs: Mapping[str, Pair], train: Sequence[str]
+) -> dict[str, QuantityScore]:
+    """Score the quantities of cases by id, beside a null that is fitted to the cases `train`."""
+    family = family_of(dataset)
+    if family is None:
+        return {}
+    wanted, _ = obtainable(family.quantities, surrogate.channels)
+    return {each.name: _score(each, dataset, pairs, train) for each in wanted}
 
 
 def family_of(dataset: Dataset) -> CaseFamily | None:
@@ -62,7 +84,7 @@ def family_of(dataset: Dataset) -> CaseFamily | None:
     return family_with_quantities(schema.family)
 
 
-def of_solution(
+def _of_solution(
     surrogate: Surrogate, family: CaseFamily, wanted: Sequence[Quantity], case: StoredCase
 ) -> dict[str, float]:
     """Compute quantities from a case's solved fields, at the times that the model predicts."""
@@ -118,11 +140,11 @@ def _solved(
 
 
 def _score(
-    quantity: Quantity, dataset: Dataset, pairs: Mapping[str, tuple[dict[str, float], ...]]
+    quantity: Quantity, dataset: Dataset, pairs: Mapping[str, Pair], train: Sequence[str]
 ) -> QuantityScore:
     truth = np.array([of_truth[quantity.name] for of_truth, _ in pairs.values()])
     predicted = np.array([of_model[quantity.name] for _, of_model in pairs.values()])
-    null_truth, null = _null(dataset, quantity.name, list(pairs))
+    null_truth, null = _null(dataset, quantity.name, train, list(pairs))
     null_error, null_rank = _errors(null, null_truth)
     error, rank = _errors(predicted, truth)
     return QuantityScore(
@@ -138,9 +160,10 @@ def _score(
     )
 
 
-def _null(dataset: Dataset, name: str, cases: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _null(
+    dataset: Dataset, name: str, train: Sequence[str], cases: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return what the cases have on record, and the regression on the training cases of it."""
-    train = dataset.cases("train")
     known, truth = recorded(dataset, name, train), recorded(dataset, name, cases)
     usable = np.isfinite(known)
     designs = scaled_designs(dataset, train)[usable]

@@ -14,6 +14,7 @@ import courant
 import simgen
 from courant.evaluation.calibrate import calibrate
 from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
+from courant.evaluation.quantities import measure_quantities
 from courant.prediction import error_size
 from courant.prediction.applied_bands import Answer, apply_bands
 from courant.prediction.bands import BANDS, conformal_quantile, half_width, least_cases
@@ -206,6 +207,13 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
         assert score.num_cases + len(found.refused) == found.num_cases
         assert 0.8 <= score.coverage <= 1.0
         assert 1.0 <= score.width <= 4.5
+    split = found.bands["branch1_share"]
+    assert split.error is not None and 0 < split.error < 1
+    dataset = simgen.open_dataset(str(folder / "branched-pipe"))
+    surrogate = courant.load(run)
+    direct = measure_quantities(surrogate, dataset, dataset.cases("test"))["quantities"]
+    assert split.error == direct["branch1_share"].error
+    assert found.bands[FIELD].error is None
     assert len(found.refused) <= 0.1 * found.num_cases
     narrow = measure_coverage(run, level=0.5)
     assert narrow.bands[FIELD].coverage < found.bands[FIELD].coverage

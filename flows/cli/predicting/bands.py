@@ -91,16 +91,23 @@ def _table(found: Coverage) -> Table:
         "holds",
         "worst eighth",
         "width",
+        "error",
+        "of the null",
         box=None,
         header_style="bold",
     )
     for name, score in found.bands.items():
-        worst = "" if score.worst_eighth is None else f"{score.worst_eighth:.0%}"
+        worst, error, null = (
+            "" if share is None else f"{share:.{digits}%}"
+            for share, digits in ((score.worst_eighth, 0), (score.error, 1), (score.null_error, 1))
+        )
         table.add_row(
             name.replace("_", " "),
             str(score.num_cases),
             f"{score.coverage:.1%}",
             worst,
             f"{score.width:.2f}",
+            error,
+            null,
         )
     return table
