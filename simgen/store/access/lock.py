@@ -4,6 +4,9 @@ S3 refuses a second commit by itself (conditional writes); Icechunk's file stora
 file stands in for it, held for the milliseconds of a commit and released by the kernel when its
 holder dies. It is next to the dataset's folder (`store/.cylinder-flow.lock`), since Icechunk
 creates a repository only in an empty folder.
+
+This and the other locks of the project are `flock` itself and not a library's: their files carry a
+note of who has them, vanish with their holder, or get their name only once they are locked.
 """
 
 from __future__ import annotations
