@@ -89,12 +89,12 @@ def _in_tree(
 ) -> tuple[Tensor, Tensor]:
     """Return numbers and squared distances, (P, num) each, of one cloud."""
     real = torch.arange(len(points)) if mask is None else mask.nonzero()[:, 0]
-    tree = cKDTree(points[real].numpy())
+    tree = cKDTree(points[real].detach().double().numpy())
+    at = places.detach().double().numpy()
     asked = num + others
     while True:
-        distance, nearest = map(
-            torch.from_numpy, tree.query(places.numpy(), [*range(1, asked + 1)])
-        )
+        found = tree.query(at, range(1, asked + 1))
+        distance, nearest = map(torch.from_numpy, found)
         squared = distance.square().to(places.dtype)
         if others:
             squared = squared.masked_fill(squared == 0, torch.inf)

@@ -78,9 +78,11 @@ def test_trees_and_distances_find_the_same_neighbours(others: bool) -> None:
     points[:, 1:8] = points[:, :1]  # more coincide than are asked for
     places[:, :10] = points[:, :10]
     mask = torch.arange(40)[None] < torch.tensor([[40], [9]])
+    places.requires_grad_()
     for given in (None, mask):
-        tree = nearest._by_trees(places, points, given, 4, others)
-        direct = nearest._by_distances(places, points, given, 4, others)
+        with torch.no_grad():
+            tree = nearest._by_trees(places, points, given, 4, others)
+            direct = nearest._by_distances(places, points, given, 4, others)
         torch.testing.assert_close(tree.squared, direct.squared)
         assert given is None or given.gather(1, tree.numbers.flatten(1)).all()
         found = (tree.gather(points) - places[:, :, None]).square().sum(-1)
