@@ -33,7 +33,7 @@ small: setup ## the longer run: 96 designs and under an hour of training on 2 co
 	@$(BIN)/courant run cylinder-flow --cases 96 --preset trial --recipe cylinder-flow-small --out small-run
 
 # What hangs or crawls is told by name, before whoever started this gives up on it.
-IN_TIME := --session-timeout=3000 --durations=20
+IN_TIME := --session-timeout=4200 --durations=20
 
 test: setup lint ## ruff, mypy, import rules and the whole test suite (installs Chromium for it)
 	@infra/debian-packages $(PYTHON) tests
