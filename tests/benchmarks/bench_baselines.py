@@ -1,0 +1,171 @@
+"""Courant beside the baselines at the same number of points: a training step, and a prediction.
+
+Sizes are the paper's for the pipe (tab:hvac-hparams), weights random: they cost the same. One cloud
+of N points is read, and its points are the queries. In training the anchors of a case are known
+beforehand, since they are kept with it; a prediction places them first, and has its queries in
+chunks. Baselines look for neighbours each time. A model that has taken long is left out from then
+on.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from courant.baselines.published import published
+from courant.field_model import FieldModel, Inputs, Queries
+from courant.model import presets
+from courant.model.anchors import farthest_point_sampling, gather_points
+from courant.model_config import ModelConfig
+from courant.models import build
+from tests.benchmarks.measure import peak_bytes, seconds
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+WORKS = ("training step", "prediction")
+CHUNK = 16_384
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured; `short` shows that everything runs, its figures mean nothing."""
+
+    points: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+    repeats: int = 3
+    most_s: float = 4.0
+    """A model that took longer is not asked for more points"""
+
+
+SHORT = Sizes((200, 400), 1)
+
+
+@dataclass
+class Contender:
+    """A model, and the works at which it has become too slow."""
+
+    model: FieldModel
+    optimiser: torch.optim.Optimizer
+    ended: set[str]
+
+    def call(self, work: str, inputs: Inputs, queries: Queries) -> Callable[[], object]:
+        return lambda: (self._step if work == WORKS[0] else self._predict)(inputs, queries)
+
+    def _step(self, inputs: Inputs, queries: Queries) -> None:
+        self.optimiser.zero_grad()
+        self.model(inputs, queries).square().mean().backward()
+        self.optimiser.step()
+
+    @torch.no_grad()
+    def _predict(self, inputs: Inputs, queries: Queries) -> None:
+        self.model.predict(inputs, queries, chunk=CHUNK)
+
+
+def configs() -> dict[str, ModelConfig]:
+    """Return the models by name, each of which reads the whole mesh."""
+    courant = replace(presets.branched_pipe_full_mesh(), num_parameters=0)
+    baselines = {kind: published(kind, "Br.Pipe") for kind in ("transolver", "upt", "mgn")}
+    return {
+        "courant": courant,
+        "courant-gwa": replace(courant, gaussian_window="both"),
+        **baselines,
+    }
+
+
+def main(out: Path, short: bool) -> None:
+    sizes = SHORT if short else Sizes()
+    torch.manual_seed(0)
+    contenders = {name: _contender(config) for name, config in configs().items()}
+    rows: list[dict[str, Any]] = []
+    for num in sizes.points:
+        for work in WORKS:
+            rows += _race(contenders, work, num, sizes)
+    report = {
+        "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "short": short,
+        "rows": rows,
+    }
+    (out / "baselines.json").write_text(json.dumps(report, indent=2))
+    plot(rows, out / "baselines.png")
+
+
+def _contender(config: ModelConfig) -> Contender:
+    model = build(config).to(DEVICE)
+    return Contender(model, torch.optim.AdamW(model.parameters(), lr=1e-5), set())
+
+
+def _race(
+    contenders: dict[str, Contender], work: str, num: int, sizes: Sizes
+) -> list[dict[str, Any]]:
+    """Measure all at one number of points; they take turns, so that a busy spell weighs on all."""
+    points = 2 * torch.rand(1, num, 3, device=DEVICE) - 1
+    calls, taken = {}, {}
+    for name, each in contenders.items():
+        if work not in each.ended:
+            calls[name] = each.call(work, *_cloud(each.model.config, points, work))
+            calls[name]()
+            taken[name] = [seconds(calls[name], DEVICE)]
+    for _ in range(sizes.repeats - 1):
+        for name, call in calls.items():
+            if taken[name][0] < sizes.most_s:
+                taken[name].append(seconds(call, DEVICE))
+    print(f"{work}, {num:,} points")
+    rows = []
+    for name, call in calls.items():
+        best, memory = min(taken[name]), peak_bytes(call, DEVICE)
+        if best > sizes.most_s:
+            contenders[name].ended.add(work)
+        ratio = best / min(taken["courant"]) if "courant" in taken else None
+        shown = "" if ratio is None else f"  x {ratio:.2f}"
+        print(f"  {name:12} {best:9.4f} s  {memory / 2**20:9.1f} MB{shown}", flush=True)
+        rows.append({"work": work, "points": num, "model": name, "seconds": best,
+                     "peak_bytes": memory, "over_courant": ratio})  # fmt: skip
+    return rows
+
+
+def _cloud(config: Any, points: torch.Tensor, work: str) -> tuple[Inputs, Queries]:
+    def channels(num: int) -> torch.Tensor:
+        return torch.randn(1, points.shape[1], num, device=DEVICE)
+
+    anchors = None
+    if work == WORKS[0] and config.num_sampled_anchors:
+        chosen = farthest_point_sampling(points, config.num_sampled_anchors, None)
+        anchors = gather_points(points, chosen)
+    features = channels(config.num_features)
+    return Inputs(points, features, anchors=anchors), Queries(
+        points, channels(config.num_query_features)
+    )
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw time and memory against the number of points."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(2, len(WORKS), figsize=(9, 7), sharex=True, squeeze=False)
+    for column, work in enumerate(WORKS):
+        for row, (key, label, scale) in enumerate(
+            (("seconds", "wall time (s)", 1.0), ("peak_bytes", "peak memory (MB)", 2**-20))
+        ):
+            panel = panels[row][column]
+            for name in dict.fromkeys(each["model"] for each in rows):
+                mine = [each for each in rows if (each["work"], each["model"]) == (work, name)]
+                panel.loglog(
+                    [each["points"] for each in mine], [scale * each[key] for each in mine],
+                    "o-", label=name,
+                )  # fmt: skip
+            panel.set_title(work if row == 0 else "")
+            panel.set_ylabel(label)
+            panel.set_xlabel("points" if row else "")
+            panel.grid(True, which="major", alpha=0.3)
+    panels[0][0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
