@@ -89,6 +89,9 @@ def _in_tree(
 ) -> tuple[Tensor, Tensor]:
     """Return numbers and squared distances, (P, num) each, of one cloud."""
     real = torch.arange(len(points)) if mask is None else mask.nonzero()[:, 0]
+    if not len(real):
+        none = places.new_full((len(places), num), torch.inf)
+        return torch.zeros_like(none, dtype=torch.long), none
     tree = cKDTree(points[real].detach().double().numpy())
     at = places.detach().double().numpy()
     asked = num + others
