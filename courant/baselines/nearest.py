@@ -77,7 +77,7 @@ def _by_distances(
 def _by_trees(
     places: Tensor, points: Tensor, mask: Tensor | None, num: int, others: bool
 ) -> Neighbours:
-    """Search a tree of each cloud: for 7,000 places and points, 40 times faster than comparing."""
+    """Search a tree of each cloud, so that time does not grow with places times points."""
     masks = [None] * len(points) if mask is None else mask
     found = [_in_tree(*item, num, others) for item in zip(places, points, masks, strict=True)]
     numbers, squared = (torch.stack(parts) for parts in zip(*found, strict=True))

@@ -10,6 +10,7 @@ import re
 from courant.evaluation.evaluation import Evaluation, Split
 from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import WEIGHTS, weights_digest
+from simgen.errors import StoreError
 
 EVALUATION = "evaluation.json"
 #: Raise this when the same weights would give other numbers, or the record has other entries.
@@ -25,9 +26,12 @@ def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation
     """
     if not run.exists(EVALUATION) or not run.exists(WEIGHTS):
         return None
-    if _OLDER.fullmatch(str(run.read_object(EVALUATION).get("fingerprint"))):
-        return None
-    record = run.read_record(EVALUATION, Evaluation, "remove it and evaluate again")
+    try:
+        record = run.read_record(EVALUATION, Evaluation, "remove it and evaluate again")
+    except StoreError:
+        if _OLDER.fullmatch(str(run.read_object(EVALUATION).get("fingerprint"))):
+            return None
+        raise
     return record if record.fingerprint == fingerprint(run, split or record.split) else None
 
 
