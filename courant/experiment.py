@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -28,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+from courant.data_config import MANY, Frozen, SampleData, SteadyData, TransientData
 from courant.json_text import parse_json
 from courant.model_config import ModelConfig
 from courant.models import DEFAULT_KIND, dump_config, parse_config
@@ -37,82 +36,8 @@ Kind = Literal["transient", "steady"]
 """Of a problem: what is predicted are states in time, or one field."""
 MAX_EPOCHS = 50_000
 """The record keeps one line per epoch and is read as a whole."""
-MAX_WINDOW_STEPS = 10_000
 MAX_NAME = 160
-MANY = 10**9
-"""An upper bound on every count in an experiment, so that foreign input cannot overflow."""
 _SHOWN_ERRORS = 8
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class SampleData(_Frozen):
-    """Settings common to steady and transient samples (Table tab:dataset-details)."""
-
-    fields: tuple[str, ...] = Field(default=("velocity",), min_length=1)
-    """Modelled fields: "velocity" for every component, "velocity.x" for one."""
-    given: tuple[str, ...] | None = None
-    """Given fields that are inputs, named like the modelled ones; None = every one."""
-    distance_kinds: tuple[str, ...] | None = None
-    """Patch kinds of the distance field, four channels each; "wall+impeller" is the nearer of the
-    two. None = every kind.
-    """
-    points_per_sample: int | None = Field(default=None, ge=1, le=MANY)
-    """Encoder points drawn from each case per sample; None = the whole cloud, padded and masked
-    (the paper's way).
-    """
-    queries_per_sample: int | None = Field(default=None, ge=1, le=MANY)
-    """Query points in the loss per sample; None = the full mesh."""
-    resident_gb: float = Field(default=8.0, ge=0)
-    """Memory for the training split: up to this size it is kept on the training device, a larger
-    one is streamed from the store.
-    """
-
-
-class TransientData(SampleData):
-    """Transient samples: windows of the snapshot at t0 and its successors.
-
-    These are at t0 + step_s, ..., t0 + window_steps * step_s.
-    """
-
-    window_steps: int = Field(default=10, ge=1, le=MAX_WINDOW_STEPS)
-    step_s: float = Field(gt=0)
-    """Time between the states of a window: a multiple of the data's snapshot interval."""
-    start_s: float = Field(default=0.0, ge=0)
-    """Windows begin at this time or later, so that the start-up transient is not learned."""
-    stride_s: float = Field(gt=0)
-    """Time between the starts of neighbouring windows, a multiple of the same interval."""
-    mirror_y: bool = False
-    """Train on each case's image in the plane y = 0 as well: for families whose physics and domain
-    are symmetric in it.
-    """
-    shift: float = Field(default=0.0, ge=0)
-    """Shift the coordinates of each training sample as a whole by up to this share of the length
-    scale along every axis of the domain. The distance field stays, so that the model learns
-    location from it rather than by memorising coordinates.
-    """
-    cache_gb: float = Field(default=64.0, ge=0)
-    """Disk space for decoded arrays of a streamed split; further cases are decoded anew for every
-    window.
-    """
-    cache_folder: str = "~/.cache/courant"
-    """On a fast local disk; processes and runs may share it."""
-
-
-class SteadyData(SampleData):
-    """Steady samples: geometry, boundary data and design parameters to solved fields."""
-
-    encoder: Literal["boundary", "mesh"] = "boundary"
-    """What the encoder reads: the boundary cloud (the paper's baseline), or every cell with its
-    distance field ("no boundary pc").
-    """
-    prescribed: dict[str, tuple[str, ...]] = {}
-    """By field, the patch kinds on whose faces its value is a boundary condition, known before the
-    solve. Encoder features hold these values, and zero on all other faces whatever the solver found
-    there.
-    """
 
 
 MACHINE = {"data": {"resident_gb", "cache_gb", "cache_folder"}, "training": {"cuda_graphs"}}
@@ -121,12 +46,15 @@ part of a run's identity.
 """
 
 
-_YOUNGER: dict[str, dict[str, Any]] = {"data": {"given": None}}
+_YOUNGER: dict[str, dict[str, Any]] = {
+    "data": {"given": None, "input_steps": 1},
+    "training": {"derivative_weight": 0.0},
+}
 """Settings that older experiments lack, with the behaviour of that time: older runs keep their ids.
 """
 
 
-class TrainingConfig(_Frozen):
+class TrainingConfig(Frozen):
     """The optimisation (Table tab:cf-hparams: AdamW, clipping at 2.0, two-phase schedule)."""
 
     epochs: int = Field(ge=1, le=MAX_EPOCHS)
@@ -149,6 +77,10 @@ class TrainingConfig(_Frozen):
     loss: Literal["l2", "relative-l2"] = "l2"
     """Mean square over all points (Table tab:baseline-arch), or each sample's relative error (the
     community benchmarks).
+    """
+    derivative_weight: float = Field(default=0.0, ge=0)
+    """Weight in the loss of the relative error of central differences along a structured grid (0.1
+    for Darcy flow, Table tab:courant-training).
     """
     clip_norm: float = Field(default=2.0, gt=0)
     accumulate: int = Field(default=1, ge=1, le=65_536)
@@ -190,7 +122,7 @@ _Model = Annotated[
 ]
 
 
-class Experiment(_Frozen):
+class Experiment(Frozen):
     """A complete training run, except the dataset version."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=MAX_NAME)
@@ -209,6 +141,15 @@ class Experiment(_Frozen):
         """
         kind = DATA.get(info.data.get("task", ""), SampleData)
         return kind.model_validate(value) if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _derivatives_have_a_grid(self) -> Self:
+        if self.training.derivative_weight and self.data.queries_per_sample is not None:
+            raise ValueError(
+                "training.derivative_weight needs the whole grid: set data.queries_per_sample to"
+                " null"
+            )
+        return self
 
     @model_validator(mode="after")
     def _data_fits_task(self) -> Self:

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from courant.data_config import SteadyData
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.ledger import solver_times
 from courant.evaluation.record import fingerprint
-from courant.experiment import SteadyData
 from courant.field_model import Inputs, Queries
 from courant.prediction.predictor import QUERY_CHUNK
 from courant.prediction.surrogate import Surrogate, load

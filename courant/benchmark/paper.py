@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from courant.benchmark.contenders import COURANT
 from courant.benchmark.request import Request
-from courant.experiment import Experiment, TransientData
+from courant.data_config import TransientData
+from courant.experiment import Experiment
 from courant.models import BASELINES, count
 from courant.recipes import RECIPES
 from courant.recipes.compared import compared
@@ -82,7 +83,11 @@ def _task(experiment: Experiment) -> dict[str, Any]:
     data = experiment.data
     task: dict[str, Any] = {"modelled fields": data.fields}
     if isinstance(data, TransientData):
-        task |= {"steps of a rollout": data.window_steps, "time of a step": data.step_s}
+        task |= {
+            "steps of a rollout": data.window_steps,
+            "time of a step": data.step_s,
+            "known states": data.input_steps,
+        }
     return task
 
 

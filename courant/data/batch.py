@@ -16,14 +16,16 @@ class Batch:
     """B samples, normalised: the model's inputs and targets.
 
     Features are those of transient windows; `courant.data.known` documents the steady ones. N
-    encoder points, M queries, T window steps; C channels, G given ones, D distance channels, L
-    anchors.
+    encoder points, M queries, T window steps, I input steps; C channels, G given ones, D distance
+    channels, L anchors.
     """
 
     points: Tensor
     """(B, N, 3)"""
     features: Tensor
-    """(B, N, C + G + D): the initial snapshot, the given fields and the distance field"""
+    """(B, N, I C + G + D): the snapshots up to the start, oldest first, the given fields and the
+    distance field
+    """
     mask: Tensor | None
     """(B, N): True at real points; None where nothing is padded"""
     anchors: Tensor

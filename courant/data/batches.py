@@ -12,7 +12,7 @@ from torch import Tensor
 from courant.data.batch import Batch
 from courant.data.samples import TrajectoryIndex, draw_batch, epoch_batches, list_windows, seeded
 from courant.data.trajectories import TrajectorySet
-from courant.experiment import TransientData
+from courant.data_config import TransientData
 
 Source = TypeVar("Source", bound=TrajectoryIndex)
 

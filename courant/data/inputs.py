@@ -12,7 +12,7 @@ import numpy as np
 from courant.data.geometry import DistanceField
 from courant.data.known import BoundaryConditions, keep_prescribed
 from courant.data.normalisation import Normaliser
-from courant.experiment import SteadyData
+from courant.data_config import SteadyData
 from simgen.errors import InputError
 
 BOUNDS_TOLERANCE = 0.02

@@ -23,7 +23,7 @@ from scipy.spatial import cKDTree
 from courant.data.channels import Channel
 from courant.data.geometry import DistanceField
 from courant.data.normalisation import Normaliser
-from courant.experiment import SteadyData
+from courant.data_config import SteadyData
 from simgen.errors import InputError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from courant.data.samples import list_windows, snapshots_per_step, spread
 from courant.data.streaming import StreamingBatches
 from courant.data.trajectories import TrajectorySet, load_trajectories
 from courant.data.window_reader import WindowReader
-from courant.experiment import TransientData
+from courant.data_config import TransientData
 
 if TYPE_CHECKING:
     from simgen.store.access.local_cache import LocalCache
@@ -57,7 +57,7 @@ def load_windows(
     windows = spread(list_windows(source, config), num)
     if isinstance(source, TrajectorySet):
         return source.to(device), windows
-    read = source.read(windows, config.window_steps, snapshots_per_step(source, config))
+    read = source.read(windows, config.num_states, snapshots_per_step(source, config))
     num_read = len(windows)
     return read.to(device), torch.stack(
         [torch.arange(num_read), torch.zeros(num_read, dtype=torch.long)], dim=1

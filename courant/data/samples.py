@@ -19,7 +19,7 @@ from torch import Tensor
 
 from courant.data.batch import Batch
 from courant.data.trajectories import TIME_TOLERANCE_S, TrajectorySet
-from courant.experiment import TransientData
+from courant.data_config import TransientData
 from simgen.errors import InputError
 
 
@@ -47,7 +47,7 @@ def list_windows(trajectories: TrajectoryIndex, config: TransientData) -> Tensor
     """(W, 2) int64 rows (case, first frame within the case), all cases' windows in order."""
     step = snapshots_per_step(trajectories, config)
     stride = _multiple(config.stride_s, trajectories.snapshot_interval_s, "stride_s")
-    reach = config.window_steps * step
+    reach = (config.num_states - 1) * step
     rows = []
     for case in range(len(trajectories.ids)):
         late = (
@@ -65,9 +65,9 @@ def list_windows(trajectories: TrajectoryIndex, config: TransientData) -> Tensor
             ).max()
         )
         raise InputError(
-            f"no window of {config.window_steps} x {config.step_s:g} s fits from {config.start_s:g}"
-            f" s to the last snapshot at {longest:g} s; lower data.start_s or data.window_steps, or"
-            " solve longer"
+            f"no window of {config.num_states - 1} x {config.step_s:g} s fits from"
+            f" {config.start_s:g} s to the last snapshot at {longest:g} s; lower data.start_s or"
+            " data.window_steps, or solve longer"
         )
     return windows
 
@@ -170,22 +170,26 @@ def _gather(
     case, start = windows.unbind(1)
     step = snapshots_per_step(trajectories, config)
     begin = trajectories.first_frame[case] + start
-    times = begin[:, None] + step * torch.arange(config.window_steps + 1)
+    times = begin[:, None] + step * torch.arange(config.num_states)
     num_points = trajectories.num_points[case]
     case, times = (_to(trajectories, index) for index in (case, times))
     positions, distance, mask = _geometry(trajectories, case, points, num_points)
     query_positions, query_distance, query_mask = _geometry(trajectories, case, queries, num_points)
-    initial = _states(trajectories, case, times[:, :1], points)[:, 0]
-    targets = _states(trajectories, case, times[:, 1:], queries)
+    past, future = times.split([config.input_steps, config.window_steps], dim=1)
+    states = _states(trajectories, case, past, points)
+    targets = _states(trajectories, case, future, queries)
+    modelled = targets.shape[-1] - trajectories.num_given
+    # (B, I, N, C) becomes (B, N, I C).
+    known = states[..., :modelled].transpose(1, 2).flatten(2)
     if trajectories.num_given:
         # Given fields are known only at the start, whatever the time of the prediction.
-        modelled = targets.shape[-1] - trajectories.num_given
+        known = torch.cat([known, states[:, -1, :, modelled:]], dim=-1)
         targets = targets[..., :modelled]
-        known = _states(trajectories, case, times[:, :1], queries)[:, 0, :, modelled:]
-        query_distance = torch.cat([known, query_distance], dim=-1)
+        given = _states(trajectories, case, past[:, -1:], queries)[:, 0, :, modelled:]
+        query_distance = torch.cat([given, query_distance], dim=-1)
     return Batch(
         points=positions,
-        features=torch.cat([initial, distance], dim=-1),
+        features=torch.cat([known, distance], dim=-1),
         mask=mask,
         anchors=trajectories.anchors[case],
         query_points=query_positions,

@@ -24,7 +24,7 @@ from courant.data.known import SteadyInputs, prepare_inputs, read_channels, read
 from courant.data.normalisation import Normaliser
 from courant.data.streaming import read_ahead
 from courant.data.trajectories import READERS, select_anchors
-from courant.experiment import SteadyData
+from courant.data_config import SteadyData
 from simgen.errors import InputError
 
 if TYPE_CHECKING:

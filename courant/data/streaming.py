@@ -25,7 +25,7 @@ from courant.data.batch import Batch
 from courant.data.batches import BatchOrder, WindowBatches
 from courant.data.samples import draw_batch, snapshots_per_step
 from courant.data.window_reader import WindowReader
-from courant.experiment import TransientData
+from courant.data_config import TransientData
 from simgen.errors import InputError
 
 THREADS = 4
@@ -89,7 +89,7 @@ class StreamingBatches(WindowBatches[WindowReader]):
         """Read this worker's windows and draw the batch from them; runs in a thread."""
         shard = self.order.shard
         stride = snapshots_per_step(self.trajectories, self.config)
-        read = self.trajectories.read(windows[shard], self.config.window_steps, stride)
+        read = self.trajectories.read(windows[shard], self.config.num_states, stride)
         # Points are drawn for the whole batch; the windows of other workers are never read.
         numbered = torch.zeros_like(windows)
         numbered[shard, 0] = torch.arange(len(read.ids))

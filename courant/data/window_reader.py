@@ -84,18 +84,18 @@ class WindowReader:
         """Bytes held in memory."""
         return self._geometries.num_bytes
 
-    def read(self, windows: Tensor, steps: int, stride: int) -> TrajectorySet:
-        """Read (B, 2) windows as B trajectories of steps + 1 snapshots.
+    def read(self, windows: Tensor, num: int, stride: int) -> TrajectorySet:
+        """Read (B, 2) windows as B trajectories of `num` snapshots.
 
-        A step spans `stride` snapshots.
+        From one to the next there are `stride` stored ones.
         """
         rows = [(number, first, *self._shown[number]) for number, first in windows.tolist()]
-        shape = (len(rows), steps + 1, self._most, len(self.normaliser.read_channels))
+        shape = (len(rows), num, self._most, len(self.normaliser.read_channels))
         frames = torch.zeros(shape)
         for states, (_, first, case, span, _) in zip(frames, rows, strict=True):
             begin = span.first + first
             values = self._states(
-                self.dataset[case], slice(begin, begin + steps * stride + 1, stride)
+                self.dataset[case], slice(begin, begin + (num - 1) * stride + 1, stride)
             )
             states[:, : span.num_points] = torch.from_numpy(
                 self.normaliser.standardise_read(values)
@@ -105,8 +105,8 @@ class WindowReader:
             ids=tuple(self.ids[number] for number, *_ in rows),
             snapshot_interval_s=self.snapshot_interval_s * stride,
             frames=frames.flatten(0, 1),
-            first_frame=(steps + 1) * torch.arange(len(rows)),
-            num_frames=torch.full((len(rows),), steps + 1),
+            first_frame=num * torch.arange(len(rows)),
+            num_frames=torch.full((len(rows),), num),
             num_given=len(self.normaliser.given),
             start_s=self.start_s[windows[:, 0]] + windows[:, 1] * self.snapshot_interval_s,
             **{

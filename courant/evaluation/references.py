@@ -27,6 +27,7 @@ from courant.data.known import read_channels
 from courant.data.normalisation import Normaliser
 from courant.data.steady import read_solution
 from courant.data.trajectories import read_states
+from courant.data_config import TransientData
 from courant.evaluation.evaluation import (
     DMD,
     NEAREST_DESIGN,
@@ -36,7 +37,6 @@ from courant.evaluation.evaluation import (
     TRAINING_MEAN,
 )
 from courant.evaluation.reduced_order import DynamicModes, ProperOrthogonal, enough_designs, shared
-from courant.experiment import TransientData
 from courant.problems import Problem, Window
 from simgen.errors import InputError
 from simgen.regression import gaussian_process, radial_basis

@@ -130,6 +130,12 @@ def predict_design(
             " before it (--from-solver, from_solver_s in Python)"
         )
     steps = surrogate.problem.steps(steps)
+    if surrogate.problem.input_times(from_solver_s)[0] < 0:
+        raise InputError(
+            f"the model reads {surrogate.problem.input_steps} states {surrogate.step_s:g} s apart,"
+            f" and the solver starts at 0 s: let it run for"
+            f" {(surrogate.problem.input_steps - 1) * surrogate.step_s:g} s or longer"
+        )
     end = from_solver_s + steps * surrogate.step_s if verify else from_solver_s
     point = family.point(parameters, {**settings, family.horizon: end})
     start = _solved(point, scratch)
@@ -240,7 +246,10 @@ def _request(
         assert cloud.distance is not None and cloud.direction is not None
         asked["distance"] = (cloud.distance[:, columns], cloud.direction[:, columns])
     if from_s is not None:
-        return {**asked, "initial": _state(surrogate, cloud, from_s), "steps": steps}
+        moments = surrogate.problem.input_times(from_s).tolist()
+        states = [_state(surrogate, cloud, moment) for moment in moments]
+        initial = states[0] if len(states) == 1 else np.stack(states)
+        return {**asked, "initial": initial, "steps": steps}
     if normaliser.has_boundary and cloud.boundary is not None:
         faces = cloud.boundary
         asked["boundary"] = {"points": faces.points, "patch": faces.patch, **faces.fields}

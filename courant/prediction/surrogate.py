@@ -95,9 +95,10 @@ class Surrogate(Predictor):
         These are cell centres, or any scattered points that cover the domain.
 
         A transient model returns the states (T, M, C) after 1..T = `steps` times `step_s` seconds
-        (None: as many as trained on). It takes `initial` (N, C), the state at the points; `queries`
-        (M, 2 or 3) m, where to predict (None = at `points`); and the geometry from `parameters` or
-        from `distance` and `query_distance`.
+        (None: as many as trained on). It takes `initial` (N, C), the state at the points, or
+        (I, N, C), the states one step apart with the oldest first, where `data.input_steps` is more
+        than one; `queries` (M, 2 or 3) m, where to predict (None = at `points`); and the geometry
+        from `parameters` or from `distance` and `query_distance`.
 
         A steady model returns the fields (N, C). It takes `parameters`; `distance`; and `boundary`,
         the boundary's faces, as a stored case's `boundary` or a mapping {"points": (B, 3) m,

@@ -97,6 +97,11 @@ class Problem(ABC):
 
     @property
     @abstractmethod
+    def input_steps(self) -> int:
+        """I, the states in time that a prediction starts from; 0 in steady problems."""
+
+    @property
+    @abstractmethod
     def step_s(self) -> float | None:
         """Time between predicted states; None in steady problems."""
 
@@ -143,6 +148,13 @@ class Problem(ABC):
     @abstractmethod
     def times(self, start_s: float, steps: int) -> np.ndarray | None:
         """Return (T,) s, the times of the predicted states; None in steady problems."""
+
+    @abstractmethod
+    def input_times(self, start_s: float) -> np.ndarray:
+        """Return (I,) s, the times of the states that a prediction from `start_s` reads.
+
+        The last one is `start_s`; steady problems read none.
+        """
 
     @abstractmethod
     def steps(self, asked: int | None) -> int:

@@ -22,7 +22,8 @@ from courant.data.known import KnownCase, check_prescribed, prepare_inputs, read
 from courant.data.normalisation import Normaliser
 from courant.data.steady import as_batch, load_steady_batches, load_steady_samples, read_solution
 from courant.data.trajectories import select_anchors
-from courant.experiment import Experiment, Kind, SteadyData
+from courant.data_config import SteadyData
+from courant.experiment import Experiment, Kind
 from courant.problems.problem import Problem, Request, Samples, Space, Window
 from simgen.errors import InputError
 
@@ -37,6 +38,7 @@ class SteadyProblem(Problem):
     kind: ClassVar[Kind] = "steady"
     takes = ("parameters", "boundary", "distance", "given")
     num_steps = 1
+    input_steps = 0
     step_s = None
 
     def __init__(self, experiment: Experiment, normaliser: Normaliser) -> None:
@@ -135,6 +137,9 @@ class SteadyProblem(Problem):
 
     def times(self, start_s: float, steps: int) -> None:
         return None
+
+    def input_times(self, start_s: float) -> np.ndarray:
+        return np.zeros(0)
 
     def steps(self, asked: int | None) -> int:
         if asked is not None:

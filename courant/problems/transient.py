@@ -24,7 +24,8 @@ from courant.data.loading import load_batches, load_windows
 from courant.data.normalisation import Normaliser
 from courant.data.samples import full_batch
 from courant.data.trajectories import TIME_TOLERANCE_S, read_states, select_anchors
-from courant.experiment import Experiment, Kind, TransientData
+from courant.data_config import TransientData
+from courant.experiment import Experiment, Kind
 from courant.problems.problem import Problem, Request, Samples, Space, Window
 from simgen.errors import InputError
 
@@ -52,7 +53,7 @@ class Cloud:
 
 
 class TransientProblem(Problem):
-    """Windows of a trajectory: the state at t0, and the states after 1..T steps."""
+    """Windows of a trajectory: the I states up to t0, and the states after 1..T steps."""
 
     kind: ClassVar[Kind] = "transient"
     takes = (
@@ -82,12 +83,17 @@ class TransientProblem(Problem):
         return self.data.window_steps
 
     @property
+    def input_steps(self) -> int:
+        return self.data.input_steps
+
+    @property
     def step_s(self) -> float:
         return self.data.step_s
 
     def num_features(self) -> tuple[int, ...]:
-        channels = len(self.normaliser.read_channels)
-        return (channels + self.normaliser.num_distance_channels, channels)
+        modelled, given = len(self.normaliser.channels), len(self.normaliser.given)
+        known = self.input_steps * modelled + given
+        return (known + self.normaliser.num_distance_channels, known)
 
     def check(self) -> None:
         if self.data.mirror_y and self.experiment.model.num_parameters:
@@ -109,15 +115,17 @@ class TransientProblem(Problem):
     def prepare(self, request: Request, space: Space) -> Batch:
         self.refuse_foreign(request)
         if request.initial is None:
-            raise InputError(f"give initial, the state ({self._channels}) at each point")
+            raise InputError(f"give initial, the state ({self._known}) at each point")
         parameters = request.parameters
         if parameters is not None:
             check_parameters(parameters, space.parameters, space.family)
         elif self.experiment.model.num_parameters:
             raise InputError(f"give parameters={{...}}, the design parameters {space.names}")
         points = check_points(request.points, "points", self.normaliser)
-        shape = (len(points), len(self.normaliser.channels))
-        state = check_array(request.initial, shape, f"initial ({self._channels} at each point)")
+        one = (len(points), len(self.normaliser.channels))
+        shape = one if self.input_steps == 1 else (self.input_steps, *one)
+        states = check_array(request.initial, shape, f"initial ({self._known} at each point)")
+        states = states.reshape(self.input_steps, len(points), -1)
         field = self._distance(points, request.distance, "distance", parameters, space.family)
         given = check_given(request.given, len(points), self.normaliser, "given")
         cloud = queries = Cloud(points, field, given)
@@ -128,17 +136,22 @@ class TransientProblem(Problem):
             )
             given = check_given(request.query_given, len(points), self.normaliser, "query_given")
             queries = Cloud(points, field, given)
-        return self._batch(cloud, state, queries, parameters)
+        return self._batch(cloud, states, queries, parameters)
 
     def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
         self.check_case(case)
-        frame = self.snapshot(case, self.start(case, start_s))
-        known = read_states(case, self.normaliser.read_channels, slice(frame, frame + 1))[0]
-        state, given = np.split(known, [len(self.normaliser.channels)], axis=-1)
+        moments = self.input_times(self.start(case, start_s))
+        frames = [self.snapshot(case, moment) for moment in moments.tolist()]
+        known = read_states(
+            case,
+            self.normaliser.read_channels,
+            slice(frames[0], frames[-1] + 1, frames[-1] - frames[-2] if len(frames) > 1 else 1),
+        )
+        states, given = np.split(known, [len(self.normaliser.channels)], axis=-1)
         has_distance = bool(self.normaliser.stored_kinds)
         field = (np.asarray(case.distance), np.asarray(case.direction)) if has_distance else None
-        cloud = Cloud(np.asarray(case.points), field, given)
-        return self._batch(cloud, state, cloud, case.parameters)
+        cloud = Cloud(np.asarray(case.points), field, given[-1])
+        return self._batch(cloud, states, cloud, case.parameters)
 
     def windows(self, case: StoredCase) -> Iterator[Window]:
         """Yield one window per step of the rollout, from where training windows begin."""
@@ -162,7 +175,7 @@ class TransientProblem(Problem):
         return None if frame is None else self._state(case, frame)
 
     def start(self, case: StoredCase, asked: float | None = None) -> float:
-        """Return the first snapshot from `start_s` on, where training windows begin."""
+        """Return the last known state's time in the first training window."""
         if asked is not None:
             return asked
         time = np.asarray(case.time)
@@ -172,7 +185,7 @@ class TransientProblem(Problem):
                 f"case {case.id} ends at {time[-1]:g} s, before data.start_s ="
                 f" {self.data.start_s:g} s"
             )
-        return float(late[0])
+        return float(late[0]) + (self.input_steps - 1) * self.step_s
 
     def shown_start(self, case: StoredCase) -> float:
         """Choose the start so that the last predicted state is the case's last."""
@@ -180,6 +193,9 @@ class TransientProblem(Problem):
 
     def times(self, start_s: float, steps: int) -> np.ndarray:
         return start_s + self.step_s * np.arange(1, steps + 1)
+
+    def input_times(self, start_s: float) -> np.ndarray:
+        return start_s + self.step_s * np.arange(1 - self.input_steps, 1)
 
     def steps(self, asked: int | None) -> int:
         steps = self.num_steps if asked is None else asked
@@ -221,22 +237,24 @@ class TransientProblem(Problem):
         return read_states(case, self.normaliser.channels, slice(frame, frame + 1))[0]
 
     @property
-    def _channels(self) -> str:
-        return ", ".join(channel.name for channel in self.normaliser.channels)
+    def _known(self) -> str:
+        channels = ", ".join(channel.name for channel in self.normaliser.channels)
+        if self.input_steps == 1:
+            return channels
+        return f"{channels} at {self.input_steps} times {self.step_s:g} s apart, the oldest first,"
 
     def _batch(
         self,
         cloud: Cloud,
-        state: np.ndarray,
+        states: np.ndarray,
         queries: Cloud,
         parameters: Mapping[str, float] | None,
     ) -> Batch:
-        """Build a batch of one from points, what is known there, and the initial state."""
+        """Build a batch of one from points, what is known there, and the states (I, N, C)."""
         normaliser = self.normaliser
+        known = normaliser.standardise(states).transpose(1, 0, 2).reshape(len(cloud.points), -1)
         positions = torch.from_numpy(normaliser.points(cloud.points))[None]
-        features = np.concatenate(
-            [normaliser.standardise(state), cloud.features(normaliser)], axis=-1
-        )
+        features = np.concatenate([known, cloud.features(normaliser)], axis=-1)
         num_channels = len(normaliser.channels)
         design = np.zeros(0, np.float32) if parameters is None else normaliser.design(parameters)
         return Batch(

@@ -16,6 +16,7 @@ from courant.experiment import Experiment
 from courant.models import BASELINES
 from courant.recipes import branched_pipe as pipe
 from courant.recipes import centrifugal_pump as pump
+from courant.recipes import community
 from courant.recipes import cylinder_flow as cylinder
 from courant.recipes.compared import compared, split_name
 from simgen.errors import InputError
@@ -40,6 +41,17 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "centrifugal-pump-full-mesh": pump.centrifugal_pump_full_mesh,
     "centrifugal-pump-small": pump.centrifugal_pump_small,
     "centrifugal-pump-demo": pump.centrifugal_pump_demo,
+    "elasticity": community.elasticity,
+    "elasticity-small": community.elasticity_small,
+    "pipe": community.pipe,
+    "airfoil": community.airfoil,
+    "darcy-flow": community.darcy_flow,
+    "darcy-flow-published": community.darcy_flow_published,
+    "darcy-flow-small": community.darcy_flow_small,
+    "diffusion-sorption": community.diffusion_sorption,
+    "diffusion-sorption-published": community.diffusion_sorption_published,
+    "diffusion-sorption-small": community.diffusion_sorption_small,
+    "compressible-flow-3d": community.compressible_flow_3d,
 }
 
 

@@ -6,7 +6,8 @@ they are boundary conditions (`courant.data.known`).
 
 from __future__ import annotations
 
-from courant.experiment import Experiment, SteadyData, TrainingConfig
+from courant.data_config import SteadyData
+from courant.experiment import Experiment, TrainingConfig
 from courant.model import presets
 from courant.recipes.laptop import demo, small
 

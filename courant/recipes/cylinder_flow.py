@@ -6,7 +6,8 @@ leaves open and what is chosen here.
 
 from __future__ import annotations
 
-from courant.experiment import Experiment, TrainingConfig, TransientData
+from courant.data_config import TransientData
+from courant.experiment import Experiment, TrainingConfig
 from courant.model import presets
 
 

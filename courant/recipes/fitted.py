@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from courant.experiment import Experiment, SteadyData, TrainingConfig, TransientData
+from courant.data_config import SteadyData, TransientData
+from courant.experiment import Experiment, TrainingConfig
 from courant.model import CourantConfig
 from simgen.errors import InputError
 

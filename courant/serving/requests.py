@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from courant.prediction.prepared import Prepared, check_finite
 from courant.prediction.quantities import family_with_quantities
@@ -29,6 +29,19 @@ Request = TypeVar("Request", bound=BaseModel)
 # One wrong row ends the check: a request may have a million of them.
 _Row = Annotated[list[float], Field(fail_fast=True)]
 Rows = Annotated[list[_Row], Field(fail_fast=True)]
+
+
+def _depth(value: Any) -> str:
+    """Tell one state from several by the nesting of the first number."""
+    row = value[0] if isinstance(value, list) and value else None
+    return _SEVERAL if isinstance(row, list) and row and isinstance(row[0], list) else _ONE
+
+
+_ONE, _SEVERAL = "one state", "several states"
+States = Annotated[
+    Annotated[Rows, Tag(_ONE)] | Annotated[list[Rows], Field(fail_fast=True), Tag(_SEVERAL)],
+    Discriminator(_depth),
+]
 
 
 class _Strict(BaseModel):
@@ -71,8 +84,10 @@ class PredictRequest(_Strict):
     """the family's design parameters, by name"""
     distance: DistanceField | None = None
     """at the points; by default a transient model computes it from the parameters"""
-    initial: Rows | None = None
-    """(N, C), transient: the state at the points"""
+    initial: States | None = None
+    """(N, C), transient: the state at the points, or (I, N, C) for a model that starts from I > 1
+    states, the oldest first
+    """
     queries: Rows | None = None
     """(M, 2 or 3) m, transient: where to predict, by default at the points"""
     query_distance: DistanceField | None = None
@@ -124,6 +139,8 @@ class ModelCard(BaseModel):
     patch_kinds: list[str]
     step_s: float | None
     """between predicted states; None in steady models"""
+    input_steps: int
+    """I, the states in time that a prediction starts from; 0 in steady models"""
     needs: list[str]
     """the required parts of a request to this model"""
     limits: Limits
@@ -152,6 +169,7 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
         settings=surrogate.dataset.get("settings") or {},
         patch_kinds=list(surrogate.normaliser.patch_kinds),
         step_s=surrogate.step_s,
+        input_steps=surrogate.problem.input_steps,
         needs=list(surrogate.problem.needs),
         limits=limits,
     )
@@ -174,7 +192,7 @@ def read_json(body: bytes, kind: type[Request]) -> Request | Refusal:
         return kind.model_validate(json.loads(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"]))[:100]
+        place = ".".join(str(each) for each in first["loc"] if each not in (_ONE, _SEVERAL))[:100]
         return Refusal(detail=f"{place}: {first['msg']}"[:_MOST_SHOWN])
     except RecursionError:
         return Refusal(detail="the request is JSON that is nested too deeply")

@@ -17,6 +17,7 @@ FIXED = {
     "training.workers": "a trial is one process",
     "training.validation_windows": "it would change what trials are measured by",
     "data.window_steps": "it would change what trials are measured by",
+    "data.input_steps": "it would change what trials are measured by",
     "data.step_s": "it would change what trials are measured by",
     "data.start_s": "it would change what trials are measured by",
 }

@@ -31,6 +31,8 @@ class Task:
     train: Batches
     validation: Validation | None
     """None where the version has no validation case"""
+    grid: tuple[int, ...] = ()
+    """The shape of the grid that all cases are; empty where the loss needs none"""
 
     @property
     def experiment(self) -> Experiment:
@@ -42,7 +44,7 @@ class Task:
 
     @property
     def loss(self) -> Loss:
-        return Loss.of(self.experiment.training.loss, self.normaliser)
+        return Loss.of(self.experiment.training, self.normaliser, self.grid)
 
     @classmethod
     def load(
@@ -59,6 +61,7 @@ class Task:
         worker `rank` of `world`.
         """
         problem, training = open_problem(experiment, dataset), experiment.training
+        grid = _grid_of(experiment, dataset)
         if not dataset.cases("train"):
             raise InputError(
                 f"dataset {dataset.url} {dataset.version} has no accepted case to train on;"
@@ -72,7 +75,7 @@ class Task:
         if dataset.cases("validation"):
             samples = problem.validation(dataset, training.validation_windows, device)
             validation = Validation(samples, problem.normaliser)
-        return cls(problem, train, validation)
+        return cls(problem, train, validation, grid)
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """Predict (B, T, M, C) standardised, in the experiment's precision; T = 1 if steady."""
@@ -89,6 +92,23 @@ def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDi
     InputError where the experiment does not fit the dataset, StoreError where the directory cannot
     be written.
     """
+    _grid_of(experiment, dataset)
     run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
     describe_run(run, experiment, dataset, open_problem(experiment, dataset).normaliser)
     return run
+
+
+def _grid_of(experiment: Experiment, dataset: Dataset) -> tuple[int, ...]:
+    """Return the shape of the cases' grid, if the loss has derivatives along it.
+
+    InputError where the cases are not all one grid of three points or more along each axis.
+    """
+    if not experiment.training.derivative_weight:
+        return ()
+    grid = dataset.schema.grid_shape
+    if grid is None or min(grid) < 3:
+        raise InputError(
+            f"training.derivative_weight: the cases of {dataset.url} are no common structured grid;"
+            " set it to 0"
+        )
+    return grid

@@ -12,7 +12,7 @@ from courant.data.batch import Batch
 from courant.data.known import check_prescribed, prepare_inputs, read_known
 from courant.data.normalisation import Normaliser
 from courant.data.steady import SteadySource
-from courant.experiment import SteadyData
+from courant.data_config import SteadyData
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.training.ducts import SPACE, publish_ducts

@@ -12,7 +12,7 @@ import torch
 from courant.data.normalisation import Normaliser
 from courant.data.samples import draw_batch, epoch_batches, full_batch, list_windows, seeded, spread
 from courant.data.trajectories import TrajectorySet, load_trajectories
-from courant.experiment import TransientData
+from courant.data_config import TransientData
 from simgen.errors import InputError
 
 CONFIG = TransientData(
@@ -76,6 +76,25 @@ def test_a_full_batch_holds_the_stored_snapshots(
         assert batch.query_mask[row].tolist() == [True] * n + [False] * (
             batch.query_points.shape[1] - n
         )
+
+
+def test_a_window_may_begin_with_several_known_states_the_oldest_first(
+    dataset: Any, normaliser: Normaliser, trajectories: TrajectorySet
+) -> None:
+    config = CONFIG.model_copy(update={"input_steps": 3, "window_steps": 2})
+    windows = list_windows(trajectories, config)
+    starts = windows[windows[:, 0] == 0, 1] + trajectories.start_s[0]
+    assert starts.tolist() == list(range(5, 30 - 16 + 1)), "a window spans 2 + 2 steps of 4 s"
+    batch = full_batch(trajectories, torch.tensor([[1, 2]]), config)
+    case = dataset[trajectories.ids[1]]
+    n, first = case.num_points, 4 + 2
+    expected = normaliser.standardise(np.asarray(case["velocity"][:]))
+    known = np.concatenate(expected[[first, first + 4, first + 8]], axis=-1)
+    np.testing.assert_array_equal(batch.features[0, :n, :6], known)
+    np.testing.assert_array_equal(
+        batch.features[0, :n, 6:], normaliser.distance(case.distance, case.direction)
+    )
+    np.testing.assert_array_equal(batch.targets[0, :, :n], expected[[first + 12, first + 16]])
 
 
 def test_drawn_points_are_points_of_the_case_with_its_values(trajectories: TrajectorySet) -> None:

@@ -14,7 +14,7 @@ from courant.data.batch import Batch
 from courant.data.batches import BatchOrder
 from courant.data.normalisation import Normaliser
 from courant.data.steady import SteadyBatches, SteadySource, load_steady_batches
-from courant.experiment import SteadyData
+from courant.data_config import SteadyData
 from courant.model import Courant, CourantConfig
 from simgen.store.access.reader import Dataset
 from tests.training.ducts import publish_ducts

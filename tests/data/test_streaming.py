@@ -22,7 +22,7 @@ from courant.data.samples import full_batch
 from courant.data.streaming import StreamingBatches
 from courant.data.trajectories import load_trajectories
 from courant.data.window_reader import WindowReader
-from courant.experiment import TransientData
+from courant.data_config import TransientData
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.loop import fit
@@ -94,6 +94,7 @@ def same(first: Batch, second: Batch) -> None:
         {"mirror_y": True, "shift": 0.3},
         {"points_per_sample": None, "queries_per_sample": None},
         {"fields": ("velocity.y",), "stride_s": 2.0},
+        {"input_steps": 3, "mirror_y": True},
     ],
 )
 def test_batches_are_those_of_trajectories_in_memory(

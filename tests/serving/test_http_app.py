@@ -56,6 +56,7 @@ class StandIn:
             parameters=[],
             patch_kinds=[],
             step_s=None,
+            input_steps=0,
             needs=[],
             limits=LIMITS,
         )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from courant.training.loss import prediction_loss, relative_l2_loss
+from courant.training.loss import derivative_loss, prediction_loss, relative_l2_loss
 from courant.training.schedule import learning_rate
 
 
@@ -66,3 +66,23 @@ def test_relative_l2_does_not_see_padding_and_has_a_gradient_at_a_perfect_predic
     loss.backward()
     assert prediction.grad is not None
     assert torch.isfinite(prediction.grad).all()
+
+
+def test_the_loss_of_derivatives_is_the_relative_error_of_central_differences_along_each_axis() -> (
+    None
+):
+    """Slopes of 2 and 3 along a grid of 4 x 5 points, predicted as 2.2 and 3.6."""
+    i, j = torch.meshgrid(torch.arange(4.0), torch.arange(5.0), indexing="ij")
+    truth, prediction = 2 * i + 3 * j, 2.2 * i + 3.6 * j + 7.0
+    shaped = [values.reshape(1, 1, 20, 1) for values in (prediction, truth)]
+    assert derivative_loss(shaped[0], shaped[1], (4, 5)) == pytest.approx(0.1 + 0.2)
+
+
+def test_the_loss_of_derivatives_is_averaged_over_samples_and_knows_the_grids_order() -> None:
+    target = torch.randn(2, 3, 24, 2)
+    wrong = target.clone()
+    wrong[1] *= 1.5
+    assert derivative_loss(wrong, target, (2 * 3, 4)) == pytest.approx(2 * 0.5 / 2)
+    line = torch.arange(24.0).reshape(1, 1, 24, 1)
+    columns = line.reshape(4, 6).T.reshape(1, 1, 24, 1)
+    assert derivative_loss(columns, line, (4, 6)) > 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from json import dumps as quote
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +12,15 @@ from courant.data.channels import Channel
 from courant.report.context import Context, Shown
 from courant.report.panel import Panel
 
+if TYPE_CHECKING:
+    from simgen.store.access.stored_case import StoredCase
+
 
 def rollout_panel(context: Context) -> Panel:
     """Show code that predicts later states from a stored snapshot."""
     shown, steps = context.shown[0], context.evaluation.num_steps
-    frame = _frame(shown)
-    state = _state(context, frame)
+    frame = _frame(shown.case, shown.start_s or 0.0)
+    state = _state(context, _known_frames(context, shown))
     return _panel(
         context,
         f'case.points, case["{context.channels[0].field}"][{frame}], ds.design',
@@ -53,18 +57,27 @@ def _panel(context: Context, look: str, *predict: str) -> Panel:
     return Panel("use", "Using the dataset and the model", code="\n".join(lines))
 
 
-def _frame(shown: Shown) -> int:
-    """Return the number of the snapshot that the shown prediction starts from."""
-    return int(np.abs(np.asarray(shown.case.time) - shown.start_s).argmin())
+def _frame(case: StoredCase, at_s: float) -> int:
+    """Return the number of the snapshot at a time."""
+    return int(np.abs(np.asarray(case.time) - at_s).argmin())
 
 
-def _state(context: Context, frame: int) -> str:
-    """Write the modelled components of a stored snapshot as an expression."""
+def _known_frames(context: Context, shown: Shown) -> str:
+    """Write the numbers of the snapshots that the shown prediction starts from as an index."""
+    moments = context.surrogate.problem.input_times(shown.start_s or 0.0)
+    frames = [_frame(shown.case, moment) for moment in moments.tolist()]
+    if len(frames) == 1:
+        return str(frames[0])
+    return f"{frames[0]} : {frames[-1] + 1} : {frames[1] - frames[0]}"
+
+
+def _state(context: Context, frames: str) -> str:
+    """Write the modelled components of stored snapshots as an expression."""
     channels = context.channels
     names = _whole_field(channels, context)
     if names is not None:
-        return f'case["{names}"][{frame}]'
-    columns = [f'case["{each.field}"][{frame}][:, {each.column}]' for each in channels]
+        return f'case["{names}"][{frames}]'
+    columns = [f'case["{each.field}"][{frames}][..., {each.column}]' for each in channels]
     return f"numpy.stack([{', '.join(columns)}], axis=-1)"
 
 

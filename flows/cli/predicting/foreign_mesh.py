@@ -88,6 +88,11 @@ def _roll_out(asked: _Request) -> str:
     surrogate = asked.surrogate
     if asked.boundary is not None:
         raise InputError(f"{surrogate.url} is a transient model: leave out --boundary")
+    if surrogate.problem.input_steps > 1:
+        raise InputError(
+            f"{surrogate.url} starts from {surrogate.problem.input_steps} states, and a mesh file"
+            " holds one: use courant.load(...).predict(points, initial=...) in Python"
+        )
     channels, given = surrogate.normaliser.channels, surrogate.normaliser.given
     known = read_state(asked.file, surrogate.normaliser.read_channels)
     state, inputs = np.split(known.state, [len(channels)], axis=-1)
