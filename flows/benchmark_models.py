@@ -36,6 +36,7 @@ def benchmark(
     out: str | None = None,
     cpus_per_trial: float = 1.0,
     gpus_per_trial: float | None = None,
+    coarse: str | None = None,
 ) -> FinishedBenchmark:
     """Compare models on a dataset version at an equal budget. Finished trials are not repeated.
 
@@ -57,6 +58,7 @@ def benchmark(
         cpus_per_trial: Cores that a trial reserves.
         gpus_per_trial: GPUs that a trial reserves, also a part of one; a whole one where there are
             any and none is given.
+        coarse: A dataset with the test designs on coarser meshes, to compare the solver itself.
     """
     asked = Comparison(
         dataset=dataset,
@@ -72,6 +74,7 @@ def benchmark(
         experiment=experiment,
         runs=runs,
         out=out,
+        coarse=coarse,
     )
     know_flow_run()
     request, opened = asked.plan()
@@ -81,7 +84,7 @@ def benchmark(
         raise SimgenError(
             f"{request.folder.url}: some trials did not end; run the benchmark again to go on"
         )
-    finished = show(request, opened, trials)
+    finished = show(request, opened, trials, coarse)
     show_benchmark(request, finished)
     return finished
 

@@ -55,7 +55,8 @@ def generate_and_train(
         seed: Seed of the sampling.
         preset: Solver settings: `trial` is coarse and short, `paper` is the paper's.
         settings: Solver settings that replace those of the preset, by name.
-        designs: A CSV file of design parameters to solve instead of sampled ones.
+        designs: A CSV file of design parameters to solve instead of sampled ones, or a dataset
+            whose test designs are solved.
         recipe: A training run by name, as `courant recipes` lists them; `<family>-demo` where not
             given.
         experiment: A JSON file with a training run, in place of a recipe.

@@ -49,7 +49,8 @@ def generate(
         seed: Seed of the sampling.
         preset: Solver settings: `trial` is coarse and short, `paper` is the paper's.
         settings: Solver settings that replace those of the preset, by name.
-        designs: A CSV file of design parameters to solve instead of sampled ones.
+        designs: A CSV file of design parameters to solve instead of sampled ones, or a dataset
+            whose test designs are solved.
         design_parameters: Designs by their parameters, to solve instead of sampled ones.
         store: Where datasets are: a folder or s3://bucket/prefix; COURANT_STORE where not given.
         time_limit_s: Limit of a case's meshing, and of its solver, in seconds of wall time.

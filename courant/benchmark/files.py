@@ -62,6 +62,11 @@ def _flat(row: Row) -> dict[str, Any]:
     if even is not None:
         flat |= {"break_even": even.expected, "break_even_low": even.low}
         flat |= {"break_even_high": even.high}
+    rival = row.ledger.rival if row.ledger else None
+    if row.ledger is not None and rival is not None:
+        flat |= {"coarse_mesh": rival.size, "coarse_mesh_s": rival.solve_s}
+        flat |= {"coarse_mesh_is": rival.beyond or "of the same error"}
+        flat |= {"break_even_with_coarse_mesh": row.ledger.break_even_with_rival}
     return flat
 
 
@@ -88,6 +93,7 @@ def _json(table: Table) -> dict[str, Any]:
         "verdict": verdict(table),
         "paper": table.paper.words,
         "rows": rows,
+        "coarse_meshes": table.coarse.model_dump(mode="json") if table.coarse else None,
         "nulls": [asdict(each) for each in table.nulls],
     }
     return json.loads(json.dumps(_finite(content)))

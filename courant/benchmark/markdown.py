@@ -8,6 +8,7 @@ from courant.benchmark.assess import NUM_POINTS
 from courant.benchmark.budget import duration
 from courant.benchmark.request import SEARCH_SHARE
 from courant.benchmark.rows import Cost, Row, Table
+from courant.evaluation.costs.ledger import Ledger
 from courant.evaluation.interval import Interval
 
 FIGURE = "figure.png"
@@ -76,6 +77,7 @@ def markdown(table: Table) -> str:
         "Core-seconds. Solves are those of training and validation designs, with rejected and"
         " failed ones. A prediction saves the solver's time for what it covers, not the meshing."
         " The interval takes the solver's and the training's at their worst together.",
+        *_coarse(table),
         "## Components",
         _table(*_components(table)),
     ]
@@ -159,7 +161,9 @@ def _short(seconds: float) -> str:
 
 def _ledger(table: Table) -> Cells:
     header = ["", "solves", "training", "search", "prediction", "solver", "breaks even after"]
-    rows = []
+    if table.coarse:
+        header += ["mesh of the same error", "its solver", "breaks even with it after"]
+    rows: list[list[str]] = []
     for row in table.models:
         ledger = row.ledger
         if ledger is None:
@@ -176,9 +180,42 @@ def _ledger(table: Table) -> Cells:
                 _short(ledger.prediction_s),
                 "not on record" if per is None else duration(per.mean),
                 "not on record" if even is None else f"{even.text()} predictions{_but(table, row)}",
+                *_rival_cells(ledger),
             ]
         )
     return header, rows
+
+
+def _rival_cells(ledger: Ledger) -> list[str]:
+    rival = ledger.rival
+    if rival is None:
+        return []
+    bound = {"coarser": "at most ", "finer": "at least "}.get(rival.beyond, "")
+    return [rival.text(), f"{bound}{_short(rival.solve_s)}", ledger.rival_text() or "not on record"]
+
+
+def _coarse(table: Table) -> list[str]:
+    """Show the solver on coarser meshes, where they were solved."""
+    if table.coarse is None:
+        return []
+    header = ["mesh_size", "designs", "NMAE", "relative L2", "solver"]
+    rows = [
+        [
+            f"{each.size:g}",
+            str(each.num_cases),
+            f"{each.nmae:.3g}",
+            f"{each.relative_l2:.3g}",
+            _short(each.solve_s),
+        ]
+        for each in table.coarse.meshes
+    ]
+    words = (
+        "The solver on coarser meshes, against the same designs on the dataset's mesh"
+        f" ({table.coarse.reference_size:g}), of which errors are measured. A model's mesh of the"
+        " same error lies between these by powers. A surrogate is worth its cost where it breaks"
+        " even with that mesh as well."
+    )
+    return ["## Coarser meshes of the solver", _table(header, rows), words]
 
 
 def _but(table: Table, row: Row) -> str:

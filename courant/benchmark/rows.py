@@ -18,9 +18,10 @@ from courant.benchmark.phases import (
     speed_trials,
 )
 from courant.benchmark.request import Request
+from courant.evaluation.costs.ledger import Ledger, SolverTimes
+from courant.evaluation.costs.same_error import CoarseMeshes, same_error
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.evaluation.interval import Interval
-from courant.evaluation.ledger import Ledger, SolverTimes
 from courant.evaluation.metrics import ALL
 from courant.evaluation.null_model import FigureScore, regress_figures
 from courant.evaluation.record import read_evaluation
@@ -102,6 +103,8 @@ class Table:
     """The lowest NMAE first, failures last"""
     nulls: tuple[FigureScore, ...]
     paper: PaperNumbers
+    coarse: CoarseMeshes | None = None
+    """Coarser meshes of the solver; None where none is compared"""
     device: str = field(default="CPU")
 
     @property
@@ -113,13 +116,16 @@ class Table:
         return tuple(row for row in self.rows if row.is_reference)
 
 
-def read_table(request: Request, dataset: Dataset, trials: Sequence[Trial]) -> Table:
+def read_table(
+    request: Request, dataset: Dataset, trials: Sequence[Trial], coarse: CoarseMeshes | None = None
+) -> Table:
     """Read the records of assessed trials; InputError where none of them was trained."""
     paper = paper_numbers(request, dataset)
-    models = [
-        _row(request, each, [one for one in trials if contender_of(one) == each.name], paper)
+    by_name = {
+        each.name: [one for one in trials if contender_of(one) == each.name]
         for each in request.contenders
-    ]
+    }
+    models = [_row(request, each, by_name[each.name], paper, coarse) for each in request.contenders]
     evaluations = [found for trial in trials if (found := _evaluation(trial)) is not None]
     if not evaluations:
         reasons = next((row.reason for row in models if row.reason), "")
@@ -139,6 +145,7 @@ def read_table(request: Request, dataset: Dataset, trials: Sequence[Trial]) -> T
         rows=tuple(order),
         nulls=_nulls(dataset),
         paper=paper,
+        coarse=coarse,
         device=first.timing.prediction_device,
     )
 
@@ -148,7 +155,11 @@ def _by_error(row: Row) -> float:
 
 
 def _row(
-    request: Request, contender: Contender, trials: Sequence[Trial], paper: PaperNumbers
+    request: Request,
+    contender: Contender,
+    trials: Sequence[Trial],
+    paper: PaperNumbers,
+    coarse: CoarseMeshes | None,
 ) -> Row:
     choice = chosen_rate(request, contender)
     parameters = count(contender.experiment.model)
@@ -169,7 +180,7 @@ def _row(
         epochs=trained[0].experiment.training.epochs,
         paper_nmae=paper.nmae.get(contender.name),
         cost=cost,
-        ledger=_ledger(trained, evaluations, cost),
+        ledger=_ledger(trained, evaluations, cost, coarse),
         courses=tuple(map(_course, trained, evaluations)),
     )
 
@@ -218,17 +229,22 @@ def _cost(request: Request, contender: Contender, trials: Sequence[Trial]) -> Co
 
 
 def _ledger(
-    trials: Sequence[Trial], evaluations: Sequence[Evaluation], cost: Cost
+    trials: Sequence[Trial],
+    evaluations: Sequence[Evaluation],
+    cost: Cost,
+    coarse: CoarseMeshes | None,
 ) -> Ledger | None:
     assessment = read_assessment(trials[0].run)
     if assessment is None:
         return None
     predictions = [each.timing.prediction_processor_s for each in evaluations]
+    nmae = _errors(evaluations, MODEL).nmae.mean
     return Ledger(
         solver=SolverTimes.from_json(assessment["solver"]),
         training=cost.training_s,
         tuning_s=cost.search_s,
         prediction_s=Interval.of(predictions).mean,
+        rival=same_error(coarse.meshes, nmae) if coarse else None,
     )
 
 

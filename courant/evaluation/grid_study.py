@@ -30,7 +30,7 @@ def grid_errors(dataset: Dataset, settings: Mapping[str, float]) -> dict[str, Gr
     here = settings.get(MESH_SIZE)
     by_design: dict[tuple[float, ...], dict[float, str]] = {}
     for case in dataset:
-        if _without_size(case.settings) != _without_size(settings):
+        if without_size(case.settings) != without_size(settings):
             raise InputError(
                 f"{place}: case {case.id} differs from the training's cases in other settings than"
                 f" {MESH_SIZE}; a study of the mesh changes that alone"
@@ -54,5 +54,6 @@ def grid_errors(dataset: Dataset, settings: Mapping[str, float]) -> dict[str, Gr
     return found
 
 
-def _without_size(settings: Mapping[str, float]) -> dict[str, float]:
+def without_size(settings: Mapping[str, float]) -> dict[str, float]:
+    """Return a case's settings but for the size of its cells."""
     return {name: value for name, value in settings.items() if name != MESH_SIZE}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
+from courant.evaluation.costs.same_error import RECORD
 from courant.evaluation.evaluation import Evaluation
 from courant.runs.directory import RunDirectory
 
@@ -38,4 +40,7 @@ def page_url(folder: RunDirectory) -> str:
 
 
 def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
-    return {"run": run.url, "fingerprint": evaluation.fingerprint, "generator": GENERATOR}
+    made = {"run": run.url, "fingerprint": evaluation.fingerprint, "generator": GENERATOR}
+    if run.exists(RECORD):
+        made["coarse meshes"] = hashlib.sha256(run.read_bytes(RECORD)).hexdigest()[:16]
+    return made

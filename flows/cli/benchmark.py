@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.options import (
+    Coarse,
     CpusPerTrial,
     DatasetUrl,
     ExperimentFile,
@@ -88,6 +89,7 @@ def benchmark(
             help="The benchmark's folder or s3://bucket/prefix; default: one among the runs."
         ),
     ] = None,
+    coarse: Coarse = None,
     cpus_per_trial: CpusPerTrial = 1.0,
     gpus_per_trial: GpusPerTrial = None,
     verbose: Verbose = False,
@@ -114,6 +116,7 @@ def benchmark(
         out,
         cpus_per_trial,
         gpus_per_trial,
+        coarse,
     )
     finished = carry_out(asked, _benchmark_flow, verbose)
     screen.print(f"page  {finished.page}\n{finished.verdict}", highlight=False, soft_wrap=True)

@@ -66,7 +66,13 @@ Set = Annotated[
     ),
 ]
 Designs = Annotated[
-    Path | None, typer.Option(help="CSV file of design parameters to solve, instead of sampling.")
+    str | None,
+    typer.Option(
+        help=(
+            "CSV file of design parameters to solve, instead of sampling; or a dataset, whose test"
+            " designs are solved with its settings and those of --set."
+        )
+    ),
 ]
 Runs = Annotated[
     str | None,
@@ -74,6 +80,15 @@ Runs = Annotated[
         help=(
             "Where trained models live: a folder or s3://bucket/prefix."
             f" [env: COURANT_RUNS; default: {RUNS}]"
+        )
+    ),
+]
+Coarse = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "A dataset of the test designs on coarser meshes, as courant generate --designs DATASET"
+            " --set mesh_size=... makes it: what the solver itself offers for less."
         )
     ),
 ]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.options import (
+    Coarse,
     CpusPerTrial,
     DatasetUrl,
     ExperimentFile,
@@ -125,12 +126,13 @@ def evaluate(
         ),
     ] = None,
     dataset: MovedDataset = None,
+    coarse: Coarse = None,
     verbose: Verbose = False,
 ) -> None:
     """Errors of a trained model beside its references, and the report."""
     from flows.stages.evaluation import Measurement
 
-    asked = Measurement(run, report, split.value, dataset)
+    asked = Measurement(run, report, split.value, dataset, coarse)
     show_report(carry_out(asked, _evaluate_flow, verbose))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import simgen
 from courant.evaluation.evaluation import Split
 from courant.evaluation.record import read_evaluation
 from courant.report.current import current_page
@@ -32,6 +33,7 @@ class Measurement:
     report: str | None = None
     split: Split = "test"
     dataset: str | None = None
+    coarse: str | None = None
 
     @property
     def place(self) -> str | None:
@@ -56,6 +58,8 @@ class Measurement:
         run = RunDirectory(self.url)
         check_trained(run)
         evaluation = read_evaluation(run, self.split)
+        if evaluation is not None and self.coarse:
+            self.measure_coarse()
         page = current_page(run, RunDirectory(self.folder), evaluation) if evaluation else None
         if evaluation is None or page is None:
             return None
@@ -66,5 +70,22 @@ class Measurement:
         run = RunDirectory(self.url)
         if read_evaluation(run, self.split) is None:
             run.check_writable()
-        open_recorded(run.url, read_dataset_record(run), self.place)
+        dataset = open_recorded(run.url, read_dataset_record(run), self.place)
+        if self.coarse:
+            from courant.evaluation.costs.coarse_meshes import coarse_pairs
+
+            coarse_pairs(dataset, self.split, simgen.open_dataset(absolute(self.coarse)))
         return None
+
+    def measure_coarse(self) -> None:
+        """Measure the solver on coarser meshes, if that is not on record in the run."""
+        from courant.evaluation.costs.coarse_meshes import measure_coarse_meshes
+        from courant.prediction.surrogate import load
+
+        surrogate = load(self.url)
+        dataset, coarse = (
+            surrogate.open_dataset(self.place),
+            simgen.open_dataset(absolute(self.coarse or "")),
+        )
+        run = RunDirectory(self.url)
+        measure_coarse_meshes(run, surrogate.problem, dataset, self.split, coarse)

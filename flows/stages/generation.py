@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import simgen
@@ -82,9 +83,32 @@ class Generation(CaseRequest):
 
     @cached_property
     def points(self) -> list[DesignPoint]:
-        """The points to solve: sampled, given, or read from the CSV file `designs`."""
+        """The points to solve: sampled, given, or as `designs` says."""
+        if self.designs and not self.design_parameters and self._names_a_dataset(self.designs):
+            return unique(self._points_of(simgen.open_dataset(absolute(self.designs))))
         values = self._family.settings(self.preset, self.settings)
         return unique([self._family.point(each, values) for each in self._designs()])
+
+    @staticmethod
+    def _names_a_dataset(designs: str) -> bool:
+        return not Path(designs).is_file() and repository_exists(absolute(designs))
+
+    def _points_of(self, dataset: simgen.Dataset) -> list[DesignPoint]:
+        """Return the test designs of a dataset with its settings, but for those given here."""
+        if dataset.schema.family != self.family:
+            raise InputError(
+                f"--designs {dataset.url} holds {dataset.schema.family}, not {self.family}"
+            )
+        cases = [dataset[case] for case in dataset.cases("test")]
+        if not cases:
+            raise InputError(f"--designs {dataset.url} {dataset.version} has no test case")
+        return [
+            self._family.point(
+                case.parameters,
+                self._family.settings(self.preset, {**case.settings, **(self.settings or {})}),
+            )
+            for case in cases
+        ]
 
     def _designs(self) -> list[dict[str, float]]:
         space = self._family.design_space

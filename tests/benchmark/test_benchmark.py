@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from courant.benchmark.budget import parse_budget
+from courant.benchmark.carrying_out import trials_on_record
 from courant.benchmark.contenders import choose_contenders, settings_of
 from courant.benchmark.files import write_results
+from courant.benchmark.markdown import markdown
 from courant.benchmark.paper import paper_numbers
 from courant.benchmark.phases import (
     contender_of,
@@ -22,6 +25,7 @@ from courant.benchmark.phases import (
 )
 from courant.benchmark.request import Request, make_request
 from courant.benchmark.rows import read_table
+from courant.evaluation.costs.same_error import CoarseMesh, CoarseMeshes
 from courant.experiment import Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
@@ -212,6 +216,34 @@ def test_the_ledger_counts_solves_search_and_training(done, ducts) -> None:
         assert row["break_even"]["expected"] == pytest.approx(expected, abs=1)
         assert row["break_even"]["low"] <= row["break_even"]["expected"]
         assert row["break_even"]["expected"] <= row["break_even"]["high"]
+
+
+def test_the_ledger_also_weighs_a_coarser_mesh_of_the_same_error(done, ducts) -> None:
+    request, _ = done
+    trials = trials_on_record(request)
+    assert trials is not None
+    assert "Coarser meshes" not in markdown(read_table(request, ducts, trials))
+    found = CoarseMeshes(
+        snapshot=ducts.snapshot_id,
+        split="test",
+        coarse="elsewhere",
+        components=("velocity.x", "velocity.z"),
+        reference_size=0.1,
+        meshes=tuple(
+            CoarseMesh(size=size, num_cases=2, nmae=nmae, relative_l2=nmae, solve_s=seconds)
+            for size, nmae, seconds in ((0.4, 100.0, 1.0), (0.2, 1e-6, 10.0))
+        ),
+    )
+    table = read_table(request, ducts, trials, found)
+    for row in table.models:
+        assert row.ledger is not None and row.ledger.rival is not None and row.errors is not None
+        share = math.log(100 / row.errors.nmae.mean) / math.log(100 / 1e-6)
+        assert row.ledger.rival.solve_s == pytest.approx(10**share)
+        saved = row.ledger.rival.solve_s - row.ledger.prediction_s
+        assert row.ledger.break_even_with_rival == math.ceil(row.ledger.spent_s / saved)
+    page = markdown(table)
+    assert "| mesh of the same error | its solver | breaks even with it after |" in page
+    assert "## Coarser meshes of the solver" in page and "| 0.4 | 2 | 100 |" in page
 
 
 def test_processor_time_decides_how_many_epochs_a_model_gets(waves, tmp_path) -> None:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from courant.evaluation.costs.ledger import Ledger, SolverTimes
 from courant.evaluation.interval import Interval
-from courant.evaluation.ledger import Ledger, SolverTimes
 
 
 def test_the_interval_of_few_values_is_students() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from courant.evaluation.costs.ledger import Ledger, solver_times
+from courant.evaluation.costs.same_error import SameError, read_coarse_meshes, same_error
+from courant.evaluation.evaluation import MODEL
 from courant.evaluation.interval import Interval
-from courant.evaluation.ledger import Ledger, solver_times
 from courant.report.context import Context
 from courant.report.panel import Cell, Column, Panel, Table
 from courant.report.wording import count
@@ -11,6 +13,10 @@ from courant.runs.directory import RunDirectory
 from simgen.errors import SimgenError
 
 _SWEEP = "trials.json"
+_OF_RIVALS = (
+    " The mesh of the model's error lies between coarser meshes on which the same designs were"
+    " solved; its solver competes with the model as well."
+)
 
 
 def panel(context: Context) -> Panel:
@@ -29,7 +35,17 @@ def ledger_of(context: Context) -> Ledger:
         training=Interval(sum(used), None, 1),
         tuning_s=tuning_seconds(context.run),
         prediction_s=evaluation.timing.prediction_processor_s,
+        rival=_rival(context),
     )
+
+
+def _rival(context: Context) -> SameError | None:
+    """Return the coarser mesh of the same error, if such meshes were measured on these cases."""
+    found, evaluation = read_coarse_meshes(context.run), context.evaluation
+    asked = (context.dataset.snapshot_id, evaluation.split, evaluation.components)
+    if found is None or (found.snapshot, found.split, found.components) != asked:
+        return None
+    return same_error(found.meshes, evaluation.overall[MODEL].nmae)
 
 
 def tuning_seconds(run: RunDirectory) -> float | None:
@@ -61,6 +77,14 @@ def _rows(ledger: Ledger) -> list[tuple[Cell, Cell]]:
         "saved by a prediction": unknown if saved is None else f"{saved:.3g}",
         "number of predictions until it breaks even": even.text() if even else unknown,
     }
+    if (rival := ledger.rival) is not None:
+        bound = {"coarser": "at most ", "finer": "at least "}.get(rival.beyond, "")
+        lines |= {
+            f"the solver on a mesh of the model's error (mesh_size {rival.text()})": (
+                f"{bound}{rival.solve_s:.3g}"
+            ),
+            "number of predictions until it breaks even with that": ledger.rival_text() or unknown,
+        }
     return [(Cell(words), Cell(value)) for words, value in lines.items()]
 
 
@@ -79,5 +103,5 @@ def _note(ledger: Ledger) -> str:
         " prediction (on a GPU the time for which it was held). Designs are those of training and"
         " validation, including rejected and failed ones. Meshing is not saved, since a prediction"
         " needs points as well. The interval is the 95 % interval of the solver's time over the"
-        f" predicted cases.{searched}"
+        f" predicted cases.{searched}{_OF_RIVALS if ledger.rival else ''}"
     )

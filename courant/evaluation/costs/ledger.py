@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from courant.evaluation.costs.same_error import SameError
 from courant.evaluation.interval import Interval
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Ledger:
     tuning_s: float | None
     """None where it is not on record"""
     prediction_s: float
+    rival: SameError | None = None
+    """A coarser mesh of the solver with the surrogate's error; None where none was solved"""
 
     @property
     def spent_s(self) -> float:
@@ -94,16 +97,34 @@ class Ledger:
             high=_ratio(self.spent_s + spread, per.low - self.prediction_s),
         )
 
+    @property
+    def break_even_with_rival(self) -> float | None:
+        """Return the predictions after which a coarser mesh of the same error has cost as much.
+
+        inf where it is as fast as the surrogate; a bound where the rival's time is one.
+        """
+        if self.rival is None or self.solver.spent_s is None:
+            return None
+        return _ratio(self.spent_s, self.rival.solve_s - self.prediction_s)
+
+    def rival_text(self) -> str | None:
+        """`1,200`, `more than 90`, `fewer than 300` or `never`, of `break_even_with_rival`."""
+        even = self.break_even_with_rival
+        if self.rival is None or even is None:
+            return None
+        bound = {"coarser": "more than ", "finer": "fewer than "}.get(self.rival.beyond, "")
+        return _count(even) if math.isinf(even) else f"{bound}{_count(even)}"
+
 
 def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> SolverTimes:
     """Read what solving took from the records; `cases` are those that are predicted."""
     table = dataset.design
     needed = [case for case in table.index if table.loc[case, "split"] != "test"]
-    spent = [_core_seconds(dataset[case].provenance, ("mesh", "solve")) for case in needed]
+    spent = [core_seconds(dataset[case].provenance, ("mesh", "solve")) for case in needed]
     known = [seconds for seconds in spent if seconds is not None]
     saved = []
     for case in map(dataset.__getitem__, cases):
-        solve, share = _core_seconds(case.provenance, ("solve",)), problem.share_of_solve(case)
+        solve, share = core_seconds(case.provenance, ("solve",)), problem.share_of_solve(case)
         if solve is not None and share:
             saved.append(solve * share)
     return SolverTimes(
@@ -113,7 +134,8 @@ def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> So
     )
 
 
-def _core_seconds(provenance: dict[str, Any], stages: Sequence[str]) -> float | None:
+def core_seconds(provenance: dict[str, Any], stages: Sequence[str]) -> float | None:
+    """Return wall time times cores of some stages of a case; None where none is on record."""
     walls = provenance.get("wall_time_s", {})
     known = [float(walls[stage]) for stage in stages if stage in walls]
     return sum(known) * float(provenance.get("cores", 1)) if known else None

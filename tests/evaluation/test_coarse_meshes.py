@@ -1,0 +1,185 @@
+"""The solver on coarser meshes as a rival of the surrogate: known errors are found, and paid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simgen
+from courant.evaluation.costs.coarse_meshes import measure_coarse_meshes
+from courant.evaluation.costs.ledger import Ledger, SolverTimes
+from courant.evaluation.costs.same_error import RECORD, CoarseMesh, same_error
+from courant.evaluation.interval import Interval
+from courant.problems import open_problem
+from courant.recipes import get_recipe
+from courant.runs.directory import RunDirectory
+from flows.stages.generation import Generation
+from simgen.case import CaseResult
+from simgen.cases import get_family
+from simgen.errors import InputError
+from simgen.point_cloud import PointCloud
+from simgen.store.access.reader import Dataset
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.training.ducts import SPACE, duct
+from tests.training.waves import tiny_experiment, travelling_wave
+
+PIPE, CYLINDER = get_family("branched-pipe"), get_family("cylinder-flow")
+Cloud = Callable[[int, float], PointCloud]
+
+
+def publish(
+    folder: Path,
+    family: str,
+    cloud: Cloud,
+    sizes: dict[float, float],
+    num: int = 10,
+    **settings: float,
+) -> Dataset:
+    """Publish designs on meshes of these sizes, solved in so many seconds on two cores."""
+    made = get_family(family)
+    writer = DatasetWriter.open(str(folder / family), Schema.of(made))
+    fork = writer.fork()
+    for number, design in enumerate(made.design_space.sample(num, "sobol", 1)):
+        for size, seconds in sizes.items():
+            point = made.point(design, made.settings("trial", {"mesh_size": size, **settings}))
+            provenance = {"wall_time_s": {"mesh": 1.0, "solve": seconds}, "cores": 2}
+            result = CaseResult(point, "accepted", provenance=provenance)
+            fork.write(result, cloud(number, size))
+    writer.commit([fork])
+    writer.publish("meshes")
+    return simgen.open_dataset(writer.url)
+
+
+def pipe(number: int, size: float) -> PointCloud:
+    """A solution that is a tenth too large for each length by which its cells are above 7."""
+    made = duct(80, SPACE.sample(10, "sobol", 1)[number], seed=number)
+    grown = {name: values * (1 + (size - 7) / 10) for name, values in made.fields.items()}
+    return replace(made, fields=grown)
+
+
+@pytest.fixture(scope="module")
+def fine(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return publish(tmp_path_factory.mktemp("fine"), "branched-pipe", pipe, {7.0: 20.0})
+
+
+@pytest.fixture(scope="module")
+def coarse(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("coarse")
+    return publish(folder, "branched-pipe", pipe, {12.0: 0.5, 9.0: 4.0})
+
+
+def test_errors_and_times_of_coarser_meshes_are_found_and_kept(
+    fine: Dataset, coarse: Dataset, tmp_path: Path
+) -> None:
+    problem = open_problem(get_recipe("branched-pipe-small"), fine)
+    folder = RunDirectory(tmp_path)
+    found = measure_coarse_meshes(folder, problem, fine, "test", coarse)
+    assert [each.size for each in found.meshes] == [12.0, 9.0]
+    assert [each.nmae for each in found.meshes] == pytest.approx([0.5, 0.2], rel=1e-4)
+    assert [each.relative_l2 for each in found.meshes] == pytest.approx([0.5, 0.2], rel=1e-4)
+    assert [each.solve_s for each in found.meshes] == [1.0, 8.0]
+    assert {each.num_cases for each in found.meshes} == {len(fine.cases("test"))}
+    assert found.reference_size == 7.0
+    written = (tmp_path / RECORD).stat().st_mtime_ns
+    assert measure_coarse_meshes(folder, problem, fine, "test", coarse) == found
+    assert (tmp_path / RECORD).stat().st_mtime_ns == written
+    other = measure_coarse_meshes(folder, problem, fine, "train", coarse)
+    assert other.split == "train" and other.meshes[0].num_cases == len(fine.cases("train"))
+
+
+def test_a_smooth_solution_is_carried_to_another_mesh_with_little_error(tmp_path: Path) -> None:
+    def scattered(number: int, size: float) -> PointCloud:
+        made = duct(2000, SPACE.sample(10, "sobol", 1)[number], seed=int(100 * size) + number)
+        return replace(
+            made,
+            fields={
+                name: np.cos(made.points.sum(1))[:, None] * np.ones((1, values.shape[1]), "f4")
+                for name, values in made.fields.items()
+            },
+        )
+
+    one = publish(tmp_path / "one", "branched-pipe", scattered, {7.0: 20.0})
+    other = publish(tmp_path / "other", "branched-pipe", scattered, {9.0: 4.0})
+    problem = open_problem(get_recipe("branched-pipe-small"), one)
+    found = measure_coarse_meshes(RunDirectory(tmp_path), problem, one, "test", other)
+    assert 0 < found.meshes[0].nmae < 0.05
+
+
+def test_a_transient_solution_is_held_against_every_step_of_every_window(tmp_path: Path) -> None:
+    def wave(number: int, size: float) -> PointCloud:
+        made = travelling_wave(60, 1.0 + 0.1 * number, seed=number)
+        fields = dict(made.fields)
+        fields["velocity"] = fields["velocity"] * size
+        return replace(made, fields=fields)
+
+    ends = {"end_time": 30.0}
+    one = publish(tmp_path / "one", "cylinder-flow", wave, {1.0: 20.0}, **ends)
+    other = publish(tmp_path / "other", "cylinder-flow", wave, {1.5: 6.0}, **ends)
+    problem = open_problem(tiny_experiment(), one)
+    found = measure_coarse_meshes(RunDirectory(tmp_path), problem, one, "test", other)
+    assert found.meshes[0].nmae == pytest.approx(0.5, rel=1e-4)
+    share = problem.num_steps * problem.step_s / 30.0
+    assert found.meshes[0].solve_s == pytest.approx(12.0 * share)
+
+
+def test_what_is_no_coarser_mesh_of_the_designs_is_refused_in_one_line(
+    fine: Dataset, coarse: Dataset, tmp_path: Path
+) -> None:
+    problem = open_problem(get_recipe("branched-pipe-small"), fine)
+    folder = RunDirectory(tmp_path)
+    way_out = "courant generate branched-pipe --designs .* --set mesh_size=10.5"
+    with pytest.raises(InputError, match=f"no accepted case of these designs .* than 7; {way_out}"):
+        measure_coarse_meshes(folder, problem, fine, "test", fine)
+    longer = publish(tmp_path, "branched-pipe", pipe, {9.0: 4.0}, max_iterations=900.0)
+    with pytest.raises(InputError, match="differs from the dataset's cases in other settings"):
+        measure_coarse_meshes(folder, problem, fine, "test", longer)
+    assert not folder.exists(RECORD)
+
+
+def mesh(size: float, nmae: float, seconds: float) -> CoarseMesh:
+    return CoarseMesh(size=size, num_cases=3, nmae=nmae, relative_l2=nmae, solve_s=seconds)
+
+
+def test_a_mesh_between_two_has_size_and_time_by_powers_of_the_error() -> None:
+    meshes = [mesh(16.0, 0.4, 1.0), mesh(8.0, 0.1, 9.0)]
+    found = same_error(meshes, 0.2)
+    assert found.size == pytest.approx(8 * 2**0.5)
+    assert found.solve_s == pytest.approx(3.0)
+    assert found.text() == "11.3"
+    assert same_error(meshes, 0.4).solve_s == pytest.approx(1.0)
+    assert same_error(meshes, 0.5).text() == "coarser than 16"
+    assert same_error(meshes, 0.01).text() == "finer than 8"
+
+
+def test_a_dearer_mesh_that_is_no_better_is_passed_over() -> None:
+    meshes = [mesh(16.0, 0.4, 1.0), mesh(12.0, 0.5, 2.0), mesh(8.0, 0.1, 9.0)]
+    assert 2.0 < same_error(meshes, 0.3).solve_s < 9.0
+    assert same_error(meshes, 0.45).beyond == "coarser"
+
+
+def test_a_surrogate_also_has_to_pay_for_itself_against_the_mesh_of_its_error() -> None:
+    solver = SolverTimes(10, 990.0, Interval(20.0, None, 1))
+    training = Interval(10.0, None, 1)
+    meshes = [mesh(16.0, 0.4, 2.0), mesh(8.0, 0.1, 8.0)]
+    ledger = Ledger(solver, training, None, 1.0, same_error(meshes, 0.2))
+    assert ledger.break_even_with_rival == pytest.approx(334, abs=1)
+    assert replace(ledger, rival=same_error(meshes, 0.5)).rival_text() == "more than 1,000"
+    assert replace(ledger, rival=same_error(meshes, 0.05)).rival_text() == "fewer than 143"
+    assert replace(ledger, prediction_s=9.0).rival_text() == "never"
+    assert replace(ledger, rival=None).rival_text() is None
+
+
+def test_the_test_designs_of_a_dataset_are_solved_with_its_settings_and_those_given(
+    fine: Dataset, coarse: Dataset
+) -> None:
+    asked = Generation("branched-pipe", designs=fine.url, settings={"mesh_size": 9.0})
+    wanted = [fine[case] for case in fine.cases("test")]
+    assert [point.parameters for point in asked.points] == [case.parameters for case in wanted]
+    assert {point.id for point in asked.points} <= {case.id for case in coarse}
+    with pytest.raises(InputError, match="holds branched-pipe, not cylinder-flow"):
+        _ = Generation("cylinder-flow", designs=fine.url).points
