@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ from flows.cluster.prefect_logs import outlive_readers
 from flows.cluster.process_logs import start_logs
 from flows.display import duration, write_progress
 from flows.impatience import if_the_server_is_there
+from flows.settings import OWN_PREFECT
 from simgen.case import Progress
 from simgen.design_space import DesignPoint
 
@@ -26,10 +28,12 @@ LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
 
 
 class ProgressArtifact:
-    """A bar in Prefect's UI."""
+    """A bar in Prefect's UI, which a server that ends with its command does not have."""
 
     def __init__(self, key: str, description: str) -> None:
         self._id: UUID | None = None
+        if OWN_PREFECT in os.environ:
+            return
         with if_the_server_is_there(NOT_SHOWN):
             created = artifacts.create_progress_artifact(0.0, key=key, description=description)
             self._id = cast(UUID, created)
@@ -78,7 +82,8 @@ class CaseReport:
             self._logged, self._logged_at = progress.fraction, time.monotonic()
             left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
             self._logger.info("%s%s", progress.message, left)
-            self._artifact.update(100 * progress.fraction)
+            if progress.fraction < 1:
+                self._artifact.update(100 * progress.fraction)
 
     def waits(self) -> None:
         self._logger.info("another run on this machine solves this case: waiting for its result")

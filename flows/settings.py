@@ -41,6 +41,8 @@ from simgen.log_lines import Format
 STORE, RUNS, REPORTS = "courant-data/store", "courant-data/runs", "courant-data/reports"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts that mean this machine"""
+OWN_PREFECT = "COURANT_OWN_PREFECT_SERVER"
+"""Set in the processes of a command that has a Prefect server of its own, which has no pages"""
 
 
 @dataclass(frozen=True)

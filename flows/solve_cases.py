@@ -16,6 +16,7 @@ from typing import Any
 import ray
 from prefect import flow, get_run_logger, task
 from prefect.client.schemas.objects import TaskRun
+from prefect.context import TagsContext
 from prefect.runtime import flow_run
 from prefect.states import State
 from prefect_ray import RayTaskRunner
@@ -119,7 +120,13 @@ def solve_all(dataset: str, num_cases: int) -> None:
         def submit(point: DesignPoint) -> PrefectRayFuture[SolvedFork]:
             bars.started(point.id)
             named = solve.with_options(task_run_name=f"case {point.id}")
-            with remote_options(num_cpus=work.execution.cores), interruptible():
+            # Prefect asks its server for leave to start each task that has tags; those of a flow
+            # run would be its tasks' too.
+            with (
+                remote_options(num_cpus=work.execution.cores),
+                TagsContext(current_tags=set()),
+                interruptible(),
+            ):
                 return named.submit(point, fork, dataset, work.execution, logs)
 
         def committed(case: SolvedFork) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from courant.loopback import LOOPBACK, free_ports
 from flows.ending import leave_nothing
+from flows.settings import OWN_PREFECT
 from flows.terminal import errors
 from simgen.errors import InputError
 
@@ -50,7 +51,13 @@ class PrefectServer:
     @property
     def client_variables(self) -> dict[str, str]:
         """Return the environment variables of a process that talks to this server."""
-        return {"PREFECT_API_URL": self.api_url, "PREFECT_API_AUTH_STRING": self.password}
+        return {
+            "PREFECT_API_URL": self.api_url,
+            "PREFECT_API_AUTH_STRING": self.password,
+            # Each client of a server without this protection would ask it first.
+            "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
+            OWN_PREFECT: "1",
+        }
 
     def start(self) -> None:
         """Start it, without waiting until it answers."""
@@ -141,6 +148,13 @@ class PrefectServer:
         return {
             **os.environ,
             "PREFECT_UI_ENABLED": "0",
+            # It serves one command: nobody reads its events, or has automations on it, and states
+            # of tasks are written many at a time.
+            "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+            "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+            "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+            "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "500",
+            "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "2",
             # Prefect marks a server that belongs to one process by these two.
             "PREFECT__SERVER_EPHEMERAL": "1",
             "PREFECT__SERVER_FINAL": "1",

@@ -19,7 +19,7 @@ import ray
 from courant.ray_embedded import lost_embedded_ray, remove_embedded_ray, start_embedded_ray
 from flows.cluster.process_logs import relay_lines
 from flows.ending import leave_nothing, need
-from flows.settings import LOOPBACK, load_settings
+from flows.settings import LOOPBACK, OWN_PREFECT, load_settings
 from simgen.errors import InputError
 
 #: A quiet machine needs some 5 s, a crowded one a minute.
@@ -109,7 +109,12 @@ def _worker_variables() -> dict[str, str]:
     """
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     given = (job.get("runtime_env") or {}).get("env_vars") or {}
-    names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
+    names = (
+        "PREFECT_API_URL",
+        "PREFECT_API_AUTH_STRING",
+        "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED",
+        OWN_PREFECT,
+    )
     return {name: os.environ[name] for name in names if name in os.environ and name not in given}
 
 
@@ -149,5 +154,9 @@ def _import_case_modules() -> None:
     importlib.import_module("flows.solve_cases")
     importlib.import_module("simgen.solving.convert")
     importlib.import_module("simgen.solving.solve_case")
+    importlib.import_module("PyFoam.RunDictionary.ParsedParameterFile")
+    # A family may do without gmsh, and its libraries may be missing.
+    with contextlib.suppress(ImportError, OSError):
+        importlib.import_module("gmsh")
     # Long enough that the next of these calls goes to another worker.
     time.sleep(0.3)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -49,6 +50,8 @@ class _PatientPipe:
 
     def __init__(self, pipe: io.RawIOBase) -> None:
         self._pipe, self._rest = pipe, b""
+        self._end = select.poll()
+        self._end.register(pipe.fileno(), 0)  # wakes at the application's end alone
         # Room for what a small case prints in that time; otherwise the solver would wait for its
         # reader.
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -56,7 +59,7 @@ class _PatientPipe:
     def readline(self) -> bytes:
         """Return all lines finished since the last call; empty at the end."""
         while True:
-            time.sleep(PATIENCE_S)
+            self._end.poll(1000 * PATIENCE_S)
             block = self._pipe.read(PIPE_BYTES)
             if not block:
                 rest, self._rest = self._rest, b""
