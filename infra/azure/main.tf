@@ -81,7 +81,10 @@ resource "azurerm_kubernetes_cluster" "this" {
   default_node_pool {
     name                        = "services"
     vm_size                     = "Standard_D8as_v5"
-    node_count                  = 2
+    auto_scaling_enabled        = true
+    min_count                   = 2
+    max_count                   = 4
+    max_pods                    = 60
     os_disk_size_gb             = 128
     vnet_subnet_id              = azurerm_subnet.nodes.id
     temporary_name_for_rotation = "rotation"
@@ -100,7 +103,7 @@ resource "azurerm_kubernetes_cluster" "this" {
   depends_on = [azurerm_role_assignment.network]
 
   lifecycle {
-    # AKS changes the number itself where somebody scales by hand.
+    # The autoscaler changes the number.
     ignore_changes = [default_node_pool[0].node_count]
   }
 }
@@ -145,14 +148,16 @@ resource "azurerm_kubernetes_cluster_node_pool" "training" {
   min_count             = 0
   max_count             = var.training_nodes
   os_disk_size_gb       = 256
-  node_labels           = { "courant/pool" = "training" }
+  # NVIDIA's device plugin looks for the second.
+  node_labels = { "courant/pool" = "training", "nvidia.com/gpu.present" = "true" }
   # Only pods that ask for a GPU are put there.
   node_taints = ["nvidia.com/gpu=present:NoSchedule"]
 }
 
 resource "azurerm_consumption_budget_resource_group" "this" {
-  name              = var.name
-  resource_group_id = azurerm_resource_group.this.id
+  name = var.name
+  # Nodes, disks and the load balancer are in the cluster's own group.
+  resource_group_id = azurerm_kubernetes_cluster.this.node_resource_group_id
   amount            = var.budget
   time_grain        = "Monthly"
 

@@ -89,7 +89,6 @@ variable "budget_mail" {
 variable "budget_start" {
   description = "First day of the budget's first month"
   type        = string
-  default     = "2026-12-01T00:00:00Z"
   validation {
     condition     = can(regex("^\\d{4}-\\d{2}-01T00:00:00Z$", var.budget_start))
     error_message = "Give the first of a month, such as 2026-12-01T00:00:00Z."

@@ -102,8 +102,10 @@ def test_pods_leave_a_nodes_own_programs_a_core_and_some_memory(name: str) -> No
 
 def test_all_services_and_four_flow_runs_find_room() -> None:
     size = RESOURCES["azurerm_kubernetes_cluster.this"]["default_node_pool"][0]
-    cores, memory = (size["node_count"] * most for most in SIZES[size["vm_size"]])
+    cores, memory = (size["max_count"] * most for most in SIZES[size["vm_size"]])
     found = [(name, spec["containers"][0]["resources"]["requests"]) for name, spec in pods("azure")]
+    (cluster,) = objects("azure", "RayCluster")
+    found.append(("autoscaler", cluster["spec"]["autoscalerOptions"]["resources"]["requests"]))
     asked = [
         (one, 4 if name == "flow" else 1)
         for name, one in found
@@ -130,6 +132,12 @@ def test_the_quota_lets_all_nodes_be_used() -> None:
         for name in ("solving", "training")
     )
     assert float(quota["spec"]["hard"]["requests.cpu"]) >= cores + 16
+    memory = sum(
+        groups[name]["maxReplicas"]
+        * gib(groups[name]["template"]["spec"]["containers"][0]["resources"]["requests"]["memory"])
+        for name in ("solving", "training")
+    )
+    assert gib(quota["spec"]["hard"]["requests.memory"]) >= memory + 22 + 4 * 8
 
 
 def test_the_table_of_costs_is_the_one_that_the_script_prints() -> None:

@@ -24,10 +24,14 @@ def made(tmp_path: Path) -> dict[str, str]:
     """What make-secrets writes, where `docker` prints a hash as Caddy does."""
     folder = tmp_path / "compose"
     folder.mkdir()
-    (folder / "make-secrets").write_bytes((COMPOSE / "make-secrets").read_bytes())
+    for name in ("make-secrets", "compose.yaml"):
+        (folder / name).write_bytes((COMPOSE / name).read_bytes())
     docker = tmp_path / "bin/docker"
     docker.parent.mkdir()
-    docker.write_text("#!/bin/sh\necho '$2a$14$hash'\n")
+    # It gets the password on its input, and never as an argument, which other users could see.
+    docker.write_text(
+        "#!/bin/sh\nread -r password && [ ${#password} -eq 48 ] && echo '$2a$14$hash'\n"
+    )
     docker.chmod(0o755)
     command = ["sh", str(folder / "make-secrets"), "courant-workgroup:1", "host.example.com"]
     environment = {"PATH": f"{docker.parent}:{os.environ['PATH']}"}

@@ -29,6 +29,7 @@ RAY_CLUSTER = {
     "enableInTreeAutoscaling",
     "headGroupSpec",
     "rayVersion",
+    "upgradeStrategy",
     "workerGroupSpecs",
 }
 HEAD_GROUP = {"rayStartParams", "serviceType", "template"}
@@ -58,7 +59,10 @@ def flow_job() -> Manifest:
         if "default" in shown
     }
     values |= {"name": "a-run", "command": ["prefect", "flow-run", "execute"], "env": []}
-    return apply_values(template["job_configuration"]["job_manifest"], values)
+    job = apply_values(template["job_configuration"]["job_manifest"], values)
+    # Prefect's worker refuses a job without these two, which Kubernetes ignores in a pod.
+    assert [pod_of(job).pop(name) for name in ("parallelism", "completions")] == [1, 1]
+    return job
 
 
 def pods(overlay: str) -> Iterator[tuple[str, Manifest]]:

@@ -38,9 +38,10 @@ def job(tmp_path: Path) -> dict[str, str]:
     """The environment of a job on three nodes."""
     programs = tmp_path / "venv/bin"
     programs.mkdir(parents=True)
-    for name in ("courant", "prefect", "ray", "srun", "scontrol"):
+    for name in ("courant", "prefect", "ray", "srun", "scontrol", "getent"):
         (programs / name).write_text(PROGRAM)
         (programs / name).chmod(0o755)
+    (programs / "getent").write_text("#!/bin/sh\necho 192.0.2.7 STREAM $2\n")
     (tmp_path / "home").mkdir()
     return {
         "PATH": f"{programs}:{os.environ['PATH']}",
@@ -77,11 +78,11 @@ def test_a_command_runs_on_all_nodes_and_leaves_nothing(job: dict[str, str]) -> 
     assert process.wait(120) == 0
     called = notes(job)
     number = int(job["SLURM_JOB_ID"])
-    address, api = f"127.0.0.1:{20000 + number % 5000}", 25000 + number % 5000
+    address, api = f"192.0.2.7:{20000 + number % 5000}", 25000 + number % 5000
     command, ray_address, token, url = called["courant"][0].split(" | ")
     assert command == "courant generate cylinder-flow --cases 200"
     assert ray_address == address
-    assert url == f"http://127.0.0.1:{api}/api"
+    assert url == f"http://192.0.2.7:{api}/api"
     assert token == f"{job['HOME']}/.courant-{number}/ray"
     (head,) = (line for line in called["ray"] if " --head " in line)
     assert "--num-cpus=64" in head and "--num-gpus=4" in head
@@ -89,6 +90,15 @@ def test_a_command_runs_on_all_nodes_and_leaves_nothing(job: dict[str, str]) -> 
     assert "--nodes=2" in joined and "--exclude=localhost" in joined
     assert f"ray start --address={address} --block" in joined
     assert list(Path(job["HOME"]).iterdir()) == [], "no secret is left"
+
+
+def test_a_head_that_only_itself_can_reach_is_refused(job: dict[str, str]) -> None:
+    (Path(job["COURANT_ENV"]) / "bin/getent").write_text("#!/bin/sh\necho 127.0.1.1 STREAM $2\n")
+    process = start(job, "generate", "cylinder-flow")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"error: localhost is 127.0.1.1 on its own node" in errors
+    assert "courant" not in notes(job)
 
 
 def test_the_exit_code_is_the_commands(job: dict[str, str]) -> None:
