@@ -6,6 +6,8 @@ import { element } from "./tables.js";
 const AGAIN_MS = 3000;
 // The address that the command prints ends with it; the server gives it to nobody.
 const token = { "x-courant-token": location.hash.slice(1) };
+// A page that is loaded again goes on with the run that it had started.
+const UNDER_WAY = "courant-solve";
 
 /* `design` returns the design that is shown; `solved` is called once it is in the dataset. */
 export async function offerSolving(design, solved) {
@@ -17,25 +19,32 @@ export async function offerSolving(design, solved) {
     return;
   }
   button.hidden = false;
-  button.addEventListener("click", async () => {
+  const show = async (solve) => {
     button.disabled = true;
     try {
-      await follow(await ask("solves", { parameters: design() }, token), solved);
+      await follow(await solve, solved);
     } catch (error) {
-      element("solve-state").textContent = error.message;
+      say(error.message);
     }
     button.disabled = false;
-  });
+  };
+  button.addEventListener("click", () => show(ask("solves", { parameters: design() }, token)));
+  const begun = sessionStorage.getItem(UNDER_WAY);
+  if (!begun) return;
+  sessionStorage.removeItem(UNDER_WAY); // kept again once the server knows it
+  show(ask(`solves/${begun}`, undefined, token));
 }
 
 async function follow(begun, solved) {
   let solve = begun;
+  sessionStorage.setItem(UNDER_WAY, solve.id);
   link(solve);
   while (!solve.ended) {
     say(`The solver's run is ${solve.state.toLowerCase()}.`);
     await new Promise((resolve) => { setTimeout(resolve, AGAIN_MS); });
     solve = await ask(`solves/${solve.id}`, undefined, token);
   }
+  sessionStorage.removeItem(UNDER_WAY);
   if (solve.reason) say(`It was not solved: ${solve.reason}.`);
   else {
     say("Solved: the design is in the dataset.");
