@@ -13,7 +13,7 @@ from tests.end_to_end.conftest import ROOT
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
 
 PAGE = ROOT / "docs" / "answers.md"
-COMMAND = re.compile(r" {4}(courant|make|source|RUN=)")
+COMMAND = re.compile(r" {4}(courant|make|source|export)")
 COARSE = "--set mesh_size=10"
 #: A page's words in place of which a test has something that takes seconds.
 SMALLER = {
@@ -31,7 +31,7 @@ def script_of(page: str) -> str:
     python = False
     for line in page.splitlines():
         if line == "```python":
-            lines += ["export RUN", "python - <<'PYTHON'"]
+            lines.append("python - <<'PYTHON'")
             python = True
         elif line == "```":
             lines.append("PYTHON")
