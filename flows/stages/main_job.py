@@ -70,6 +70,8 @@ class MainJob(CaseRequest):
             return job
         opened = simgen.open_dataset(absolute(self.dataset), self.version)
         found = replace(self, dataset=opened.url, version=opened.version)
+        if opened.schema.source is not None and not (self.recipe or self.experiment):
+            return found  # imported: the training fits a recipe to the data
         return found._with_recipe(opened.schema.family)
 
     @cached_property

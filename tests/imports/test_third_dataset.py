@@ -24,6 +24,7 @@ from courant.serving.requests import Limits, Prediction, PredictRequest, answer,
 from courant.training.loop import fit
 from flows.cli.predicting.foreign_mesh import predict_file
 from flows.cli.predicting.stored_case import write_prediction
+from flows.stages.main_job import MainJob
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.imports import darcy, heat
@@ -79,6 +80,14 @@ def test_the_page_shows_the_importer_that_is_tested() -> None:
     page = (Path(darcy.__file__).parents[2] / "docs/a-new-dataset.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert code == Path(darcy.__file__).read_text()
+
+
+def test_the_main_job_fits_a_recipe_to_imported_data(rod: Dataset) -> None:
+    job = MainJob(dataset=rod.url).resolved()
+    published = job.published
+    assert published is not None
+    experiment, _ = job.training_on(published).open()
+    assert experiment == fitted_recipe(rod)
 
 
 def test_the_papers_model_fits_the_data(plane: Dataset) -> None:

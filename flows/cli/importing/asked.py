@@ -41,7 +41,7 @@ SourceName = Annotated[
     str | None, typer.Option("--source", help="Name of the source, for the dataset's card.")
 ]
 SourceUrl = Annotated[str, typer.Option(help="Where the source is to be had.")]
-Licence = Annotated[str, typer.Option(help="Licence of the source.")]
+Licence = Annotated[str, typer.Option("--license", help="Licence of the source.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Write nothing, say what would be imported.")
 ]

@@ -243,7 +243,9 @@ def import_benchmark(
             ),
         ),
     ] = 0,
-    name: Name = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the dataset; default: the benchmark's.")
+    ] = None,
     store: Store = None,
 ) -> None:
     """Import a public benchmark's files as published: their splits, their resolution."""
