@@ -27,11 +27,12 @@ from flows.artifacts import CaseReport
 from flows.cluster.prefect_clients import keep_asking
 from flows.cluster.process_logs import take_up
 from flows.cluster.ray_notes import forget_on_other_nodes
-from flows.cluster.submitting import as_they_end, interruptible
+from flows.cluster.submitting import as_they_end, interruptible, longest_first_at_the_end
 from flows.committer import Committer, SolvedFork
 from flows.display import CaseBars, duration
 from flows.settings import load_settings
 from simgen.case import CaseResult, SolvedCase
+from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import CaseError, InputError, ProgramError, StoreError
 from simgen.log_lines import Carried, about, carried
@@ -43,6 +44,8 @@ from simgen.store.format.split import Split
 
 #: Cases under way on however small a cluster: it may grow.
 LEAST_AT_ONCE = 32
+#: Cases at the end of a run whose order is chosen, for each that runs at the same time.
+LAST_OF_EACH = 4
 
 
 # Ray's workers import this module and nothing of the command that has started them.
@@ -113,6 +116,9 @@ def solve_all(dataset: str, num_cases: int) -> None:
     """
     work = _current_work()
     _check_cores(work.execution.cores)
+    family = get_family(work.points[0].family)
+    last = LAST_OF_EACH * max(1, _room(work.execution.cores))
+    points = longest_first_at_the_end(work.points, family.effort, last)
     scratch, fork, logs = Path(load_settings().scratch), work.writer.fork(), carried()
     lost: list[str] = []
     with CaseBars(num_cases, scratch, get_run_logger()) as bars:
@@ -136,7 +142,7 @@ def solve_all(dataset: str, num_cases: int) -> None:
 
         committer = Committer(work.writer, committed, num_cases)
         try:
-            for future in as_they_end(work.points, submit, lambda: _at_once(work.execution.cores)):
+            for future in as_they_end(points, submit, lambda: _at_once(work.execution.cores)):
                 solved = future.result(raise_on_failure=False)
                 if isinstance(solved, SolvedFork):
                     committer.take(solved)
@@ -175,7 +181,12 @@ def _at_once(cores: int) -> int:
     These are twice those that there is room for: no machine waits, and a cluster that grows on
     demand sees some.
     """
-    return max(LEAST_AT_ONCE, 2 * sum(node // cores for node in _cores_of_nodes()))
+    return max(LEAST_AT_ONCE, 2 * _room(cores))
+
+
+def _room(cores: int) -> int:
+    """Return how many cases run at the same time."""
+    return sum(node // cores for node in _cores_of_nodes())
 
 
 def _cores_of_nodes() -> list[int]:

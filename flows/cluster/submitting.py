@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol, TypeVar
@@ -43,6 +43,17 @@ def as_they_end(
             return
         if not submitted or not ended.empty():
             yield under_way.pop(id(ended.get()))
+
+
+def longest_first_at_the_end(
+    items: Sequence[Item], effort: Callable[[Item], float], num: int
+) -> list[Item]:
+    """Sort the last `num` items by falling effort, so that no machine is left with a long one.
+
+    The others stay in their order: a run that is stopped early has solved the first designs.
+    """
+    begin = max(0, len(items) - num)
+    return [*items[:begin], *sorted(items[begin:], key=effort, reverse=True)]
 
 
 @contextmanager

@@ -135,6 +135,8 @@ def test_what_is_no_coarser_mesh_of_the_designs_is_refused_in_one_line(
     way_out = "courant generate branched-pipe --designs .* --set mesh_size=10.5"
     with pytest.raises(InputError, match=f"no accepted case of these designs .* than 7; {way_out}"):
         measure_coarse_meshes(folder, problem, fine, "test", fine)
+    with pytest.raises(InputError, match="has no calibration case"):
+        measure_coarse_meshes(folder, problem, fine, "calibration", coarse)
     longer = publish(tmp_path, "branched-pipe", pipe, {9.0: 4.0}, max_iterations=900.0)
     with pytest.raises(InputError, match="differs from the dataset's cases in other settings"):
         measure_coarse_meshes(folder, problem, fine, "test", longer)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flows.cluster.submitting import as_they_end
+from flows.cluster.submitting import as_they_end, longest_first_at_the_end
 
 
 class Machines:
@@ -49,6 +49,13 @@ def test_ten_thousand_tasks_are_submitted_a_bounded_number_at_a_time(takes: int)
             machines.end_one()
     assert sorted(ended) == list(range(10_000))
     assert machines.most <= 66
+
+
+def test_the_last_tasks_begin_with_the_longest_and_the_others_stay_in_order() -> None:
+    efforts = [3.0, 1.0, 2.0, 5.0, 4.0, 6.0]
+    assert longest_first_at_the_end(efforts, float, 4) == [3.0, 1.0, 6.0, 5.0, 4.0, 2.0]
+    assert longest_first_at_the_end(efforts, float, 99) == sorted(efforts, reverse=True)
+    assert longest_first_at_the_end(efforts, lambda _: 1.0, 4) == efforts
 
 
 def test_nothing_to_do_ends_at_once() -> None:

@@ -69,6 +69,10 @@ def coarse_pairs(
         )
     cases = map(dataset.__getitem__, dataset.cases(split))
     mine = {tuple(case.parameters.values()): case for case in cases}
+    if not mine:
+        raise InputError(
+            f"{dataset.url} {dataset.version} has no {split} case; generate more cases"
+        )
     settings = next(iter(mine.values())).settings
     here = settings.get(MESH_SIZE)
     if here is None:

@@ -132,6 +132,10 @@ class CylinderFlow(CaseFamily):
         _mesh(directory / "mesh.msh", point.parameters, point.settings["mesh_size"], self.outlet_x)
         import_mesh(directory / "mesh.msh", directory, PATCH_TYPES)
 
+    def effort(self, point: DesignPoint) -> float:
+        """Return more for a smaller cylinder, which has more and smaller cells."""
+        return 1 / point.parameters["radius"]
+
     def settled_from_s(self, settings: Mapping[str, float]) -> float:
         """Return the middle of the run: the vortex street has grown by then."""
         return 0.5 * settings["end_time"]
