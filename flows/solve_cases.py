@@ -9,24 +9,25 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import ray
 from prefect import flow, get_run_logger, task
 from prefect.client.schemas.objects import TaskRun
 from prefect.context import TagsContext
 from prefect.runtime import flow_run
 from prefect.states import State
-from prefect_ray import RayTaskRunner
 from prefect_ray.context import remote_options
 from prefect_ray.task_runners import PrefectRayFuture
 
 from flows.artifacts import CaseReport
 from flows.cluster.prefect_clients import keep_asking
 from flows.cluster.process_logs import take_up
+from flows.cluster.ray_many_tasks import ManyTasksRunner
 from flows.cluster.ray_notes import forget_on_other_nodes
+from flows.cluster.ray_room import at_once, check_cores, room
 from flows.cluster.submitting import as_they_end, interruptible, longest_first_at_the_end
 from flows.committer import Committer, SolvedFork
 from flows.display import CaseBars, duration
@@ -42,8 +43,6 @@ from simgen.store.access.fork import CaseFork
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.split import Split
 
-#: Cases under way on however small a cluster: it may grow.
-LEAST_AT_ONCE = 32
 #: Cases at the end of a run whose order is chosen, for each that runs at the same time.
 LAST_OF_EACH = 4
 
@@ -105,7 +104,7 @@ def _run_name() -> str:
 @flow(
     name="solve-cases",
     flow_run_name=_run_name,
-    task_runner=RayTaskRunner(),
+    task_runner=ManyTasksRunner(),
     validate_parameters=False,
 )
 def solve_all(dataset: str, num_cases: int) -> None:
@@ -115,9 +114,9 @@ def solve_all(dataset: str, num_cases: int) -> None:
     a node's scratch disk holds no more cases than it runs.
     """
     work = _current_work()
-    _check_cores(work.execution.cores)
+    check_cores(work.execution.cores)
     family = get_family(work.points[0].family)
-    last = LAST_OF_EACH * max(1, _room(work.execution.cores))
+    last = LAST_OF_EACH * max(1, room(work.execution.cores))
     points = longest_first_at_the_end(work.points, family.effort, last)
     scratch, fork, logs = Path(load_settings().scratch), work.writer.fork(), carried()
     lost: list[str] = []
@@ -125,7 +124,9 @@ def solve_all(dataset: str, num_cases: int) -> None:
 
         def submit(point: DesignPoint) -> PrefectRayFuture[SolvedFork]:
             bars.started(point.id)
-            named = solve.with_options(task_run_name=f"case {point.id}")
+            # `with_options` would read the source of this module again.
+            named = copy(solve)
+            named.task_run_name = f"case {point.id}"
             # Prefect asks its server for leave to start each task that has tags; those of a flow
             # run would be its tasks' too.
             with (
@@ -142,7 +143,7 @@ def solve_all(dataset: str, num_cases: int) -> None:
 
         committer = Committer(work.writer, committed, num_cases)
         try:
-            for future in as_they_end(points, submit, lambda: _at_once(work.execution.cores)):
+            for future in as_they_end(points, submit, lambda: at_once(work.execution.cores)):
                 solved = future.result(raise_on_failure=False)
                 if isinstance(solved, SolvedFork):
                     committer.take(solved)
@@ -164,33 +165,6 @@ def solve_all(dataset: str, num_cases: int) -> None:
             f"{len(lost)} of {num_cases} cases were lost to their machine or the store, the first"
             f" with: {first}; run again"
         )
-
-
-def _check_cores(cores: int) -> None:
-    """InputError where no node has as many: its tasks would wait for ever."""
-    most = max(_cores_of_nodes(), default=0)
-    if cores > most:
-        raise InputError(
-            f"a case was given {cores} cores, the largest machine has {most}; lower --cores"
-        )
-
-
-def _at_once(cores: int) -> int:
-    """Return how many cases may be under way.
-
-    These are twice those that there is room for: no machine waits, and a cluster that grows on
-    demand sees some.
-    """
-    return max(LEAST_AT_ONCE, 2 * _room(cores))
-
-
-def _room(cores: int) -> int:
-    """Return how many cases run at the same time."""
-    return sum(node // cores for node in _cores_of_nodes())
-
-
-def _cores_of_nodes() -> list[int]:
-    return [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
 
 
 def _worth_retrying(task: object, run: TaskRun, state: State[Any]) -> bool:

@@ -1,10 +1,13 @@
 """Tasks are submitted as others end: every one, and never more at a time than asked for."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prefect_ray.context import remote_options
 
+from flows.cluster import ray_many_tasks
 from flows.cluster.submitting import as_they_end, longest_first_at_the_end
 
 
@@ -60,3 +63,39 @@ def test_the_last_tasks_begin_with_the_longest_and_the_others_stay_in_order() ->
 
 def test_nothing_to_do_ends_at_once() -> None:
     assert list(as_they_end([], Machines(1, 0).submit, lambda: 4)) == []
+
+
+def test_tasks_of_a_flow_run_share_functions_and_one_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exported: list[dict[str, Any]] = []
+    sent: list[dict[str, Any]] = []
+
+    class Exported:
+        def options(self, name: str) -> "Exported":
+            return self
+
+        def remote(self, **parameters: Any) -> str:
+            sent.append(parameters)
+            return "reference"
+
+    def remote(**options: Any) -> Callable[[Any], Exported]:
+        exported.append(options)
+        return lambda _: Exported()
+
+    contexts: list[object] = []
+    monkeypatch.setattr(ray_many_tasks, "ray", SimpleNamespace(remote=remote, put=lambda of: of))
+    monkeypatch.setattr(ray_many_tasks, "serialize_context", lambda: contexts.append(1) or "all")
+    runner = ray_many_tasks.ManyTasksRunner()
+    task = SimpleNamespace(name="solve")
+    for number in range(5):
+        with remote_options(num_cpus=1 + number // 3):
+            future = runner.submit(task, {"number": number})
+        assert future.task_run_id == sent[-1]["task_run_id"]
+    assert exported == [{"num_cpus": 1}, {"num_cpus": 2}]
+    assert len(contexts) == 1
+    assert [each["context"] for each in sent] == ["all"] * 5
+    assert [each["parameters"]["number"] for each in sent] == [0, 1, 2, 3, 4]
+    assert len({each["task_run_id"] for each in sent}) == 5
+    with pytest.raises(RuntimeError, match="wait for no others"):
+        runner.submit(task, {}, wait_for=[future])
