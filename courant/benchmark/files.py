@@ -93,6 +93,7 @@ def _json(table: Table) -> dict[str, Any]:
         "verdict": verdict(table),
         "paper": table.paper.words,
         "rows": rows,
+        "quantities": [asdict(each) for each in table.quantities],
         "coarse_meshes": table.coarse.model_dump(mode="json") if table.coarse else None,
         "nulls": [asdict(each) for each in table.nulls],
     }

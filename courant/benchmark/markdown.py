@@ -83,6 +83,7 @@ def markdown(table: Table) -> str:
     ]
     if any(row.errors and len(row.errors.steps) > 1 for row in table.rows):
         parts += ["## Steps", _table(*_steps(table))]
+    parts += _quantities(table)
     parts += ["## Scalar figures by design parameters alone", _nulls(table)]
     failed = [row for row in table.models if row.errors is None]
     if failed:
@@ -245,6 +246,27 @@ def _steps(table: Table) -> Cells:
         if row.errors
     ]
     return header, rows
+
+
+def _quantities(table: Table) -> list[str]:
+    """Show errors in quantities of interest beside the null, where fields tell any."""
+    if not table.quantities:
+        return []
+    names = [row.name for row in table.models if row.errors]
+    rows = [
+        [
+            each.name,
+            NONE if each.null is None else f"{each.null:.3g}",
+            *(each.models[name].text() if name in each.models else NONE for name in names),
+        ]
+        for each in table.quantities
+    ]
+    words = (
+        "The sum of absolute errors over the sum of absolute values, of quantities computed from"
+        " predicted fields. The null is a Gaussian process on the design parameters alone: a model"
+        " above it has learned nothing of use for that quantity."
+    )
+    return ["## Quantities of interest", _table(["", "null", *names], rows), words]
 
 
 def _nulls(table: Table) -> str:

@@ -17,6 +17,7 @@ from courant.benchmark.phases import (
     search_trials,
     speed_trials,
 )
+from courant.benchmark.quantities import QuantityRow, quantity_rows
 from courant.benchmark.request import Request
 from courant.evaluation.costs.ledger import Ledger, SolverTimes
 from courant.evaluation.costs.same_error import CoarseMeshes, same_error
@@ -103,6 +104,8 @@ class Table:
     """The lowest NMAE first, failures last"""
     nulls: tuple[FigureScore, ...]
     paper: PaperNumbers
+    quantities: tuple[QuantityRow, ...] = ()
+    """Of the family, as far as the modelled fields tell them"""
     coarse: CoarseMeshes | None = None
     """Coarser meshes of the solver; None where none is compared"""
     device: str = field(default="CPU")
@@ -145,6 +148,12 @@ def read_table(
         rows=tuple(order),
         nulls=_nulls(dataset),
         paper=paper,
+        quantities=quantity_rows(
+            {
+                name: [found for trial in of if (found := _evaluation(trial)) is not None]
+                for name, of in by_name.items()
+            }
+        ),
         coarse=coarse,
         device=first.timing.prediction_device,
     )

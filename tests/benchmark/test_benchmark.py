@@ -23,9 +23,13 @@ from courant.benchmark.phases import (
     seeds_of,
     speed_trials,
 )
+from courant.benchmark.quantities import QuantityRow, quantity_rows
 from courant.benchmark.request import Request, make_request
 from courant.benchmark.rows import read_table
 from courant.evaluation.costs.same_error import CoarseMesh, CoarseMeshes
+from courant.evaluation.evaluation import QuantityScore
+from courant.evaluation.interval import Interval
+from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
@@ -216,6 +220,47 @@ def test_the_ledger_counts_solves_search_and_training(done, ducts) -> None:
         assert row["break_even"]["expected"] == pytest.approx(expected, abs=1)
         assert row["break_even"]["low"] <= row["break_even"]["expected"]
         assert row["break_even"]["expected"] <= row["break_even"]["high"]
+
+
+def test_quantities_of_predicted_fields_stand_beside_their_null(done, ducts) -> None:
+    request, _ = done
+    trials = trials_on_record(request)
+    assert trials is not None
+    table = read_table(request, ducts, trials)
+    # The modelled velocity tells the split, and no null could be fitted to so few designs.
+    (share,) = table.quantities
+    assert (share.name, share.null) == ("branch1_share", None)
+    assert set(share.models) == {row.name for row in table.models if row.errors}
+    shown = {name: Interval.of([0.1, 0.2]) for name in share.models}
+    rows = (QuantityRow("peak_speed", 0.125, shown), QuantityRow("branch1_share", None, {}))
+    page = markdown(replace(table, quantities=rows))
+    assert "## Quantities of interest" in page
+    assert f"| peak_speed | 0.125 |{' 0.150 ± 0.635 |' * len(shown)}" in page
+    assert f"| branch1_share | – |{' – |' * len(shown)}" in page
+
+
+def test_quantities_are_gathered_over_seeds_and_models(done, ducts) -> None:
+    request, _ = done
+    trials = trials_on_record(request)
+    assert trials is not None
+    evaluation = read_evaluation(trials[0].run, "test")
+    assert evaluation is not None
+
+    def told(error: float | None) -> Any:
+        score = QuantityScore(
+            unit="m/s",
+            meaning="",
+            truth={},
+            predicted={},
+            error=error,
+            rank_correlation=None,
+            null_error=0.3,
+        )
+        return evaluation.model_copy(update={"quantities": {"peak_speed": score}})
+
+    rows = quantity_rows({"a": [told(0.1), told(0.3)], "b": [told(0.2), told(None)], "c": []})
+    assert [(row.name, row.null, set(row.models)) for row in rows] == [("peak_speed", 0.3, {"a"})]
+    assert rows[0].models["a"].mean == pytest.approx(0.2)
 
 
 def test_the_ledger_also_weighs_a_coarser_mesh_of_the_same_error(done, ducts) -> None:
