@@ -6,6 +6,7 @@ import io
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from courant.benchmark.rows import Row, Table
 
@@ -38,10 +39,11 @@ def draw(table: Table) -> bytes:
     during.set(xscale="log", ylabel="NMAE")
     after.set_xlim(left=0)
     for scale in (during.xaxis, during.yaxis):
+        low, high = scale.get_view_interval()
+        # Over less than a decade the ticks at 1, 2 and 5 would be too few to tell the errors.
+        scale.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else range(1, 10)))
         scale.set_major_formatter("{x:g}")
-    # Over less than a decade the minor ticks alone would tell the errors.
-    low, high = during.get_ylim()
-    during.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else "")
+        scale.set_minor_formatter("")
     handles, labels = after.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False)
     picture = io.BytesIO()
