@@ -191,8 +191,8 @@ def _rival_cells(ledger: Ledger) -> list[str]:
     rival = ledger.rival
     if rival is None:
         return []
-    bound = {"coarser": "at most ", "finer": "at least "}.get(rival.beyond, "")
-    return [rival.text(), f"{bound}{_short(rival.solve_s)}", ledger.rival_text() or "not on record"]
+    took = f"{rival.time_bound}{_short(rival.solve_s)}"
+    return [rival.text(), took, ledger.rival_text() or "not on record"]
 
 
 def _coarse(table: Table) -> list[str]:

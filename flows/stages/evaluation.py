@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import simgen
-from courant.evaluation.evaluation import Split
+from courant.evaluation.costs.same_error import coarse_meshes_on_record
+from courant.evaluation.evaluation import Evaluation, Split
 from courant.evaluation.record import read_evaluation
 from courant.report.current import current_page
 from courant.report.verdict import summary_line
@@ -58,10 +59,10 @@ class Measurement:
         run = RunDirectory(self.url)
         check_trained(run)
         evaluation = read_evaluation(run, self.split)
-        if evaluation is not None and self.coarse:
-            self.measure_coarse()
-        page = current_page(run, RunDirectory(self.folder), evaluation) if evaluation else None
-        if evaluation is None or page is None:
+        if evaluation is None or not self._has_coarse_meshes(run, evaluation):
+            return None
+        page = current_page(run, RunDirectory(self.folder), evaluation)
+        if page is None:
             return None
         return Report(page, self.url, summary_line(evaluation))
 
@@ -74,8 +75,19 @@ class Measurement:
         if self.coarse:
             from courant.evaluation.costs.coarse_meshes import coarse_pairs
 
-            coarse_pairs(dataset, self.split, simgen.open_dataset(absolute(self.coarse)))
+            coarse_pairs(dataset, self.split, self._open_coarse())
         return None
+
+    def _has_coarse_meshes(self, run: RunDirectory, evaluation: Evaluation) -> bool:
+        """Tell whether the coarser meshes that are asked for, if any, are on record."""
+        if self.coarse is None:
+            return True
+        dataset = open_recorded(run.url, read_dataset_record(run), self.place)
+        asked = (run, evaluation.components, dataset, self.split, self._open_coarse())
+        return coarse_meshes_on_record(*asked) is not None
+
+    def _open_coarse(self) -> simgen.Dataset:
+        return simgen.open_dataset(absolute(self.coarse or ""))
 
     def measure_coarse(self) -> None:
         """Measure the solver on coarser meshes, if that is not on record in the run."""
@@ -83,9 +95,10 @@ class Measurement:
         from courant.prediction.surrogate import load
 
         surrogate = load(self.url)
-        dataset, coarse = (
+        measure_coarse_meshes(
+            RunDirectory(self.url),
+            surrogate.problem,
             surrogate.open_dataset(self.place),
-            simgen.open_dataset(absolute(self.coarse or "")),
+            self.split,
+            self._open_coarse(),
         )
-        run = RunDirectory(self.url)
-        measure_coarse_meshes(run, surrogate.problem, dataset, self.split, coarse)

@@ -8,15 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import simgen
 from courant.evaluation.costs.coarse_meshes import measure_coarse_meshes
 from courant.evaluation.costs.ledger import Ledger, SolverTimes
 from courant.evaluation.costs.same_error import RECORD, CoarseMesh, same_error
+from courant.evaluation.evaluate import evaluate
 from courant.evaluation.interval import Interval
 from courant.problems import open_problem
 from courant.recipes import get_recipe
+from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
+from courant.training.loop import fit
+from flows.stages.evaluation import Measurement
 from flows.stages.generation import Generation
 from simgen.case import CaseResult
 from simgen.cases import get_family
@@ -25,7 +30,7 @@ from simgen.point_cloud import PointCloud
 from simgen.store.access.reader import Dataset
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
-from tests.training.ducts import SPACE, duct
+from tests.training.ducts import SPACE, duct, tiny_steady
 from tests.training.waves import tiny_experiment, travelling_wave
 
 PIPE, CYLINDER = get_family("branched-pipe"), get_family("cylinder-flow")
@@ -185,3 +190,26 @@ def test_the_test_designs_of_a_dataset_are_solved_with_its_settings_and_those_gi
     assert {point.id for point in asked.points} <= {case.id for case in coarse}
     with pytest.raises(InputError, match="holds branched-pipe, not cylinder-flow"):
         _ = Generation("cylinder-flow", designs=fine.url).points
+
+
+def test_a_run_is_evaluated_beside_coarser_meshes_once_and_its_report_has_them(
+    fine: Dataset, coarse: Dataset, tmp_path: Path
+) -> None:
+    torch.set_num_threads(1)
+    run = RunDirectory(tmp_path / "runs") / "tiny"
+    fit(tiny_steady(), fine, run)
+    evaluate(run.url)
+    plain = Measurement(run.url, str(tmp_path / "report"))
+    asked = replace(plain, coarse=coarse.url)
+    write_report(run.url, plain.folder)
+    assert plain.finished() is not None
+    assert asked.finished() is None and not run.exists(RECORD), "looking measures nothing"
+    assert asked.prepare() is None
+    asked.measure_coarse()
+    assert plain.finished() is None, "the report is of what was measured before"
+    write_report(run.url, plain.folder)
+    assert asked.finished() is not None and plain.finished() is not None
+    page = (tmp_path / "report/index.html").read_text()
+    assert "the solver on a mesh of the model" in page and "mesh_size" in page
+    other = publish(tmp_path, "branched-pipe", pipe, {9.0: 4.0})
+    assert replace(asked, coarse=other.url).finished() is None

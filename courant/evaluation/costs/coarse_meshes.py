@@ -9,17 +9,22 @@ prediction is. What carrying adds is part of its error, as it is for whoever use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 from courant.evaluation.costs.ledger import core_seconds
-from courant.evaluation.costs.same_error import RECORD, CoarseMesh, CoarseMeshes, read_coarse_meshes
+from courant.evaluation.costs.same_error import (
+    RECORD,
+    CoarseMesh,
+    CoarseMeshes,
+    coarse_meshes_on_record,
+    name_of,
+)
 from courant.evaluation.grid_study import MESH_SIZE, without_size
 from courant.evaluation.metrics import ALL, ErrorSums
-from courant.problems import Problem
+from courant.problems import Problem, Window
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
@@ -27,7 +32,7 @@ from simgen.store.access.stored_case import StoredCase
 
 NUM_NEIGHBOURS = 12
 """Cells of the coarse mesh that the value at a point is made from"""
-_KEPT_STATES = 64
+TIME_DIGITS = 6
 
 
 def measure_coarse_meshes(
@@ -38,20 +43,19 @@ def measure_coarse_meshes(
     InputError where the coarse dataset is of another family or other settings, and where it has no
     accepted case of a design of the split on a coarser mesh.
     """
+    components = tuple(channel.name for channel in problem.normaliser.channels)
+    known = coarse_meshes_on_record(folder, components, dataset, split, coarse)
+    if known is not None:
+        return known
     pairs = coarse_pairs(dataset, split, coarse)
-    asked = CoarseMeshes(
+    found = CoarseMeshes(
         snapshot=dataset.snapshot_id,
         split=split,
-        coarse=f"{coarse.url} {coarse.snapshot_id}",
-        components=tuple(channel.name for channel in problem.normaliser.channels),
+        coarse=name_of(coarse),
+        components=components,
         reference_size=dataset[dataset.cases(split)[0]].settings[MESH_SIZE],
-        meshes=(),
+        meshes=tuple(_measure(problem, size, pairs[size]) for size in sorted(pairs, reverse=True)),
     )
-    known = read_coarse_meshes(folder)
-    if known is not None and known.model_copy(update={"meshes": ()}) == asked:
-        return known
-    meshes = [_measure(problem, size, pairs[size]) for size in sorted(pairs, reverse=True)]
-    found = asked.model_copy(update={"meshes": tuple(meshes)})
     folder.write_json(RECORD, found.model_dump(mode="json"))
     return found
 
@@ -105,12 +109,11 @@ def _measure(
     sums = ErrorSums([channel.name for channel in problem.normaliser.channels])
     seconds = []
     for fine, coarse in pairs:
-        state = _carried(problem, fine, coarse)
-        for window in problem.windows(fine):
-            start = window.start_s
-            times = None if start is None else problem.times(start, problem.num_steps)
-            moments = [None] if times is None else times.tolist()
-            sums.add(np.stack([state(moment) for moment in moments]), window.truth)
+        windows = list(problem.windows(fine))
+        moments = [_moments(problem, window) for window in windows]
+        states = _carried(problem, fine, coarse, {moment for of in moments for moment in of})
+        for window, of in zip(windows, moments, strict=True):
+            sums.add(np.stack([states[moment] for moment in of]), window.truth)
         took, share = core_seconds(coarse.provenance, ("solve",)), problem.share_of_solve(coarse)
         seconds.append((took or 0.0) * (share or 0.0))
     if not all(seconds):
@@ -125,22 +128,34 @@ def _measure(
     )
 
 
+def _moments(problem: Problem, window: Window) -> list[float | None]:
+    """Return the times of a window's truth; those of two windows are the same to the last bit."""
+    if window.start_s is None:
+        return [None]
+    times = problem.times(window.start_s, problem.num_steps)
+    return [] if times is None else np.round(times, TIME_DIGITS).tolist()
+
+
 def _carried(
-    problem: Problem, fine: StoredCase, coarse: StoredCase
-) -> Callable[[float | None], np.ndarray]:
-    """Return a function of a time that gives the coarse state at the fine points, (N, C)."""
+    problem: Problem, fine: StoredCase, coarse: StoredCase, moments: Collection[float | None]
+) -> dict[float | None, np.ndarray]:
+    """Return the coarse states at the fine points, (N, C) for each time.
+
+    All at once: the work is in the geometry, which is the same for all of them.
+    """
+    solved = {}
+    for moment in moments:
+        state = problem.solution(coarse, moment)
+        if state is None:
+            raise InputError(f"case {coarse.id} has no state at {moment:g} s")
+        solved[moment] = state
     axes = slice(0, problem.normaliser.dimension)
     source, target = (np.asarray(each.points, float)[:, axes] for each in (coarse, fine))
     neighbours = min(NUM_NEIGHBOURS, len(source))
-
-    @lru_cache(maxsize=_KEPT_STATES)
-    def state(at_s: float | None) -> np.ndarray:
-        values = problem.solution(coarse, at_s)
-        if values is None:
-            raise InputError(f"case {coarse.id} has no state at {at_s:g} s")
-        # Differences of radii and a constant: never singular, whatever the cells' arrangement.
-        return np.asarray(
-            RBFInterpolator(source, values, neighbors=neighbours, kernel="linear", degree=0)(target)
-        )
-
-    return state
+    values = np.stack(list(solved.values()), axis=1)
+    # Differences of radii and a constant: never singular, whatever the cells' arrangement.
+    carry = RBFInterpolator(
+        source, values.reshape(len(source), -1), neighbors=neighbours, kernel="linear", degree=0
+    )
+    there = carry(target).reshape(len(target), *values.shape[1:])
+    return {moment: there[:, number] for number, moment in enumerate(solved)}

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from courant.runs.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from simgen.store.access.reader import Dataset
 
 RECORD = "coarse-meshes.json"
 
@@ -44,7 +47,11 @@ class CoarseMeshes(BaseModel):
     components: tuple[str, ...]
     """What errors are taken over, as in the evaluation of a model"""
     reference_size: float
-    meshes: tuple[CoarseMesh, ...]
+    meshes: tuple[CoarseMesh, ...] = Field(min_length=1)
+
+    def is_of(self, snapshot: str, split: str, components: tuple[str, ...]) -> bool:
+        """Tell whether the errors are over the same values as a model's."""
+        return (self.snapshot, self.split, self.components) == (snapshot, split, components)
 
 
 def read_coarse_meshes(folder: RunDirectory) -> CoarseMeshes | None:
@@ -52,6 +59,21 @@ def read_coarse_meshes(folder: RunDirectory) -> CoarseMeshes | None:
     if not folder.exists(RECORD):
         return None
     return folder.read_record(RECORD, CoarseMeshes, "remove it and measure again")
+
+
+def coarse_meshes_on_record(
+    folder: RunDirectory, components: tuple[str, ...], dataset: Dataset, split: str, coarse: Dataset
+) -> CoarseMeshes | None:
+    """Return the record in the folder if it is of these data and components."""
+    known = read_coarse_meshes(folder)
+    if known is None or known.coarse != name_of(coarse):
+        return None
+    return known if known.is_of(dataset.snapshot_id, split, components) else None
+
+
+def name_of(coarse: Dataset) -> str:
+    """Return what tells a dataset version of coarser meshes from others."""
+    return f"{coarse.url} {coarse.snapshot_id}"
 
 
 @dataclass(frozen=True)
@@ -62,6 +84,11 @@ class SameError:
     solve_s: float
     beyond: Literal["", "coarser", "finer"]
     """Not empty where the error is outside what the meshes have, of which this is the nearest"""
+
+    @property
+    def time_bound(self) -> str:
+        """What stands before the time: that of a mesh beyond is not known, but bounded."""
+        return {"coarser": "at most ", "finer": "at least "}.get(self.beyond, "")
 
     def text(self) -> str:
         """`7.2`, `coarser than 10` or `finer than 5`."""

@@ -43,7 +43,7 @@ def _rival(context: Context) -> SameError | None:
     """Return the coarser mesh of the same error, if such meshes were measured on these cases."""
     found, evaluation = read_coarse_meshes(context.run), context.evaluation
     asked = (context.dataset.snapshot_id, evaluation.split, evaluation.components)
-    if found is None or (found.snapshot, found.split, found.components) != asked:
+    if found is None or not found.is_of(*asked):
         return None
     return same_error(found.meshes, evaluation.overall[MODEL].nmae)
 
@@ -78,10 +78,9 @@ def _rows(ledger: Ledger) -> list[tuple[Cell, Cell]]:
         "number of predictions until it breaks even": even.text() if even else unknown,
     }
     if (rival := ledger.rival) is not None:
-        bound = {"coarser": "at most ", "finer": "at least "}.get(rival.beyond, "")
         lines |= {
             f"the solver on a mesh of the model's error (mesh_size {rival.text()})": (
-                f"{bound}{rival.solve_s:.3g}"
+                f"{rival.time_bound}{rival.solve_s:.3g}"
             ),
             "number of predictions until it breaks even with that": ledger.rival_text() or unknown,
         }
