@@ -25,7 +25,7 @@ def generate_and_train(
     cases: int = 8,
     sampler: Sampler = "sobol",
     seed: int = 42,
-    preset: str = "trial",
+    preset: str | None = None,
     settings: dict[str, float] | None = None,
     designs: str | None = None,
     recipe: str | None = None,
@@ -53,7 +53,8 @@ def generate_and_train(
         cases: How many designs to sample.
         sampler: How designs are sampled in the design space.
         seed: Seed of the sampling.
-        preset: Solver settings: `trial` is coarse and short, `paper` is the paper's.
+        preset: Solver settings: `trial` is coarse and short, `paper` is the paper's. Where not
+            given, `trial` or the family's first.
         settings: Solver settings that replace those of the preset, by name.
         designs: A CSV file of design parameters to solve instead of sampled ones, or a dataset
             whose test designs are solved.

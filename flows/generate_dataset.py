@@ -29,7 +29,7 @@ def generate(
     cases: int = 8,
     sampler: Sampler = "sobol",
     seed: int = 42,
-    preset: str = "trial",
+    preset: str | None = None,
     settings: dict[str, float] | None = None,
     designs: str | None = None,
     design_parameters: list[dict[str, float]] | None = None,
@@ -47,7 +47,8 @@ def generate(
         cases: How many designs to sample.
         sampler: How designs are sampled in the design space.
         seed: Seed of the sampling.
-        preset: Solver settings: `trial` is coarse and short, `paper` is the paper's.
+        preset: Solver settings: `trial` is coarse and short, `paper` is the paper's. Where not
+            given, `trial` or the family's first.
         settings: Solver settings that replace those of the preset, by name.
         designs: A CSV file of design parameters to solve instead of sampled ones, or a dataset
             whose test designs are solved.
@@ -94,7 +95,7 @@ def solve_and_publish(asked: Generation) -> PublishedVersion:
         ensure_ray()
         warm_workers()
         solve_cases(pending, writer, execution)
-    message = f"{asked.family}: {asked.preset} preset, {len(points)} designs"
+    message = f"{asked.family}: {asked.known_preset} preset, {len(points)} designs"
     return PublishedVersion(url, writer.publish(message, asked.remake))
 
 

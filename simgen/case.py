@@ -148,6 +148,11 @@ class CaseFamily(ABC):
     def patch_kinds(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.patches.values()))
 
+    @property
+    def usual_preset(self) -> str:
+        """The preset that is taken where none is named: `trial`, or else the first."""
+        return "trial" if "trial" in self.presets else next(iter(self.presets))
+
     def settings(
         self, preset: str, overrides: Mapping[str, float] | None = None
     ) -> dict[str, float]:

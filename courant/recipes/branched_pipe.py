@@ -13,8 +13,9 @@ from courant.recipes.laptop import demo, small
 
 
 def branched_pipe() -> Experiment:
-    """Courant (baseline) of Table tab:hvac-hparams on 300 designs, for an A100-class GPU.
+    """The paper's baseline on 300 designs, for an A100-class GPU.
 
+    Courant (baseline) of Table tab:hvac-hparams.
     The encoder reads the boundary cloud with the inlet's velocity profile; u_x and u_z span the
     plane of the Y.
     """
@@ -31,13 +32,17 @@ def branched_pipe() -> Experiment:
 
 
 def branched_pipe_gwa() -> Experiment:
-    """Courant (with GWA) of Table tab:hvac-hparams: Gaussian windows in encoder and decoder."""
+    """The paper's variant with Gaussian windows in encoder and decoder.
+
+    Courant (with GWA) of Table tab:hvac-hparams.
+    """
     return branched_pipe().derive(name="branched-pipe-gwa", model={"gaussian_window": "both"})
 
 
 def branched_pipe_full_mesh() -> Experiment:
-    """Courant (no boundary pc) of Table tab:hvac-hparams: the encoder reads the whole mesh.
+    """The paper's variant whose encoder reads the whole mesh.
 
+    Courant (no boundary pc) of Table tab:hvac-hparams.
     Every cell comes with its distance field.
     """
     return branched_pipe().derive(

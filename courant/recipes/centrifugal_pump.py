@@ -13,8 +13,9 @@ from courant.recipes.laptop import demo, small
 
 
 def centrifugal_pump() -> Experiment:
-    """Courant (baseline) of Table tab:pump-hparams on 300 designs, for an A100-class GPU.
+    """The paper's baseline on 300 designs, for an A100-class GPU.
 
+    Courant (baseline) of Table tab:pump-hparams.
     The published count leaves four distance channels, those of one kind of boundary: the nearest
     solid wall, standing or turning, which is what a turbulence model calls the wall distance. The
     impeller turns, so its speed omega x r is a boundary condition as the inlet's velocity is.
@@ -36,13 +37,17 @@ def centrifugal_pump() -> Experiment:
 
 
 def centrifugal_pump_gwa() -> Experiment:
-    """Courant (with GWA) of Table tab:pump-hparams: Gaussian windows in encoder and decoder."""
+    """The paper's variant with Gaussian windows in encoder and decoder.
+
+    Courant (with GWA) of Table tab:pump-hparams.
+    """
     return centrifugal_pump().derive(name="centrifugal-pump-gwa", model={"gaussian_window": "both"})
 
 
 def centrifugal_pump_full_mesh() -> Experiment:
-    """Courant (no boundary pc) of Table tab:pump-hparams: the encoder reads the whole mesh.
+    """The paper's variant whose encoder reads the whole mesh.
 
+    Courant (no boundary pc) of Table tab:pump-hparams.
     Every cell comes with its distance field.
     """
     return centrifugal_pump().derive(

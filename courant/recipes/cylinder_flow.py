@@ -12,8 +12,9 @@ from courant.model import presets
 
 
 def cylinder_flow() -> Experiment:
-    """Courant (baseline) of Table tab:cf-hparams on 200 trajectories of 1000 s, for an A100.
+    """The paper's baseline on 200 trajectories of 1000 s, for an A100.
 
+    Courant (baseline) of Table tab:cf-hparams.
     Open in the paper and chosen here: windows begin at every snapshot from 100 s on (the ramp and
     the first wash-out are over), and an epoch draws 12,600 of them, the number that lie a
     prediction step apart in 140 training trajectories.

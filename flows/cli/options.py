@@ -52,9 +52,10 @@ Cases = Annotated[
 SamplerOption = Annotated[SamplerChoice, typer.Option(help="How the design space is sampled.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the sampler.")]
 Preset = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="Solver settings of the family: trial (500 s) or paper (1000 s) for cylinder-flow."
+        help="Solver settings of the family: trial (500 s) or paper (1000 s) for cylinder-flow.",
+        show_default="trial, or the family's first",
     ),
 ]
 Set = Annotated[

@@ -43,7 +43,7 @@ class CaseRequest:
     cases: int = 8
     sampler: Sampler = "sobol"
     seed: int = 42
-    preset: str = "trial"
+    preset: str | None = None
     settings: dict[str, float] | None = None
     designs: str | None = None
     store: str | None = None
@@ -66,6 +66,11 @@ class Generation(CaseRequest):
         return f"{absolute(self.store or load_settings().store).rstrip('/')}/{self.family}"
 
     @property
+    def known_preset(self) -> str:
+        """Return the preset that is asked for, or the family's usual one."""
+        return self.preset or self._family.usual_preset
+
+    @property
     def remake(self) -> dict[str, Any]:
         """Return the parameters that make the version again, for its record."""
         return {
@@ -73,7 +78,7 @@ class Generation(CaseRequest):
             "cases": self.cases,
             "sampler": self.sampler,
             "seed": self.seed,
-            "preset": self.preset,
+            "preset": self.known_preset,
             "settings": self.settings or {},
             "designs": self.designs,
             "design_parameters": self.design_parameters,
@@ -86,7 +91,7 @@ class Generation(CaseRequest):
         """The points to solve: sampled, given, or as `designs` says."""
         if self.designs and not self.design_parameters and self._names_a_dataset(self.designs):
             return unique(self._points_of(simgen.open_dataset(absolute(self.designs))))
-        values = self._family.settings(self.preset, self.settings)
+        values = self._family.settings(self.known_preset, self.settings)
         return unique([self._family.point(each, values) for each in self._designs()])
 
     @staticmethod
@@ -105,7 +110,9 @@ class Generation(CaseRequest):
         return [
             self._family.point(
                 case.parameters,
-                self._family.settings(self.preset, {**case.settings, **(self.settings or {})}),
+                self._family.settings(
+                    self.known_preset, {**case.settings, **(self.settings or {})}
+                ),
             )
             for case in cases
         ]

@@ -23,10 +23,12 @@ from flows.stages.evaluation import Measurement
 from flows.stages.generation import Generation, PublishedVersion
 from flows.stages.main_job import MainJob, Outcome
 from flows.stages.training import Training
+from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.access.versions import read_references
 from simgen.store.access.writer import DatasetWriter
 from tests.report.test_verdict import evaluation
+from tests.simgen.heated_plate import HeatedPlate
 from tests.store.conftest import NUM_SNAPSHOTS, SCHEMA, add, make_result
 
 SETTINGS = {"end_time": float(NUM_SNAPSHOTS)}
@@ -238,3 +240,16 @@ def test_a_finished_generation_says_what_its_version_holds(asked):
         app, ["generate", "cylinder-flow", *settings, "--store", asked.store]
     )
     assert "cylinder-flow v1: 2 cases" in done.stderr
+
+
+def test_a_family_without_a_trial_preset_has_its_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plate = HeatedPlate()
+    monkeypatch.setitem(FAMILIES, plate.name, plate)
+    asked = Generation(plate.name, cases=2, store=str(tmp_path))
+    assert [point.settings for point in asked.points] == [plate.settings("quick")] * 2
+    assert asked.remake["preset"] == "quick"
+    assert Generation("cylinder-flow", cases=1).remake["preset"] == "trial"
+    with pytest.raises(InputError, match="preset 'trial' is unknown to heated-plate"):
+        _ = replace(asked, preset="trial").points
