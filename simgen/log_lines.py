@@ -8,7 +8,7 @@ whichever process writes it, and a line of a training its run and experiment:
 
     {"time": "2026-03-01T10:00:00.000Z", "level": "INFO", "logger": "simgen.solving",
      "message": "meshed", "flow_run": "…", "dataset": "s3://bucket/store/cylinder-flow",
-     "case": "00fcb869be4c", "host": "node-3", "process": 4711}
+     "case": "b0159c13a91f", "host": "node-3", "process": 4711}
 
 Which of the two is decided once, where a process begins (`start`). What runs for it elsewhere gets
 its `carried()` along with the work, and does the same (`Carried.take_up`). Values of variables that

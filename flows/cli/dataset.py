@@ -83,7 +83,7 @@ def dataset_ls(store: Store = None) -> None:
     "show",
     epilog=(
         "Example: courant dataset show demo-run/store/cylinder-flow --version v1"
-        " --case 00fcb869be4c"
+        " --case b0159c13a91f"
     ),
 )
 def dataset_show(

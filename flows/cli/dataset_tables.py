@@ -32,32 +32,33 @@ def print_dataset(dataset: Dataset) -> None:
         f" {dataset.snapshot_id}"
     )
     _line(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
-    fields = _table("field", "unit", "components", "mean", "std", "min", "max")
+    fields = _table(_whole("field"), "unit", "", "mean", "std", "min", "max")
     for field in dataset.schema.fields:
         measured = dataset.statistics[field.name]
-        numbers = [
-            ", ".join(f"{value:.3g}" for value in measured[name])
-            for name in ("mean", "std", "min", "max")
-        ]
         given = " (given)" if field.role == "given" else ""
-        fields.add_row(
-            field.name + given, escape(field.unit), ", ".join(field.components), *numbers
-        )
+        titles = [field.name + given, *[""] * (len(field.components) - 1)]
+        for number, (title, component) in enumerate(zip(titles, field.components, strict=True)):
+            values = [f"{measured[name][number]:.3g}" for name in ("mean", "std", "min", "max")]
+            fields.add_row(title, escape(field.unit) if title else "", component, *values)
     screen.print(fields, "")
     _print_quantities(dataset)
     parameters = [
-        escape(f"{each.name} ({each.unit})" if each.unit else each.name)
+        Column(
+            escape(f"{each.name} ({each.unit})" if each.unit else each.name),
+            min_width=len(each.name),
+        )
         for each in dataset.schema.parameters
     ]
-    table = _table("case", *parameters, "status", "split", "cells", "solve (s)")
+    status = Column("status", min_width=len("withdrawn"))
+    table = _table(_whole("case"), *parameters, status, _whole("split"), "cells", "solve (s)")
     for name, row in dataset.design.iterrows():
         values = [f"{row[parameter.name]:.3g}" for parameter in dataset.schema.parameters]
         cells = f"{row['num_points']:.0f}" if row["status"] == "accepted" else ""
-        status = row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"
+        standing = row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"
         table.add_row(
             str(name),
             *values,
-            escape(status),
+            escape(standing),
             row["split"] if isinstance(row["split"], str) else "",
             cells,
             f"{row['wall_time_s']:.1f}",
@@ -242,6 +243,11 @@ def _named(cases: Sequence[str]) -> str:
 
 def _table(*columns: str | Column) -> Table:
     return Table(*columns, box=None, header_style="bold")
+
+
+def _whole(title: str) -> Column:
+    """Name a column whose words are copied from the screen, and so never cut."""
+    return Column(title, no_wrap=True, overflow="fold")
 
 
 def _line(text: str) -> None:

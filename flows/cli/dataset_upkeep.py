@@ -39,7 +39,7 @@ def dataset_verify(dataset: DatasetUrl, version: Version = None) -> None:
 @upkeep_app.command(
     "withdraw",
     epilog=(
-        'Example: courant dataset withdraw demo-run/store/cylinder-flow 00fcb869be4c --reason "half'
+        'Example: courant dataset withdraw demo-run/store/cylinder-flow b0159c13a91f --reason "half'
         ' of its snapshots"'
     ),
 )

@@ -35,7 +35,7 @@ def report(
 
 @model_app.command(
     epilog=(
-        "Example: courant predict RUN 00fcb869be4c --start 100 --out prediction.npz, or courant"
+        "Example: courant predict RUN b0159c13a91f --start 100 --out prediction.npz, or courant"
         " predict RUN case.vtu --parameters radius=2,center_x=0,center_y=1 --out prediction.vtu"
     )
 )

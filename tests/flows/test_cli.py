@@ -4,6 +4,7 @@ anything starts.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -204,3 +205,20 @@ def test_the_doctor_finds_a_machine_that_solves_cases_well(tmp_path):
 def test_the_doctor_names_a_server_that_does_not_answer():
     ill = courant("doctor", PREFECT_API_URL="http://127.0.0.1:9/api")
     assert "http://127.0.0.1:9/api (PREFECT_API_URL) does not answer" in ill.stdout
+
+
+def test_the_case_of_the_examples_is_one_of_the_demo():
+    makefile = Path(__file__).parents[2].joinpath("Makefile").read_text()
+    given = dict(
+        each.split("=")
+        for each in re.findall(r"--set (\S+)", makefile.partition("DEMO_SETTINGS :=")[2])
+    )
+    number = re.search(r"run cylinder-flow --cases (\d+) \$\(DEMO", makefile)
+    found = re.search(r"predict RUN (\w{12}) ", courant_here("predict", "--help").output)
+    assert number is not None
+    assert found is not None
+    family = get_family("cylinder-flow")
+    settings = family.settings("trial", {name: float(value) for name, value in given.items()})
+    designs = family.design_space.sample(int(number[1]), "sobol", 42)
+    cases = {family.point(each, settings).id for each in designs}
+    assert found[1] in cases

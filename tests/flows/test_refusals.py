@@ -56,10 +56,10 @@ def generate(*arguments: str) -> str:
     [
         ((), "name a case or a mesh file, or give a --design"),
         (
-            ("00fcb869be4c", "--design", "radius=2"),
+            ("b0159c13a91f", "--design", "radius=2"),
             "name a case or a mesh file, or give a --design",
         ),
-        (("00fcb869be4c", "--verify"), "--from-solver and --verify belong to --design"),
+        (("b0159c13a91f", "--verify"), "--from-solver and --verify belong to --design"),
         (("case.vtu", "--from-solver", "10"), "--from-solver and --verify belong to --design"),
         (("--design", "radius=2", "--start", "3"), "--start does not go with --design"),
         (("--design", "radius=2", "--parameters", "radius=2"), "--parameters does not go with"),

@@ -15,7 +15,7 @@ from flows.terminal import one_line_errors, progress_bar, screen
 if TYPE_CHECKING:
     from courant.analysis.run_scores import RunScores
 
-EXAMPLE = "Example: courant analyse RUN --case 00fcb869be4c --out analysis"
+EXAMPLE = "Example: courant analyse RUN --case b0159c13a91f --out analysis"
 
 ChosenCases = Annotated[
     list[str] | None,

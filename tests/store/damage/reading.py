@@ -20,7 +20,7 @@ from simgen.store.access.stored_case import StoredCase
 
 @dataclass
 class Observation:
-    """By place, such as `v1 case 00fcb869be4c read`."""
+    """By place, such as `v1 case b0159c13a91f read`."""
 
     read: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)

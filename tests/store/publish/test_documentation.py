@@ -34,7 +34,7 @@ def test_the_examples_of_operations_run_one_after_the_other(writer, url, tmp_pat
     for example in re.findall(
         r"```python\n(.*?)```", DOCS.with_name("dataset-operations.md").read_text(), re.DOTALL
     ):
-        example = example.replace("00fcb869be4c", case)
+        example = example.replace("b0159c13a91f", case)
         exec(example.replace("demo-run/store/cylinder-flow", url), namespace)
     assert simgen.open_dataset(url)[case].status == "withdrawn"
     assert namespace["verification"].findings == []  # type: ignore[attr-defined]
