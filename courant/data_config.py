@@ -91,3 +91,8 @@ class SteadyData(SampleData):
     solve. Encoder features hold these values, and zero on all other faces whatever the solver found
     there.
     """
+    scaled_by: dict[str, dict[str, float]] = {}
+    """By field, the design parameters whose powers scale it: with {"velocity": {"inlet_velocity":
+    1}} the model learns velocity over the inlet's velocity, as in dimensional analysis. Errors of
+    slow cases then count as much in the loss as those of fast ones.
+    """

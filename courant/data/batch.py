@@ -40,6 +40,8 @@ class Batch:
     """(B, T, M, C); T = 1 in steady problems"""
     parameters: Tensor
     """(B, P) design parameters"""
+    scale: Tensor | None = None
+    """(B, C), by how much each sample's units are those of the split; None where they are them"""
 
     def for_model(self, config: ModelConfig) -> tuple[Inputs, Queries]:
         """Return what a model of these sizes reads; a size that leaves out a part drops it."""

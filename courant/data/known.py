@@ -72,6 +72,8 @@ class SteadyInputs:
     """(M, G + D)"""
     parameters: np.ndarray
     """(P,)"""
+    scale: np.ndarray | None
+    """(C,) of `Normaliser.scale`; None where nothing is scaled"""
 
 
 def read_known(case: StoredCase, normaliser: Normaliser, config: SteadyData) -> KnownCase:
@@ -143,7 +145,14 @@ def prepare_inputs(known: KnownCase, normaliser: Normaliser, config: SteadyData)
             features = np.concatenate([conditions[nearest], at_points], axis=1)
     if not features.shape[1]:
         features = cloud[:, : normaliser.dimension]
-    return SteadyInputs(cloud, features, points, at_points, normaliser.design(known.parameters))
+    return SteadyInputs(
+        cloud,
+        features,
+        points,
+        at_points,
+        normaliser.design(known.parameters),
+        normaliser.scale(known.parameters) if normaliser.powers else None,
+    )
 
 
 def check_prescribed(

@@ -9,19 +9,22 @@ Paper: Table tab:dataset-details.
   the unit vector towards the nearest face of that kind: 16 channels for the cylinder's four kinds.
   An experiment may choose some of the kinds, or the nearest of several ("wall+impeller").
 - Design parameters run from -1 to 1 over the design space.
+- An experiment may scale a field by powers of design parameters. `Normaliser.at` a design, mean and
+  standard deviation are those of the split times the powers of (parameter / middle of its range).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from courant.data.channels import Channel, select_channels
+from courant.data.design_scale import ParameterRange, powers_of, scale_of
 from courant.data.geometry import DistanceField
 from simgen.errors import InputError
 
@@ -29,15 +32,6 @@ if TYPE_CHECKING:
     from simgen.store.access.reader import Dataset
 
 CHANNELS_PER_PATCH_KIND = 4
-
-
-@dataclass(frozen=True)
-class ParameterRange:
-    """A design parameter and its range in the design space, in its unit."""
-
-    name: str
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -70,6 +64,8 @@ class Normaliser:
     measured_kinds: tuple[str, ...] | None = None
     """The patch kinds of stored distances, in order; None = every one"""
     has_boundary: bool = True
+    powers: tuple[tuple[float, ...], ...] = ()
+    """For each channel the power of each design parameter that scales it; empty = nothing does"""
 
     @classmethod
     def of(
@@ -78,10 +74,12 @@ class Normaliser:
         fields: Sequence[str],
         distance_kinds: Sequence[str] | None = None,
         given: Sequence[str] | None = None,
+        scaled_by: Mapping[str, Mapping[str, float]] | None = None,
     ) -> Normaliser:
         """Build it from the training statistics that are stored with the dataset version.
 
-        `given` names the given fields that are inputs, None = every one.
+        `given` names the given fields that are inputs, None = every one; `scaled_by` is that of
+        `SteadyData`.
         """
         statistics, schema = dataset.statistics, dataset.schema
         lower, upper = (
@@ -93,6 +91,7 @@ class Normaliser:
         mean, std = _moments(statistics, channels, "fields")
         given_mean, given_std = _moments(statistics, inputs, "given")
         measured = schema.measured_kinds
+        ranges = tuple(ParameterRange(each.name, each.low, each.high) for each in schema.parameters)
         return cls(
             dimension=schema.dimension,
             centre=tuple(((lower + upper) / 2).tolist()),
@@ -104,14 +103,13 @@ class Normaliser:
             mean=mean,
             std=std,
             distance_kinds=_check_kinds(distance_kinds or (), measured),
-            parameters=tuple(
-                ParameterRange(each.name, each.low, each.high) for each in schema.parameters
-            ),
+            parameters=ranges,
             given=inputs,
             given_mean=given_mean,
             given_std=given_std,
             measured_kinds=None if measured == schema.patch_kinds else measured,
             has_boundary=schema.boundary,
+            powers=powers_of(scaled_by or {}, channels, ranges),
         )
 
     @property
@@ -178,6 +176,22 @@ class Normaliser:
         chosen = np.stack(nearest, axis=1)
         return distance[rows[:, None], chosen], direction[rows[:, None], chosen]
 
+    def scale(self, parameters: Mapping[str, float]) -> np.ndarray:
+        """Return (C,), by how much each channel's unit at a design is that of the split."""
+        return scale_of(parameters, self.parameters, self.powers, len(self.channels))
+
+    def at(self, parameters: Mapping[str, float]) -> Normaliser:
+        """Return the normaliser of one design, which nothing scales any further."""
+        if not self.powers:
+            return self
+        scale = self.scale(parameters).astype(float)
+        return replace(
+            self,
+            mean=tuple((scale * self.mean).tolist()),
+            std=tuple((scale * self.std).tolist()),
+            powers=(),
+        )
+
     def standardise(self, values: np.ndarray) -> np.ndarray:
         """(..., C) physical -> (..., C) standardised."""
         return _scaled(values, self.mean, self.std)
@@ -237,6 +251,10 @@ class Normaliser:
             wrong.append("patch_kinds must name at least one")
         if not set(self.stored_kinds) <= set(self.patch_kinds):
             wrong.append("measured_kinds must be patch kinds")
+        if self.powers and {len(row) for row in self.powers} != {len(self.parameters)}:
+            wrong.append("powers must be one for each parameter")
+        if self.powers and len(self.powers) != num:
+            wrong.append("powers must be given for each channel")
         if any(channel.column < 0 for channel in self.read_channels):
             wrong.append("a channel's column is negative")
         if wrong:

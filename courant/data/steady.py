@@ -72,7 +72,8 @@ class SteadySource:
         points = torch.from_numpy(inputs.points)[None]
         if number not in self._anchors:
             self._anchors[number] = select_anchors(points, self._num_anchors)
-        targets = self._normaliser.standardise(read_solution(case, self._normaliser))
+        normaliser = self._normaliser.at(case.parameters)
+        targets = normaliser.standardise(read_solution(case, normaliser))
         return SteadySample(case.id, as_batch(inputs, self._anchors[number], targets))
 
     def read_all(self, device: torch.device | str) -> list[SteadySample]:
@@ -87,7 +88,11 @@ def read_solution(case: StoredCase, normaliser: Normaliser) -> np.ndarray:
 
 def as_batch(inputs: SteadyInputs, anchors: Tensor, targets: np.ndarray) -> Batch:
     """Build a batch of one; targets (M, C) standardised."""
-    tensor = {name: torch.from_numpy(value)[None] for name, value in vars(inputs).items()}
+    tensor = {
+        name: torch.from_numpy(value)[None]
+        for name, value in vars(inputs).items()
+        if value is not None
+    }
     return Batch(
         **tensor,
         mask=None,
@@ -196,6 +201,7 @@ def collate(samples: Sequence[Batch]) -> Batch:
     """
     if len(samples) == 1:
         return samples[0]
+    scales = [sample.scale for sample in samples if sample.scale is not None]
     return Batch(
         points=_stack([sample.points for sample in samples]),
         features=_stack([sample.features for sample in samples]),
@@ -206,6 +212,7 @@ def collate(samples: Sequence[Batch]) -> Batch:
         query_mask=_mask([sample.query_points for sample in samples]),
         targets=_stack([sample.targets for sample in samples]),
         parameters=torch.cat([sample.parameters for sample in samples]),
+        scale=torch.cat(scales) if scales else None,
     )
 
 

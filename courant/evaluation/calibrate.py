@@ -138,8 +138,9 @@ def predictions(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[P
     chosen = np.unique(np.linspace(*ends, most).round().astype(int))
     for window in (windows[number] for number in chosen):
         values = surrogate.predict_case(case, start_s=window.start_s).reshape(window.truth.shape)
-        errors = np.abs(values - window.truth) / np.asarray(surrogate.normaliser.std)
-        yield Predicted(np.asarray(case.points), surrogate.normaliser.standardise(values), errors)
+        normaliser = surrogate.normaliser.at(case.parameters)
+        errors = np.abs(values - window.truth) / np.asarray(normaliser.std)
+        yield Predicted(np.asarray(case.points), normaliser.standardise(values), errors)
 
 
 def _largest_over(scale: FieldScale, surrogate: Surrogate, case: StoredCase) -> float:

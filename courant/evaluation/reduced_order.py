@@ -54,17 +54,21 @@ class TrainingFields:
         carried = [values[tree.query(probes)[1]].ravel() for tree, values in self._fields]
         self.snapshots = np.stack(carried).astype(np.float64)
 
-    def combine(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """Return the weighted sum of all training fields at points, (N, C) in physical units."""
+    def combine(self, weights: np.ndarray, case: StoredCase) -> np.ndarray:
+        """Return the weighted sum of all training fields at a case's points, (N, C) in its units.
+
+        Fields that scale with the design are combined as the model learns them.
+        """
+        points = case.points
         total = np.zeros((len(points), len(self.normaliser.channels)))
         for weight, (tree, values) in zip(weights, self._fields, strict=True):
             if weight:
                 total += weight * values[tree.query(points)[1]]
-        return self.normaliser.restore(total)
+        return self.normaliser.at(case.parameters).restore(total)
 
     def _read(self, case: StoredCase) -> tuple[cKDTree, np.ndarray]:
-        solution = self.normaliser.standardise(read_solution(case, self.normaliser))
-        return cKDTree(case.points), solution
+        normaliser = self.normaliser.at(case.parameters)
+        return cKDTree(case.points), normaliser.standardise(read_solution(case, normaliser))
 
 
 class ProperOrthogonal:
@@ -77,7 +81,7 @@ class ProperOrthogonal:
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
         fields = self._fields()
-        return fields.combine(self.weights(case), case.points)[None]
+        return fields.combine(self.weights(case), case)[None]
 
     def note(self, case: StoredCase) -> None:
         return None

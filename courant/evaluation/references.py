@@ -128,13 +128,14 @@ class MeanFlow:
 
 
 class MeanValue:
-    """The training split's mean of each component, everywhere."""
+    """The training split's mean of each component, everywhere, in the design's units."""
 
     def __init__(self, normaliser: Normaliser) -> None:
-        self._mean = np.asarray(normaliser.mean)
+        self._normaliser = normaliser
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        return np.broadcast_to(self._mean, window.truth.shape)
+        mean = np.asarray(self._normaliser.at(case.parameters).mean)
+        return np.broadcast_to(mean, window.truth.shape)
 
     def note(self, case: StoredCase) -> None:
         return None
@@ -160,7 +161,7 @@ class NearestDesign:
         if nearest is None:
             return MeanValue(self._normaliser).predict(case, window)
         tree, values = self._field(nearest)
-        return values[tree.query(case.points)[1]][None]
+        return values[tree.query(case.points)[1]][None] * self._normaliser.scale(case.parameters)
 
     def note(self, case: StoredCase) -> str | None:
         """Return the id of the nearest training design; None where there is no other."""
@@ -178,8 +179,10 @@ class NearestDesign:
         return np.concatenate([design, given[near].ravel() / np.sqrt(given[near].size)])
 
     def _read(self, case: str) -> tuple[cKDTree, np.ndarray]:
+        """Return a tree over a case's points, and its solution in the split's units."""
         stored = self._dataset[case]
-        return cKDTree(stored.points), read_solution(stored, self._normaliser)
+        solution = read_solution(stored, self._normaliser)
+        return cKDTree(stored.points), solution / self._normaliser.scale(stored.parameters)
 
 
 def _mean_flow(problem: Problem, dataset: Dataset) -> MeanFlow:

@@ -61,8 +61,9 @@ def apply_bands(
     states = answer.values.reshape(-1, *answer.values.shape[-2:])
     calibrated = len(bands.field.scale.growth)
     if len(states) <= calibrated:
-        normal = surrogate.normaliser.standardise(states)
-        scale = bands.field.scale.at(answer.points, normal) * np.asarray(surrogate.normaliser.std)
+        normaliser = surrogate.normaliser.at(answer.parameters)
+        scale = bands.field.scale.at(answer.points, normaliser.standardise(states))
+        scale = scale * np.asarray(normaliser.std)
         field = (bands.over_scale(design, level) * scale).reshape(answer.values.shape)
     else:
         refusal = f"bands are calibrated for {calibrated} steps, {len(states)} were asked for"

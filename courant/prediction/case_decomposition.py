@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -25,9 +26,11 @@ class CaseDecomposition(NamedTuple):
     """(L, 3) m; None for anchors without positions"""
 
 
-def in_physical_units(surrogate: Predictor, parts: FieldDecomposition) -> CaseDecomposition:
-    """Compute every contribution of a decomposition of one case, in physical units."""
-    normaliser = surrogate.normaliser
+def in_physical_units(
+    surrogate: Predictor, parts: FieldDecomposition, parameters: Mapping[str, float]
+) -> CaseDecomposition:
+    """Compute every contribution of a decomposition of one design, in physical units."""
+    normaliser = surrogate.normaliser.at(parameters)
     with torch.inference_mode():
         contributions = parts.whole().contributions[0].cpu().numpy()
     places = None if parts.anchors is None else parts.anchors[0].detach().cpu().numpy()

@@ -174,6 +174,8 @@ class Predictor:
     @torch.inference_mode()
     def _run(self, batches: Sequence[Batch], steps: int) -> np.ndarray:
         """(B, T, M, C)"""
-        inputs, queries = Batch.joined(batches).for_model(self.model.config)
+        batch = Batch.joined(batches)
+        inputs, queries = batch.for_model(self.model.config)
         states = self.model.predict(inputs, queries, steps, chunk=QUERY_CHUNK)
-        return self.normaliser.restore(states.cpu().numpy())
+        values = self.normaliser.restore(states.cpu().numpy())
+        return values if batch.scale is None else values * batch.scale.cpu().numpy()[:, None, None]

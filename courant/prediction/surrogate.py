@@ -1,11 +1,11 @@
 """Load a trained model and predict in physical units, with checked input and one-line errors.
 
 surrogate = courant.load("demo-run/runs/cylinder-flow-demo-0123456789")
-surrogate.predict_case(dataset["00fcb869be4c"], start_s=200.0)  # (10, N, 2) m/s
+surrogate.predict_case(dataset["b0159c13a91f"], start_s=200.0)  # (10, N, 2) m/s
 surrogate.predict(points, initial=u0, parameters={"radius": 2.0, ...}, steps=10)
 
 surrogate = courant.load("runs/branched-pipe-small-0123456789")
-surrogate.predict_case(dataset["00fcb869be4c"])  # (N, C) m/s
+surrogate.predict_case(dataset["b0159c13a91f"])  # (N, C) m/s
 surrogate.predict(points, parameters=..., boundary=..., distance=(distance, direction))
 """
 
@@ -141,7 +141,7 @@ class Surrogate(Predictor):
         a large case, name the cells that you need.
         """
         parts = self.decomposition(case, start_s=start_s, steps=steps, cells=cells)
-        return in_physical_units(self, parts)
+        return in_physical_units(self, parts, case.parameters)
 
     def export(self, folder: str | Path) -> list[Path]:
         """Write programs that predict with torch alone; InputError where a model has none."""

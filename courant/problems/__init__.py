@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from courant.data.normalisation import Normaliser
+from courant.data_config import SteadyData
 from courant.experiment import Experiment
 from courant.problems.problem import Problem, Request, Space, Window
 from courant.problems.steady import SteadyProblem
@@ -45,7 +46,8 @@ def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
             "choose a recipe of that family"
         )
     data = experiment.data
-    normaliser = Normaliser.of(dataset, data.fields, data.distance_kinds, data.given)
+    scaled_by = data.scaled_by if isinstance(data, SteadyData) else None
+    normaliser = Normaliser.of(dataset, data.fields, data.distance_kinds, data.given, scaled_by)
     problem = problem_of(experiment, normaliser)
     if wrong := problem.wrong_sizes():
         channels = ", ".join(channel.name for channel in normaliser.channels)

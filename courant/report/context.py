@@ -76,6 +76,10 @@ class Context:
         predicted = self.surrogate.predict_case(shown.case, start_s=shown.start_s)
         return predicted.reshape(-1, *predicted.shape[-2:])[-1]
 
+    def deviations(self, shown: Shown) -> np.ndarray:
+        """(C,) standard deviations that the model predicts a case in, in physical units."""
+        return np.asarray(self.surrogate.normaliser.at(shown.case.parameters).std)
+
     def _show(self, label: str, name: str) -> Shown:
         case = self.dataset[name]
         start = self.surrogate.problem.shown_start(case)

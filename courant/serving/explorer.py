@@ -213,8 +213,9 @@ def answer_contributions(body: bytes, explored: Explored) -> Contributions | Ref
     parts = surrogate.decompose_prepared(shown.found.prepared, np.array([cell]))
     with torch.inference_mode():
         normal = parts.whole().contributions[0, 0, :, 0, request.channel].cpu().numpy()
-    values = normal * surrogate.normaliser.std[request.channel]
-    offset = surrogate.normaliser.restore(parts.offset.cpu().numpy())[request.channel]
+    normaliser = surrogate.normaliser.at(request.parameters)
+    values = normal * normaliser.std[request.channel]
+    offset = normaliser.restore(parts.offset.cpu().numpy())[request.channel]
     places = _in_picture(_anchors(surrogate, shown.found), shown.layer)
     largest = np.argsort(np.abs(values))[::-1][:MOST_ANCHORS]
     return Contributions(

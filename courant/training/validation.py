@@ -41,6 +41,8 @@ class Validation:
             prediction, count = predict(batch).float(), len(batch.targets)
             num_samples += count
             loss_sum += count * float(loss(prediction, batch))
+            if batch.scale is not None:
+                std, mean = (value * batch.scale[:, None, None] for value in (std, mean))
             error = (prediction - batch.targets).abs() * std
             size = (batch.targets * std + mean).abs()
             for field in errors:

@@ -132,7 +132,7 @@ def _predict(surrogate: Surrogate, case: StoredCase) -> _Prediction:
     truth = surrogate.problem.solution(case, None if times is None else float(times[-1]))
     predicted = surrogate.predict_case(case, start_s=start)
     last = predicted.reshape(-1, *predicted.shape[-2:])[-1]
-    std = np.asarray(surrogate.normaliser.std, np.float32)
+    std = np.asarray(surrogate.normaliser.at(case.parameters).std, np.float32)
     return _Prediction(last / std, None if truth is None else (last - truth) / std)
 
 

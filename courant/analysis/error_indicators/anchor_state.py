@@ -82,7 +82,7 @@ def anchor_state(surrogate: Surrogate, case: StoredCase, start: float | None) ->
     last = predicted.reshape(-1, *predicted.shape[-2:])[-1]
     times = None if start is None else surrogate.times(start)
     truth = surrogate.problem.solution(case, None if times is None else float(times[-1]))
-    std = np.asarray(surrogate.normaliser.std)
+    std = np.asarray(surrogate.normaliser.at(case.parameters).std)
     errors = None if truth is None else (last - truth) / std
     rough = neighbour_variation(np.asarray(case.points), (last / std)[None])[0]
     decomposed = surrogate.decomposition(case, start_s=start)

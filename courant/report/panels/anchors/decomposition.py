@@ -58,7 +58,7 @@ def panel(context: Context) -> Panel | None:
     triangles = layer(shown.case)
     cells, corners = np.unique(triangles.cell, return_inverse=True)
     fields = contributions_at(context, shown, cells, ranking.largest)
-    sizes = np.linalg.norm(fields / context.surrogate.normaliser.std, axis=-1)
+    sizes = np.linalg.norm(fields / context.deviations(shown), axis=-1)
     figure = draw(replace(triangles, cell=corners), sizes, ranking)
     caption = _caption(ranking, place(shown.case, triangles))
     arrays = {
@@ -84,7 +84,7 @@ def panel(context: Context) -> Panel | None:
 
 def rank(context: Context, shown: Shown) -> Ranking:
     """Compute the norms of all contributions over the field, and their sum's deviation."""
-    std = np.asarray(context.surrogate.normaliser.std)
+    std = context.deviations(shown)
     predicted = context.predict(shown)
     squares: np.ndarray | float = 0.0
     deviation = 0.0

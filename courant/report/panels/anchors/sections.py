@@ -41,7 +41,7 @@ def panel(context: Context) -> Panel | None:
     fields = contributions_at(context, shown, np.arange(len(points)), chosen)
     number = shown_channel(context.channels)
     values = fields[..., number]
-    magnitudes = np.linalg.norm(fields / context.surrogate.normaliser.std, axis=-1)
+    magnitudes = np.linalg.norm(fields / context.deviations(shown), axis=-1)
     peaks = magnitudes.argmax(axis=1)
     sizes, axis = point_spacing(shown.case), thinnest_axis(points)
     try:

@@ -1,0 +1,140 @@
+"""Fields scaled by powers of design parameters: what is learned, predicted and compared."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import courant
+import simgen
+from courant.data.batches import BatchOrder
+from courant.data.normalisation import Normaliser
+from courant.evaluation.references import TRAINING_MEAN, references
+from courant.experiment import Experiment
+from courant.prediction.surrogate import Surrogate
+from courant.problems import open_problem
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records
+from courant.training.loop import fit
+from simgen.case import CaseResult
+from simgen.design_space import DesignPoint
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from simgen.store.access.writer import DatasetWriter
+from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
+
+SCALED_BY = {"velocity": {"speed": 1.0}, "kinematic_pressure": {"speed": 2.0}}
+
+
+@pytest.fixture(scope="module")
+def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Ducts of one shape on one mesh, which differ in nothing but speed."""
+    writer = DatasetWriter.open(str(tmp_path_factory.mktemp("store") / "branched-pipe"), SCHEMA)
+    fork = writer.fork()
+    for parameters in SPACE.sample(16, "sobol", 2):
+        parameters |= {"half_width": 0.75, "bend": 0.5, "swirl": 0.5, "roughness": 0.5}
+        point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
+        fork.write(CaseResult(point, "accepted"), duct(70, parameters, seed=5))
+    writer.commit([fork])
+    writer.publish("ducts of one shape")
+    return simgen.open_dataset(writer.url)
+
+
+def scaled(scaled_by: Mapping[str, Mapping[str, float]] = SCALED_BY, **training: Any) -> Experiment:
+    return tiny_steady(**training).derive(
+        model={"num_outputs": 4, "num_features": 4},
+        data={"fields": ("velocity", "kinematic_pressure"), "scaled_by": scaled_by},
+    )
+
+
+def test_what_scales_exactly_is_one_field_to_learn(ducts: Dataset) -> None:
+    targets = []
+    for scaled_by in (SCALED_BY, {}):
+        experiment = scaled(scaled_by).derive(data={"queries_per_sample": None})
+        problem = open_problem(experiment, ducts)
+        batches = problem.training(ducts, BatchOrder(4, None, seed=1), torch.device("cpu"))
+        targets.append(next(batches.epoch(0))[1].targets)
+    apart = [float((each - each[:1]).abs().max()) for each in targets]
+    assert apart[0] < 1e-5 < 0.5 < apart[1]
+
+
+@pytest.fixture(scope="module")
+def surrogate(ducts: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Surrogate:
+    torch.set_num_threads(1)
+    run = RunDirectory(tmp_path_factory.mktemp("runs")) / "scaled"
+    fit(scaled(epochs=12), ducts, run)
+    return courant.load(run.url, device="cpu")
+
+
+def test_a_prediction_has_the_units_of_its_design(surrogate: Surrogate, ducts: Dataset) -> None:
+    case = ducts[ducts.cases("test")[0]]
+    inputs, queries = surrogate.model_inputs(case)
+    with torch.no_grad():
+        learned = surrogate.model.predict(inputs, queries, 1)[0, 0].numpy()
+    normaliser, ratio = surrogate.normaliser, case.parameters["speed"] / 6.5
+    units = np.array([ratio, ratio, ratio, ratio**2])
+    expected = (learned * np.array(normaliser.std) + np.array(normaliser.mean)) * units
+    predicted = surrogate.predict_case(case)
+    np.testing.assert_allclose(predicted, expected, rtol=1e-4, atol=1e-5)
+    parts = surrogate.decompose_case(case)
+    np.testing.assert_allclose(
+        parts.offset + parts.contributions.sum(axis=0), predicted, rtol=1e-4, atol=1e-4
+    )
+    together = surrogate.predict_prepared([surrogate.prepare_case(case) for case in ducts])
+    alone = [surrogate.predict_case(case) for case in ducts]
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-4)
+
+
+def test_validation_measures_in_physical_units_as_the_evaluation_does(
+    surrogate: Surrogate, ducts: Dataset
+) -> None:
+    found = []
+    for case in map(ducts.__getitem__, ducts.cases("validation")):
+        truth = np.concatenate([case["velocity"][:], case["kinematic_pressure"][:]], axis=1)
+        found.append((np.abs(surrogate.predict_case(case) - truth), np.abs(truth)))
+    wrong, size = (np.concatenate([pair[n] for pair in found]) for n in (0, 1))
+    fields = [wrong[:, part].sum() / size[:, part].sum() for part in (slice(3), slice(3, 4))]
+    last = read_records(RunDirectory(surrogate.url))[-1]
+    assert last.validation_nmae == pytest.approx(np.mean(fields), rel=1e-3)
+
+
+def test_references_know_the_scale_too(ducts: Dataset) -> None:
+    problem = open_problem(scaled(), ducts)
+    case = ducts[ducts.cases("test")[0]]
+    window = next(problem.windows(case))
+    for name, reference in references(problem, ducts).items():
+        expected, ratio = window.truth, case.parameters["speed"] / 6.5
+        if name == TRAINING_MEAN:
+            units = np.array([ratio, ratio, ratio, ratio**2])
+            expected = np.broadcast_to(units * problem.normaliser.mean, window.truth.shape)
+        np.testing.assert_allclose(reference.predict(case, window), expected, atol=2e-3)
+
+
+def test_what_cannot_scale_is_refused_by_name(ducts: Dataset) -> None:
+    with pytest.raises(InputError, match=r"data\.scaled_by: heat is not modelled; choose of kin"):
+        open_problem(scaled({"heat": {"speed": 1.0}}), ducts)
+    with pytest.raises(InputError, match="no design parameter height; choose of speed, half"):
+        open_problem(scaled({"velocity": {"height": 1.0}}), ducts)
+    with pytest.raises(InputError, match="bend is not positive over its whole range, from 0 to 1"):
+        open_problem(scaled({"velocity": {"bend": 1.0}}), ducts)
+    normaliser = open_problem(scaled(), ducts).normaliser
+    with pytest.raises(InputError, match="speed = -2: the fields scale with it"):
+        normaliser.at({**dict.fromkeys(SPACE.names, 1.0), "speed": -2.0})
+
+
+def test_a_normaliser_keeps_its_powers_and_older_ones_have_none(ducts: Dataset) -> None:
+    normaliser = open_problem(scaled(), ducts).normaliser
+    assert Normaliser.from_json(normaliser.to_json()) == normaliser
+    older = {name: value for name, value in normaliser.to_json().items() if name != "powers"}
+    parameters = ducts[ducts.cases("test")[0]].parameters
+    assert Normaliser.from_json(older).at(parameters).std == normaliser.std
+    with pytest.raises(InputError, match="powers must be one for each parameter"):
+        Normaliser.from_json({**normaliser.to_json(), "powers": [[1.0]] * 4})
+
+
+def test_experiments_without_it_keep_their_ids(ducts: Dataset, tmp_path: Path) -> None:
+    assert tiny_steady().run_id("a") == tiny_steady().derive(data={"scaled_by": {}}).run_id("a")
+    assert scaled({}).run_id("a") != scaled().run_id("a")
