@@ -34,6 +34,10 @@ class SampleData(Frozen):
     """
     queries_per_sample: int | None = Field(default=None, ge=1, le=MANY)
     """Query points in the loss per sample; None = the full mesh."""
+    closer_anchors: tuple[tuple[float, float, float, float], ...] = ()
+    """Places (x, y, z in normalised coordinates) and how many times closer sampled anchors lie
+    there; empty = equally far everywhere (the paper's way). `courant analyse refine` writes them.
+    """
     resident_gb: float = Field(default=8.0, ge=0)
     """Memory for the training split: up to this size it is kept on the training device, a larger
     one is streamed from the store.

@@ -47,7 +47,7 @@ part of a run's identity.
 
 
 _YOUNGER: dict[str, dict[str, Any]] = {
-    "data": {"given": None, "input_steps": 1, "scaled_by": {}},
+    "data": {"given": None, "input_steps": 1, "scaled_by": {}, "closer_anchors": ()},
     "training": {"derivative_weight": 0.0},
 }
 """Settings that older experiments lack, with the behaviour of that time: older runs keep their ids.

@@ -79,6 +79,11 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(1)
 
 
+def tell(text: str) -> None:
+    """Print a line as it is: nothing in it is highlighted, nor wrapped to the screen."""
+    screen.print(text, highlight=False, soft_wrap=True)
+
+
 def printable(text: str) -> str:
     """Remove terminal control characters from text that may come from a foreign file."""
     return "".join(

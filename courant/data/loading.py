@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.batches import Batches, BatchOrder, ResidentBatches
 from courant.data.normalisation import Normaliser
 from courant.data.samples import list_windows, snapshots_per_step, spread
@@ -29,11 +30,11 @@ def load_batches(
     normaliser: Normaliser,
     config: TransientData,
     order: BatchOrder,
-    num_anchors: int,
+    anchors: AnchorChoice,
     device: torch.device | str = "cpu",
 ) -> Batches:
     """Return training batches on the device, resident or streamed."""
-    split = _open_split(dataset, "train", normaliser, config, num_anchors, config.mirror_y)
+    split = _open_split(dataset, "train", normaliser, config, anchors, config.mirror_y)
     if isinstance(split, WindowReader):
         return StreamingBatches(split, config, order, device)
     return ResidentBatches(split.to(device), config, order)
@@ -45,7 +46,7 @@ def load_windows(
     normaliser: Normaliser,
     config: TransientData,
     num: int,
-    num_anchors: int,
+    anchors: AnchorChoice,
     device: torch.device | str = "cpu",
 ) -> tuple[TrajectorySet, Tensor]:
     """Load at most `num` windows, spread evenly over a split.
@@ -53,7 +54,7 @@ def load_windows(
     Returns trajectories on the device that hold the windows, and the windows' places in them.
     If the split is larger than `config.resident_gb`, only these windows are read.
     """
-    source = _open_split(dataset, split, normaliser, config, num_anchors)
+    source = _open_split(dataset, split, normaliser, config, anchors)
     windows = spread(list_windows(source, config), num)
     if isinstance(source, TrajectorySet):
         return source.to(device), windows
@@ -78,7 +79,7 @@ def _open_split(
     split: str,
     normaliser: Normaliser,
     config: TransientData,
-    num_anchors: int,
+    anchors: AnchorChoice,
     mirror_y: bool = False,
 ) -> TrajectorySet | WindowReader:
     """Load the trajectories of a split that fits into memory; else a reader of its windows."""
@@ -89,12 +90,12 @@ def _open_split(
             ids,
             normaliser,
             _cache(config),
-            num_anchors=num_anchors,
+            anchors=anchors,
             start_s=config.start_s,
             mirror_y=mirror_y,
         )
     return load_trajectories(
-        dataset, ids, normaliser, num_anchors=num_anchors, start_s=config.start_s, mirror_y=mirror_y
+        dataset, ids, normaliser, anchors=anchors, start_s=config.start_s, mirror_y=mirror_y
     )
 
 

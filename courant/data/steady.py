@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.batches import BatchOrder
 from courant.data.known import SteadyInputs, prepare_inputs, read_channels, read_known
 from courant.data.normalisation import Normaliser
 from courant.data.streaming import read_ahead
-from courant.data.trajectories import READERS, select_anchors
+from courant.data.trajectories import READERS
 from courant.data_config import SteadyData
 from simgen.errors import InputError
 
@@ -52,7 +53,7 @@ class SteadySource:
         ids: Sequence[str],
         normaliser: Normaliser,
         config: SteadyData,
-        num_anchors: int,
+        anchors: AnchorChoice,
     ) -> None:
         if not ids:
             raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
@@ -60,7 +61,7 @@ class SteadySource:
         self._dataset = dataset
         self._normaliser = normaliser
         self._config = config
-        self._num_anchors = num_anchors
+        self._choice = anchors
         self._anchors: dict[int, Tensor] = {}
 
     def read(self, number: int) -> SteadySample:
@@ -71,7 +72,7 @@ class SteadySource:
         )
         points = torch.from_numpy(inputs.points)[None]
         if number not in self._anchors:
-            self._anchors[number] = select_anchors(points, self._num_anchors)
+            self._anchors[number] = self._choice.among(points)
         normaliser = self._normaliser.at(case.parameters)
         targets = normaliser.standardise(read_solution(case, normaliser))
         return SteadySample(case.id, as_batch(inputs, self._anchors[number], targets))
@@ -236,7 +237,7 @@ def load_steady_batches(
     normaliser: Normaliser,
     config: SteadyData,
     order: BatchOrder,
-    num_anchors: int,
+    anchors: AnchorChoice,
     device: torch.device | str = "cpu",
 ) -> SteadyBatches:
     """Return training batches on the device, resident or streamed.
@@ -244,7 +245,7 @@ def load_steady_batches(
     They are resident if the training split fits into `config.resident_gb`.
     """
     ids = dataset.cases("train")
-    source = SteadySource(dataset, ids, normaliser, config, num_anchors)
+    source = SteadySource(dataset, ids, normaliser, config, anchors)
     num_points = dataset.design.loc[ids, "num_points"]
     # Clouds of all kinds grow with the mesh, so the first case's bytes per cell represent all
     # cases.
@@ -260,10 +261,10 @@ def load_steady_samples(
     normaliser: Normaliser,
     config: SteadyData,
     num: int,
-    num_anchors: int,
+    anchors: AnchorChoice,
     device: torch.device | str = "cpu",
 ) -> list[SteadySample]:
     """Load at most `num` cases of a split on the device, with every point."""
-    return SteadySource(
-        dataset, dataset.cases(split)[:num], normaliser, config, num_anchors
-    ).read_all(device)
+    return SteadySource(dataset, dataset.cases(split)[:num], normaliser, config, anchors).read_all(
+        device
+    )

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.channels import Channel
 from courant.data.geometry import DistanceField
 from courant.data.normalisation import Normaliser
-from courant.model.anchors import farthest_point_sampling, gather_points
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def load_trajectories(
     ids: Sequence[str],
     normaliser: Normaliser,
     *,
-    num_anchors: int,
+    anchors: AnchorChoice,
     start_s: float = 0.0,
     mirror_y: bool = False,
 ) -> TrajectorySet:
@@ -118,7 +118,7 @@ def load_trajectories(
         num_frames=torch.tensor([span.num_frames for span in spans])[of_case],
         num_given=len(normaliser.given),
         start_s=torch.tensor([span.start_s for span in spans], dtype=torch.float64)[of_case],
-        **prepare_geometry([cloud for _, cloud in shown], normaliser, frames.shape[1], num_anchors),
+        **prepare_geometry([cloud for _, cloud in shown], normaliser, frames.shape[1], anchors),
     )
 
 
@@ -135,7 +135,7 @@ def common_interval(dataset: Dataset, spans: Sequence[Span]) -> float:
 
 
 def prepare_geometry(
-    clouds: Sequence[Cloud], normaliser: Normaliser, most: int, num_anchors: int
+    clouds: Sequence[Cloud], normaliser: Normaliser, most: int, anchors: AnchorChoice
 ) -> dict[str, Tensor]:
     """Prepare everything that a TrajectorySet holds of its cases besides their snapshots."""
     points = torch.stack([_pad(normaliser.points(cloud.points), most) for cloud in clouds])
@@ -153,7 +153,7 @@ def prepare_geometry(
                 for cloud in clouds
             ]
         ),
-        "anchors": select_anchors(points, num_anchors, torch.arange(most) < num_points[:, None]),
+        "anchors": anchors.among(points, torch.arange(most) < num_points[:, None]),
         "parameters": torch.stack(
             [torch.from_numpy(normaliser.design(cloud.parameters)) for cloud in clouds]
         ),
@@ -162,16 +162,6 @@ def prepare_geometry(
         # The mirrored value -v, standardised: (-v - mean) / std = -(v - mean) / std - 2 mean / std.
         "offset": (sign - 1) * mean / std,
     }
-
-
-def select_anchors(points: Tensor, num_anchors: int, mask: Tensor | None = None) -> Tensor:
-    """Choose (B, L, 3) anchors among (B, N, 3) normalised points by farthest point sampling.
-
-    It starts from the point nearest the centroid.
-    """
-    if num_anchors == 0:
-        return points.new_zeros(len(points), 0, points.shape[-1])
-    return gather_points(points, farthest_point_sampling(points, num_anchors, mask))
 
 
 def read_states(case: StoredCase, channels: Sequence[Channel], frames: slice) -> np.ndarray:

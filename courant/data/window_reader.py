@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.data.trajectories import (
     READERS,
@@ -55,14 +56,14 @@ class WindowReader:
         normaliser: Normaliser,
         cache: LocalCache,
         *,
-        num_anchors: int,
+        anchors: AnchorChoice,
         start_s: float = 0.0,
         mirror_y: bool = False,
     ) -> None:
         if not ids:
             raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
         self.dataset, self.normaliser, self.cache = dataset, normaliser, cache
-        self._num_anchors = num_anchors
+        self._choice = anchors
         with ThreadPoolExecutor(READERS) as readers:
             spans = list(readers.map(lambda case: Span.of(dataset[case], start_s), ids))
         self.snapshot_interval_s = common_interval(dataset, spans)
@@ -138,10 +139,7 @@ class WindowReader:
             case, _, image = self._shown[number]
             cloud = Cloud.read(self.dataset[case])
             geometry = prepare_geometry(
-                [cloud.mirrored() if image else cloud],
-                self.normaliser,
-                self._most,
-                self._num_anchors,
+                [cloud.mirrored() if image else cloud], self.normaliser, self._most, self._choice
             )
             self._geometries.put(number, geometry)
         return geometry

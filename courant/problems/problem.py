@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
 from courant.data.geometry import DistanceField
@@ -173,9 +174,11 @@ class Problem(ABC):
         """Return the share of a case's solve that one prediction covers; None if unknown."""
 
     @property
-    def num_anchors(self) -> int:
-        """Number of points sampled from each cloud for the model."""
-        return self.experiment.model.num_sampled_anchors
+    def anchors(self) -> AnchorChoice:
+        """How points are sampled from each cloud for the model."""
+        return AnchorChoice(
+            self.experiment.model.num_sampled_anchors, self.experiment.data.closer_anchors
+        )
 
     def sizes(self) -> dict[str, tuple[int | bool, ...]]:
         """Return the allowed sizes of the model.

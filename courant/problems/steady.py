@@ -21,7 +21,6 @@ from courant.data.inputs import (
 from courant.data.known import KnownCase, check_prescribed, prepare_inputs, read_known
 from courant.data.normalisation import Normaliser
 from courant.data.steady import as_batch, load_steady_batches, load_steady_samples, read_solution
-from courant.data.trajectories import select_anchors
 from courant.data_config import SteadyData
 from courant.experiment import Experiment, Kind
 from courant.problems.problem import Problem, Request, Samples, Space, Window
@@ -79,14 +78,12 @@ class SteadyProblem(Problem):
         )
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
-        return load_steady_batches(
-            dataset, self.normaliser, self.data, order, self.num_anchors, device
-        )
+        return load_steady_batches(dataset, self.normaliser, self.data, order, self.anchors, device)
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
         """Yield one case at a time: their clouds are large."""
         samples = load_steady_samples(
-            dataset, "validation", self.normaliser, self.data, num, self.num_anchors, device
+            dataset, "validation", self.normaliser, self.data, num, self.anchors, device
         )
         return lambda: (sample.batch for sample in samples)
 
@@ -158,5 +155,5 @@ class SteadyProblem(Problem):
     def _batch(self, known: KnownCase) -> Batch:
         """Build a batch of one; its targets are empty."""
         inputs = prepare_inputs(known, self.normaliser, self.data)
-        anchors = select_anchors(torch.from_numpy(inputs.points)[None], self.num_anchors)
+        anchors = self.anchors.among(torch.from_numpy(inputs.points)[None])
         return as_batch(inputs, anchors, np.zeros((0, len(self.normaliser.channels)), np.float32))

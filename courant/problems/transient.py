@@ -23,7 +23,7 @@ from courant.data.inputs import (
 from courant.data.loading import load_batches, load_windows
 from courant.data.normalisation import Normaliser
 from courant.data.samples import full_batch
-from courant.data.trajectories import TIME_TOLERANCE_S, read_states, select_anchors
+from courant.data.trajectories import TIME_TOLERANCE_S, read_states
 from courant.data_config import TransientData
 from courant.experiment import Experiment, Kind
 from courant.problems.problem import Problem, Request, Samples, Space, Window
@@ -103,11 +103,11 @@ class TransientProblem(Problem):
             )
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
-        return load_batches(dataset, self.normaliser, self.data, order, self.num_anchors, device)
+        return load_batches(dataset, self.normaliser, self.data, order, self.anchors, device)
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
         trajectories, windows = load_windows(
-            dataset, "validation", self.normaliser, self.data, num, self.num_anchors, device
+            dataset, "validation", self.normaliser, self.data, num, self.anchors, device
         )
         draw = partial(full_batch, trajectories, config=self.data)
         return lambda: (draw(windows=chosen) for chosen in windows.split(VALIDATION_BATCH))
@@ -261,7 +261,7 @@ class TransientProblem(Problem):
             points=positions,
             features=torch.from_numpy(features)[None],
             mask=None,
-            anchors=select_anchors(positions, self.num_anchors),
+            anchors=self.anchors.among(positions),
             query_points=torch.from_numpy(normaliser.points(queries.points))[None],
             query_features=torch.from_numpy(queries.features(normaliser))[None],
             query_mask=None,

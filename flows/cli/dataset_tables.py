@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Column, Table
 
-from flows.terminal import counted, screen
+from flows.terminal import counted, screen, tell
 
 if TYPE_CHECKING:
     from simgen.audit.collect import Garbage
@@ -27,11 +27,11 @@ def print_dataset(dataset: Dataset) -> None:
     """Print a version: fields with statistics, all cases, and the command that makes it again."""
     from simgen.publish.remake import how_to_make
 
-    _line(
+    tell(
         f"[bold]{dataset.schema.family} {dataset.version}[/bold]  {escape(dataset.url)}  snapshot"
         f" {dataset.snapshot_id}"
     )
-    _line(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
+    tell(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
     fields = _table(_whole("field"), "unit", "", "mean", "std", "min", "max")
     for field in dataset.schema.fields:
         measured = dataset.statistics[field.name]
@@ -66,7 +66,7 @@ def print_dataset(dataset: Dataset) -> None:
     screen.print(table, "")
     source = dataset.schema.source
     if source is not None:
-        _line(f"imported from {escape(f'{source.name}, {source.url}, {source.licence}')}")
+        tell(f"imported from {escape(f'{source.name}, {source.url}, {source.licence}')}")
         return
     remake = how_to_make(dataset)
     reads = (
@@ -74,7 +74,7 @@ def print_dataset(dataset: Dataset) -> None:
         if remake.designs
         else ""
     )
-    _line(f"make it again{reads}:\n  {escape(remake.command)}")
+    tell(f"make it again{reads}:\n  {escape(remake.command)}")
 
 
 def _print_quantities(dataset: Dataset) -> None:
@@ -91,9 +91,9 @@ def _print_quantities(dataset: Dataset) -> None:
 
 def print_case(case: StoredCase) -> None:
     """Print everything known of a case, except its arrays."""
-    _line(f"[bold]{case.id}[/bold]  {case.status}  {escape(case.reason)}")
+    tell(f"[bold]{case.id}[/bold]  {case.status}  {escape(case.reason)}")
     for name, value in {**case.parameters, **case.settings}.items():
-        _line(f"  {name} = {value:g}")
+        tell(f"  {name} = {value:g}")
     gates = _table("gate", "value", "limit", "passed")
     for gate in case.gates:
         gates.add_row(
@@ -138,7 +138,7 @@ def print_versions(lines: Sequence[VersionSize]) -> None:
     screen.print(table)
     for line in lines:
         if is_sampled(line.info):
-            _line(f"{line.info.name}  {escape(run_command(line.info.metadata['run']))}")
+            tell(f"{line.info.name}  {escape(run_command(line.info.metadata['run']))}")
 
 
 def print_difference(found: Difference) -> None:
@@ -146,7 +146,7 @@ def print_difference(found: Difference) -> None:
     from simgen.publish.card_text import size_text
 
     if found.is_empty:
-        _line(f"{found.before} and {found.after} hold the same cases")
+        tell(f"{found.before} and {found.after} hold the same cases")
         return
     rows = [
         ("cases added", _named(found.added)),
@@ -192,17 +192,17 @@ def print_findings(dataset: Dataset, found: Verification) -> None:
             table.add_row(finding.case or "(all)", escape(finding.place), escape(finding.problem))
         screen.print(table)
         cases = {finding.case for finding in found.findings if finding.case}
-        _line(
+        tell(
             f"{escape(where)}: {len(found.findings)} findings in {len(cases)} of {found.num_cases}"
             " cases; restore the store from a copy"
         )
         return
-    _line(
+    tell(
         f"{escape(where)}: all {found.num_chunks} chunks of"
         f" {counted(found.num_cases, 'case')} are intact"
     )
     if found.without_digest:
-        _line(
+        tell(
             f"{found.without_digest} cases were written by a release that kept no digests and"
             " checksums: their chunks can be read, their content could not be checked"
         )
@@ -213,10 +213,10 @@ def print_garbage(found: Garbage, *, dry_run: bool) -> None:
     from simgen.publish.card_text import size_text
 
     if not found.num_objects:
-        _line("nothing to delete: all that is old enough is referred to")
+        tell("nothing to delete: all that is old enough is referred to")
         return
     done = "would delete at least" if dry_run else "deleted"
-    _line(
+    tell(
         f"{done} {size_text(found.num_bytes)}: {found.num_chunks} chunks, {found.num_snapshots}"
         f" snapshots, {found.num_objects} objects in all"
     )
@@ -225,9 +225,9 @@ def print_garbage(found: Garbage, *, dry_run: bool) -> None:
 def print_repair(url: str, found: Repair) -> None:
     """Print what was repaired and what could not be, a line each."""
     for line in (*found.done, *found.left):
-        _line(escape(line))
+        tell(escape(line))
     if not found.done and not found.left:
-        _line(
+        tell(
             f"{escape(url)}: every reference is whole, nothing to mend; look at the content with:"
             " courant dataset verify"
         )
@@ -248,7 +248,3 @@ def _table(*columns: str | Column) -> Table:
 def _whole(title: str) -> Column:
     """Name a column whose words are copied from the screen, and so never cut."""
     return Column(title, no_wrap=True, overflow="fold")
-
-
-def _line(text: str) -> None:
-    screen.print(text, highlight=False, soft_wrap=True)

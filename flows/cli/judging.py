@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import simgen
-from flows.terminal import counted, errors, screen
+from flows.terminal import counted, errors, tell
 from simgen.audit.judging import Judgement, apply_judgement, judge_version
 from simgen.solving.acceptance import rejection
 
@@ -14,27 +14,23 @@ def judge_stored(url: str) -> None:
     with errors.status("judging"):
         judgement = judge_version(dataset)
     family = dataset.schema.family
-    _line(f"judged    {counted(judgement.num_judged, 'case')} of {family} {dataset.version}")
+    tell(f"judged    {counted(judgement.num_judged, 'case')} of {family} {dataset.version}")
     for case, gates in judgement.rejected.items():
-        _line(f"rejected  {case}: {rejection(list(gates))}")
+        tell(f"rejected  {case}: {rejection(list(gates))}")
     done = apply_judgement(dataset, judgement)
     for case in done.restored:
-        _line(f"accepted  {case}, with the fields of its archive")
+        tell(f"accepted  {case}, with the fields of its archive")
     for case, reason in done.withdrawn.items():
-        _line(f"passes    {case}: {reason}; the same courant generate as before solves it again")
+        tell(f"passes    {case}: {reason}; the same courant generate as before solves it again")
     _tell_unjudged(judgement)
     changed = "" if done.version != dataset.version else ", unchanged"
-    _line(f"dataset   {url}  {done.version}{changed}")
+    tell(f"dataset   {url}  {done.version}{changed}")
 
 
 def _tell_unjudged(judgement: Judgement) -> None:
     if judgement.unjudged:
         case, missing = next(iter(judgement.unjudged.items()))
-        _line(
+        tell(
             f"unjudged  {counted(len(judgement.unjudged), 'case')}, whose records lack a figure;"
             f" the first: {case} has {missing}"
         )
-
-
-def _line(text: str) -> None:
-    screen.print(text, highlight=False, soft_wrap=True)

@@ -149,8 +149,10 @@ def test_the_command_judges_the_ranking_beside_its_nulls(
     surrogate: Surrogate, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Surrogate, "open_dataset", lambda self, url=None: Resplit(dataset))
-    done = CliRunner().invoke(app, ["analyse", "errors", surrogate.url, "--out", str(tmp_path)])
+    asked = ["analyse", "errors", surrogate.url, "--beside", surrogate.url, "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
+    assert "1.00 at the top tenth by the indicator, 1.00 elsewhere" in done.stdout
     written = json.loads((tmp_path / "error_indicator.json").read_text())
     assert set(written["carried"]) == {INDICATOR, USUAL, RANDOM, TRUTH}
     assert written["carried"][TRUTH] >= written["carried"][INDICATOR] > 0

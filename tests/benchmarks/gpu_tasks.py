@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.batches import BatchOrder, ResidentBatches
 from courant.data.channels import Channel
@@ -21,7 +22,7 @@ from courant.data.normalisation import Normaliser
 from courant.data.samples import list_windows, spread
 from courant.data.steady import SteadyBatches, SteadySample
 from courant.data.streaming import StreamingBatches
-from courant.data.trajectories import TrajectorySet, select_anchors
+from courant.data.trajectories import TrajectorySet
 from courant.experiment import Experiment
 from courant.training.task import Task
 from courant.training.validation import validate_samples, validate_windows
@@ -122,7 +123,7 @@ def make_trajectories(
         snapshot_interval_s=1.0,
         points=points * real[..., None],
         distance=distances(points, model.num_query_features) * real[..., None],
-        anchors=select_anchors(points, model.num_anchors, real),
+        anchors=AnchorChoice(model.num_anchors).among(points, real),
         num_points=num_points,
         frames=frames,
         first_frame=sizes.frames * torch.arange(num),
@@ -173,7 +174,7 @@ class Source:
             points=cloud,
             features=torch.randn(1, cloud.shape[1], model.num_features, device=device),
             mask=None,
-            anchors=select_anchors(cloud, model.num_anchors),
+            anchors=AnchorChoice(model.num_anchors).among(cloud),
             query_points=queries,
             query_features=distances(queries, model.num_query_features),
             query_mask=None,

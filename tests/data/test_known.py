@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import simgen
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.known import check_prescribed, prepare_inputs, read_known
 from courant.data.normalisation import Normaliser
@@ -44,7 +45,8 @@ def test_no_solved_value_reaches_the_models_inputs(
     other = simgen.open_dataset(publish_ducts(str(tmp_path / "branched-pipe"), solved_scale=-3.0))
     normaliser = Normaliser.of(ducts, fields_)
     read = [
-        SteadySource(version, ducts.cases(), normaliser, config, 6) for version in (ducts, other)
+        SteadySource(version, ducts.cases(), normaliser, config, AnchorChoice(6))
+        for version in (ducts, other)
     ]
     for number in range(len(ducts)):
         ours, theirs = (source.read(number).batch for source in read)

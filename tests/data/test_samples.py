@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.data.samples import draw_batch, epoch_batches, full_batch, list_windows, seeded, spread
 from courant.data.trajectories import TrajectorySet, load_trajectories
@@ -33,7 +34,7 @@ def normaliser(dataset: Any) -> Normaliser:
 @pytest.fixture
 def trajectories(dataset: Any, normaliser: Normaliser) -> TrajectorySet:
     return load_trajectories(
-        dataset, dataset.cases("train"), normaliser, num_anchors=6, start_s=CONFIG.start_s
+        dataset, dataset.cases("train"), normaliser, anchors=AnchorChoice(6), start_s=CONFIG.start_s
     )
 
 
@@ -194,7 +195,12 @@ def test_mirrored_cases_are_the_image_in_y(
     dataset: Any, normaliser: Normaliser, trajectories: TrajectorySet
 ) -> None:
     both = load_trajectories(
-        dataset, dataset.cases("train"), normaliser, num_anchors=6, start_s=5.0, mirror_y=True
+        dataset,
+        dataset.cases("train"),
+        normaliser,
+        anchors=AnchorChoice(6),
+        start_s=5.0,
+        mirror_y=True,
     )
     assert len(both.ids) == 2 * len(trajectories.ids)
     assert both.ids[1] == f"{both.ids[0]} mirrored"
@@ -268,7 +274,7 @@ def test_a_start_after_the_last_snapshot_names_the_case(
 ) -> None:
     case_id = dataset.cases("train")[0]
     with pytest.raises(InputError, match=f"case {case_id} has 1 snapshots from 30 s on"):
-        load_trajectories(dataset, [case_id], normaliser, num_anchors=6, start_s=30.0)
+        load_trajectories(dataset, [case_id], normaliser, anchors=AnchorChoice(6), start_s=30.0)
 
 
 def test_cases_may_end_at_different_times(trajectories: TrajectorySet) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import simgen
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.batches import BatchOrder
 from courant.data.normalisation import Normaliser
@@ -40,7 +41,7 @@ def batches(
     ducts: Dataset, config: SteadyData, order: BatchOrder = ORDER, resident: bool = True
 ) -> SteadyBatches:
     source = SteadySource(
-        ducts, ducts.cases("train"), Normaliser.of(ducts, config.fields), config, 6
+        ducts, ducts.cases("train"), Normaliser.of(ducts, config.fields), config, AnchorChoice(6)
     )
     return SteadyBatches(source, config, order, resident=resident)
 
@@ -151,4 +152,7 @@ def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(ducts: Datas
     normaliser: Any = Normaliser.of(ducts, CONFIG.fields)
     for budget, held in ((1.0, True), (1e-6, False)):
         config = CONFIG.model_copy(update={"resident_gb": budget})
-        assert bool(load_steady_batches(ducts, normaliser, config, ORDER, 6).num_bytes) is held
+        assert (
+            bool(load_steady_batches(ducts, normaliser, config, ORDER, AnchorChoice(6)).num_bytes)
+            is held
+        )

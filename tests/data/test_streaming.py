@@ -14,6 +14,7 @@ import torch
 
 import simgen
 from courant.data import window_reader
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.batches import BatchOrder, ResidentBatches
 from courant.data.loading import load_batches, load_windows, resident_bytes
@@ -58,7 +59,7 @@ def streamed(
         dataset.cases("train"),
         normaliser,
         cache,
-        num_anchors=ANCHORS,
+        anchors=AnchorChoice(ANCHORS),
         start_s=config.start_s,
         mirror_y=config.mirror_y,
     )
@@ -73,7 +74,7 @@ def resident(
         dataset,
         dataset.cases("train"),
         normaliser,
-        num_anchors=ANCHORS,
+        anchors=AnchorChoice(ANCHORS),
         start_s=config.start_s,
         mirror_y=config.mirror_y,
     )
@@ -208,7 +209,7 @@ def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(
     size = resident_bytes(dataset, "train", normaliser)
     for budget, kind in ((size / 1e9, ResidentBatches), (0.99 * size / 1e9, StreamingBatches)):
         config = CONFIG.model_copy(update={"resident_gb": budget, "cache_folder": str(tmp_path)})
-        batches = load_batches(dataset, normaliser, config, ORDER, ANCHORS)
+        batches = load_batches(dataset, normaliser, config, ORDER, AnchorChoice(ANCHORS))
         assert type(batches) is kind
         same(next(batches.epoch(1))[1], next(resident(dataset).epoch(1))[1])
 
@@ -218,7 +219,9 @@ def test_validation_windows_are_the_same_either_way(dataset: Any, tmp_path: Path
     found = []
     for budget in (8.0, 0.0):
         config = CONFIG.model_copy(update={"resident_gb": budget, "cache_folder": str(tmp_path)})
-        trajectories, windows = load_windows(dataset, "validation", normaliser, config, 4, ANCHORS)
+        trajectories, windows = load_windows(
+            dataset, "validation", normaliser, config, 4, AnchorChoice(ANCHORS)
+        )
         found.append(full_batch(trajectories, windows, config))
     same(*found)
 

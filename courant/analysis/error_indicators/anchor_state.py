@@ -12,7 +12,7 @@ Lengths of fields are in standard deviations of the training cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ from courant.prediction.surrogate import Surrogate
 from simgen.errors import InputError
 from simgen.store.access.stored_case import StoredCase
 
+ROUGHNESS, ERROR, OTHER_ERROR = "roughness", "error", "other error"
 WINDOWS = 4
 """Rollouts of a transient case that are looked at, spread over it"""
 
@@ -51,10 +52,12 @@ class AnchorState:
     """(L, 3) m; None for anchors without positions"""
     start_s: float | None = None
     """Start of the rollout; None of a steady model"""
+    other_errors: np.ndarray | None = None
+    """The errors of another model, divided among these anchors: (L,); None where there is none"""
 
 
 def anchor_states(
-    surrogate: Surrogate, case: StoredCase, windows: int = WINDOWS
+    surrogate: Surrogate, case: StoredCase, windows: int = WINDOWS, other: Surrogate | None = None
 ) -> Iterator[AnchorState]:
     """Yield the state after each of some rollouts of a case, or of the one prediction if steady.
 
@@ -62,7 +65,7 @@ def anchor_states(
     not divide the points among anchors.
     """
     for start in rollout_starts(surrogate, case, windows):
-        yield anchor_state(surrogate, case, start)
+        yield anchor_state(surrogate, case, start, other)
 
 
 def rollout_starts(surrogate: Surrogate, case: StoredCase, windows: int) -> list[float | None]:
@@ -76,17 +79,23 @@ def rollout_starts(surrogate: Surrogate, case: StoredCase, windows: int) -> list
     return [float(usable[number]) for number in chosen]
 
 
-def anchor_state(surrogate: Surrogate, case: StoredCase, start: float | None) -> AnchorState:
+def anchor_state(
+    surrogate: Surrogate, case: StoredCase, start: float | None, other: Surrogate | None = None
+) -> AnchorState:
     """Gather the anchors of the prediction of a case that starts at a time, after its last step."""
-    predicted = surrogate.predict_case(case, start_s=start)
-    last = predicted.reshape(-1, *predicted.shape[-2:])[-1]
+    last = _last_step(surrogate, case, start)
     times = None if start is None else surrogate.times(start)
     truth = surrogate.problem.solution(case, None if times is None else float(times[-1]))
     std = np.asarray(surrogate.normaliser.at(case.parameters).std)
-    errors = None if truth is None else (last - truth) / std
-    rough = neighbour_variation(np.asarray(case.points), (last / std)[None])[0]
+    fields = {ROUGHNESS: neighbour_variation(np.asarray(case.points), (last / std)[None])[0]}
+    if truth is not None:
+        fields[ERROR] = (last - truth) / std
+        if other is not None:
+            fields[OTHER_ERROR] = (_last_step(other, case, start) - truth) / std
     decomposed = surrogate.decomposition(case, start_s=start)
-    addressed, roughness, energies = _divided(surrogate, case, decomposed, errors, rough)
+    divided, energies = _divided(surrogate, case, decomposed, fields)
+    roughness, errors, others = map(divided.get, (ROUGHNESS, ERROR, OTHER_ERROR))
+    assert roughness is not None
     latents, change = decoded_latents(surrogate, case, start)
     anchors = decomposed.anchors
     return AnchorState(
@@ -96,25 +105,30 @@ def anchor_state(surrogate: Surrogate, case: StoredCase, start: float | None) ->
         energies=energies,
         latents=latents,
         change=change,
-        errors=None if addressed is None else addressed.errors,
+        errors=None if errors is None else errors.errors,
         places=None if anchors is None else surrogate.places(anchors[0].detach().cpu().numpy()),
         start_s=start,
+        other_errors=None if others is None else others.errors,
     )
+
+
+def _last_step(surrogate: Surrogate, case: StoredCase, start: float | None) -> np.ndarray:
+    """Return the last predicted state (N, C)."""
+    predicted = surrogate.predict_case(case, start_s=start)
+    return predicted.reshape(-1, *predicted.shape[-2:])[-1]
 
 
 def _divided(
     surrogate: Surrogate,
     case: StoredCase,
     decomposed: FieldDecomposition,
-    errors: np.ndarray | None,
-    rough: np.ndarray,
-) -> tuple[ErrorAddresses | None, ErrorAddresses, np.ndarray]:
-    """Divide error and roughness (M, C) among the anchors, and return their energies (L,) too."""
+    fields: Mapping[str, np.ndarray],
+) -> tuple[dict[str, ErrorAddresses], np.ndarray]:
+    """Divide the squares of fields (M, C) among the anchors, and return their energies (L,) too."""
     points, volumes = np.asarray(case.points), volumes_of(case)
     size = max(1, MAX_VALUES // next(decomposed.chunks(1)).contributions.numel())
     energies: np.ndarray | float = 0.0
-    of_errors: list[AddressSums] = []
-    of_roughness: list[AddressSums] = []
+    sums: dict[str, list[AddressSums]] = {name: [] for name in fields}
     for part in decomposed.chunks(size):
         if not isinstance(part, Partitions):
             raise InputError(
@@ -122,14 +136,13 @@ def _divided(
                 " the domain among anchors, so its errors have no addresses"
             )
         here, weights = part.queries, part.weights[0, -1].mean(0).cpu().numpy()
-        fields = part.contributions[0, -1].cpu().numpy()
-        energies = energies + np.square(fields).sum(axis=-1) @ volumes[here]
-        of_roughness.append(address_sums(weights, rough[here], points[here], volumes[here]))
-        if errors is not None:
-            of_errors.append(address_sums(weights, errors[here], points[here], volumes[here]))
-    addressed = ErrorAddresses.joined(of_errors) if of_errors else None
+        contributions = part.contributions[0, -1].cpu().numpy()
+        energies = energies + np.square(contributions).sum(axis=-1) @ volumes[here]
+        for name, values in fields.items():
+            sums[name].append(address_sums(weights, values[here], points[here], volumes[here]))
     total = float(volumes.sum(dtype=np.float64))
-    return addressed, ErrorAddresses.joined(of_roughness), np.asarray(energies) / total
+    divided = {name: ErrorAddresses.joined(parts) for name, parts in sums.items()}
+    return divided, np.asarray(energies) / total
 
 
 def decoded_latents(

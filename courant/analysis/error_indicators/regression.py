@@ -148,10 +148,14 @@ def log_floored(values: np.ndarray) -> np.ndarray:
 
 def part_carried(errors: np.ndarray, ranked_by: np.ndarray, share: float = WORST_SHARE) -> float:
     """Return the part of the errors (L,) at the anchors that rank first, as `carried` does."""
-    number = max(1, round(share * len(errors)))
-    first = np.argsort(-ranked_by, kind="stable")[:number]
     total = float(errors.sum())
-    return float(errors[first].sum()) / total if total else 0.0
+    return float(errors[ranked_first(ranked_by, share)].sum()) / total if total else 0.0
+
+
+def ranked_first(ranked_by: np.ndarray, share: float = WORST_SHARE) -> np.ndarray:
+    """Return the numbers of the share of the anchors that rank first, at least one."""
+    number = max(1, round(share * len(ranked_by)))
+    return np.argsort(-ranked_by, kind="stable")[:number]
 
 
 def _others(states: Sequence[AnchorState], case: str) -> list[AnchorState]:

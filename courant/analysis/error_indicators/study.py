@@ -9,7 +9,7 @@ beat.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,12 @@ from courant.analysis.error_indicators.anchor_state import (
     decoded_latents,
     rollout_starts,
 )
-from courant.analysis.error_indicators.regression import ErrorIndicator, fit_indicator, part_carried
+from courant.analysis.error_indicators.regression import (
+    ErrorIndicator,
+    fit_indicator,
+    part_carried,
+    ranked_first,
+)
 from courant.field_model import Decomposes, Encodes
 from courant.prediction.surrogate import Surrogate
 from simgen.errors import InputError
@@ -50,12 +55,24 @@ class JudgedState:
 
 
 @dataclass(frozen=True)
+class OtherModel:
+    """How the squared error of another model compares, where the indicator expects errors."""
+
+    run: str
+    at_first: float
+    """Its squared error over this model's, where the tenth of the anchors ranked first speaks"""
+    elsewhere: float
+    """The same where all other anchors speak"""
+
+
+@dataclass(frozen=True)
 class IndicatorStudy:
     """The indicator of a run, and how well it ranks the anchors of test predictions."""
 
     run: str
     indicator: ErrorIndicator
     judged: tuple[JudgedState, ...]
+    other: OtherModel | None = None
 
     @property
     def carried(self) -> dict[str, float]:
@@ -73,6 +90,7 @@ class IndicatorStudy:
             "validation_cases": len({state.case for state in self.indicator.states}),
             "penalty": self.indicator.penalty,
             "carried": self.carried,
+            "other": None if self.other is None else asdict(self.other),
             "predictions": [
                 {"case": each.state.case, "start_s": each.state.start_s, "carried": each.carried}
                 for each in self.judged
@@ -86,10 +104,12 @@ def study_errors(
     cases: Sequence[str] = (),
     progress: Progress = lambda done, total: None,
     most: int = MAX_CASES,
+    other: Surrogate | None = None,
 ) -> IndicatorStudy:
     """Fit the indicator on validation cases, and judge it on some cases (none: the test split).
 
-    At most so many cases of each split are looked at.
+    At most so many cases of each split are looked at. With an `other` model, its errors are
+    compared where this one is expected to err, and elsewhere.
 
     InputError for a model that does not decompose its predictions, for too few validation cases,
     and where there is nothing to judge on.
@@ -116,12 +136,26 @@ def study_errors(
     judged = [
         judge(indicator, state)
         for case in steps.over(chosen)
-        for state in anchor_states(surrogate, dataset[case])
+        for state in anchor_states(surrogate, dataset[case], other=other)
         if state.errors is not None
     ]
     if not judged:
         raise InputError("no case has a solution where its prediction ends: nothing to judge on")
-    return IndicatorStudy(surrogate.url, indicator, tuple(judged))
+    compared = None if other is None else compare(other.url, judged)
+    return IndicatorStudy(surrogate.url, indicator, tuple(judged), compared)
+
+
+def compare(run: str, judged: Sequence[JudgedState]) -> OtherModel:
+    """Compare another model's errors with this one's, summed over the predictions."""
+    sums = np.zeros((2, 2))
+    for each in judged:
+        assert each.state.errors is not None
+        assert each.state.other_errors is not None
+        first = ranked_first(each.expected)
+        for row, errors in zip(sums, (each.state.errors, each.state.other_errors), strict=True):
+            row += errors[first].sum(), np.delete(errors, first).sum()
+    at_first, elsewhere = sums[1] / sums[0]
+    return OtherModel(run, float(at_first), float(elsewhere))
 
 
 def judge(indicator: ErrorIndicator, state: AnchorState) -> JudgedState:

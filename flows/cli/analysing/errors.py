@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.table import Table
 
 from flows.cli.analysing.scores import ChosenCases, OutFolder
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
-from flows.terminal import counted, one_line_errors, progress_bar, screen
+from flows.terminal import counted, one_line_errors, progress_bar, screen, tell
 
 if TYPE_CHECKING:
     from courant.analysis.error_indicators.study import IndicatorStudy
@@ -20,7 +21,14 @@ ERRORS_FILE = "error_indicator.json"
 
 
 def analyse_errors(
-    run: RunUrl, case: ChosenCases = None, out: OutFolder = "analysis", dataset: MovedDataset = None
+    run: RunUrl,
+    case: ChosenCases = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(help="Another run, such as a refined one: its errors at the same places."),
+    ] = None,
+    out: OutFolder = "analysis",
+    dataset: MovedDataset = None,
 ) -> None:
     """Rank the anchors of a prediction by their expected error, learned from validation cases.
 
@@ -34,13 +42,20 @@ def analyse_errors(
 
         folder, surrogate = RunDirectory(absolute(out)), load(absolute(run))
         place = absolute(dataset) if dataset else None
+        other = load(absolute(beside)) if beside else None
         with progress_bar("analysing") as progress:
-            found = study_errors(surrogate, surrogate.open_dataset(place), case or (), progress)
+            found = study_errors(
+                surrogate, surrogate.open_dataset(place), case or (), progress, other=other
+            )
         screen.print(_table(found))
+        if found.other is not None:
+            tell(
+                f"squared error of {found.other.run.rpartition('/')[2]}, over this run's:"
+                f" {found.other.at_first:.2f} at the top tenth by the indicator,"
+                f" {found.other.elsewhere:.2f} elsewhere"
+            )
         _write(folder, found)
-        screen.print(
-            f"numbers  {folder.url.rstrip('/')}/{ERRORS_FILE}", highlight=False, soft_wrap=True
-        )
+        tell(f"numbers  {folder.url.rstrip('/')}/{ERRORS_FILE}")
 
 
 def _table(found: IndicatorStudy) -> Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.terminal import counted, errors, printable, progress_bar, screen
+from flows.terminal import counted, errors, printable, progress_bar, screen, tell
 
 if TYPE_CHECKING:
     from simgen.imports.folder_plan import FolderPlan
@@ -35,7 +35,7 @@ def import_or_tell(
     with progress_bar("importing cases") as on_progress:
         done = run(on_progress, _print_refused)
     refused = done.num_refused + len(plan.refused)
-    _line(
+    tell(
         f"{done.url} {done.version}: {counted(done.num_cases, 'case')} of the folder,"
         f" {done.num_new} new{f', {refused} refused' if refused else ''}"
     )
@@ -50,17 +50,17 @@ def _print_plan(plan: FolderPlan, kinds: list[str]) -> None:
     """Print the schema, the cases and their splits."""
     schema = plan.schema
     form = "transient" if schema.transient else "steady"
-    _line(f"[bold]{escape(plan.url)}[/bold]: {form} cases in {schema.dimension} dimensions")
+    tell(f"[bold]{escape(plan.url)}[/bold]: {form} cases in {schema.dimension} dimensions")
     for field in schema.fields:
         text = f"{field.name} ({field.unit}): {', '.join(field.components)}"
         file = f", from {field.openfoam}" if field.openfoam else ""
         given = ", given" if field.role == "given" else ""
-        _line(f"  {escape(text + file + given)}")
+        tell(f"  {escape(text + file + given)}")
     for each in schema.parameters:
         unit = f" {each.unit}" if each.unit else ""
-        _line(f"  parameter {escape(f'{each.name}: {each.low:g} to {each.high:g}{unit}')}")
+        tell(f"  parameter {escape(f'{each.name}: {each.low:g} to {each.high:g}{unit}')}")
     for text in kinds:
-        _line(f"  patches of kind {escape(text)}")
+        tell(f"  patches of kind {escape(text)}")
     table = Table(box=None, header_style="bold")
     names = [each.name for each in schema.parameters]
     for title in ("case", "place", *names, "times", "split", ""):
@@ -75,11 +75,7 @@ def _print_plan(plan: FolderPlan, kinds: list[str]) -> None:
     screen.print(table)
     splits = list(plan.splits.values())
     counts = ", ".join(f"{splits.count(each)} {each}" for each in dict.fromkeys(splits))
-    _line(
+    tell(
         f"would import {counted(len(plan.cases) - len(plan.on_record), 'new case')}"
         f" ({counts} in all), {len(plan.refused)} refused; values are checked as they are read"
     )
-
-
-def _line(text: str) -> None:
-    screen.print(text, highlight=False, soft_wrap=True)
