@@ -30,6 +30,7 @@ from simgen.store.access.publication import Publication, complete_version, root_
 from simgen.store.access.repository import BRANCH, open_repository, repository_exists
 from simgen.store.access.versions import choose_version, read_references
 from simgen.store.access.withdrawal import Rejection, Withdrawal
+from simgen.store.format.design_rows import DesignRows
 from simgen.store.format.layout import UPGRADED_VERSION, Schema
 from simgen.store.format.tables import (
     append_cases,
@@ -114,6 +115,7 @@ class DatasetWriter:
     def __init__(self, url: str, schema: Schema, repository: icechunk.Repository) -> None:
         self.url, self.schema = url, schema
         self._repository = repository
+        self._rows = DesignRows()
 
     @classmethod
     def open(cls, url: str, schema: Schema) -> DatasetWriter:
@@ -187,7 +189,7 @@ class DatasetWriter:
         # commit fail.
         session = self._repository.writable_session(BRANCH)
         root = zarr.open_group(session.store, mode="r+")
-        design = read_design(root)
+        design = self._rows.seen_in(root)
         accepted = {case for case, record in design.items() if record["status"] == "accepted"}
         fresh: list[CaseFork] = []
         for fork in forks:

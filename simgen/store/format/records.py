@@ -73,9 +73,9 @@ def content_digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
 
 
-def read_content(group: zarr.Group) -> bytes:
-    """Read all lines as stored."""
-    return np.asarray(_array(group)[:]).tobytes()
+def read_content(group: zarr.Group, begin: int = 0) -> bytes:
+    """Read the lines as stored, from a byte on."""
+    return np.asarray(_array(group)[begin:]).tobytes()
 
 
 def parse_records(content: bytes, group: zarr.Group) -> Iterator[dict[str, Any]]:
