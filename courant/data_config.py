@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_WINDOW_STEPS = 10_000
 MANY = 10**9
 """An upper bound on every count in an experiment, so that foreign input cannot overflow."""
+
+Closeness = Annotated[float, Field(ge=0.1, le=10)]
+"""How many times closer anchors lie than where it is one"""
 
 
 class Frozen(BaseModel):
@@ -34,7 +37,7 @@ class SampleData(Frozen):
     """
     queries_per_sample: int | None = Field(default=None, ge=1, le=MANY)
     """Query points in the loss per sample; None = the full mesh."""
-    closer_anchors: tuple[tuple[float, float, float, float], ...] = ()
+    closer_anchors: tuple[tuple[float, float, float, Closeness], ...] = ()
     """Places (x, y, z in normalised coordinates) and how many times closer sampled anchors lie
     there; empty = equally far everywhere (the paper's way). `courant analyse refine` writes them.
     """

@@ -47,10 +47,11 @@ part of a run's identity.
 
 
 _YOUNGER: dict[str, dict[str, Any]] = {
-    "data": {"given": None, "input_steps": 1, "scaled_by": {}, "closer_anchors": ()},
+    "data": {"given": None, "input_steps": 1, "scaled_by": {}, "closer_anchors": []},
     "training": {"derivative_weight": 0.0},
 }
-"""Settings that older experiments lack, with the behaviour of that time: older runs keep their ids.
+"""Settings that older experiments lack, as JSON has the behaviour of that time: older runs keep
+their ids.
 """
 
 
@@ -196,9 +197,10 @@ def without_younger(content: dict[str, Any]) -> dict[str, Any]:
     Runs and sweeps keep the ids that an older release gave them.
     """
     for section, values in _YOUNGER.items():
+        settings = content.get(section)
         for name, default in values.items():
-            if content.get(section, {}).get(name, ...) == default:
-                del content[section][name]
+            if isinstance(settings, dict) and settings.get(name, ...) == default:
+                del settings[name]
     return content
 
 

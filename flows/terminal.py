@@ -80,7 +80,7 @@ def fail(message: str) -> NoReturn:
 
 
 def tell(text: str) -> None:
-    """Print a line as it is: nothing in it is highlighted, nor wrapped to the screen."""
+    """Print a line of markup, not wrapped to the screen; what others named has to be escaped."""
     screen.print(text, highlight=False, soft_wrap=True)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from courant.analysis.decomposition.scores import SCORES
 from courant.analysis.run_scores import REVISION, score_run
 from courant.evaluation.interval import Interval
+from courant.experiment import without_younger
 from courant.runs.dataset_record import read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import flatten
@@ -107,7 +108,7 @@ def compare_runs(
             progress(100 * before + 100 * done // max(1, total), 100 * len(runs))
 
         run = RunDirectory(url)
-        settings = flatten(run.read_object("experiment.json"))
+        settings = flatten(without_younger(run.read_object("experiment.json")))
         settings["dataset.version"] = read_dataset_record(run)["version"]
         settings["dataset.snapshot_id"] = read_dataset_record(run)["snapshot_id"]
         found.append((run.url, settings, _scores(run, folder, cases, dataset_url, report)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from courant.analysis.alike import check_alike
 from courant.analysis.decomposition import locality
 from courant.analysis.decomposition.case_scores import CaseScores, score_case
 from courant.analysis.decomposition.scores import SCORES, mean_scores
@@ -97,7 +98,7 @@ def score_run(
     other = None if other_url is None else load(other_url)
     if other is not None:
         _check(other)
-        _check_alike(surrogate, other)
+        check_alike(surrogate, other)
     dataset = surrogate.open_dataset(dataset_url)
     chosen = list(cases) or dataset.cases("test")
     if not chosen:
@@ -154,19 +155,6 @@ def _check(surrogate: Surrogate) -> None:
         raise InputError(
             f"{surrogate.url}: a model of kind {surrogate.model.config.kind} does not decompose its"
             " predictions, so there is nothing to score"
-        )
-
-
-def _check_alike(surrogate: Surrogate, other: Surrogate) -> None:
-    ours, theirs = surrogate, other
-    if (ours.channels, ours.problem.kind, ours.step_s) != (
-        theirs.channels,
-        theirs.problem.kind,
-        theirs.step_s,
-    ):
-        raise InputError(
-            f"{other.url} predicts {', '.join(other.channels)} (step {other.step_s} s), the run"
-            f" {', '.join(surrogate.channels)} (step {surrogate.step_s} s): compare like with like"
         )
 
 

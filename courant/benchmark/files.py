@@ -46,7 +46,8 @@ def _flat(row: Row) -> dict[str, Any]:
         "failed": row.reason,
     }
     if row.errors is not None:
-        flat |= _spread("nmae", row.errors.nmae) | _spread("relative_l2", row.errors.relative_l2)
+        flat |= _spread("nmae", row.errors.nmae) | _spread("median case", row.errors.typical)
+        flat |= _spread("relative_l2", row.errors.relative_l2)
         flat |= _spread("largest_error", row.errors.maximum) | {"seeds": row.errors.nmae.count}
         for name, (nmae, relative) in row.errors.components.items():
             flat |= _spread(f"nmae {name}", nmae) | _spread(f"relative_l2 {name}", relative)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from courant.benchmark.budget import Budget
 from courant.benchmark.contenders import Contender
-from courant.experiment import MACHINE, Experiment, parse_experiment
+from courant.experiment import MACHINE, Experiment, parse_experiment, without_younger
 from courant.runs.directory import RunDirectory
 from courant.sweeps.search_space import SearchSpace
 from simgen.errors import InputError
@@ -113,6 +113,8 @@ class Request:
         if not self.folder.exists(REQUEST):
             return
         found = self.folder.read_object(REQUEST)
+        if isinstance(found.get("recipe"), dict):  # an older release wrote defaults as well
+            found["recipe"] = without_younger(found["recipe"])
         mine = json.loads(json.dumps(self.identity()))
         other = [key for key, value in mine.items() if found.get(key) != value]
         if other:
@@ -179,7 +181,7 @@ def _identity(
     base: Experiment, snapshot_id: str, budget: Budget, rates: Sequence[float], space: str | None
 ) -> dict[str, Any]:
     return {
-        "recipe": base.model_dump(mode="json", exclude=MACHINE),
+        "recipe": without_younger(base.model_dump(mode="json", exclude=MACHINE)),
         "snapshot": snapshot_id,
         "budget": budget.text,
         "rates": list(rates),

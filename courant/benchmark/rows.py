@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING
 
 from courant.benchmark.assess import read_assessment
@@ -40,6 +41,9 @@ class Errors:
     """Test errors of one predictor, over seeds."""
 
     nmae: Interval
+    """Of all test cases together, so that a few bad ones may rule it"""
+    typical: Interval
+    """NMAE of the median test case"""
     relative_l2: Interval
     maximum: Interval
     components: dict[str, tuple[Interval, Interval]]
@@ -205,6 +209,12 @@ def _errors(evaluations: Sequence[Evaluation], predictor: str) -> Errors:
     relative = [each.relative_l2[predictor][ALL] for each in evaluations]
     return Errors(
         nmae=Interval.of([each.nmae for each in overall]),
+        typical=Interval.of(
+            [
+                median(case.overall[predictor].nmae for case in each.cases.values())
+                for each in evaluations
+            ]
+        ),
         relative_l2=Interval.of([each.relative_l2 for each in overall]),
         maximum=Interval.of([each.maximum for each in overall]),
         components={

@@ -37,15 +37,20 @@ class AnchorChoice:
         """
         if self.num == 0:
             return points.new_zeros(len(points), 0, points.shape[-1])
-        closeness = self._closeness(points) if self.closer else None
+        closeness = None
+        if self.closer:
+            closeness = torch.from_numpy(self.closeness_at(points.detach().cpu().numpy()))
+            closeness = closeness.to(points)
         return gather_points(points, farthest_point_sampling(points, self.num, mask, closeness))
 
-    def _closeness(self, points: Tensor) -> Tensor:
-        """Return (B, N), the closeness at points from that of the nearest places."""
+    def closeness_at(self, points: np.ndarray) -> np.ndarray:
+        """Return (...), the closeness at points (..., 3) from that of the nearest places."""
+        if not self.closer:
+            return np.ones(points.shape[:-1])
         places = np.array(self.closer)
         number = min(NEIGHBOURS, len(places))
-        distance, nearest = cKDTree(places[:, :3]).query(points.detach().cpu().numpy(), k=number)
-        shape = (*points.shape[:2], number)
+        distance, nearest = cKDTree(places[:, :3]).query(points, k=number)
+        shape = (*points.shape[:-1], number)
         weight = 1 / np.maximum(distance.reshape(shape), _NEAR) ** 2
         found = (weight * places[nearest.reshape(shape), 3]).sum(-1) / weight.sum(-1)
-        return torch.from_numpy(found).to(points)
+        return np.asarray(found)

@@ -15,6 +15,8 @@ import numpy as np
 from courant.data.channels import Channel
 from simgen.errors import InputError
 
+MOST_POWER = 10.0
+
 
 @dataclass(frozen=True)
 class ParameterRange:
@@ -37,16 +39,18 @@ def scale_of(
     """
     if not powers:
         return np.ones(num_channels, np.float32)
+    ratios = [1.0] * len(ranges)
     for number, each in enumerate(ranges):
-        if parameters[each.name] <= 0 and any(row[number] for row in powers):
+        if not any(row[number] for row in powers):
+            continue
+        value = parameters[each.name]
+        if value <= 0:
             raise InputError(
-                f"{each.name} = {parameters[each.name]:g}: the fields scale with it, so it must be"
-                " positive"
+                f"{each.name} = {value:g}: the fields scale with it, so it must be positive"
             )
-    ratios = [parameters[each.name] / (0.5 * (each.low + each.high)) for each in ranges]
+        ratios[number] = value / (0.5 * (each.low + each.high))
     products = [
-        math.prod(ratio**power for ratio, power in zip(ratios, row, strict=True) if power)
-        for row in powers
+        math.prod(ratio**power for ratio, power in zip(ratios, row, strict=True)) for row in powers
     ]
     return np.array(products, dtype=np.float32)
 
@@ -66,7 +70,12 @@ def powers_of(
             raise InputError(
                 f"data.scaled_by: {field} is not modelled; choose of {', '.join(sorted(fields))}"
             )
-        for name in powers:
+        for name, power in powers.items():
+            if abs(power) > MOST_POWER:
+                raise InputError(
+                    f"data.scaled_by: {name} to the power of {power:g}; at most {MOST_POWER:g} is"
+                    " possible"
+                )
             if name not in known:
                 raise InputError(
                     f"data.scaled_by: no design parameter {name}; choose of {', '.join(known)}"
@@ -81,3 +90,13 @@ def powers_of(
         for channel in channels
     )
     return rows if any(any(row) for row in rows) else ()
+
+
+def are_sound(powers: Sequence[Sequence[float]], parameters: Sequence[ParameterRange]) -> bool:
+    """Tell whether a scale can be computed all over the ranges of its parameters."""
+    return all(
+        abs(power) <= MOST_POWER and each.low > 0
+        for row in powers
+        for power, each in zip(row, parameters, strict=False)
+        if power
+    )

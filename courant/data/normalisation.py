@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from courant.data.channels import Channel, select_channels
-from courant.data.design_scale import ParameterRange, powers_of, scale_of
+from courant.data.design_scale import ParameterRange, are_sound, powers_of, scale_of
 from courant.data.geometry import DistanceField
 from simgen.errors import InputError
 
@@ -255,6 +255,8 @@ class Normaliser:
             wrong.append("powers must be one for each parameter")
         if self.powers and len(self.powers) != num:
             wrong.append("powers must be given for each channel")
+        if not are_sound(self.powers, self.parameters):
+            wrong.append("a power is too large, or that of a parameter that is not positive")
         if any(channel.column < 0 for channel in self.read_channels):
             wrong.append("a channel's column is negative")
         if wrong:

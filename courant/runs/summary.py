@@ -5,11 +5,15 @@ A line says what was trained on what, how well, and how long.
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from courant.experiment import without_younger
 from courant.runs.dataset_record import read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
@@ -19,6 +23,8 @@ from simgen.errors import InputError, SimgenError, StoreError
 
 EXPERIMENT = "experiment.json"
 READERS = 8
+MOST_SHOWN = 16
+"""Entries of a setting that are told one by one"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ def differing_settings(runs: Sequence[RunSummary]) -> dict[str, list[Any]]:
 
     "" where a run has no such key.
     """
-    flat = [flatten(run.experiment) for run in runs]
+    flat = [flatten(without_younger(copy.deepcopy(run.experiment))) for run in runs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
     rows = {key: [settings.get(key, "") for settings in flat] for key in keys}
     return {
@@ -171,11 +177,17 @@ def _test_nmae(run: RunDirectory) -> float | None:
 
 
 def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten `{"data": {"step_s": 1}}` to `{"data.step_s": 1}`."""
+    """Flatten `{"data": {"step_s": 1}}` to `{"data.step_s": 1}`; long lists become their length.
+
+    A digest tells long lists of one length apart.
+    """
     flat: dict[str, Any] = {}
     for key, value in content.items():
         if isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and len(value) > MOST_SHOWN:
+            digest = hashlib.sha256(json.dumps(value).encode()).hexdigest()[:6]
+            flat[f"{prefix}{key}"] = f"{len(value)} of them, {digest}"
         else:
             flat[f"{prefix}{key}"] = value
     return flat

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from simgen.store.access.reader import Dataset
     from simgen.store.access.stored_case import StoredCase
 
+GIVEN = " (given)"
+#: Least widths of columns: an id, `calibration`, and cells or seconds.
+CASE_WIDTH, SPLIT_WIDTH, NUMBER_WIDTH = 12, 11, 5
 #: Cases that a difference names before it only counts.
 MAX_NAMED = 8
 
@@ -32,38 +35,21 @@ def print_dataset(dataset: Dataset) -> None:
         f" {dataset.snapshot_id}"
     )
     tell(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
-    fields = _table(_whole("field"), "unit", "", "mean", "std", "min", "max")
-    for field in dataset.schema.fields:
+    names = [
+        f"{each.name}{GIVEN if each.role == 'given' else ''}" for each in dataset.schema.fields
+    ]
+    fields = _table(
+        Column("field", min_width=max(map(len, names))), "unit", "", "mean", "std", "min", "max"
+    )
+    for field, name in zip(dataset.schema.fields, names, strict=True):
         measured = dataset.statistics[field.name]
-        given = " (given)" if field.role == "given" else ""
-        titles = [field.name + given, *[""] * (len(field.components) - 1)]
+        titles = [name, *[""] * (len(field.components) - 1)]
         for number, (title, component) in enumerate(zip(titles, field.components, strict=True)):
-            values = [f"{measured[name][number]:.3g}" for name in ("mean", "std", "min", "max")]
+            values = [f"{measured[each][number]:.3g}" for each in ("mean", "std", "min", "max")]
             fields.add_row(title, escape(field.unit) if title else "", component, *values)
     screen.print(fields, "")
     _print_quantities(dataset)
-    parameters = [
-        Column(
-            escape(f"{each.name} ({each.unit})" if each.unit else each.name),
-            min_width=len(each.name),
-        )
-        for each in dataset.schema.parameters
-    ]
-    status = Column("status", min_width=len("withdrawn"))
-    table = _table(_whole("case"), *parameters, status, _whole("split"), "cells", "solve (s)")
-    for name, row in dataset.design.iterrows():
-        values = [f"{row[parameter.name]:.3g}" for parameter in dataset.schema.parameters]
-        cells = f"{row['num_points']:.0f}" if row["status"] == "accepted" else ""
-        standing = row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"
-        table.add_row(
-            str(name),
-            *values,
-            escape(standing),
-            row["split"] if isinstance(row["split"], str) else "",
-            cells,
-            f"{row['wall_time_s']:.1f}",
-        )
-    screen.print(table, "")
+    screen.print(_cases(dataset), "")
     source = dataset.schema.source
     if source is not None:
         tell(f"imported from {escape(f'{source.name}, {source.url}, {source.licence}')}")
@@ -241,10 +227,41 @@ def _named(cases: Sequence[str]) -> str:
     return f"{len(cases)}: {', '.join(cases[:MAX_NAMED])}{more}"
 
 
+def _cases(dataset: Dataset) -> Table:
+    """Return one line for each design, with as many parameters as the screen has room for."""
+    # Long names take several lines.
+    titles = [each.name.replace("_", "_\n") for each in dataset.schema.parameters]
+    widths = [max(map(len, title.splitlines())) for title in titles]
+    room = screen.width - CASE_WIDTH - SPLIT_WIDTH - 2 * NUMBER_WIDTH - 3
+    shown = sum(sum(widths[: number + 1]) + number < room for number in range(len(widths)))
+    names = [each.name for each in dataset.schema.parameters[:shown]]
+    columns = [
+        Column(escape(f"{title}\n({each.unit})" if each.unit else title), min_width=width)
+        for title, width, each in zip(titles, widths, dataset.schema.parameters, strict=False)
+    ][:shown]
+    table = _table(
+        Column("case", min_width=CASE_WIDTH),
+        *columns,
+        Column("split", min_width=SPLIT_WIDTH),
+        Column("cells", min_width=NUMBER_WIDTH),
+        Column("solve\n(s)", min_width=NUMBER_WIDTH),
+    )
+    table.pad_edge, table.collapse_padding = False, True
+    if hidden := len(titles) - shown:
+        table.caption = f"{counted(hidden, 'parameter')} more on a wider screen"
+    for name, row in dataset.design.iterrows():
+        accepted = row["status"] == "accepted"
+        standing = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
+        split = row["split"] if isinstance(row["split"], str) else "not published"
+        table.add_row(
+            str(name),
+            *(f"{row[parameter]:.3g}" for parameter in names),
+            escape(split if accepted else standing),
+            f"{row['num_points']:.0f}" if accepted else "",
+            f"{row['wall_time_s']:.1f}",
+        )
+    return table
+
+
 def _table(*columns: str | Column) -> Table:
     return Table(*columns, box=None, header_style="bold")
-
-
-def _whole(title: str) -> Column:
-    """Name a column whose words are copied from the screen, and so never cut."""
-    return Column(title, no_wrap=True, overflow="fold")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import courant
 from courant.analysis.error_indicators.anchor_state import anchor_state
 from courant.analysis.error_indicators.refinement import CLOSEST, gathered, refined
-from courant.analysis.error_indicators.study import JudgedState, compare
+from courant.analysis.error_indicators.study import JudgedState, compare, study_errors
 from courant.data.anchor_choice import AnchorChoice
 from courant.experiment import parse_experiment
 from courant.prediction.surrogate import Surrogate
@@ -91,6 +91,25 @@ def test_a_refined_model_trains_and_predicts_at_its_own_anchors(
     np.testing.assert_allclose(loaded.normaliser.points(anchors), expected, atol=1e-5)
 
 
+def test_refining_again_keeps_what_was_refined(
+    surrogate: Surrogate, dataset: Dataset, tmp_path: Path
+) -> None:
+    once = surrogate.experiment.derive(
+        name="once", data={"closer_anchors": [(0.0, 0.0, 0.0, 2.0)]}, training={"epochs": 1}
+    )
+    run = RunDirectory(tmp_path / "once")
+    fit(once, dataset, run)
+    again = refined(courant.load(run.url, device="cpu"), dataset, 9).data.closer_anchors
+    plain = refined(surrogate, dataset, 9).data.closer_anchors
+    assert np.median([each[3] for each in again]) > 1.5 > np.median([each[3] for each in plain])
+
+
+@pytest.mark.parametrize("closer", [0.0, -1.0, 1e25, float("nan")])
+def test_closeness_has_bounds(surrogate: Surrogate, closer: float) -> None:
+    with pytest.raises(InputError, match="closer_anchors"):
+        surrogate.experiment.derive(data={"closer_anchors": [(0.0, 0.0, 0.0, closer)]})
+
+
 def test_only_sampled_anchors_can_be_refined(dataset: Dataset, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "learned")
     fit(tiny_experiment(epochs=1).derive(model={"anchor_kind": "learned"}), dataset, run)
@@ -113,6 +132,21 @@ def test_another_model_is_compared_where_errors_are_expected(
     planted = dataclasses.replace(state, other_errors=halved)
     found = compare("other", [JudgedState(planted, state.errors, {})] * 2)
     assert (found.at_first, found.elsewhere) == (pytest.approx(0.5), pytest.approx(1.0))
+    alone = dataclasses.replace(state, errors=state.errors[:1], other_errors=state.other_errors[:1])
+    assert compare("other", [JudgedState(alone, alone.errors, {})]).elsewhere is None
+
+
+def test_models_that_predict_something_else_are_not_compared(
+    surrogate: Surrogate, dataset: Dataset, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path / "one")
+    one = tiny_experiment(epochs=1).derive(
+        model={"num_outputs": 1, "num_features": 17}, data={"fields": ("velocity.x",)}
+    )
+    fit(one, dataset, run)
+    other = courant.load(run.url, device="cpu")
+    with pytest.raises(InputError, match=r"predicts velocity\.x of .*: compare like with like"):
+        study_errors(surrogate, dataset, other=other)
 
 
 def test_the_command_writes_an_experiment(
@@ -123,7 +157,8 @@ def test_the_command_writes_an_experiment(
         app, ["analyse", "refine", surrogate.url, "--anchors", "9", "--out", str(out)]
     )
     assert ran.exit_code == 0, ran.output
-    assert f"courant train {dataset.url} --experiment {out}" in ran.output
+    expected = f"courant train {dataset.url} --version {dataset.version} --experiment {out}"
+    assert expected in ran.output
     made = parse_experiment(json.loads(out.read_text()))
     assert made.model.num_sampled_anchors == 9
     assert made.data.closer_anchors

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -115,6 +116,12 @@ def test_the_mean_is_that_of_the_seeds_own_evaluations(done, ducts) -> None:
     found = [json.loads((run / "evaluation.json").read_text()) for run in runs]
     nmae = [each["overall"]["model"]["nmae"] for each in found]
     assert row["errors"]["nmae"]["mean"] == pytest.approx(sum(nmae) / 2)
+    typical = [
+        median(case["overall"]["model"]["nmae"] for case in each["cases"].values())
+        for each in found
+    ]
+    assert row["errors"]["typical"]["mean"] == pytest.approx(sum(typical) / 2)
+    assert " | median case | " in page.read_text()
     # Student's factor of two values is 12.7 for 95 %.
     assert row["errors"]["nmae"]["half_width"] == pytest.approx(
         12.706 * abs(nmae[0] - nmae[1]) / 2, rel=1e-3

@@ -1,6 +1,9 @@
 """Fields scaled by powers of design parameters: what is learned, predicted and compared."""
 
+import json
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +123,8 @@ def test_what_cannot_scale_is_refused_by_name(ducts: Dataset) -> None:
         open_problem(scaled({"velocity": {"height": 1.0}}), ducts)
     with pytest.raises(InputError, match="bend is not positive over its whole range, from 0 to 1"):
         open_problem(scaled({"velocity": {"bend": 1.0}}), ducts)
+    with pytest.raises(InputError, match="speed to the power of -2000; at most 10 is possible"):
+        open_problem(scaled({"velocity": {"speed": -2000.0}}), ducts)
     normaliser = open_problem(scaled(), ducts).normaliser
     with pytest.raises(InputError, match="speed = -2: the fields scale with it"):
         normaliser.at({**dict.fromkeys(SPACE.names, 1.0), "speed": -2.0})
@@ -133,6 +138,30 @@ def test_a_normaliser_keeps_its_powers_and_older_ones_have_none(ducts: Dataset) 
     assert Normaliser.from_json(older).at(parameters).std == normaliser.std
     with pytest.raises(InputError, match="powers must be one for each parameter"):
         Normaliser.from_json({**normaliser.to_json(), "powers": [[1.0]] * 4})
+    for powers in ([[float("nan"), 0.0, 0.0, 0.0, 0.0]] * 4, [[0.0, 0.0, 1.0, 0.0, 0.0]] * 4):
+        with pytest.raises(InputError, match="a power is too large, or that of a parameter that"):
+            Normaliser.from_json({**normaliser.to_json(), "powers": powers})
+
+
+def test_a_parameter_that_scales_nothing_may_be_centred_on_zero(ducts: Dataset) -> None:
+    normaliser = open_problem(scaled(), ducts).normaliser
+    speed, *others = normaliser.parameters
+    centred = [replace(each, low=-1.0, high=1.0) for each in others]
+    normaliser = replace(normaliser, parameters=(speed, *centred))
+    found = normaliser.scale({**dict.fromkeys(SPACE.names, 0.0), "speed": 13.0})
+    np.testing.assert_allclose(found, [2.0, 2.0, 2.0, 4.0])
+
+
+def test_a_run_whose_numbers_are_of_another_scale_is_damaged(
+    surrogate: Surrogate, ducts: Dataset, tmp_path: Path
+) -> None:
+    shutil.copytree(surrogate.url, tmp_path / "run")
+    written = tmp_path / "run/normaliser.json"
+    content = json.loads(written.read_text())
+    del content["powers"]
+    written.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"data\.scaled_by is not what powers say"):
+        courant.load(tmp_path / "run")
 
 
 def test_experiments_without_it_keep_their_ids(ducts: Dataset, tmp_path: Path) -> None:

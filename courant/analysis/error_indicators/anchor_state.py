@@ -7,7 +7,8 @@
     z_k       the latent, and how far it moved in the last step of a rollout
     E_k       integral of w_k |e|^2, which needs the truth (`decomposition.error_addresses`)
 
-Lengths of fields are in standard deviations of the training cases.
+Lengths of fields are in standard deviations of the training cases, in the design's units where
+fields scale with it (`data.scaled_by`).
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def anchor_state(
     surrogate: Surrogate, case: StoredCase, start: float | None, other: Surrogate | None = None
 ) -> AnchorState:
     """Gather the anchors of the prediction of a case that starts at a time, after its last step."""
-    last = _last_step(surrogate, case, start)
+    steps = None if start is None else surrogate.problem.num_steps
+    last = _last_step(surrogate, case, start, steps)
     times = None if start is None else surrogate.times(start)
     truth = surrogate.problem.solution(case, None if times is None else float(times[-1]))
     std = np.asarray(surrogate.normaliser.at(case.parameters).std)
@@ -91,7 +93,7 @@ def anchor_state(
     if truth is not None:
         fields[ERROR] = (last - truth) / std
         if other is not None:
-            fields[OTHER_ERROR] = (_last_step(other, case, start) - truth) / std
+            fields[OTHER_ERROR] = (_last_step(other, case, start, steps) - truth) / std
     decomposed = surrogate.decomposition(case, start_s=start)
     divided, energies = _divided(surrogate, case, decomposed, fields)
     roughness, errors, others = map(divided.get, (ROUGHNESS, ERROR, OTHER_ERROR))
@@ -112,9 +114,11 @@ def anchor_state(
     )
 
 
-def _last_step(surrogate: Surrogate, case: StoredCase, start: float | None) -> np.ndarray:
+def _last_step(
+    surrogate: Surrogate, case: StoredCase, start: float | None, steps: int | None
+) -> np.ndarray:
     """Return the last predicted state (N, C)."""
-    predicted = surrogate.predict_case(case, start_s=start)
+    predicted = surrogate.predict_case(case, start_s=start, steps=steps)
     return predicted.reshape(-1, *predicted.shape[-2:])[-1]
 
 

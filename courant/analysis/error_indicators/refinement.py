@@ -49,6 +49,8 @@ def refined(
             f"{surrogate.url}: only a model that samples its anchors from the points can have them"
             " closer together"
         )
+    # Before any case is predicted: a number that the model cannot have is told.
+    wider = surrogate.experiment.derive(model={"num_anchors": num_anchors})
     cases = dataset.cases("validation")[:MAX_CASES]
     states = []
     for number, case in enumerate(cases):
@@ -58,10 +60,18 @@ def refined(
         ]
     if not states:
         raise InputError("errors are learned from the validation split, which has no solved case")
-    return surrogate.experiment.derive(
-        name=f"{surrogate.experiment.name[: MAX_NAME - 8].rstrip('-')}-refined",
-        model={"num_anchors": num_anchors},
-        data={"closer_anchors": closeness(surrogate, states)},
+    before = surrogate.problem.anchors
+    found = closeness(surrogate, states)
+    if before.closer:  # the errors are those that were left with it
+        kept = before.closeness_at(np.array(found)[:, :3])
+        found = tuple(
+            (x, y, z, _bounded(closer * float(one)))
+            for (x, y, z, closer), one in zip(found, kept, strict=True)
+        )
+    if getattr(surrogate.experiment.data, "mirror_y", False):
+        found += tuple((x, -y, z, closer) for x, y, z, closer in found if y)
+    return wider.derive(
+        name=f"{wider.name[: MAX_NAME - 8].rstrip('-')}-refined", data={"closer_anchors": found}
     )
 
 
@@ -88,13 +98,16 @@ def gathered(
     if not middle > 0:
         raise InputError("the model has no error on half of its validation cases: nothing to mend")
     number = min(MAX_PLACES, len(np.unique(places, axis=0)))
-    centres, group = kmeans2(places.astype(np.float64), number, minit="++", rng=0)
+    centres, group = kmeans2(places.astype(np.float64), number, minit="++", seed=0)
     found = []
     for each, centre in enumerate(centres):
         inside = densities[group == each]
         if len(inside):
             closer = (float(inside.mean()) / middle) ** 0.25
-            bounded = float(np.clip(closer, 1 / CLOSEST, CLOSEST))
             x, y, z = (round(float(value), _DIGITS) for value in centre)
-            found.append((x, y, z, round(bounded, _DIGITS)))
+            found.append((x, y, z, _bounded(closer)))
     return tuple(found)
+
+
+def _bounded(closer: float) -> float:
+    return round(float(np.clip(closer, 1 / CLOSEST, CLOSEST)), _DIGITS)

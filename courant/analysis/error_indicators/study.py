@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from courant.analysis.alike import check_alike
 from courant.analysis.decomposition.error_addresses import WORST_SHARE
 from courant.analysis.error_indicators.anchor_state import (
     WINDOWS,
@@ -59,10 +60,10 @@ class OtherModel:
     """How the squared error of another model compares, where the indicator expects errors."""
 
     run: str
-    at_first: float
+    at_first: float | None
     """Its squared error over this model's, where the tenth of the anchors ranked first speaks"""
-    elsewhere: float
-    """The same where all other anchors speak"""
+    elsewhere: float | None
+    """The same where all other anchors speak; None where there are none"""
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ def study_errors(
             f"{surrogate.url}: a model of kind {surrogate.model.config.kind} does not decompose its"
             " predictions, so its errors have no addresses"
         )
+    if other is not None:
+        check_alike(surrogate, other)
     validation = dataset.cases("validation")[:most]
     chosen = list(cases) or dataset.cases("test")[:most]
     if not chosen:
@@ -154,8 +157,10 @@ def compare(run: str, judged: Sequence[JudgedState]) -> OtherModel:
         first = ranked_first(each.expected)
         for row, errors in zip(sums, (each.state.errors, each.state.other_errors), strict=True):
             row += errors[first].sum(), np.delete(errors, first).sum()
-    at_first, elsewhere = sums[1] / sums[0]
-    return OtherModel(run, float(at_first), float(elsewhere))
+    at_first, elsewhere = (
+        float(theirs / ours) if ours else None for ours, theirs in zip(*sums, strict=True)
+    )
+    return OtherModel(run, at_first, elsewhere)
 
 
 def judge(indicator: ErrorIndicator, state: AnchorState) -> JudgedState:

@@ -6,6 +6,7 @@ import io
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from flows.cli.analysing.scores import ChosenCases, OutFolder
@@ -14,7 +15,7 @@ from flows.settings import absolute
 from flows.terminal import counted, one_line_errors, progress_bar, screen, tell
 
 if TYPE_CHECKING:
-    from courant.analysis.error_indicators.study import IndicatorStudy
+    from courant.analysis.error_indicators.study import IndicatorStudy, OtherModel
     from courant.runs.directory import RunDirectory
 
 ERRORS_FILE = "error_indicator.json"
@@ -49,13 +50,20 @@ def analyse_errors(
             )
         screen.print(_table(found))
         if found.other is not None:
-            tell(
-                f"squared error of {found.other.run.rpartition('/')[2]}, over this run's:"
-                f" {found.other.at_first:.2f} at the top tenth by the indicator,"
-                f" {found.other.elsewhere:.2f} elsewhere"
-            )
+            tell(_compared(found.other))
         _write(folder, found)
-        tell(f"numbers  {folder.url.rstrip('/')}/{ERRORS_FILE}")
+        tell(f"numbers  {escape(folder.url.rstrip('/'))}/{ERRORS_FILE}")
+
+
+def _compared(other: OtherModel) -> str:
+    at_first, elsewhere = (
+        "unknown" if ratio is None else f"{ratio:.2f}"
+        for ratio in (other.at_first, other.elsewhere)
+    )
+    return (
+        f"squared error of {escape(other.run.rpartition('/')[2])}, over this run's: {at_first} at"
+        f" the top tenth by the indicator, {elsewhere} elsewhere"
+    )
 
 
 def _table(found: IndicatorStudy) -> Table:

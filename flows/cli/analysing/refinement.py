@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
@@ -33,6 +36,8 @@ def analyse_refine(
         from courant.prediction.surrogate import load
         from simgen.errors import InputError
 
+        if out.is_dir() or not os.access(out.resolve().parent, os.W_OK):
+            raise InputError(f"{out} cannot be written: give a file in a folder that can")
         surrogate = load(absolute(run))
         place = absolute(dataset) if dataset else None
         before = surrogate.experiment.model.num_sampled_anchors
@@ -46,7 +51,11 @@ def analyse_refine(
             raise InputError(f"{out} cannot be written: {error.strerror}") from error
         closest = max(each[3] for each in made.data.closer_anchors)
         tell(
-            f"experiment  {out}: {number} anchors ({before} before), up to {closest:.1f} times"
-            " closer where the run errs"
+            f"experiment  {escape(str(out))}: {number} anchors ({before} before), up to"
+            f" {closest:.1f} times closer where the run errs"
         )
-        tell(f"train it    courant train {opened.url} --experiment {out}")
+        command = (
+            f"courant train {shlex.quote(opened.url)} --version {opened.version} --experiment"
+            f" {shlex.quote(str(out))}"
+        )
+        tell(f"train it    {escape(command)}")
