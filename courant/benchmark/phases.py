@@ -95,12 +95,12 @@ def epoch_seconds(request: Request, contender: Contender) -> float:
         )
     records = read_records(trial.run)[1:]
     used = median(record.processor_s or record.seconds for record in records)
-    training = contender.experiment.training
-    if training.samples_per_epoch is None:
-        return used
-    batches = max(1, training.samples_per_epoch // training.batch_size)
-    measured = max(1, (trial.experiment.training.samples_per_epoch or 1) // training.batch_size)
-    return used * batches / measured
+    training, tried = contender.experiment.training, trial.experiment.training
+    samples = training.samples_per_epoch
+    if samples is None:  # a pass over all that the training split has
+        samples = int(trial.run.read_object("timings.json")["different_samples"])
+    batches = max(1, samples // training.batch_size)
+    return used * batches / max(1, (tried.samples_per_epoch or samples) // tried.batch_size)
 
 
 def epochs_of(request: Request, contender: Contender) -> int:
@@ -166,9 +166,10 @@ def _speed(experiment: Experiment) -> Experiment:
     """Shorten a training to what its speed is measured by, with one validation window."""
     training = experiment.training
     short: dict[str, Any] = {"epochs": SPEED_EPOCHS, "validation_windows": 1}
+    batches = SPEED_BATCHES
     if training.samples_per_epoch is not None:
-        batches = min(SPEED_BATCHES, max(1, training.samples_per_epoch // training.batch_size))
-        short["samples_per_epoch"] = batches * training.batch_size
+        batches = min(batches, max(1, training.samples_per_epoch // training.batch_size))
+    short["samples_per_epoch"] = batches * training.batch_size
     every = {"validate_every": SPEED_EPOCHS, "checkpoint_every": SPEED_EPOCHS}
     return experiment.derive(training={**short, **every})
 

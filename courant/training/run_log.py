@@ -90,7 +90,14 @@ class RunLog:
         training = task.experiment.training
         samples = task.train.num_batches * training.batch_size * training.epochs
         samples_per_s = samples / max(state.seconds["train"], 1e-9)
-        self._run.write_json("timings.json", {**state.seconds, "samples_per_s": samples_per_s})
+        self._run.write_json(
+            "timings.json",
+            {
+                **state.seconds,
+                "samples_per_s": samples_per_s,
+                "different_samples": task.train.num_samples,
+            },
+        )
         best_loss = state.best_loss if math.isfinite(state.best_loss) else None
         write_status(
             self._run,

@@ -317,6 +317,19 @@ def test_processor_time_decides_how_many_epochs_a_model_gets(waves, tmp_path) ->
     assert "The paper's task is another" in text
 
 
+def test_a_whole_pass_is_measured_by_a_part_of_it(ducts, tmp_path) -> None:
+    base = tiny_steady(samples_per_epoch=None)
+    request = asked(ducts, base, tmp_path, ["courant"], "2s", rates=(3e-3,), seeds=1)
+    _, trials = run_here(request)
+    (speed,) = speed_trials(request)
+    assert speed.experiment.training.samples_per_epoch == 4 * base.training.batch_size
+    assert trials[0].experiment.training.samples_per_epoch is None
+    per_batch = [each.processor_s / 4 for each in read_records(speed.run)[1:]]
+    batches = len(ducts.cases("train")) // base.training.batch_size
+    done = trials[0].experiment.training.epochs * batches
+    assert 1.8 / max(per_batch) - batches <= done <= 2.2 / min(per_batch)
+
+
 def test_a_budget_below_one_epoch_is_told_with_the_time_of_an_epoch(waves, tmp_path) -> None:
     request = asked(waves, tiny_experiment(), tmp_path, ["courant"], "0.001s")
     with pytest.raises(

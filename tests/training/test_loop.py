@@ -71,6 +71,7 @@ def test_training_lowers_the_loss_and_leaves_a_complete_run(
         "validation",
         "checkpoint",
         "samples_per_s",
+        "different_samples",
     }
 
 
