@@ -1,7 +1,8 @@
 """Put the scores of several runs side by side; runs that differ in their seed alone are one row.
 
-Each run is scored once: `<run>-<key>.json` in the folder is read again as long as the run has the
-same weights and the cases are the same, so a comparison that was cut off goes on where it stopped.
+The fields of each run are matched with those of the next seed in its row. Each run is scored once:
+`<run>-<key>.json` in the folder is read again as long as the run has the same weights and the cases
+are the same, so a comparison that was cut off goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -101,26 +102,50 @@ def compare_runs(
     """
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
+    settings = {url: _settings(RunDirectory(url)) for url in runs}
+    partners = _next_seeds(settings)
     found: list[tuple[str, dict[str, Any], dict[str, float]]] = []
     for number, url in enumerate(runs):
 
         def report(done: int, total: int, before: int = number) -> None:
             progress(100 * before + 100 * done // max(1, total), 100 * len(runs))
 
-        run = RunDirectory(url)
-        settings = flatten(without_younger(run.read_object("experiment.json")))
-        settings["dataset.version"] = read_dataset_record(run)["version"]
-        settings["dataset.snapshot_id"] = read_dataset_record(run)["snapshot_id"]
-        found.append((run.url, settings, _scores(run, folder, cases, dataset_url, report)))
+        run, partner = RunDirectory(url), partners.get(url)
+        scores = _scores(run, partner, folder, cases, dataset_url, report)
+        found.append((run.url, settings[url], scores))
     return gather(found)
+
+
+def _settings(run: RunDirectory) -> dict[str, Any]:
+    settings = flatten(without_younger(run.read_object("experiment.json")))
+    record = read_dataset_record(run)
+    return settings | {f"dataset.{key}": record[key] for key in ("version", "snapshot_id")}
+
+
+def _row_key(settings: dict[str, Any]) -> str:
+    """Return what runs of one row share."""
+    shared = {key: value for key, value in settings.items() if key not in LEFT_OUT}
+    return json.dumps(shared, sort_keys=True, default=str)
+
+
+def _next_seeds(settings: dict[str, dict[str, Any]]) -> dict[str, RunDirectory]:
+    """Return the run that each is matched with: the next of its row, of the last one the first."""
+    rows: dict[str, list[str]] = {}
+    for url, each in settings.items():
+        rows.setdefault(_row_key(each), []).append(url)
+    return {
+        url: RunDirectory(row[(number + 1) % len(row)])
+        for row in rows.values()
+        if len(row) > 1
+        for number, url in enumerate(row)
+    }
 
 
 def gather(found: Sequence[tuple[str, dict[str, Any], dict[str, float]]]) -> Comparison:
     """Gather runs (URL, settings, scores) that differ in their seed alone into rows."""
     groups: dict[str, list[tuple[str, dict[str, Any], dict[str, float]]]] = {}
     for each in found:
-        settings = {key: value for key, value in each[1].items() if key not in LEFT_OUT}
-        groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(each)
+        groups.setdefault(_row_key(each[1]), []).append(each)
     labels = _labels([group[0][1] for group in groups.values()])
     rows = []
     for label, group in zip(labels, groups.values(), strict=True):
@@ -161,17 +186,20 @@ def _label(settings: dict[str, Any], differing: Sequence[str]) -> str:
 
 def _scores(
     run: RunDirectory,
+    partner: RunDirectory | None,
     folder: RunDirectory,
     cases: Sequence[str],
     dataset_url: str | None,
     progress: Progress,
 ) -> dict[str, float]:
     """Return a run's mean scores, from the folder where they are there already."""
-    asked = [run.url, weights_digest(run), REVISION, sorted(cases), dataset_url]
+    beside = None if partner is None else [partner.url, weights_digest(partner)]
+    asked = [run.url, weights_digest(run), beside, REVISION, sorted(cases), dataset_url]
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
     name = f"{run.url.rstrip('/').rsplit('/', 1)[-1]}-{key}.json"
     if folder.exists(name):
         return dict(folder.read_object(name)["mean"])
-    scored = score_run(run.url, cases, None, progress, dataset_url)
+    other = None if partner is None else partner.url
+    scored = score_run(run.url, cases, other, progress, dataset_url)
     folder.write_json(name, scored.to_json())
     return scored.mean

@@ -94,6 +94,8 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
     # The same weights have the same scores.
     for each in row["scores"].values():
         assert math.isclose(each["half_width"], 0, abs_tol=1e-9) and each["runs"] == 2
+    assert row["scores"]["seed_correlation"]["mean"] == pytest.approx(1)
+    assert row["scores"]["nmae"]["mean"] > 0
     assert (tmp_path / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
     assert "baseline (2)" in (tmp_path / "out/comparison.md").read_text()
     assert "Gini of the energies" in done.stdout

@@ -147,7 +147,8 @@ def test_another_run_must_predict_the_same_fields(
     monkeypatch.setattr(
         type(other), "channels", property(lambda self: ("p",) if self is other else ("u", "v"))
     )
-    with pytest.raises(InputError, match=r"other predicts p \(step 3.0 s\), the run u, v"):
+    expected = r"other predicts p of cylinder-flow \(step 3.0 s\), the run u, v of cylinder-flow"
+    with pytest.raises(InputError, match=expected):
         run_scores.score_run(surrogate.url, other_url="other")
 
 

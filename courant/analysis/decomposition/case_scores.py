@@ -22,6 +22,7 @@ from courant.analysis.decomposition.error_addresses import AddressSums, ErrorAdd
 from courant.analysis.decomposition.locality import spacing
 from courant.analysis.decomposition.scores import field_scores
 from courant.data.trajectories import read_states
+from courant.evaluation.metrics import ALL, ErrorSums
 from courant.field_model import Partitions
 from courant.prediction.surrogate import Surrogate
 from simgen.store.access.stored_case import StoredCase
@@ -69,12 +70,14 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Prediction:
-    """The last predicted state of a case, and its error, both in standard deviations."""
+    """The last predicted state of a case, and its error, in standard deviations."""
 
     values: np.ndarray
     """(M, C), not centred"""
     errors: np.ndarray | None
     """(M, C); None where the case has no solution at the time"""
+    nmae: float | None
+    """In physical units, as evaluations have it"""
 
 
 def score_case(
@@ -105,6 +108,7 @@ def score_case(
     return CaseScores(
         case.id,
         {
+            **({} if shown.nmae is None else {"nmae": shown.nmae}),
             **field_scores(fields, between),
             **_over_time(over_time, variance),
             **_contiguity(labels, fields, case),
@@ -133,7 +137,11 @@ def _predict(surrogate: Surrogate, case: StoredCase) -> _Prediction:
     predicted = surrogate.predict_case(case, start_s=start)
     last = predicted.reshape(-1, *predicted.shape[-2:])[-1]
     std = np.asarray(surrogate.normaliser.at(case.parameters).std, np.float32)
-    return _Prediction(last / std, None if truth is None else (last - truth) / std)
+    if truth is None:
+        return _Prediction(last / std, None, None)
+    sums = ErrorSums(surrogate.channels)
+    sums.add(last[None], truth[None])
+    return _Prediction(last / std, (last - truth) / std, sums.total(ALL)["nmae"])
 
 
 def _parts(

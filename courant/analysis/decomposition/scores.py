@@ -22,7 +22,7 @@ class Score:
 
     key: str
     subject: Literal[
-        "locality", "economy", "faithfulness", "stability", "meaning", "error", "rhythm"
+        "accuracy", "locality", "economy", "faithfulness", "stability", "meaning", "error", "rhythm"
     ]
     name: str
     range: str
@@ -46,6 +46,7 @@ class Score:
 
 
 SCORES = (
+    Score("nmae", "accuracy", "NMAE of the prediction", "0 ..", "small"),
     Score("anchor_distance", "locality", "anchor to centroid / spacing", "0 .. √L", "small", 0.4),
     Score("own_anchor_nearest", "locality", "own anchor is nearest", "0 .. 1", "large", 0.6),
     Score("support", "locality", "volume with 90 % of the energy", "0 .. 0.9", "small", 0.08),
