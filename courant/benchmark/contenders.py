@@ -27,6 +27,7 @@ COURANT = "courant"
 VARIANTS: dict[str, dict[str, Value]] = {
     "courant-gwa": {"gaussian_window": "both"},
     "courant-learned-anchors": {"anchor_kind": "learned"},
+    "courant-abstract-queries": {"anchor_kind": "abstract"},
 }
 """Courant's optional parts, by the name that puts them in its place"""
 _PAPER_CASES = {

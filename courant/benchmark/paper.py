@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from courant.benchmark.contenders import COURANT
 from courant.benchmark.request import Request
-from courant.data_config import TransientData
+from courant.data_config import SteadyData, TransientData
 from courant.experiment import Experiment
 from courant.models import BASELINES, count
 from courant.recipes import RECIPES
@@ -41,7 +41,11 @@ _MODELS: dict[str, dict[str, float]] = {
     "cylinder-flow": {"enf": 0.23, "mgn": 0.13, "transolver": 0.13, "upt": 0.28, "courant": 0.17},
 }
 """tab:bench-unstr"""
-_ROWS = {"courant-gwa": "GWA (enc + dec)", "courant-learned-anchors": "Learned anchors"}
+_ROWS = {
+    "courant-gwa": "GWA (enc + dec)",
+    "courant-learned-anchors": "Learned anchors",
+    "courant-abstract-queries": "Abstract learned queries",
+}
 _DESIGNS = {"branched-pipe": 300, "centrifugal-pump": 300, "cylinder-flow": 200}
 """tab:dataset-details"""
 _ABOUT = 1.15
@@ -102,6 +106,8 @@ def _words(request: Request, dataset: Dataset) -> str:
         for name, value in wanted.items()
         if name in settings and settings[name] != value
     ]
+    if isinstance(request.base.data, SteadyData) and request.base.data.scaled_by:
+        apart.append("fields learned as they are, here relative to design parameters")
     others = _other_sizes(request)
     apart += [f"models of other sizes than here ({', '.join(others)})"] if others else []
     apart.append("each model trained for epochs of its own on one A100, here by one budget")
