@@ -15,6 +15,7 @@ from torch import Tensor
 
 import courant
 import simgen
+from courant.data.anchor_choice import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.data.samples import full_batch
 from courant.data.trajectories import load_trajectories
@@ -72,7 +73,9 @@ def test_predict_case_is_the_model_in_physical_units(
     surrogate: Surrogate, dataset: Dataset, case: StoredCase
 ) -> None:
     prediction = surrogate.predict_case(case, start_s=4.0, steps=2)
-    trajectories = load_trajectories(dataset, [case.id], surrogate.normaliser, num_anchors=8)
+    trajectories = load_trajectories(
+        dataset, [case.id], surrogate.normaliser, anchors=AnchorChoice(8)
+    )
     batch = full_batch(trajectories, torch.tensor([[0, 3]]), surrogate.experiment.data)
     with torch.no_grad():
         expected = surrogate.model(*batch.for_model(surrogate.model.config), num_steps=2)
