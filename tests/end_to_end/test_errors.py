@@ -40,7 +40,7 @@ def test_designs_that_are_all_rejected_make_no_version(prefect_server, tmp_path)
 @pytest.mark.openfoam
 def test_a_mesh_past_its_time_limit_is_archived(prefect_server, tmp_path):
     store = tmp_path / "store"
-    pipe = ("courant", "generate", "branched-pipe", "--cases", "1", "--set", "mesh_size=9")
+    pipe = ("courant", "generate", "branched-pipe", "--cases", "1", "--set", "mesh_size=2.5")
     limited = run(prefect_server, *pipe, "--time-limit", "1", "--store", str(store))
     assert limited.returncode == 1
     assert "meshing passed its time limit of 1 s" in limited.stderr
