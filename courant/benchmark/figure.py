@@ -10,8 +10,11 @@ from matplotlib.ticker import LogLocator
 
 from courant.benchmark.rows import Row, Table
 
-COLORS = ("#0b5fa5", "#d9822b", "#1a7f37", "#8250df", "#b3261e", "#00838f", "#6d4c41", "#5f6b76")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLORS = (
+    *("#0b5fa5", "#d9822b", "#1a7f37", "#8250df", "#b3261e", "#00838f", "#6d4c41", "#5f6b76"),
+    *("#c2185b", "#827717", "#1a1a1a", "#42a5f5"),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", "h", ">")
 REFERENCE = "#7a7a7a"
 STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 
