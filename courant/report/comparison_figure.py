@@ -34,7 +34,7 @@ def draw_comparison(found: Comparison) -> Figure:
             axis.axvline(score.aim, color="#1a7f37", ls="--", lw=1)
         labels = [row.label for row in found.rows] if number % COLUMNS == 0 else []
         axis.set_yticks(places if labels else [], labels, fontsize=8)
-        good = "" if score.good == "neither" else f" ({score.good} is good)"
+        good = "" if score.good == "neither" else f"\n({score.good} is good)"
         axis.set_title(f"{score.name}{good}", fontsize=8, loc="left")
         axis.tick_params(axis="x", labelsize=7)
         axis.spines[["top", "right"]].set_visible(False)
