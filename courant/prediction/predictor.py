@@ -106,6 +106,16 @@ class Predictor:
         prepared = self.prepare_case(case, start_s, steps)
         return check_finite(self.predict_prepared([prepared])[0])
 
+    def predict_last(
+        self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None
+    ) -> np.ndarray:
+        """Predict a stored case, and return its last state alone: (N, C) of either kind of model.
+
+        `start_s` and `steps` are those of `predict_case`.
+        """
+        predicted = self.predict_case(case, start_s=start_s, steps=steps)
+        return predicted.reshape(-1, *predicted.shape[-2:])[-1]
+
     def prepare_case(
         self, case: StoredCase, start_s: float | None = None, steps: int | None = None
     ) -> Prepared:

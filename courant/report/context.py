@@ -73,8 +73,7 @@ class Context:
 
     def predict(self, shown: Shown) -> np.ndarray:
         """(N, C), in physical units."""
-        predicted = self.surrogate.predict_case(shown.case, start_s=shown.start_s)
-        return predicted.reshape(-1, *predicted.shape[-2:])[-1]
+        return self.surrogate.predict_last(shown.case, start_s=shown.start_s)
 
     def deviations(self, shown: Shown) -> np.ndarray:
         """(C,) standard deviations that the model predicts a case in, in physical units."""

@@ -104,6 +104,19 @@ def test_refining_again_keeps_what_was_refined(
     assert np.median([each[3] for each in again]) > 1.5 > np.median([each[3] for each in plain])
 
 
+def test_images_of_training_cases_have_anchors_where_theirs_are(
+    surrogate: Surrogate, dataset: Dataset, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path / "mirrored")
+    fit(tiny_experiment(epochs=1).derive(data={"mirror_y": True}), dataset, run)
+    loaded = courant.load(run.url, device="cpu")
+    found = np.array(refined(loaded, dataset, 9).data.closer_anchors)
+    places = loaded.normaliser.restore_points(found[:, :3])
+    half = len(found) // 2
+    np.testing.assert_allclose(places[half:, 1], -places[:half, 1], atol=1e-2)
+    np.testing.assert_array_equal(found[half:, [0, 2, 3]], found[:half, [0, 2, 3]])
+
+
 @pytest.mark.parametrize("closer", [0.0, -1.0, 1e25, float("nan")])
 def test_closeness_has_bounds(surrogate: Surrogate, closer: float) -> None:
     with pytest.raises(InputError, match="closer_anchors"):

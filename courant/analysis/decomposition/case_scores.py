@@ -134,8 +134,7 @@ def _predict(surrogate: Surrogate, case: StoredCase) -> _Prediction:
     start = surrogate.problem.shown_start(case)
     times = None if start is None else surrogate.times(start)
     truth = surrogate.problem.solution(case, None if times is None else float(times[-1]))
-    predicted = surrogate.predict_case(case, start_s=start)
-    last = predicted.reshape(-1, *predicted.shape[-2:])[-1]
+    last = surrogate.predict_last(case, start_s=start)
     std = np.asarray(surrogate.normaliser.at(case.parameters).std, np.float32)
     if truth is None:
         return _Prediction(last / std, None, None)

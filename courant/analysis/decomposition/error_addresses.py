@@ -6,9 +6,8 @@ among them without a rest:
     E_k = integral of w_k |e|^2        sum over k of E_k = integral of |e|^2, exactly
     V_k = integral of w_k              sum over k of V_k = 1
 
-e is in standard deviations. E_k / V_k is the mean square error where anchor k
-is listened to. This says where the error is and who speaks there; it does not prove that the anchor
-causes it.
+e is in standard deviations. E_k / V_k is the mean square error where anchor k is listened to. This
+says where the error is and who speaks there; it does not prove that the anchor causes it.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def anchor_state(
 ) -> AnchorState:
     """Gather the anchors of the prediction of a case that starts at a time, after its last step."""
     steps = None if start is None else surrogate.problem.num_steps
-    last = _last_step(surrogate, case, start, steps)
+    last = surrogate.predict_last(case, start_s=start, steps=steps)
     times = None if start is None else surrogate.times(start)
     truth = surrogate.problem.solution(case, None if times is None else float(times[-1]))
     std = np.asarray(surrogate.normaliser.at(case.parameters).std)
@@ -93,7 +93,8 @@ def anchor_state(
     if truth is not None:
         fields[ERROR] = (last - truth) / std
         if other is not None:
-            fields[OTHER_ERROR] = (_last_step(other, case, start, steps) - truth) / std
+            others_last = other.predict_last(case, start_s=start, steps=steps)
+            fields[OTHER_ERROR] = (others_last - truth) / std
     decomposed = surrogate.decomposition(case, start_s=start)
     divided, energies = _divided(surrogate, case, decomposed, fields)
     roughness, errors, others = map(divided.get, (ROUGHNESS, ERROR, OTHER_ERROR))
@@ -112,14 +113,6 @@ def anchor_state(
         start_s=start,
         other_errors=None if others is None else others.errors,
     )
-
-
-def _last_step(
-    surrogate: Surrogate, case: StoredCase, start: float | None, steps: int | None
-) -> np.ndarray:
-    """Return the last predicted state (N, C)."""
-    predicted = surrogate.predict_case(case, start_s=start, steps=steps)
-    return predicted.reshape(-1, *predicted.shape[-2:])[-1]
 
 
 def _divided(

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.cluster.vq import kmeans2
 
 from courant.analysis.error_indicators.anchor_state import AnchorState, anchor_states
+from courant.data_config import TransientData
 from courant.experiment import MAX_NAME, Experiment
 from courant.field_model import Decomposes
 from courant.prediction.surrogate import Surrogate
@@ -28,6 +29,7 @@ MAX_CASES = 100
 """Validation cases that are looked at"""
 CLOSEST = 2.0
 """Anchors lie at most so many times closer or farther than at the median place"""
+SUFFIX = "-refined"
 _DIGITS = 4
 
 Progress = Callable[[int, int], None]
@@ -41,7 +43,8 @@ def refined(
 ) -> Experiment:
     """Return the experiment of a run with so many anchors, closer together where it errs.
 
-    InputError for a model without anchors that are sampled, and for too few validation cases.
+    InputError for a model without anchors that are sampled, and where no validation case has a
+    solution.
     """
     model = surrogate.experiment.model
     if not isinstance(surrogate.model, Decomposes) or not model.num_sampled_anchors:
@@ -60,19 +63,20 @@ def refined(
         ]
     if not states:
         raise InputError("errors are learned from the validation split, which has no solved case")
-    before = surrogate.problem.anchors
     found = closeness(surrogate, states)
-    if before.closer:  # the errors are those that were left with it
-        kept = before.closeness_at(np.array(found)[:, :3])
-        found = tuple(
-            (x, y, z, _bounded(closer * float(one)))
-            for (x, y, z, closer), one in zip(found, kept, strict=True)
-        )
-    if getattr(surrogate.experiment.data, "mirror_y", False):
-        found += tuple((x, -y, z, closer) for x, y, z, closer in found if y)
-    return wider.derive(
-        name=f"{wider.name[: MAX_NAME - 8].rstrip('-')}-refined", data={"closer_anchors": found}
-    )
+    # The errors are those that are left with the closeness that the run has.
+    had = surrogate.problem.anchors.closeness_at(np.array(found)[:, :3])
+    closer = [
+        (x, y, z, _bounded(each * float(before)))
+        for (x, y, z, each), before in zip(found, had, strict=True)
+    ]
+    data, normaliser = surrogate.experiment.data, surrogate.normaliser
+    if isinstance(data, TransientData) and data.mirror_y:
+        # The plane y = 0 m may lie off the middle of normalised coordinates.
+        plane = -normaliser.centre[1] / normaliser.length_scale
+        closer += [(x, round(2 * plane - y, _DIGITS), z, each) for x, y, z, each in closer]
+    name = f"{wider.name[: MAX_NAME - len(SUFFIX)].rstrip('-')}{SUFFIX}"
+    return wider.derive(name=name, data={"closer_anchors": closer})
 
 
 def closeness(
