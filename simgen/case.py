@@ -92,8 +92,8 @@ class CaseResult:
     """The result of a case; plain data, small enough to travel between machines.
 
     `provenance` holds JSON-ready values: mesh figures, residual history, solver, solver_version,
-    source_revision, wall_time_s by stage, host. `reason` is one line for rejected and failed cases;
-    `log_tail` holds the solver's last lines.
+    source_revision, wall_time_s and cpu_time_s by stage, host. `reason` is one line for rejected
+    and failed cases; `log_tail` holds the solver's last lines.
     """
 
     point: DesignPoint

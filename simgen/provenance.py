@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,19 @@ def author() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"  # a container's user without an entry in the password database
+
+
+def core_seconds(provenance: Mapping[str, Any], stages: Sequence[str]) -> float | None:
+    """Return what some stages of a case took of its cores; None where no time is on record.
+
+    Processor time where the solver told it, else wall time times cores: on a machine that other
+    work shares, wall time is longer.
+    """
+    walls, processor = provenance.get("wall_time_s", {}), provenance.get("cpu_time_s", {})
+    cores = float(provenance.get("cores", 1))
+    known = [
+        float(processor[stage]) if stage in processor else float(walls[stage]) * cores
+        for stage in stages
+        if stage in walls or stage in processor
+    ]
+    return sum(known) if known else None

@@ -19,6 +19,7 @@ _TIME = re.compile(r"^Time = ([-+.\deE]+)s?$")
 _FATAL = re.compile(r"^(?:\[\d+\]\s*)?--> FOAM FATAL (?:IO )?ERROR\s*:(.*)$")
 _RESIDUAL = re.compile(r"Solving for (\w+), Initial residual = ([-+.\deEinfa]+)")
 _NUMBER_AFTER = re.compile(r"max: ([-+.\deEinfa]+)")
+_CPU = re.compile(r"^ExecutionTime = ([\d.eE+-]+) s")
 _CONTINUITY = re.compile(r"sum local = ([-+.\deEinfa]+)")
 
 
@@ -31,6 +32,8 @@ class SolverLog:
     max_courant: float = 0.0
     last_continuity_error: float = 0.0
     finished: bool = False
+    cpu_s: float | None = None
+    """Processor time so far, of one process of a parallel run; None where it prints none"""
     residuals: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     last_residuals: dict[str, float] = field(default_factory=dict)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
@@ -53,6 +56,8 @@ class SolverLog:
             self.max_courant = max(self.max_courant, _number(_NUMBER_AFTER, line))
         elif line.startswith("time step continuity errors"):
             self.last_continuity_error = _number(_CONTINUITY, line)
+        elif line.startswith("ExecutionTime = "):
+            self.cpu_s = _number(_CPU, line)
         elif line == "End":
             self.finished = True
         return False

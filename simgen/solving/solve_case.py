@@ -142,6 +142,8 @@ def _solve(
         )
         report.solved(log)
         provenance["wall_time_s"]["solve"] = seconds
+        if log.cpu_s is not None:
+            provenance["cpu_time_s"] = {"solve": log.cpu_s * cores}
         logger.info("%s ended after %.1f s on %d cores", family.application, seconds, cores)
         provenance["residuals"] = dict(log.residuals)
         figures = measure(family, case, mesh, mesh_files, log)

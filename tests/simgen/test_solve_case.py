@@ -20,6 +20,7 @@ from simgen.foam.field import read_field
 from simgen.foam.geometry import read_geometry
 from simgen.foam.run import run_application
 from simgen.process_start import descendants
+from simgen.provenance import core_seconds
 from simgen.solving.convert import convert
 from simgen.solving.solve_case import needed_applications, solve_case
 
@@ -38,7 +39,9 @@ def test_a_case_is_accepted_with_every_gate_on_record(result):
     assert 2075 <= result.provenance["mesh"]["num_cells"] <= 4781
     assert result.provenance["solver_version"].startswith("OpenFOAM v")
     assert set(result.provenance["residuals"]) == {"Ux", "Uy", "p"}
-    assert result.provenance["wall_time_s"]["solve"] > 0
+    took = result.provenance["wall_time_s"]["solve"]
+    assert 0 < result.provenance["cpu_time_s"]["solve"] <= took
+    assert core_seconds(result.provenance, ("solve",)) == result.provenance["cpu_time_s"]["solve"]
 
 
 def test_the_same_call_again_solves_nothing(result, cylinder_point, scratch):

@@ -21,6 +21,9 @@ def test_a_step_is_read_with_the_first_residual_of_each_variable():
     assert (log.time, log.max_courant, log.last_continuity_error) == (0.1, 0.7, 2e-9)
     assert log.residuals == {"Ux": [(0.1, 0.5)], "p": [(0.1, 0.25)]}
     assert not log.finished
+    assert log.cpu_s is None
+    log.read("ExecutionTime = 12.34 s  ClockTime = 15 s")
+    assert log.cpu_s == 12.34
     log.read("End")
     assert log.finished
 

@@ -14,7 +14,6 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 
-from courant.evaluation.costs.ledger import core_seconds
 from courant.evaluation.costs.same_error import (
     RECORD,
     CoarseMesh,
@@ -27,6 +26,7 @@ from courant.evaluation.metrics import ALL, ErrorSums
 from courant.problems import Problem, Window
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
+from simgen.provenance import core_seconds
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 

@@ -3,8 +3,8 @@
 Costs are the solves that training needed (training and validation designs, and those that were
 rejected or failed on the way), the training, and the search for its settings. A prediction saves
 what the solver takes for the same span, less its own time. All are core-seconds: CPU seconds of
-training and prediction, wall time times cores of meshing and solving. Meshing is not saved, since a
-prediction wants points as well.
+training, prediction and the solver, wall time times cores of meshing and of solvers that print no
+CPU seconds. Meshing is not saved, since a prediction wants points as well.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from courant.evaluation.costs.same_error import SameError
 from courant.evaluation.interval import Interval
+from simgen.provenance import core_seconds
 
 if TYPE_CHECKING:
     from courant.problems import Problem
@@ -132,13 +133,6 @@ def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> So
         spent_s=sum(known) if known else None,
         per_prediction=Interval.of(saved) if saved else None,
     )
-
-
-def core_seconds(provenance: dict[str, Any], stages: Sequence[str]) -> float | None:
-    """Return wall time times cores of some stages of a case; None where none is on record."""
-    walls = provenance.get("wall_time_s", {})
-    known = [float(walls[stage]) for stage in stages if stage in walls]
-    return sum(known) * float(provenance.get("cores", 1)) if known else None
 
 
 def _ratio(spent: float, saved: float) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from simgen.case import CaseResult
 from simgen.point_cloud import PointCloud
+from simgen.provenance import core_seconds
 from simgen.store.format.digest import ArrayDigest, digest_case
 from simgen.store.format.split import PUBLISHED
 from simgen.store.format.statistics import first_settled, moments
@@ -98,7 +99,7 @@ def _design_record(
         "status": result.status,
         "reason": result.reason,
         "wall_time_s": float(sum(seconds.values())),
-        CORE_S: float(seconds.get("solve", 0.0)) * int(result.provenance.get("cores", 1)),
+        CORE_S: core_seconds(result.provenance, ("solve",)) or 0.0,
         "solver_version": result.provenance.get("solver_version", "unknown"),
         "digest": digest,
     }
