@@ -65,18 +65,23 @@ class GhostModel(FieldModel):
     def field(self, sites: Sites, features: Tensor, prepared: Any) -> Tensor:
         """Predict the field, or the next state, at every site (B, S, C) from its features."""
 
+    def choose(self, sites: Sites, asked: slice) -> tuple[Sites, slice]:
+        """Return the sites that the model works on, and which of them are asked for."""
+        return sites, asked
+
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
         if num_steps != 1 and not self.config.transient:
             raise ValueError(f"a steady model predicts one step, got num_steps = {num_steps}")
         on_cloud = _coincide(inputs.points, queries.points)
         sites = _join(inputs.without_padding(), None if on_cloud else queries, self.config)
+        asked = slice(None) if on_cloud else slice(sites.num_cloud, None)
+        sites, asked = self.choose(sites, asked)
         prepared, features = self.prepare(sites), sites.features
         states = []
         for _ in range(num_steps):
             state = self.field(sites, features, prepared)
             states.append(state)
             features = torch.cat([state, sites.features[..., state.shape[-1] :]], dim=-1)
-        asked = slice(None) if on_cloud else slice(sites.num_cloud, None)
         return torch.stack([state[:, asked] for state in states], dim=1)
 
     def predict(

@@ -16,13 +16,13 @@ from typing import Any
 
 from courant.benchmark.contenders import Contender
 from courant.benchmark.request import SEARCH_SHARE, Request
-from courant.experiment import MAX_NAME, Experiment
+from courant.experiment import MAX_NAME, Experiment, TrainingConfig
 from courant.runs.record import read_records
 from courant.sweeps.setting import Setting
 from courant.sweeps.sweep import Trial, TrialResult, read_result
 from simgen.errors import InputError
 
-SPEED_EPOCHS, SPEED_BATCHES = 4, 4
+SPEED_EPOCHS, SPEED_BATCHES = 4, 10
 """Epochs of a speed trial, whose first does not count, and batches in each"""
 VALIDATIONS = 20
 """Validations of a trial, about, whatever its number of epochs"""
@@ -55,8 +55,9 @@ def search_trials(request: Request) -> list[Trial]:
     made = []
     for each in request.contenders:
         epochs = max(1, round(SEARCH_SHARE * epochs_of(request, each)))
+        samples = samples_of(request, each)
         made += [
-            (f"rate {rate:g}", each, _trained(each.experiment, epochs, rate))
+            (f"rate {rate:g}", each, _trained(each.experiment, samples, epochs, rate))
             for rate in request.rates
         ]
     return _numbered(request, made)
@@ -72,7 +73,8 @@ def final_trials(request: Request, seeds: Mapping[str, int]) -> list[Trial]:
         choice = chosen_rate(request, each)
         if choice is None:
             continue
-        trained = _trained(each.experiment, epochs_of(request, each), choice.rate)
+        samples = samples_of(request, each)
+        trained = _trained(each.experiment, samples, epochs_of(request, each), choice.rate)
         first = trained.training.seed
         made += [
             (f"seed {seed}", each, trained.derive(training={"seed": seed}))
@@ -96,11 +98,27 @@ def epoch_seconds(request: Request, contender: Contender) -> float:
     records = read_records(trial.run)[1:]
     used = median(record.processor_s or record.seconds for record in records)
     training, tried = contender.experiment.training, trial.experiment.training
-    samples = training.samples_per_epoch
-    if samples is None:  # a pass over all that the training split has
-        samples = int(trial.run.read_object("timings.json")["different_samples"])
+    samples = _samples_after(trial, training)
     batches = max(1, samples // training.batch_size)
     return used * batches / max(1, (tried.samples_per_epoch or samples) // tried.batch_size)
+
+
+def samples_of(request: Request, contender: Contender) -> int | None:
+    """Return the samples of an epoch; None where it is a whole pass that nothing has counted yet.
+
+    A speed trial counts them, so they are unknown only where the budget is epochs.
+    """
+    training = contender.experiment.training
+    if request.budget.unit == "epochs":
+        return training.samples_per_epoch
+    return _samples_after(_named(speed_trials(request), contender)[0], training)
+
+
+def _samples_after(trial: Trial, training: TrainingConfig) -> int:
+    """Return the samples of an epoch of a training whose speed trial has ended."""
+    if training.samples_per_epoch is not None:
+        return training.samples_per_epoch
+    return int(trial.run.read_object("timings.json")["different_samples"])
 
 
 def epochs_of(request: Request, contender: Contender) -> int:
@@ -174,13 +192,13 @@ def _speed(experiment: Experiment) -> Experiment:
     return experiment.derive(training={**short, **every})
 
 
-def _trained(experiment: Experiment, epochs: int, rate: float) -> Experiment:
+def _trained(experiment: Experiment, samples: int | None, epochs: int, rate: float) -> Experiment:
     """Give a training its epochs and learning rate; the warm-up stays a small part of it."""
     training = experiment.training
-    every = max(1, epochs // VALIDATIONS)
+    every = max(1, round(epochs / VALIDATIONS))
     warm_up = training.warmup_steps
-    if training.samples_per_epoch is not None:
-        steps = epochs * max(1, training.samples_per_epoch // training.batch_size)
+    if samples is not None:
+        steps = epochs * max(1, samples // training.batch_size)
         warm_up = min(warm_up, int(LARGEST_WARM_UP * steps))
     return experiment.derive(
         training={

@@ -62,6 +62,8 @@ def compared(experiment: Experiment, kind: str) -> Experiment:
         model["num_features"] = model["num_outputs"] + model["num_query_features"]
     if kind in _ON_GRIDS and experiment.family in _FLAT:
         model["dimension"] = 2
+    if kind == "mgn" and content["data"]["points_per_sample"] is not None:
+        model["num_nodes"] = content["data"]["points_per_sample"]
     content |= {"name": f"{experiment.name}-{kind}", "model": {"kind": kind, **model}}
     if row := ROWS.get(experiment.name, {}).get(kind):
         rate, epochs, batch = row

@@ -1,0 +1,104 @@
+"""A graph of as many nodes as training had, whatever the size of the mesh."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from courant.baselines.mesh_graph_net import MeshGraphNet, MeshGraphNetConfig, _scattered
+from courant.field_model import Inputs, Queries
+from courant.models import build
+from courant.recipes import get_recipe
+from tests.baselines.tiny import tiny
+
+NODES = 12
+
+
+@pytest.fixture(params=["steady 3D", "transient 2D"])
+def thinned(request: pytest.FixtureRequest) -> MeshGraphNet:
+    config = tiny("mgn", request.param)
+    assert isinstance(config, MeshGraphNetConfig)
+    torch.manual_seed(0)
+    model = build(replace(config, num_nodes=NODES)).eval()
+    assert isinstance(model, MeshGraphNet)
+    return model
+
+
+def _given(model: MeshGraphNet, num: int) -> tuple[Inputs, Queries]:
+    torch.manual_seed(1)
+    config = model.config
+    points = 2 * torch.rand(2, num, config.dimension) - 1
+    features = torch.randn(2, num, config.num_features)
+    queries = Queries(points, features[..., -config.num_query_features :])
+    return Inputs(points, features), queries
+
+
+def _steps(model: MeshGraphNet) -> int:
+    return 3 if model.config.transient else 1
+
+
+@torch.no_grad()
+def test_a_cloud_that_is_no_larger_is_read_whole(thinned: MeshGraphNet) -> None:
+    whole = build(replace(thinned.config, num_nodes=0)).eval()
+    whole.load_state_dict(thinned.state_dict())
+    for num, same in ((NODES, True), (NODES + 1, False)):
+        inputs, queries = _given(thinned, num)
+        found = thinned(inputs, queries, _steps(thinned))
+        expected = whole(inputs, queries, _steps(thinned))
+        assert found.shape == expected.shape
+        assert torch.allclose(found, expected, atol=1e-6) == same
+
+
+@torch.no_grad()
+def test_the_choice_of_nodes_hangs_on_neither_order_nor_padding(thinned: MeshGraphNet) -> None:
+    inputs, queries = _given(thinned, 30)
+    expected = thinned(inputs, queries, _steps(thinned))
+    order = torch.randperm(30)
+    turned = Inputs(inputs.points[:, order], inputs.features[:, order])
+    found = thinned(turned, queries.part(order), _steps(thinned))
+    torch.testing.assert_close(found, expected[:, :, order])
+    padded = Inputs(
+        torch.cat([inputs.points, torch.full_like(inputs.points, torch.nan)], dim=1),
+        torch.cat([inputs.features, torch.full_like(inputs.features, torch.nan)], dim=1),
+        mask=torch.arange(60).expand(2, -1) < 30,
+    )
+    torch.testing.assert_close(thinned(padded, queries, _steps(thinned)), expected)
+
+
+@torch.no_grad()
+def test_a_cloud_with_fewer_real_points_than_nodes_is_read_whole(thinned: MeshGraphNet) -> None:
+    inputs, queries = _given(thinned, 30)
+    few = inputs._replace(mask=torch.arange(30).expand(2, -1) < 8)
+    alone = Inputs(inputs.points[:, :8], inputs.features[:, :8])
+    torch.testing.assert_close(
+        thinned(few, queries.part(slice(20, 30)), _steps(thinned)),
+        thinned(alone, queries.part(slice(20, 30)), _steps(thinned)),
+    )
+
+
+@torch.no_grad()
+def test_chunks_of_queries_agree(thinned: MeshGraphNet) -> None:
+    inputs, _ = _given(thinned, 30)
+    _, queries = _given(thinned, 50)
+    whole = thinned.predict(inputs, queries, _steps(thinned))
+    torch.testing.assert_close(thinned.predict(inputs, queries, _steps(thinned), chunk=7), whole)
+
+
+def test_nodes_are_spread_like_the_points() -> None:
+    """A chosen part of a regular grid has about as many nodes in each quarter."""
+    axis = torch.linspace(-1, 1, 64)
+    grid = torch.cartesian_prod(axis, axis)[None]
+    chosen = grid[0, _scattered(grid, torch.ones(1, 4096, dtype=torch.bool), 1024)[0]]
+    assert len(chosen.unique(dim=0)) == 1024
+    for x in (-1, 1):
+        for y in (-1, 1):
+            assert 200 < int(((x * chosen[:, 0] > 0) & (y * chosen[:, 1] > 0)).sum()) < 312
+
+
+def test_a_recipe_that_draws_points_names_as_many_nodes() -> None:
+    small = get_recipe("cylinder-flow-small-mgn")
+    paper = get_recipe("cylinder-flow-mgn")
+    assert isinstance(small.model, MeshGraphNetConfig)
+    assert isinstance(paper.model, MeshGraphNetConfig)
+    assert small.model.num_nodes == small.data.points_per_sample == 512
+    assert paper.model.num_nodes == 0
