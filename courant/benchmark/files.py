@@ -67,7 +67,8 @@ def _flat(row: Row) -> dict[str, Any]:
     if row.ledger is not None and rival is not None:
         flat |= {"coarse_mesh": rival.size, "coarse_mesh_s": rival.solve_s}
         flat |= {"coarse_mesh_is": rival.beyond or "of the same error"}
-        flat |= {"break_even_with_coarse_mesh": row.ledger.break_even_with_rival}
+        least, most = row.ledger.break_even_with_rival
+        flat |= {"break_even_with_coarse_mesh": least, "break_even_with_coarse_mesh_most": most}
     return flat
 
 

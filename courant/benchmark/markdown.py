@@ -183,18 +183,17 @@ def _ledger(table: Table) -> Cells:
                 _short(ledger.prediction_s),
                 "not on record" if per is None else duration(per.mean),
                 "not on record" if even is None else f"{even.text()} predictions{_but(table, row)}",
-                *_rival_cells(ledger),
+                *_rival_cells(ledger, table.coarse is not None),
             ]
         )
     return header, rows
 
 
-def _rival_cells(ledger: Ledger) -> list[str]:
+def _rival_cells(ledger: Ledger, is_compared: bool) -> list[str]:
     rival = ledger.rival
     if rival is None:
-        return []
-    took = f"{rival.time_bound}{_short(rival.solve_s)}"
-    return [rival.text(), took, ledger.rival_text() or "not on record"]
+        return [NONE, NONE, NONE] if is_compared else []
+    return [rival.text, rival.time_text(_short), ledger.rival_text() or "not on record"]
 
 
 def _coarse(table: Table) -> list[str]:
@@ -205,7 +204,7 @@ def _coarse(table: Table) -> list[str]:
     rows = [
         [
             f"{each.size:g}",
-            str(each.num_cases),
+            f"{len(each.cases)} of {table.coarse.num_designs}",
             f"{each.nmae:.3g}",
             f"{each.relative_l2:.3g}",
             _short(each.solve_s),
@@ -214,9 +213,12 @@ def _coarse(table: Table) -> list[str]:
     ]
     words = (
         "The solver on coarser meshes, against the same designs on the dataset's mesh"
-        f" ({table.coarse.reference_size:g}), of which errors are measured. A model's mesh of the"
-        " same error lies between these by powers. A surrogate is worth its cost where it breaks"
-        " even with that mesh as well."
+        f" ({table.coarse.reference_size:g}), of which errors are measured. In the ledger a model"
+        " and these meshes are compared by the mean error of the designs that every mesh has an"
+        f" accepted solution of ({len(table.coarse.shared)}). The mesh of a model's error lies"
+        " between these by powers; where the model is better than all of them, it lies between the"
+        " best of them and the dataset's. A surrogate is worth its cost where it breaks even with"
+        " that mesh as well."
     )
     return ["## Coarser meshes of the solver", _table(header, rows), words]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from courant.benchmark.assess import read_assessment
@@ -257,13 +257,16 @@ def _ledger(
     if assessment is None:
         return None
     predictions = [each.timing.prediction_processor_s for each in evaluations]
-    nmae = _errors(evaluations, MODEL).nmae.mean
+    errors = {
+        case: fmean(each.cases[case].overall[MODEL].nmae for each in evaluations)
+        for case in evaluations[0].cases
+    }
     return Ledger(
         solver=SolverTimes.from_json(assessment["solver"]),
         training=cost.training_s,
         tuning_s=cost.search_s,
         prediction_s=Interval.of(predictions).mean,
-        rival=same_error(coarse.meshes, nmae) if coarse else None,
+        rival=same_error(coarse, errors) if coarse else None,
     )
 
 

@@ -5,17 +5,23 @@
 
 A coarser solution is carried to the points of the dataset's mesh and measured there as a model's
 prediction is. What carrying adds is part of its error, as it is for whoever uses such a mesh.
+
+A transient prediction starts from the true state. On another mesh a wake begins to shed at another
+time, so two solutions at the same time say nothing about accuracy. What stands for a coarse solver
+that is started from the true state is its own trajectory, from its state that is nearest to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 
+from courant.data.trajectories import TIME_TOLERANCE_S, read_states
 from courant.evaluation.costs.same_error import (
     RECORD,
+    CoarseCase,
     CoarseMesh,
     CoarseMeshes,
     coarse_meshes_on_record,
@@ -32,7 +38,6 @@ from simgen.store.access.stored_case import StoredCase
 
 NUM_NEIGHBOURS = 12
 """Cells of the coarse mesh that the value at a point is made from"""
-TIME_DIGITS = 6
 
 
 def measure_coarse_meshes(
@@ -54,6 +59,7 @@ def measure_coarse_meshes(
         coarse=name_of(coarse),
         components=components,
         reference_size=dataset[dataset.cases(split)[0]].settings[MESH_SIZE],
+        num_designs=len(dataset.cases(split)),
         meshes=tuple(_measure(problem, size, pairs[size]) for size in sorted(pairs, reverse=True)),
     )
     folder.write_json(RECORD, found.model_dump(mode="json"))
@@ -106,56 +112,85 @@ def coarse_pairs(
 def _measure(
     problem: Problem, size: float, pairs: Sequence[tuple[StoredCase, StoredCase]]
 ) -> CoarseMesh:
-    sums = ErrorSums([channel.name for channel in problem.normaliser.channels])
-    seconds = []
+    names = [channel.name for channel in problem.normaliser.channels]
+    sums, cases = ErrorSums(names), {}
     for fine, coarse in pairs:
-        windows = list(problem.windows(fine))
-        moments = [_moments(problem, window) for window in windows]
-        states = _carried(problem, fine, coarse, {moment for of in moments for moment in of})
-        for window, of in zip(windows, moments, strict=True):
-            sums.add(np.stack([states[moment] for moment in of]), window.truth)
-        took, share = core_seconds(coarse.provenance, ("solve",)), problem.share_of_solve(coarse)
-        seconds.append((took or 0.0) * (share or 0.0))
-    if not all(seconds):
+        own = ErrorSums(names)
+        for states, window in _predicted(problem, fine, coarse):
+            own.add(states, window.truth)
+        sums.merge(own)
+        cases[fine.id] = _case(problem, fine, coarse, own.total(ALL)["nmae"])
+    if any(each is None for each in cases.values()):
         raise InputError(f"the cases on a mesh of {size:g} have no solving time on record")
     total = sums.total(ALL)
     return CoarseMesh(
         size=size,
-        num_cases=len(pairs),
         nmae=total["nmae"],
         relative_l2=total["relative_l2"],
-        solve_s=float(np.mean(seconds)),
+        cases={id_: each for id_, each in cases.items() if each is not None},
     )
 
 
-def _moments(problem: Problem, window: Window) -> list[float | None]:
-    """Return the times of a window's truth; those of two windows are the same to the last bit."""
-    if window.start_s is None:
-        return [None]
-    times = problem.times(window.start_s, problem.num_steps)
-    return [] if times is None else np.round(times, TIME_DIGITS).tolist()
+def _case(problem: Problem, fine: StoredCase, coarse: StoredCase, nmae: float) -> CoarseCase | None:
+    """Return None where one of the two has no time on record.
+
+    Both are processor time, or both are wall time: a record of each cannot be compared.
+    """
+    both = [coarse.provenance, fine.provenance]
+    if not all("solve" in each.get("cpu_time_s", {}) for each in both):
+        both = [{**each, "cpu_time_s": {}} for each in both]
+    took, reference = (core_seconds(each, ("solve",)) for each in both)
+    share = problem.share_of_solve(coarse)
+    if not took or not reference or not share:
+        return None
+    return CoarseCase(nmae=nmae, solve_s=took * share, reference_s=reference * share)
+
+
+def _predicted(
+    problem: Problem, fine: StoredCase, coarse: StoredCase
+) -> Iterator[tuple[np.ndarray, Window]]:
+    """Yield for each window of the fine case what the coarse solver gives there, (T, N, C)."""
+    channels = problem.normaliser.channels
+    if problem.step_s is None:
+        solved = problem.solution(coarse, None)
+        assert solved is not None
+        (carried,) = _carried(problem, fine, coarse, solved[None])
+        for window in problem.windows(fine):
+            yield carried[None], window
+        return
+    began = problem.start(coarse)
+    assert began is not None
+    times = np.asarray(coarse.time, dtype=np.float64)
+    first = int(np.searchsorted(times, began - TIME_TOLERANCE_S))
+    times, states = times[first:], read_states(coarse, channels, slice(first, None))
+    last = times[-1] - problem.num_steps * problem.step_s
+    num_starts = int((times <= last + TIME_TOLERANCE_S).sum())
+    if not num_starts:
+        raise InputError(f"case {coarse.id} ends at {times[-1]:g} s: no window fits")
+    carried = _carried(problem, fine, coarse, states)
+    spread = np.maximum(carried.std(axis=(0, 1)), 1e-30)
+    for window in problem.windows(fine):
+        assert window.initial is not None
+        away = np.square((carried[:num_starts] - window.initial) / spread).mean(axis=(1, 2))
+        start = times[int(away.argmin())]
+        after = problem.times(start, problem.num_steps)
+        assert after is not None
+        yield carried[[int(np.abs(times - moment).argmin()) for moment in after]], window
 
 
 def _carried(
-    problem: Problem, fine: StoredCase, coarse: StoredCase, moments: Collection[float | None]
-) -> dict[float | None, np.ndarray]:
-    """Return the coarse states at the fine points, (N, C) for each time.
+    problem: Problem, fine: StoredCase, coarse: StoredCase, states: np.ndarray
+) -> np.ndarray:
+    """Return coarse states (T, n, C) at the fine points, (T, N, C).
 
     All at once: the work is in the geometry, which is the same for all of them.
     """
-    solved = {}
-    for moment in moments:
-        state = problem.solution(coarse, moment)
-        if state is None:
-            raise InputError(f"case {coarse.id} has no state at {moment:g} s")
-        solved[moment] = state
     axes = slice(0, problem.normaliser.dimension)
     source, target = (np.asarray(each.points, float)[:, axes] for each in (coarse, fine))
     neighbours = min(NUM_NEIGHBOURS, len(source))
-    values = np.stack(list(solved.values()), axis=1)
+    values = np.moveaxis(states, 0, 1)
     # Differences of radii and a constant: never singular, whatever the cells' arrangement.
     carry = RBFInterpolator(
         source, values.reshape(len(source), -1), neighbors=neighbours, kernel="linear", degree=0
     )
-    there = carry(target).reshape(len(target), *values.shape[1:])
-    return {moment: there[:, number] for number, moment in enumerate(solved)}
+    return np.moveaxis(carry(target).reshape(len(target), *values.shape[1:]), 1, 0)

@@ -99,22 +99,32 @@ class Ledger:
         )
 
     @property
-    def break_even_with_rival(self) -> float | None:
-        """Return the predictions after which a coarser mesh of the same error has cost as much.
+    def break_even_with_rival(self) -> tuple[float | None, float | None]:
+        """Return least and most predictions after which a coarser mesh has cost as much.
 
-        inf where it is as fast as the surrogate; a bound where the rival's time is one.
+        That mesh has the error of the surrogate. None where it is not known; inf where such a mesh
+        is as fast as the surrogate.
         """
         if self.rival is None or self.solver.spent_s is None:
-            return None
-        return _ratio(self.spent_s, self.rival.solve_s - self.prediction_s)
+            return None, None
+        least, most = self.rival.times
+        return (
+            None if most is None else _ratio(self.spent_s, most - self.prediction_s),
+            None if least is None else _ratio(self.spent_s, least - self.prediction_s),
+        )
 
     def rival_text(self) -> str | None:
-        """`1,200`, `more than 90`, `fewer than 300` or `never`, of `break_even_with_rival`."""
-        even = self.break_even_with_rival
-        if self.rival is None or even is None:
+        """`1,200`, `204 to 230`, `more than 90`, `never` or `not known`; None without a rival."""
+        if self.rival is None:
             return None
-        bound = {"coarser": "more than ", "finer": "fewer than "}.get(self.rival.beyond, "")
-        return _count(even) if math.isinf(even) else f"{bound}{_count(even)}"
+        least, most = self.break_even_with_rival
+        if least is None:
+            return "not known"
+        if least == most or math.isinf(least):
+            return _count(least)
+        if most is None or math.isinf(most):
+            return f"more than {_count(least)}"
+        return f"{_count(least)} to {_count(most)}"
 
 
 def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> SolverTimes:

@@ -14,8 +14,8 @@ from simgen.errors import SimgenError
 
 _SWEEP = "trials.json"
 _OF_RIVALS = (
-    " The mesh of the model's error lies between coarser meshes on which the same designs were"
-    " solved; its solver competes with the model as well."
+    " The solver on a coarser mesh competes with the model as well. Both are compared on the"
+    " designs that were accepted on every mesh"
 )
 
 
@@ -45,7 +45,8 @@ def _rival(context: Context) -> SameError | None:
     asked = (context.dataset.snapshot_id, evaluation.split, evaluation.components)
     if found is None or not found.is_of(*asked):
         return None
-    return same_error(found.meshes, evaluation.overall[MODEL].nmae)
+    errors = {case: of.overall[MODEL].nmae for case, of in evaluation.cases.items()}
+    return same_error(found, errors)
 
 
 def tuning_seconds(run: RunDirectory) -> float | None:
@@ -79,8 +80,8 @@ def _rows(ledger: Ledger) -> list[tuple[Cell, Cell]]:
     }
     if (rival := ledger.rival) is not None:
         lines |= {
-            f"the solver on a mesh of the model's error (mesh_size {rival.text()})": (
-                f"{rival.time_bound}{rival.solve_s:.3g}"
+            f"the solver on a mesh of the model's error (mesh_size {rival.text})": (
+                rival.time_text("{:.3g}".format)
             ),
             "number of predictions until it breaks even with that": ledger.rival_text() or unknown,
         }
@@ -98,9 +99,16 @@ def _note(ledger: Ledger) -> str:
         else " The run is not part of a sweep, so there is no search to count."
     )
     return (
-        "Core-seconds are wall time times cores for the solver, and CPU seconds for training and"
-        " prediction (on a GPU the time for which it was held). Designs are those of training and"
-        " validation, including rejected and failed ones. Meshing is not saved, since a prediction"
-        " needs points as well. The interval is the 95 % interval of the solver's time over the"
-        f" predicted cases.{searched}{_OF_RIVALS if ledger.rival else ''}"
+        "Core-seconds are CPU seconds of the solver (wall time times cores where it told none), of"
+        " training and of prediction (on a GPU the time for which it was held). Designs are those"
+        " of training and validation, including rejected and failed ones. Meshing is not saved,"
+        " since a prediction needs points as well. The interval is the 95 % interval of the"
+        " solver's time over the"
+        f" predicted cases.{searched}{_of_rivals(ledger)}"
     )
+
+
+def _of_rivals(ledger: Ledger) -> str:
+    if ledger.rival is None:
+        return ""
+    return f"{_OF_RIVALS}, {ledger.rival.num_shared} of {ledger.rival.num_designs}."
