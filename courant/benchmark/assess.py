@@ -16,13 +16,14 @@ from torch import Tensor
 from courant.data_config import SteadyData
 from courant.evaluation.costs.ledger import solver_times
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.record import fingerprint
+from courant.evaluation.record import fingerprint, read_evaluation
 from courant.field_model import Inputs, Queries
 from courant.prediction.predictor import QUERY_CHUNK
+from courant.prediction.prepared import NotFiniteError
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 
-ASSESSMENT = "assessment.json"
+ASSESSMENT, FAILED = "assessment.json", "failed"
 NUM_POINTS = (1_000, 10_000, 100_000)
 REPEATS = 3
 MOST_S = 60.0
@@ -32,9 +33,17 @@ _JITTER = 1e-3
 
 
 def assess(run_url: str, dataset_url: str) -> None:
-    """Evaluate a trial on the test split and time its predictions, if that is not on record."""
+    """Evaluate a trial on the test split and time its predictions, if that is not on record.
+
+    A model that predicts values that are not finite has failed, which is on record as well: other
+    trials go on.
+    """
     run = RunDirectory(run_url)
-    evaluate(run_url, "test", dataset_url)
+    try:
+        evaluate(run_url, "test", dataset_url)
+    except NotFiniteError as error:
+        run.write_json(ASSESSMENT, {"fingerprint": fingerprint(run, "test"), FAILED: str(error)})
+        return
     if read_assessment(run) is not None:
         return
     surrogate = load(run_url)
@@ -50,11 +59,30 @@ def assess(run_url: str, dataset_url: str) -> None:
 
 
 def read_assessment(run: RunDirectory) -> dict[str, Any] | None:
-    """Read the record if it is of the run's present weights."""
+    """Read times and costs if they are of the run's present weights."""
+    content = _on_record(run)
+    return None if FAILED in content else content or None
+
+
+def failed_assessment(run: RunDirectory) -> str:
+    """Return why the run's present weights have no test errors; empty where they may have."""
+    return str(_on_record(run).get(FAILED, ""))
+
+
+def is_assessed(run: RunDirectory) -> bool:
+    """Tell whether nothing is left to measure of the run's present weights."""
+    if failed_assessment(run):
+        return True
+    # `courant evaluate --split validation` puts another evaluation in its place.
+    return read_assessment(run) is not None and read_evaluation(run, "test") is not None
+
+
+def _on_record(run: RunDirectory) -> dict[str, Any]:
+    """Read the record; empty where there is none of the run's present weights."""
     if not run.exists(ASSESSMENT):
-        return None
+        return {}
     content = run.read_object(ASSESSMENT)
-    return content if content.get("fingerprint") == fingerprint(run, "test") else None
+    return content if content.get("fingerprint") == fingerprint(run, "test") else {}
 
 
 def prediction_times(

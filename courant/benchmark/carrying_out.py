@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from courant.benchmark.assess import read_assessment
+from courant.benchmark.assess import is_assessed
 from courant.benchmark.phases import (
     contender_of,
     final_trials,
@@ -50,7 +50,7 @@ def carry_out(request: Request, runner: Runner, on_phase: OnPhase) -> list[Trial
     trials = final_trials(request, seeds_of(request, first))
     train("further seeds", trials, counts=True)
     finished = [trial for trial in trials if read_result(trial).state == "finished"]
-    waiting = [trial for trial in finished if read_assessment(trial.run) is None]
+    waiting = [trial for trial in finished if not is_assessed(trial.run)]
     if waiting:
         on_phase("test errors", len(waiting))
         runner.assess(waiting)

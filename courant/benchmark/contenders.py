@@ -35,6 +35,12 @@ _PAPER_CASES = {
     "branched-pipe": "Br.Pipe",
     "centrifugal-pump": "Ctr.Pump",
 }
+CHOSEN = {
+    "training.learning_rate": "searches it for each model; give --rates",
+    "training.warmup_steps": "limits it to a part of each training",
+    "training.checkpoint_every": "takes it from the number of validations",
+}
+"""Keys that a benchmark sets itself, and how"""
 Sizes = Mapping[str, Mapping[str, Any]]
 """Model sizes by contender, in place of the usual ones"""
 
@@ -80,6 +86,11 @@ def choose_contenders(
 
 def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> tuple[Contender, ...]:
     """Return the settings of a search space around the recipe; the recipe itself comes first."""
+    linked = (key for choice in space.choices for key in choice.values)
+    if chosen := [key for key in (*space.parameters, *linked) if key in CHOSEN]:
+        raise InputError(
+            f"space {space.name}: {chosen[0]} cannot be compared: a benchmark {CHOSEN[chosen[0]]}"
+        )
     num, baseline = space.count(base), space.baseline(base)
     if num is None:
         raise InputError(

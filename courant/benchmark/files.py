@@ -43,7 +43,7 @@ def _flat(row: Row) -> dict[str, Any]:
         "rate_at_edge": row.rate_at_edge,
         "epochs": row.epochs,
         "paper_nmae": row.paper_nmae,
-        "failed": row.reason,
+        "failed": "; ".join(row.failures),
     }
     if row.errors is not None:
         flat |= _spread("nmae", row.errors.nmae) | _spread("median case", row.errors.typical)

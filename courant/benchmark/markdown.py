@@ -36,6 +36,9 @@ def verdict(table: Table) -> str:
         if worse:
             nmae = reference.errors.nmae.text()
             said.append(f"Not below {reference.name} ({nmae}): {', '.join(worse)}")
+    partly = [row.name for row in models if row.failures]
+    if partly:
+        said.append(f"Not every training ended, so these numbers are too good: {', '.join(partly)}")
     return ". ".join(said) + "."
 
 
@@ -85,9 +88,9 @@ def markdown(table: Table) -> str:
         parts += ["## Steps", _table(*_steps(table))]
     parts += _quantities(table)
     parts += ["## Scalar figures by design parameters alone", _nulls(table)]
-    failed = [row for row in table.models if row.errors is None]
+    failed = [f"- {row.name}: {said}" for row in table.models for said in row.failures]
     if failed:
-        parts += ["## Failed", *(f"- {row.name}: {row.reason}" for row in failed)]
+        parts += ["## Failed", "\n".join(failed)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -112,7 +115,7 @@ def _main(table: Table) -> Cells:
             NONE if row.parameters is None else f"{row.parameters:,}",
             NONE if row.rate is None else f"{row.rate:g}{'†' if row.rate_at_edge else ''}",
             NONE if row.epochs is None else str(row.epochs),
-            NONE if row.is_reference else str(errors.nmae.count),
+            NONE if row.is_reference else _seeds(row, errors.nmae.count),
             NONE if row.cost is None else duration(row.cost.training_s.mean),
         ]
         if numbers:
@@ -121,12 +124,18 @@ def _main(table: Table) -> Cells:
     return header, rows
 
 
+def _seeds(row: Row, trained: int) -> str:
+    failed = len(row.failures)
+    return f"{trained} of {trained + failed}" if failed else str(trained)
+
+
 def _explanation(table: Table) -> str:
     said = [
         "Errors on the test split: mean over seeds and 95 % interval of that mean. The median case"
         " is the NMAE of the test case in the middle; where it is far lower, a few bad cases rule"
         " the NMAE of all. The largest error is over the largest value of the field. References,"
-        " which learn nothing or next to nothing, are in italics.",
+        " which have no network, are in italics; nearest design, training mean, POD and DMD need"
+        " the solved training designs as well.",
         table.paper.words,
     ]
     if any(row.rate_at_edge for row in table.rows):
@@ -224,9 +233,9 @@ def _coarse(table: Table) -> list[str]:
 
 
 def _but(table: Table, row: Row) -> str:
-    """Say which reference is better than a model, and costs nothing; empty where none is."""
+    """Say which reference is better than a model, and needs no training; empty where none is."""
     first = next((each for each in table.rows if each is row or each.is_reference), row)
-    return f"; but {first.name} is better, and free" if first is not row else ""
+    return f"; but {first.name} is better, without a training" if first is not row else ""
 
 
 def _components(table: Table) -> Cells:

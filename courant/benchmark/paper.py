@@ -97,7 +97,7 @@ def _task(experiment: Experiment) -> dict[str, Any]:
 
 def _words(request: Request, dataset: Dataset) -> str:
     family = request.base.family
-    here = len(dataset.cases())
+    here = sum(len(dataset.cases(split)) for split in ("train", "validation", "test"))
     apart = [f"{_DESIGNS[family]} designs, here {here}"] if here != _DESIGNS[family] else []
     settings = dataset[dataset.cases()[0]].settings
     wanted = get_family(family).settings("paper", {}) if family in FAMILIES else {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from courant.benchmark.assess import read_assessment
+from courant.benchmark.assess import failed_assessment, read_assessment
 from courant.benchmark.contenders import Contender
 from courant.benchmark.paper import PaperNumbers, paper_numbers
 from courant.benchmark.phases import (
@@ -84,8 +84,8 @@ class Row:
     is_reference: bool = False
     errors: Errors | None = None
     """None where every training failed"""
-    reason: str = ""
-    """Of a failure"""
+    failures: tuple[str, ...] = ()
+    """Reasons, of trainings that should have counted"""
     parameters: int | None = None
     rate: float | None = None
     rate_at_edge: bool = False
@@ -135,15 +135,13 @@ def read_table(
     models = [_row(request, each, by_name[each.name], paper, coarse) for each in request.contenders]
     evaluations = [found for trial in trials if (found := _evaluation(trial)) is not None]
     if not evaluations:
-        reasons = next((row.reason for row in models if row.reason), "")
+        reasons = next((said for row in models for said in row.failures), "")
         raise InputError(f"{request.folder.url}: every training failed; the first: {reasons}")
     first = evaluations[0]
     references = [
         Row(name, is_reference=True, errors=_errors([first], name)) for name in first.references
     ]
-    order = sorted(
-        [*models, *references], key=lambda row: row.errors.nmae.mean if row.errors else 1e300
-    )
+    order = sorted([*models, *references], key=_by_error)
     return Table(
         request=request,
         family=dataset.schema.family,
@@ -163,8 +161,11 @@ def read_table(
     )
 
 
-def _by_error(row: Row) -> float:
-    return row.errors.nmae.mean if row.errors else math.inf
+def _by_error(row: Row) -> tuple[bool, float]:
+    """Errors that are not finite come after all others, failures last."""
+    if row.errors is None:
+        return True, 0.0
+    return False, row.errors.nmae.mean if math.isfinite(row.errors.nmae.mean) else math.inf
 
 
 def _row(
@@ -179,14 +180,20 @@ def _row(
     trained = [trial for trial in trials if _evaluation(trial) is not None]
     if choice is None or not trained:
         tried = [*trials, *(t for t in search_trials(request) if contender_of(t) == contender.name)]
-        reasons = [said for trial in tried if (said := read_result(trial).reason)]
-        reason = reasons[0] if reasons else ""
-        return Row(contender.name, reason=reason or "not trained", parameters=parameters)
+        reasons = [said for trial in tried if (said := _reason(trial))]
+        return Row(
+            contender.name, failures=tuple(reasons[:1]) or ("not trained",), parameters=parameters
+        )
     evaluations = [found for trial in trained if (found := _evaluation(trial)) is not None]
     cost = _cost(request, contender, trained)
     return Row(
         name=contender.name,
         errors=_errors(evaluations, MODEL),
+        failures=tuple(
+            f"seed {trial.experiment.training.seed}: {_reason(trial) or 'not trained'}"
+            for trial in trials
+            if trial not in trained
+        ),
         parameters=parameters,
         rate=choice.rate,
         rate_at_edge=choice.at_edge,
@@ -196,6 +203,11 @@ def _row(
         ledger=_ledger(trained, evaluations, cost, coarse),
         courses=tuple(map(_course, trained, evaluations)),
     )
+
+
+def _reason(trial: Trial) -> str:
+    """Say why a trial has no test errors; empty where nothing is on record."""
+    return read_result(trial).reason or failed_assessment(trial.run)
 
 
 def _evaluation(trial: Trial) -> Evaluation | None:

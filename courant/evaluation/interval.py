@@ -40,7 +40,7 @@ class Interval:
 
     def text(self, digits: int = 3) -> str:
         """`0.123 ± 0.004`, to so many significant digits of the mean."""
-        if self.half_width is None:
+        if self.half_width is None or not math.isfinite(self.mean):
             return f"{self.mean:.{digits}g}"
         size = math.floor(math.log10(abs(self.mean))) if self.mean else 0
         places = max(0, digits - 1 - size)

@@ -19,10 +19,10 @@ import numpy as np
 
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.null_model import scaled_designs
+from courant.prediction.prepared import NotFiniteError
 from courant.prediction.quantities import by_field, family_with_quantities, quantities_from
 from courant.prediction.surrogate import Surrogate
 from simgen.case import CaseFamily
-from simgen.errors import InputError
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable
 from simgen.regression import gaussian_process
@@ -100,7 +100,7 @@ def of_prediction(
     start, steps, times = _rollout(surrogate, case)
     try:
         values = surrogate.predict_case(case, start_s=start, steps=steps)
-    except InputError:
+    except NotFiniteError:
         # A rollout over many more steps than it was trained on may leave the finite numbers.
         return dict.fromkeys((each.name for each in wanted), math.nan)
     fields = by_field(values, surrogate.normaliser.channels)
@@ -186,8 +186,14 @@ def recorded(dataset: Dataset, name: str, cases: Sequence[str]) -> np.ndarray:
 
 
 def _errors(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | None, float | None]:
-    """Return the relative error and the rank correlation, over the cases where both are known."""
-    known = np.isfinite(predicted) & np.isfinite(truth)
+    """Return the relative error and the rank correlation, over the cases whose truth is known.
+
+    Both are None where one of these has no prediction: the cases on which a model fails are the
+    hard ones, and an error over the others would flatter it.
+    """
+    known = np.isfinite(truth)
+    if not np.isfinite(predicted[known]).all():
+        return None, None
     size = np.abs(truth[known]).sum()
     error = float(np.abs(predicted - truth)[known].sum() / size) if size else None
     return error, _rank_correlation(predicted[known], truth[known])

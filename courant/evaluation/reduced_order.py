@@ -20,7 +20,7 @@ from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Normaliser
 from courant.data.steady import read_solution
-from courant.data.trajectories import read_states
+from courant.data.trajectories import Span, read_states
 from courant.problems import Window
 from simgen.errors import InputError
 from simgen.regression import Regression
@@ -162,10 +162,9 @@ class DynamicModes:
         self, case: StoredCase, start_s: float, step_s: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return states and their successors at the probes, (K, M C) each."""
-        time = np.asarray(case.time)
-        ahead = round(step_s / float(np.diff(time[:2])[0]))
-        first = int(np.searchsorted(time, start_s - 1e-6))
-        states = read_states(case, self._normaliser.channels, slice(first, None))
+        span = Span.of(case, start_s)
+        ahead = round(step_s / span.interval_s)
+        states = read_states(case, self._normaliser.channels, slice(span.first, None))
         starts = np.arange(0, len(states) - ahead, max(1, (len(states) - ahead) // MAX_PAIRS))
         near = cKDTree(case.points).query(self._probes)[1]
         carried = [

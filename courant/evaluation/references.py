@@ -26,7 +26,7 @@ from courant.data.channels import Channel
 from courant.data.known import read_channels
 from courant.data.normalisation import Normaliser
 from courant.data.steady import read_solution
-from courant.data.trajectories import read_states
+from courant.data.trajectories import Span, read_states
 from courant.data_config import TransientData
 from courant.evaluation.evaluation import (
     DMD,
@@ -229,7 +229,9 @@ def _time_mean(
         raise InputError(
             f"case {case.id} ends at {time[-1]:g} s: it has no mean from {start_s:g} s on"
         )
-    per_step = round(step_s / float(np.diff(time[:2])[0]))
+    # Snapshots of the start-up, which nothing reads, may lie at other distances.
+    interval = Span.of(case, start_s).interval_s if len(late) > 1 else step_s
+    per_step = round(step_s / interval)
     every = max(1, min(per_step, len(late) // MEAN_SNAPSHOTS))
     points = case.points
     tree = cKDTree(points)

@@ -29,10 +29,14 @@ class Prepared:
         return (self.steps, *shapes.items())
 
 
+class NotFiniteError(InputError):
+    """A prediction has values that are not finite."""
+
+
 def check_finite(values: np.ndarray) -> np.ndarray:
-    """Return the prediction unchanged; raise InputError where a value is not finite."""
+    """Return the prediction unchanged; raise NotFiniteError where a value is not finite."""
     if not np.isfinite(values).all():
-        raise InputError(
+        raise NotFiniteError(
             "the prediction is not finite: a value of the input lies too far outside of what the"
             " model was trained on"
         )

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -202,7 +203,7 @@ def read_result(trial: Trial) -> TrialResult:
     return TrialResult(
         number=trial.number,
         state=status["state"],
-        nmae=best.validation_nmae if best else None,
+        nmae=_finite(best.validation_nmae) if best else None,
         best_epoch=best.epoch if best else None,
         epochs=records[-1].epoch if records else 0,
         seconds=sum(record.seconds for record in records),
@@ -222,9 +223,17 @@ def is_done(result: TrialResult, early_stopping: bool) -> bool:
 
 
 def best_record(records: Sequence[EpochRecord]) -> EpochRecord | None:
-    """Return the epoch whose weights a run keeps; None before the first validation."""
-    validated = [record for record in records if record.validation_loss is not None]
-    return min(validated, key=lambda record: record.validation_loss or 0.0, default=None)
+    """Return the epoch whose weights a run keeps; None before the first finite validation."""
+    validated = [
+        (record.validation_loss, record)
+        for record in records
+        if record.validation_loss is not None and math.isfinite(record.validation_loss)
+    ]
+    return min(validated, key=lambda each: each[0], default=(0.0, None))[1]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def best_trial(results: Sequence[TrialResult]) -> TrialResult:

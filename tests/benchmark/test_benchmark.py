@@ -28,12 +28,15 @@ from courant.benchmark.quantities import QuantityRow, quantity_rows
 from courant.benchmark.request import Request, make_request
 from courant.benchmark.rows import read_table
 from courant.evaluation.costs.same_error import CoarseCase, CoarseMesh, CoarseMeshes
+from courant.evaluation.evaluate import evaluate as evaluate_run
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.interval import Interval
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
+from courant.prediction.prepared import NotFiniteError
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
+from courant.sweeps.search_space import SearchSpace
 from courant.sweeps.space_files import load_space
 from courant.sweeps.sweep import read_result
 from flows import benchmark_models
@@ -98,7 +101,7 @@ def test_models_and_references_stand_in_one_table_ordered_by_error(done, ducts) 
         (row for row in rows if row["reference"] == "True"), key=lambda row: float(row["nmae"])
     )
     beaten = [row for row in rows if row["parameters"] and float(row["nmae"]) > float(best["nmae"])]
-    assert text.count(f"predictions; but {best['name']} is better, and free") == len(beaten) > 0
+    assert text.count(f"predictions; but {best['name']} is better, without a training") == len(beaten) > 0
     assert "models of other sizes than here (courant, transolver)" in text
     table = json.loads(page.with_suffix(".json").read_text())
     assert {row["name"]: row["paper_nmae"] for row in table["rows"] if row["paper_nmae"]} == {
@@ -374,6 +377,52 @@ def test_a_rate_that_diverges_is_not_chosen_and_a_model_that_always_does_is_told
         read_table(never, ducts, trials)
 
 
+def test_a_seed_that_failed_is_missed_in_the_table(
+    done, ducts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, _ = done
+    trials = trials_on_record(request)
+    assert trials is not None
+    failed = next(each for each in trials if each.experiment.training.seed == 43)
+    found = {trial.run.url: read_evaluation(trial.run, "test") for trial in trials}
+    found[failed.run.url] = None
+    monkeypatch.setattr("courant.benchmark.rows._evaluation", lambda trial: found[trial.run.url])
+    table = read_table(request, ducts, trials)
+    (row,) = (each for each in table.models if each.failures)
+    assert row.name == contender_of(failed) and row.failures == ("seed 43: not trained",)
+    page = markdown(table)
+    assert "| 1 of 2 |" in page and f"- {row.name}: seed 43: not trained" in page
+    assert f"Not every training ended, so these numbers are too good: {row.name}." in page
+
+
+def test_a_prediction_that_is_not_finite_fails_its_trial_alone(
+    ducts, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = asked(ducts, tiny_steady(), tmp_path, budget="1epoch", rates=(3e-3,), seeds=1)
+
+    def evaluate(run: str, *of: str) -> object:
+        if "transolver" in run:
+            raise NotFiniteError("the prediction is not finite")
+        return evaluate_run(run, *of)
+
+    monkeypatch.setattr("courant.benchmark.assess.evaluate", evaluate)
+    _, trials = run_here(request)
+    table = read_table(request, ducts, trials)
+    assert [row.name for row in table.models if row.errors] == ["courant"]
+    assert "- transolver: the prediction is not finite" in markdown(table)
+    assert run_here(request)[0].assessed == [], "it is on record"
+
+
+def test_a_trial_that_was_evaluated_otherwise_is_assessed_again(ducts, tmp_path) -> None:
+    request = asked(ducts, tiny_steady(), tmp_path, ["courant"], "1epoch", rates=(3e-3,), seeds=1)
+    _, (trial,) = run_here(request)
+    evaluate_run(trial.run.url, "validation")
+    assert trials_on_record(request) is None
+    here, trials = run_here(request)
+    assert here.trained == [] and here.assessed == [trial.experiment.name]
+    assert read_table(request, ducts, trials).models[0].errors is not None
+
+
 def test_what_cannot_be_compared_is_told_in_one_line(ducts, waves, tmp_path) -> None:
     base = tiny_steady()
     with pytest.raises(InputError, match=r"model 'transolvr' is unknown; did you mean transolver"):
@@ -388,6 +437,10 @@ def test_what_cannot_be_compared_is_told_in_one_line(ducts, waves, tmp_path) -> 
         choose_contenders(["courant"], base, waves, {})
     with pytest.raises(InputError, match=r"sizes are given for fno, which is not compared"):
         choose_contenders(["courant"], base, ducts, {"fno": {}})
+    for key, value in (("training.learning_rate", 1e-4), ("training.warmup_steps", 2000)):
+        space = SearchSpace(name="mine", design="isolated", parameters={key: {"values": [value]}})
+        with pytest.raises(InputError, match=f"space mine: {key} cannot be compared: a benchmark"):
+            settings_of(space, base, ducts)
     for text in ("", "10", "0s", "2.5epochs", "3 weeks"):
         with pytest.raises(InputError, match="budget"):
             parse_budget(text)

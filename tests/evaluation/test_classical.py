@@ -19,10 +19,11 @@ from simgen.design_space import DesignPoint
 from simgen.errors import InputError
 from simgen.regression import Regression, gaussian_process, least_squares, radial_basis
 from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
 from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
-from tests.training.waves import design_point, tiny_experiment, travelling_wave
+from tests.training.waves import design_point, publish_waves, tiny_experiment, travelling_wave
 
 
 def smooth(inputs: np.ndarray) -> np.ndarray:
@@ -135,6 +136,28 @@ def test_dmd_carries_a_wave_that_persistence_cannot(tmp_path: Path) -> None:
     found = references(problem, dataset)
     errors = {name: nmae(each, problem, dataset, "test") for name, each in found.items()}
     assert errors[DMD] < 0.02 < 0.2 < errors[PERSISTENCE]
+
+
+def test_snapshots_of_the_start_up_may_lie_at_other_distances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """References read from where training windows begin, as the model does."""
+    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "waves")))
+    problem = open_problem(tiny_experiment().derive(data={"start_s": 2.0}), dataset)
+
+    def errors() -> dict[str, float]:
+        found = references(problem, dataset).items()
+        return {name: nmae(each, problem, dataset, "test") for name, each in found}
+
+    even = errors()
+    stored = StoredCase.time.fget
+    assert stored is not None
+
+    def with_a_long_start(case: StoredCase) -> np.ndarray:
+        return np.concatenate([[-4.0], np.asarray(stored(case))[1:]])
+
+    monkeypatch.setattr(StoredCase, "time", property(with_a_long_start))
+    assert errors() == pytest.approx(even, rel=1e-6)
 
 
 def test_few_designs_have_no_pod(tmp_path: Path, ducts: Dataset) -> None:

@@ -1,11 +1,18 @@
 """What a surrogate is worth: intervals of few values, and when it breaks even."""
 
 import math
+from pathlib import Path
 
 import pytest
 
-from courant.evaluation.costs.ledger import Ledger, SolverTimes
+import simgen
+from courant.evaluation.costs.ledger import Ledger, SolverTimes, solver_times
 from courant.evaluation.interval import Interval
+from courant.problems import open_problem
+from simgen.case import CaseResult
+from simgen.design_space import DesignPoint
+from simgen.store.access.writer import DatasetWriter
+from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
 
 
 def test_the_interval_of_few_values_is_students() -> None:
@@ -28,6 +35,8 @@ def test_a_single_value_has_no_interval() -> None:
         (Interval(0.12345, 0.0046, 3), "0.123 ± 0.005"),
         (Interval(1234.5, 20.4, 3), "1234 ± 20"),
         (Interval(0.0, 0.0, 3), "0.00 ± 0.00"),
+        (Interval(math.inf, math.nan, 2), "inf"),
+        (Interval(math.nan, math.nan, 2), "nan"),
     ],
 )
 def test_an_interval_is_told_to_the_digits_of_its_mean(interval: Interval, text: str) -> None:
@@ -63,3 +72,31 @@ def test_without_times_on_record_nothing_is_told() -> None:
     assert SolverTimes.from_json(unknown.solver.to_json()) == unknown.solver
     known = ledger(12.0, 1.0).solver
     assert SolverTimes.from_json(known.to_json()) == known
+
+
+def test_calibration_and_test_designs_are_no_cost_of_training(tmp_path: Path) -> None:
+    """Neither those that were accepted nor those that were tried for these splits in vain."""
+    writer = DatasetWriter.open(str(tmp_path / "branched-pipe"), SCHEMA)
+    fork = writer.fork()
+    asked: list[str | None] = [None] * 8 + ["train", "calibration", "test"]
+    for number, parameters in enumerate(SPACE.sample(2 * len(asked), "sobol", 1)):
+        split = asked[number // 2]
+        point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
+        result = CaseResult(
+            point,
+            "accepted" if number % 2 else "rejected",
+            reason="" if number % 2 else "no steady state",
+            provenance={"wall_time_s": {"mesh": 1.0, "solve": 10.0}},
+            split=split,
+        )
+        fork.write(result, duct(60, parameters, seed=number) if number % 2 else None)
+    writer.commit([fork])
+    writer.publish("ducts")
+    dataset = simgen.open_dataset(writer.url)
+    problem = open_problem(tiny_steady(), dataset)
+    found = solver_times(dataset, problem, dataset.cases("test"))
+    accepted = len(dataset.cases("train")) + len(dataset.cases("validation"))
+    # Rejected: 8 that were asked for no split, and one for training.
+    assert found.num_solved == accepted + 9
+    assert found.spent_s == pytest.approx(11.0 * found.num_solved)
+    assert len(dataset.design) == 22 and len(dataset.cases("calibration")) == 1

@@ -13,13 +13,13 @@ from courant.data.normalisation import Normaliser
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.quantities import measure_quantities
 from courant.evaluation.sensitivity import dependences
+from courant.prediction.prepared import NotFiniteError
 from courant.problems import open_problem
 from courant.report.panels import quantities as panel
 from courant.report.panels import sensitivity
 from simgen.case import CaseResult
 from simgen.cases.cylinder.family import CylinderFlow
 from simgen.design_space import DesignPoint
-from simgen.errors import InputError
 from simgen.quantities import Quantity
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
@@ -125,7 +125,7 @@ def test_a_rollout_goes_to_the_cases_end_and_one_that_diverges_tells_nothing(
     def roll_out(problem: Any, case: StoredCase, start: float, steps: int) -> np.ndarray:
         asked.append((start, steps))
         if case.id == dataset.cases()[-1]:
-            raise InputError("the prediction is not finite")
+            raise NotFiniteError("the prediction is not finite")
         times = problem.times(start, steps)
         return np.stack([problem.solution(case, time) for time in times])
 
@@ -137,6 +137,8 @@ def test_a_rollout_goes_to_the_cases_end_and_one_that_diverges_tells_nothing(
     assert score.truth[ids[0]] == pytest.approx(dataset[ids[0]]["velocity"][14:].mean())
     assert score.predicted[ids[0]] == pytest.approx(score.truth[ids[0]])
     assert score.predicted[ids[-1]] is None and score.truth[ids[-1]] is not None
+    # The others are told exactly, but an error of these alone would hide the one that failed.
+    assert score.error is None and score.rank_correlation is None
     assert found["not_predicted"] == {"drag": "the cloud has no gradient at walls"}
 
 

@@ -128,9 +128,20 @@ class Ledger:
 
 
 def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> SolverTimes:
-    """Read what solving took from the records; `cases` are those that are predicted."""
-    table = dataset.design
-    needed = [case for case in table.index if table.loc[case, "split"] != "test"]
+    """Read what solving took from the records; `cases` are those that are predicted.
+
+    Training needed the designs of its two splits. A rejected or failed design is in no split; it
+    counts unless it was solved for another one, such as calibration, which is on record.
+    """
+    splits = ("train", "validation")
+    training = {case for split in splits for case in dataset.cases(split)}
+    accepted = set(dataset.cases())
+    needed = [
+        case
+        for case in dataset.design.index
+        if case in training
+        or (case not in accepted and dataset[case].stated_split in (None, *splits))
+    ]
     spent = [core_seconds(dataset[case].provenance, ("mesh", "solve")) for case in needed]
     known = [seconds for seconds in spent if seconds is not None]
     saved = []
