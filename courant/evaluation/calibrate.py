@@ -64,7 +64,11 @@ def calibrate(
     run.check_writable()
     surrogate = load(run_url)
     dataset = newest(surrogate, dataset_url)
-    grid = {} if grid_url is None else grid_errors(open_dataset(grid_url), settings_of(surrogate))
+    grid, no_grid = (
+        ({}, {})
+        if grid_url is None
+        else grid_errors(open_dataset(grid_url), settings_of(surrogate))
+    )
     cases = dataset.cases("calibration")
     if len(cases) < least_cases(LEVEL):
         raise InputError(
@@ -73,9 +77,11 @@ def calibrate(
             f" {dataset.schema.family} --split calibration with --sampler uniform, another --seed"
             " and the settings of the dataset"
         )
+    trained_on = surrogate.open_dataset(dataset_url)
+    check_settings(dataset, cases, trained_on)
     validation = dataset.cases("validation")[:MAX_CASES]
     # Cases that were added since have taught the model nothing.
-    train = surrogate.open_dataset(dataset_url).cases("train")[:MAX_CASES]
+    train = trained_on.cases("train")[:MAX_CASES]
     if not validation:
         raise InputError(
             f"{dataset.url} {dataset.version} has no validation case to learn from where errors"
@@ -92,7 +98,7 @@ def calibrate(
         if reach is not None:
             distances.append(max(map(reach.distance, _latents(surrogate, case))))
     bands = Bands(
-        weights=weights_digest(run),
+        weights=surrogate.weights,
         version=dataset.version,
         cases=tuple(cases),
         designs=tuple(_design(surrogate, dataset[case]) for case in cases),
@@ -100,9 +106,14 @@ def calibrate(
         span=_span(surrogate, dataset[cases[0]]),
         field=FieldErrors(scale=scale, largest=tuple(largest)),
         reach=None if reach is None else _limited(reach, np.array(distances)),
-        outcomes=_outcomes(surrogate, dataset),
+        outcomes=_outcomes(surrogate, dataset, trained_on),
         grid=grid,
+        no_grid=no_grid,
     )
+    if weights_digest(run) != surrogate.weights:
+        raise InputError(
+            f"{run.url} was trained further meanwhile: calibrate it again when its training ends"
+        )
     run.write_json(BANDS, bands.model_dump(mode="json"))
     return bands
 
@@ -212,12 +223,48 @@ def _design(surrogate: Surrogate, case: StoredCase) -> tuple[float, ...]:
     return tuple(scaled_design(surrogate, case.parameters).tolist())
 
 
-def _outcomes(surrogate: Surrogate, dataset: Dataset) -> Outcomes:
-    """Return which of the dataset's designs were accepted; withdrawn ones tell nothing."""
+def check_settings(dataset: Dataset, cases: Sequence[str], trained_on: Dataset) -> None:
+    """Raise InputError for a case with solver settings that no training case has.
+
+    Its errors would be those of another mesh or another solver as well.
+    """
+    known = _settings_of_training(trained_on)
+    records = design_records(dataset)
+    for case in cases:
+        settings = records[case]["settings"]
+        if settings in known:
+            continue
+        usual = known[0] if known else {}
+        name = next(
+            (each for each in {**usual, **settings} if usual.get(each) != settings.get(each)), ""
+        )
+        raise InputError(
+            f"{dataset.url} {dataset.version}: case {case} was solved with {name} ="
+            f" {settings.get(name, 'none')}, the training's cases with {usual.get(name, 'none')}:"
+            " its error would be that of another mesh or solver too; generate such cases with the"
+            " --preset and --set of the training's"
+        )
+
+
+def _settings_of_training(trained_on: Dataset) -> list[dict[str, float]]:
+    """Return the different solver settings of the training cases."""
+    records, found = design_records(trained_on), []
+    for case in trained_on.cases("train"):
+        if records[case]["settings"] not in found:
+            found.append(records[case]["settings"])
+    return found
+
+
+def _outcomes(surrogate: Surrogate, dataset: Dataset, trained_on: Dataset) -> Outcomes:
+    """Return which of the dataset's designs were accepted, with settings that the training has.
+
+    Withdrawn ones tell nothing.
+    """
+    known = _settings_of_training(trained_on)
     records = {
         case: record
         for case, record in design_records(dataset).items()
-        if record["status"] != "withdrawn"
+        if record["status"] != "withdrawn" and record["settings"] in known
     }
     chosen = list(records.values())[-MAX_OUTCOMES:]
     return Outcomes(

@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from courant.evaluation.calibrate import absolute_errors, newest
+from courant.evaluation.calibrate import absolute_errors, check_settings, newest
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.quantities import Pair, score_quantities, solved_and_predicted
 from courant.prediction.applied_bands import bands_of_case, scaled_design
 from courant.prediction.bands import LEVEL, Bands, DesignBands
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
-from courant.runs.weights_file import weights_digest
 from simgen.errors import InputError
 from simgen.store.access.stored_case import StoredCase
 
@@ -82,6 +81,8 @@ def measure_coverage(
     cases = dataset.cases(split)
     if not cases:
         raise InputError(f"{dataset.url} {dataset.version} has no {split} case")
+    trained_on = surrogate.open_dataset(dataset_url)
+    check_settings(dataset, cases, trained_on)
     refused: dict[str, str] = {}
     found: dict[str, list[tuple[np.ndarray, float, float]]] = {}
     pairs: dict[str, Pair] = {}
@@ -95,10 +96,9 @@ def measure_coverage(
         design = scaled_design(surrogate, case.parameters)
         for name, (error, width) in of_case.items():
             found.setdefault(name, []).append((design, error, width))
-    trained_on = surrogate.open_dataset(dataset_url).cases("train")
-    scores = score_quantities(surrogate, dataset, pairs, trained_on)
+    scores = score_quantities(surrogate, dataset, pairs, trained_on.cases("train"))
     coverage = Coverage(
-        weights=weights_digest(run),
+        weights=surrogate.weights,
         version=dataset.version,
         split=split,
         level=level,

@@ -19,12 +19,14 @@ from simgen.store.access.reader import Dataset
 MESH_SIZE = "mesh_size"
 
 
-def grid_errors(dataset: Dataset, settings: Mapping[str, float]) -> dict[str, GridError]:
+def grid_errors(
+    dataset: Dataset, settings: Mapping[str, float]
+) -> tuple[dict[str, GridError], dict[str, str]]:
     """Return the mesh's error in each quantity, at the mesh size of the settings.
 
-    Designs that were not accepted on every mesh are left out. InputError where cases differ in
-    other settings than the mesh size, where none has that of `settings`, and where there are too
-    few designs or sizes.
+    Also, for each quantity whose error cannot be told, the reason. Designs that were not accepted
+    on every mesh are left out. InputError where cases differ in other settings than the mesh size,
+    where none has that of `settings`, and where no quantity tells anything.
     """
     place = f"{dataset.url} {dataset.version}"
     here = settings.get(MESH_SIZE)
@@ -45,13 +47,20 @@ def grid_errors(dataset: Dataset, settings: Mapping[str, float]) -> dict[str, Gr
         for sizes in by_design.values()
         if len(sizes) == len(everywhere)
     ]
-    found = {}
+    found: dict[str, GridError] = {}
+    refused: dict[str, str] = {}
     for quantity in dataset.schema.quantities:
         table = dataset.design[quantity.name]
         values = np.array([[float(table[case]) for case in cases] for cases in complete])
         usable = np.isfinite(values).all(axis=1) if len(values) else np.zeros(0, bool)
-        found[quantity.name] = fit_grid_error(np.array(everywhere), values[usable], here)
-    return found
+        try:
+            found[quantity.name] = fit_grid_error(np.array(everywhere), values[usable], here)
+        except InputError as error:
+            refused[quantity.name] = str(error)
+    if not found:
+        first = next(iter(refused.values()), "the dataset has no quantities")
+        raise InputError(f"{place} tells no error of the mesh: {first}")
+    return found, refused
 
 
 def without_size(settings: Mapping[str, float]) -> dict[str, float]:

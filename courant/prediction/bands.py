@@ -27,7 +27,6 @@ from courant.prediction.field_scale import FieldScale
 from courant.prediction.grid_error import GridError
 from courant.prediction.kernel_mean import fit_kernel_mean, share_loss
 from courant.runs.directory import RunDirectory
-from courant.runs.weights_file import weights_digest
 
 BANDS = "bands.json"
 LEVEL = 0.9
@@ -121,6 +120,8 @@ class Bands(_Frozen):
     outcomes: Outcomes
     grid: dict[str, GridError] = {}
     """By quantity, where the mesh was studied"""
+    no_grid: dict[str, str] = {}
+    """Quantities that the study told nothing of, with the reason"""
 
     @model_validator(mode="after")
     def _fits(self) -> Bands:
@@ -179,9 +180,9 @@ def least_cases(level: float) -> int:
     return math.ceil(level / (1 - level) - 1e-9)
 
 
-def read_bands(run: RunDirectory) -> Bands | None:
-    """Return the run's bands; None where it was not calibrated since its weights changed."""
+def read_bands(run: RunDirectory, weights: str) -> Bands | None:
+    """Return the run's bands; None where it was not calibrated with weights of this digest."""
     if not run.exists(BANDS):
         return None
     bands = run.read_record(BANDS, Bands, "remove it and calibrate again")
-    return bands if bands.weights == weights_digest(run) else None
+    return bands if bands.weights == weights else None

@@ -209,10 +209,12 @@ def _predicted(
     def quantities(of: np.ndarray) -> dict[str, float]:
         fields = by_field(of, surrogate.normaliser.channels)
         cloud = replace(start.cloud, time=times, fields=fields, boundary=_bare(start.cloud))
-        return quantities_from(wanted, CaseFields(point.parameters, point.settings, cloud), 0.0)
+        case = CaseFields(point.parameters, point.settings, cloud)
+        return quantities_from(wanted, case, _since_s(surrogate, family, times))
 
     predicted = quantities(values)
-    grid = surrogate.bands.grid if surrogate.bands and bands and not bands.refusal else {}
+    # They were studied where quantities were calibrated.
+    grid = surrogate.bands.grid if surrogate.bands and bands and not bands.no_quantities else {}
     return PredictedDesign(
         point=point,
         cloud=replace(start.cloud, time=None, fields={}, boundary=_bare(start.cloud)),
@@ -228,6 +230,19 @@ def _predicted(
         solved=solved,
         solved_quantities=None if solved is None else quantities(solved),
     )
+
+
+def _since_s(surrogate: Predictor, family: CaseFamily, times: np.ndarray | None) -> float:
+    """Return the time from which states count in quantities.
+
+    A rollout to the end of the dataset's cases is measured as these are, from the family's settled
+    state on; of any other one all predicted states count.
+    """
+    settings, step_s = settings_of(surrogate), surrogate.step_s
+    if times is None or step_s is None:
+        return 0.0
+    to_the_end = times[-1] > settings[family.horizon] - step_s * (1 - 1e-6)
+    return family.settled_from_s(settings) if to_the_end else 0.0
 
 
 def _bare(cloud: PointCloud) -> Any:

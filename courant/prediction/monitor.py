@@ -27,7 +27,6 @@ from courant.prediction.bands import conformal_quantile, least_cases
 from courant.prediction.predictor import Predictor
 from courant.prediction.prepared import Prepared
 from courant.runs.directory import RunDirectory
-from courant.runs.weights_file import weights_digest
 from simgen.errors import InputError
 
 MONITOR = "monitor.json"
@@ -168,12 +167,12 @@ def rollout_latents(surrogate: Predictor, prepared: Prepared) -> np.ndarray:
     return np.asarray(states[0].float().cpu().numpy())
 
 
-def read_monitor(run: RunDirectory) -> Monitor | None:
-    """Return the run's monitor; None where it was not calibrated since its weights changed."""
+def read_monitor(run: RunDirectory, weights: str) -> Monitor | None:
+    """Return the run's monitor; None where it was not calibrated with weights of this digest."""
     if not run.exists(MONITOR):
         return None
     monitor = run.read_record(MONITOR, Monitor, "remove it and calibrate again")
-    return monitor if monitor.weights == weights_digest(run) else None
+    return monitor if monitor.weights == weights else None
 
 
 def _pooled(states: np.ndarray) -> np.ndarray:

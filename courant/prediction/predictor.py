@@ -35,9 +35,16 @@ class Predictor:
     """
 
     def __init__(
-        self, url: str, problem: Problem, dataset: dict[str, Any], model: FieldModel
+        self,
+        url: str,
+        problem: Problem,
+        dataset: dict[str, Any],
+        model: FieldModel,
+        weights: str = "",
     ) -> None:
         self.url, self.problem = url, problem
+        self.weights = weights
+        """Digest of the file that the model came from; what was calibrated is of these weights"""
         self.dataset = dataset
         """url, version, snapshot_id and family of the dataset version of the training"""
         self.model = model.eval()
@@ -76,7 +83,7 @@ class Predictor:
     @cached_property
     def bands(self) -> Bands | None:
         """How far predictions were off in `courant calibrate`; None where that was not done."""
-        return read_bands(RunDirectory(self.url))
+        return read_bands(RunDirectory(self.url), self.weights)
 
     def times(self, start_s: float, steps: int | None = None) -> np.ndarray | None:
         """Return (T,) s, the times of a rollout's states from `start_s`; None if steady."""

@@ -56,7 +56,8 @@ def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrog
         )
     warn_of_unfinished(run, experiment.training.epochs)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return Surrogate(run.url, problem, dataset, read_model(run, experiment.model).to(place))
+    model, weights = read_model(run, experiment.model)
+    return Surrogate(run.url, problem, dataset, model.to(place), weights)
 
 
 class Surrogate(Predictor):
@@ -65,7 +66,7 @@ class Surrogate(Predictor):
     @cached_property
     def monitor(self) -> Monitor | None:
         """Tell what rollouts usually look like; None where it was not calibrated."""
-        return read_monitor(RunDirectory(self.url))
+        return read_monitor(RunDirectory(self.url), self.weights)
 
     @overload
     def predict(

@@ -5,6 +5,7 @@ The header of its file (`weights_file`) is compared with the config before anyth
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import torch
@@ -19,8 +20,11 @@ from courant.runs.weights_file import WEIGHTS, WeightsHeader, read_header
 from simgen.errors import InputError, StoreError
 
 
-def read_model(run: RunDirectory, config: ModelConfig) -> FieldModel:
-    """Load the trained model on the CPU.
+def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]:
+    """Load the trained model on the CPU; return it with the digest of the file that it came from.
+
+    The digest is that of `weights_digest`, of these very bytes: a run that goes on may write others
+    at any time.
 
     InputError, before anything is built, where the file does not hold exactly the tensors of the
     config; and for weights that are not finite. StoreError for a damaged file.
@@ -29,9 +33,9 @@ def read_model(run: RunDirectory, config: ModelConfig) -> FieldModel:
     _check_count(run, header, config)
     model = build(config)
     _check_shapes(run, header, model)
-    tensors = _read_tensors(run, header)
-    model.load_state_dict(tensors)
-    return model
+    content = run.read_bytes(WEIGHTS, limit=header.file_bytes)
+    model.load_state_dict(_tensors(run, content))
+    return model, hashlib.sha256(content).hexdigest()
 
 
 def _check_count(run: RunDirectory, header: WeightsHeader, config: ModelConfig) -> None:
@@ -54,9 +58,9 @@ def _check_shapes(run: RunDirectory, header: WeightsHeader, model: FieldModel) -
             )
 
 
-def _read_tensors(run: RunDirectory, header: WeightsHeader) -> dict[str, Tensor]:
+def _tensors(run: RunDirectory, content: bytes) -> dict[str, Tensor]:
     try:
-        tensors = load_safetensors(run.read_bytes(WEIGHTS, limit=header.file_bytes))
+        tensors = load_safetensors(content)
     except (SafetensorError, ValueError, RuntimeError, KeyError, json.JSONDecodeError) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise StoreError(f"{run.url}/{WEIGHTS} is damaged ({first_line}); copy it again") from error

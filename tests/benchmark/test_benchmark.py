@@ -101,7 +101,11 @@ def test_models_and_references_stand_in_one_table_ordered_by_error(done, ducts) 
         (row for row in rows if row["reference"] == "True"), key=lambda row: float(row["nmae"])
     )
     beaten = [row for row in rows if row["parameters"] and float(row["nmae"]) > float(best["nmae"])]
-    assert text.count(f"predictions; but {best['name']} is better, without a training") == len(beaten) > 0
+    assert (
+        text.count(f"predictions; but {best['name']} is better, without a training")
+        == len(beaten)
+        > 0
+    )
     assert "models of other sizes than here (courant, transolver)" in text
     table = json.loads(page.with_suffix(".json").read_text())
     assert {row["name"]: row["paper_nmae"] for row in table["rows"] if row["paper_nmae"]} == {

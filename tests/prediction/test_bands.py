@@ -9,6 +9,8 @@ import meshio
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 
 import courant
 import simgen
@@ -24,6 +26,7 @@ from courant.prediction.grid_error import GridError
 from courant.prediction.kernel_mean import KernelMean, fit_kernel_mean, share_loss
 from courant.runs.directory import RunDirectory
 from courant.runs.packing import pack_run
+from courant.runs.weights_file import WEIGHTS
 from courant.serving.designs import DesignAnswer, answer_design
 from courant.serving.requests import Limits
 from courant.training.loop import fit
@@ -306,13 +309,75 @@ def test_bands_travel_with_a_packed_run_and_end_with_its_weights(
     bands = calibrate(run.url)
     assert courant.load(pack_run(run, str(tmp_path / "run.zip"))).bands == bands
     record = json.loads(run.read_bytes(BANDS))
-    other = RunDirectory(tmp_path / "other")
-    for name in run.names():
-        if name != "checkpoints":
-            other.write_bytes(name, run.read_bytes(name))
+    other = _copy(run, tmp_path / "other")
     other.write_json(BANDS, {**record, "weights": "of another training"})
     assert courant.load(other.url).bands is None
     for wrong in ({"designs": []}, {"span": 3}, {"extra": 1}, {"quantities": {"x": [math.nan]}}):
         other.write_json(BANDS, {**record, **wrong})
         with pytest.raises(StoreError, match=r"bands\.json is not (what this project|valid)"):
             _ = courant.load(other.url).bands
+
+
+def _copy(run: RunDirectory, place: Path) -> RunDirectory:
+    other = RunDirectory(place)
+    for name in run.names():
+        if name != "checkpoints":
+            other.write_bytes(name, run.read_bytes(name))
+    return other
+
+
+def _train_on(run: RunDirectory) -> None:
+    """Write other weights of the same shapes."""
+    tensors = load_tensors(run.read_bytes(WEIGHTS))
+    run.write_bytes(WEIGHTS, save_tensors({name: 1.01 * each for name, each in tensors.items()}))
+
+
+def test_bands_are_of_the_weights_that_were_loaded_not_of_those_in_the_folder(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A run may go on, or be trained again, while a process holds its model."""
+    run = _copy(RunDirectory(folder / "run"), tmp_path / "run")
+    calibrate(run.url)
+    earlier = courant.load(run.url)
+    _train_on(run)
+    assert earlier.bands is not None, "they are of the weights that it holds"
+    assert courant.load(run.url).bands is None
+    held = courant.load(run.url)
+    before = run.read_bytes(BANDS)
+
+    def told(done: int, total: int) -> None:
+        if done == 1:
+            _train_on(run)
+
+    with pytest.raises(InputError, match="was trained further meanwhile: calibrate it again"):
+        calibrate(run.url, told=told)
+    assert run.read_bytes(BANDS) == before, "nothing half-true is kept"
+    calibrate(run.url)
+    assert held.bands is None, "they are of weights that came after it was loaded"
+
+
+def test_cases_of_another_mesh_calibrate_nothing(tmp_path: Path) -> None:
+    writer = DatasetWriter.open(str(tmp_path / "branched-pipe"), Schema.of(FAMILY))
+    shapes = SPACE.sample(40, "uniform", 1)
+
+    def add(first: int, num: int, split: str | None, size: float) -> None:
+        fork = writer.fork()
+        for number, design in enumerate(FAMILY.design_space.sample(num, "uniform", first)):
+            point = FAMILY.point(design, {**SETTINGS, "mesh_size": size})
+            result = CaseResult(point, "accepted", split=split)
+            fork.write(result, duct(60, shapes[number], seed=number))
+        writer.commit([fork])
+        writer.publish("ducts")
+
+    add(1, 12, None, SETTINGS["mesh_size"])
+    trained_on = simgen.open_dataset(writer.url)
+    run = RunDirectory(tmp_path / "run")
+    fit(tiny_steady(epochs=1), trained_on, run)
+    add(2, 20, "calibration", SETTINGS["mesh_size"])
+    calibrate(run.url)
+    add(3, 5, "test", 4.0)
+    with pytest.raises(InputError, match=r"was solved with mesh_size = 4.0, the training's cases"):
+        measure_coverage(run.url)
+    add(4, 5, "calibration", 5.0)
+    with pytest.raises(InputError, match=r"was solved with mesh_size = 5.0, the training's cases"):
+        calibrate(run.url)

@@ -2,18 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import meshio
 import numpy as np
 import pytest
 
 import courant
-from courant.prediction.design import settings_of
+from courant.prediction.design import _since_s, settings_of
+from courant.prediction.predictor import Predictor
 from courant.prediction.surrogate import Surrogate
 from courant.serving.designs import DesignAnswer, answer_design
 from courant.serving.requests import Limits, Refusal
 from flows.cli.predicting.design import predict_to_files
+from simgen.cases import get_family
 from simgen.errors import InputError
 from tests.training.pipes import DESIGN, SETTINGS
 
@@ -128,3 +131,19 @@ def test_a_run_without_settings_on_record_asks_its_dataset(surrogate: Surrogate)
     surrogate.dataset |= {"url": "/nowhere", "relative": None}
     with pytest.raises(InputError, match="does not say with which settings"):
         settings_of(surrogate)
+
+
+@pytest.mark.parametrize(
+    ("start", "steps", "since"),
+    [(100.0, 40, 250.0), (300.0, 20, 250.0), (100.0, 10, 0.0), (100.0, 39, 0.0)],
+)
+def test_a_rollout_to_the_end_is_measured_like_the_datasets_cases(
+    start: float, steps: int, since: float
+) -> None:
+    """Bands of quantities are of such rollouts: of the settled half of a run of 500 s."""
+    cylinder = get_family("cylinder-flow")
+    surrogate = cast(
+        Predictor, SimpleNamespace(dataset={"settings": cylinder.settings("trial")}, step_s=10.0)
+    )
+    assert _since_s(surrogate, cylinder, start + 10.0 * np.arange(1, steps + 1)) == since
+    assert _since_s(surrogate, cylinder, None) == 0.0

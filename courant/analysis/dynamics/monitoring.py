@@ -24,7 +24,6 @@ from courant.prediction.monitor import (
 )
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
-from courant.runs.weights_file import weights_digest
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 
@@ -107,7 +106,7 @@ def calibrate_monitor(
             number += 1
             progress(number, len(train) + len(validation))
     return fit_monitor(found["train"], found["validation"]).model_copy(
-        update={"weights": weights_digest(RunDirectory(surrogate.url)), "version": dataset.version}
+        update={"weights": surrogate.weights, "version": dataset.version}
     )
 
 

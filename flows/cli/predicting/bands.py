@@ -54,6 +54,10 @@ def calibrate(
                 highlight=False,
                 soft_wrap=True,
             )
+        for name, reason in bands.no_grid.items():
+            screen.print(
+                f"mesh   {name.replace('_', ' ')}: {reason}", highlight=False, soft_wrap=True
+            )
 
 
 @bands_app.command(epilog="Example: courant coverage RUN --split test")

@@ -191,7 +191,10 @@ def trust_lines(bands: DesignBands | None) -> list[str]:
     """Say what the bands do not: where none holds, and whether the design has a solution."""
     if bands is None:
         return []
-    lines = {f"no band holds: {why}" for why in (bands.refusal, bands.no_quantities) if why}
+    of = {"the field": bands.refusal, "the quantities": bands.no_quantities}
+    lines = {f"no band of {what} holds: {why}" for what, why in of.items() if why}
+    if bands.refusal and bands.refusal == bands.no_quantities:
+        lines = {f"no band holds: {bands.refusal}"}
     if bands.unsolved >= TOLD_UNSOLVED:
         lines.add(
             f"of the designs near this one {bands.unsolved:.0%} had no accepted solution: there"
