@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,33 @@ def _to_the_caller() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").startswith("courant."):
         level, frame = level + 1, frame.f_back
     return level - 1
+
+
+_collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of this thread or task in a list, instead of issuing them.
+
+    Python's own `catch_warnings` is of the whole process: in a server it would take the warnings of
+    other requests.
+    """
+    told: list[str] = []
+    token = _collected.set(told)
+    try:
+        yield told
+    finally:
+        _collected.reset(token)
+
+
+def tell_caller(message: str) -> None:
+    """Warn at the first line outside this package, or into the list that collects warnings."""
+    told = _collected.get()
+    if told is None:
+        warnings.warn(message, stacklevel=_to_the_caller())
+    else:
+        told.append(message)
 
 
 def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -66,11 +95,10 @@ def check_points(points: Any, name: str, normaliser: Normaliser) -> np.ndarray:
     slack = BOUNDS_TOLERANCE * 2 * normaliser.length_scale
     outside = ((values[:, axes] < lower - slack) | (values[:, axes] > upper + slack)).any(axis=1)
     if outside.any():
-        warnings.warn(
+        tell_caller(
             f"{outside.sum()} of {len(values)} {name} lie outside the training domain,"
             f" {lower.round(3).tolist()} to {upper.round(3).tolist()} m;"
-            " predictions there are extrapolated",
-            stacklevel=_to_the_caller(),
+            " predictions there are extrapolated"
         )
     return values
 
@@ -131,10 +159,9 @@ def check_parameters(
         if not np.isfinite(value):
             raise InputError(f"{name} = {value} is not a finite number")
         if not low <= value <= high:
-            warnings.warn(
+            tell_caller(
                 f"{name} = {value:g} {unit} is outside the design space that the model was trained"
-                f" on, [{low:g}, {high:g}] {unit}; the prediction is extrapolated",
-                stacklevel=_to_the_caller(),
+                f" on, [{low:g}, {high:g}] {unit}; the prediction is extrapolated"
             )
 
 

@@ -43,7 +43,7 @@ def apply_bands(
     """
     design = scaled_design(surrogate, answer.parameters)
     unsolved = bands.outcomes.unsolved_near(design)
-    refusal = _out_of_reach(surrogate, bands, answer.prepared)
+    refusal = out_of_reach(surrogate, bands, answer.prepared)
     if not refusal and len(bands.cases) < least_cases(level):
         refusal = (
             f"a level of {level:.0%} needs {least_cases(level)} calibration cases, the run has"
@@ -108,7 +108,8 @@ def pooled_latents(surrogate: Predictor, prepared: Prepared) -> np.ndarray | Non
     return pooled.cpu().numpy().astype(np.float64)
 
 
-def _out_of_reach(surrogate: Predictor, bands: Bands, prepared: Prepared) -> str:
+def out_of_reach(surrogate: Predictor, bands: Bands, prepared: Prepared) -> str:
+    """Say why no band holds for a request whose latents are like no training case's; else empty."""
     reach, latents = bands.reach, pooled_latents(surrogate, prepared)
     if reach is None or latents is None or len(latents) != len(reach.mean):
         return ""

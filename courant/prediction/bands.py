@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -25,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from courant.prediction.error_size import fit_error_size
 from courant.prediction.field_scale import FieldScale
 from courant.prediction.grid_error import GridError
-from courant.prediction.kernel_mean import fit_kernel_mean, share_loss
+from courant.prediction.kernel_mean import KernelMean, fit_kernel_mean, share_loss
 from courant.runs.directory import RunDirectory
 
 BANDS = "bands.json"
@@ -89,11 +90,15 @@ class Outcomes(_Frozen):
             raise ValueError("it has not one outcome for each design")
         return self
 
+    @cached_property
+    def _near(self) -> KernelMean:
+        """Fitted once: its time grows with the square of the designs."""
+        outcomes = np.asarray(self.unsolved, dtype=float)
+        return fit_kernel_mean(np.asarray(self.designs), outcomes, share_loss)
+
     def unsolved_near(self, design: np.ndarray) -> float:
         """Return the share of designs near one that have no accepted solution."""
-        outcomes = np.asarray(self.unsolved, dtype=float)
-        near = fit_kernel_mean(np.asarray(self.designs), outcomes, share_loss)
-        return float(near.at(design[None])[0])
+        return float(self._near.at(design[None])[0])
 
 
 class Span(_Frozen):

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from courant.data.inputs import tell_caller
 from courant.prediction.applied_bands import Answer, apply_bands
 from courant.prediction.bands import DesignBands
 from courant.prediction.predictor import Predictor
@@ -111,6 +112,12 @@ def predict_design(
     model has no start.
     """
     family = get_family(surrogate.dataset["family"])
+    trained_on = surrogate.dataset.get("family_revision")
+    if trained_on not in (None, family.revision):
+        tell_caller(
+            f"the model was trained on revision {trained_on} of {family.name}, this design is"
+            f" meshed as revision {family.revision} does: generate the dataset anew and train on it"
+        )
     settings = settings_of(surrogate)
     point = family.point(parameters, settings)
     if surrogate.step_s is None:

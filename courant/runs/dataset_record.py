@@ -46,6 +46,8 @@ class _DatasetRecord(BaseModel):
     parameters: list[_Parameter] = Field(max_length=1000)
     settings: Annotated[dict[_Name, FiniteFloat], Field(max_length=1000)] | None = None
     """Solver settings of its first case, by which further designs are meshed; None in older runs"""
+    family_revision: int | None = None
+    """Of the family's mesher and solver; None in older runs"""
 
 
 def write_dataset_record(run: RunDirectory, dataset: Dataset) -> None:
@@ -60,6 +62,7 @@ def write_dataset_record(run: RunDirectory, dataset: Dataset) -> None:
         "family": schema.family,
         "parameters": [asdict(parameter) for parameter in schema.parameters],
         "settings": dataset[0].settings,
+        "family_revision": schema.family_revision,
     }
     run.write_json(DATASET, description)
 
@@ -67,7 +70,8 @@ def write_dataset_record(run: RunDirectory, dataset: Dataset) -> None:
 def read_dataset_record(run: RunDirectory) -> dict[str, Any]:
     """Read dataset.json; InputError where it is invalid.
 
-    The keys are url, relative, version, snapshot_id, family, parameters and settings.
+    The keys are url, relative, version, snapshot_id, family, family_revision, parameters and
+    settings.
     """
     content = run.read_object(DATASET)
     try:

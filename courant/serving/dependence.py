@@ -6,6 +6,7 @@ again until they are there.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -74,8 +75,11 @@ class DependenceStudy:
         return self._answer
 
     def _study(self) -> None:
-        # Of this thread alone: moves of sliders come first.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        # Of this thread alone: moves of sliders come first. Only root may lower what it has.
+        with contextlib.suppress(OSError):
+            thread = threading.get_native_id()
+            mine = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, max(mine, NICENESS))
         try:
             dataset = self._solved.trained
             found = self._measure(self._surrogate, dataset)

@@ -6,14 +6,16 @@ import logging
 import math
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from courant.prediction.bands import DesignBands
 from courant.prediction.design import PredictedDesign, TooLargeError, predict_design
+from courant.prediction.prepared import NotFiniteError
 from courant.prediction.surrogate import Surrogate
-from courant.serving.requests import Limits, Refusal, Request, read_json
+from courant.serving.requests import Limits, Refusal, Request, ServerFault, read_json
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
+from simgen.solving.unsolved import UnmeshableError
 
 MAX_BODY = 10_000
 """Bytes; a design is a handful of numbers"""
@@ -25,7 +27,7 @@ class DesignRequest(BaseModel):
     """A design within the model's design space; `GET /model` lists the parameters."""
 
     model_config = ConfigDict(extra="forbid")
-    parameters: dict[str, float]
+    parameters: dict[str, FiniteFloat]
     """by name"""
 
 
@@ -103,11 +105,14 @@ def predicted(
         return Refusal(detail=str(error)[:_MOST_SHOWN])
     try:
         return predict_design(surrogate, parameters, max_points=limits.max_points)
-    except TooLargeError as error:
+    except (TooLargeError, NotFiniteError) as error:
         return Refusal(detail=str(error))
-    except SimgenError:  # the client learns nothing of this machine, its log has it all
+    except UnmeshableError:  # the client learns nothing of this machine, its log has it all
+        logger.exception("a design could not be meshed")
+        return Refusal(detail="the design could not be meshed; the log says why")
+    except SimgenError:
         logger.exception("a design could not be predicted")
-        return Refusal(detail="the design could not be meshed and predicted; the log says why")
+        return ServerFault(detail="this server cannot mesh and predict designs; its log says why")
 
 
 def _answer(found: PredictedDesign, surrogate: Surrogate) -> DesignAnswer:

@@ -43,7 +43,7 @@ MAX_REQUESTS = 64
 MAX_ASKED = 32
 """Requests that the model has at the same time"""
 MAX_MESHED = 2
-"""Designs that are meshed at the same time, a core each"""
+"""Designs that are meshed at the same time, on all routes together, a core each"""
 ANSWER_S = 60.0
 HEALTH_S = 5.0
 logger = logging.getLogger("courant.serving")
@@ -101,11 +101,12 @@ def build_app(
     )
     metrics = RequestMetrics()
     api.add_middleware(Measured, metrics=metrics, routes=("predict", *TYPES))
-    turns = _Turns(model.predict, max_bytes)
+    predicting, asking = _Turns(max_bytes), _Turns(max_bytes)
+    meshing = _Turns(max_bytes, MAX_MESHED)
 
-    async def respond(turns: _Turns, request: Request) -> Response:
+    async def respond(turns: _Turns, ask: Ask, request: Request) -> Response:
         try:
-            status, content = await turns.answer(await request.body(), answer_s)
+            status, content = await turns.answer(ask, await request.body(), answer_s)
         except TimeoutError:
             return _refusal(
                 503,
@@ -119,14 +120,14 @@ def build_app(
 
     @api.post("/predict", response_model=Prediction, openapi_extra=_body("PredictRequest"))
     async def predict(request: Request) -> Response:
-        return await respond(turns, request)
+        return await respond(predicting, model.predict, request)
 
     def add(route: Route) -> None:
         types, ask = TYPES[route], partial(model.explore, route)
-        explored = _Turns(ask, max_bytes, MAX_MESHED if types.meshes else MAX_ASKED)
+        turns = meshing if types.meshes else asking
 
         async def answer(request: Request) -> Response:
-            return await respond(explored, request)
+            return await respond(turns, ask, request)
 
         answer.__name__ = route
         if types.request is None:
@@ -172,27 +173,27 @@ class _Turns:
     is done with it, because work that cannot be cancelled must not make room for more.
     """
 
-    def __init__(self, ask: Ask, num_bytes: int, most: int = MAX_ASKED) -> None:
-        self._ask_model, self._most = ask, most
+    def __init__(self, num_bytes: int, most: int = MAX_ASKED) -> None:
+        self._most = most
         self._all = self._free = num_bytes
         self._changed = asyncio.Condition()
         self._asked: set[asyncio.Task[tuple[int, bytes]]] = set()
 
-    async def answer(self, body: bytes, seconds: float) -> tuple[int, bytes]:
+    async def answer(self, ask: Ask, body: bytes, seconds: float) -> tuple[int, bytes]:
         """Return the model's answer; TimeoutError where it takes longer."""
         share = min(max(len(body), self._all // self._most), self._all)
         async with asyncio.timeout(seconds):
             async with self._changed:
                 await self._changed.wait_for(lambda: self._free >= share)
                 self._free -= share
-            task = asyncio.create_task(self._ask(body, share))
+            task = asyncio.create_task(self._ask(ask, body, share))
             self._asked.add(task)
             task.add_done_callback(self._forget)
             return await asyncio.shield(task)
 
-    async def _ask(self, body: bytes, share: int) -> tuple[int, bytes]:
+    async def _ask(self, ask: Ask, body: bytes, share: int) -> tuple[int, bytes]:
         try:
-            return await self._ask_model(body)
+            return await ask(body)
         finally:
             async with self._changed:
                 self._free += share

@@ -22,7 +22,7 @@ from ray.serve.handle import DeploymentHandle
 from courant.loopback import LOOPBACK
 from courant.prediction.surrogate import load
 from courant.serving.explorer import Explored
-from courant.serving.requests import Limits, ModelCard, Refusal, answer, describe, parse_request
+from courant.serving.requests import Limits, ModelCard, answer, describe, parse_request, status_of
 from courant.serving.routes import Route, answer_route
 from simgen.solving.preparation import keep_process_ready
 
@@ -49,15 +49,11 @@ class Served:
     def _predict(self, bodies: list[bytes]) -> list[tuple[int, bytes]]:
         requests = [parse_request(body, self.limits) for body in bodies]
         answers = answer(requests, self.surrogate, self.limits)
-        return [
-            (422 if isinstance(given, Refusal) else 200, given.model_dump_json().encode())
-            for given in answers
-        ]
+        return [(status_of(given), given.model_dump_json().encode()) for given in answers]
 
     async def explore(self, route: Route, body: bytes) -> tuple[int, bytes]:
         given = await asyncio.to_thread(answer_route, route, body, self.explored)
-        status = 422 if isinstance(given, Refusal) else 200
-        return status, given.model_dump_json().encode()
+        return status_of(given), given.model_dump_json().encode()
 
     async def card(self) -> ModelCard:
         return describe(self.surrogate, self.limits)

@@ -7,13 +7,13 @@ parameters={"radius": 2.0, ...})], surrogate)
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
+from courant.data.inputs import collected_warnings
 from courant.prediction.prepared import Prepared, check_finite
 from courant.prediction.quantities import family_with_quantities
 from courant.prediction.surrogate import Surrogate
@@ -149,7 +149,19 @@ class ModelCard(BaseModel):
 class Refusal(BaseModel):
     """A request that cannot be answered, with the reason in one line."""
 
+    status: ClassVar[int] = 422
     detail: str
+
+
+class ServerFault(Refusal):
+    """A valid request that this server cannot answer as it is: another one, or later, may."""
+
+    status: ClassVar[int] = 503
+
+
+def status_of(answered: BaseModel) -> int:
+    """Return the HTTP status of an answer."""
+    return answered.status if isinstance(answered, Refusal) else 200
 
 
 def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
@@ -214,16 +226,11 @@ def answer(
         if isinstance(request, Refusal):
             answers[number] = request
             continue
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with collected_warnings() as told[number]:
             try:
                 prepared[number] = _prepare(request, surrogate, limits)
             except InputError as error:
                 answers[number] = Refusal(detail=str(error)[:_MOST_SHOWN])
-        # Only the predictor's own warnings; numpy's of an overflow say nothing to a client.
-        told[number] = [
-            str(warning.message) for warning in caught if warning.category is UserWarning
-        ]
     for number, values in zip(
         prepared, surrogate.predict_prepared(list(prepared.values())), strict=True
     ):

@@ -39,13 +39,17 @@ _ARRAYS = ("points", "volumes", "distance", "direction")
 _ON_FACES = ("points", "normals", "areas", "patch")
 
 
+class UnmeshableError(InputError):
+    """A design of which no mesh could be made."""
+
+
 def mesh_design(
     point: DesignPoint, folder: Path, time_limit_s: float = TIME_LIMIT_S
 ) -> tuple[PointCloud, bool]:
     """Return the cloud of a design without solved fields, and whether it was kept in `folder`.
 
     Its boundary carries what the family prescribes there. InputError where OpenFOAM's mesh tools
-    are missing, the folder cannot be used, or no mesh could be made.
+    are missing or the folder cannot be used, UnmeshableError where no mesh could be made.
     """
     family = get_family(point.family)
     kept = folder / f"{geometry_id(point)}-{REVISION}.npz"
@@ -63,7 +67,7 @@ def mesh_design(
             check_patches(family, directory)
             cloud = geometry_cloud(family, read_geometry(directory), directory)
     except CaseError as error:
-        raise InputError(f"this design cannot be meshed: {error}") from error
+        raise UnmeshableError(f"this design cannot be meshed: {error}") from error
     except OSError as error:
         raise InputError(f"{folder} cannot be used: {error.strerror or error}") from error
     with contextlib.suppress(OSError):  # a full disk: it is only meshed again

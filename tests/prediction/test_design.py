@@ -14,10 +14,11 @@ from courant.prediction.design import _since_s, settings_of
 from courant.prediction.predictor import Predictor
 from courant.prediction.surrogate import Surrogate
 from courant.serving.designs import DesignAnswer, answer_design
-from courant.serving.requests import Limits, Refusal
+from courant.serving.requests import Limits, Refusal, ServerFault, status_of
 from flows.cli.predicting.design import predict_to_files
 from simgen.cases import get_family
 from simgen.errors import InputError
+from simgen.solving.unsolved import UnmeshableError
 from tests.training.pipes import DESIGN, SETTINGS
 
 
@@ -80,9 +81,17 @@ def test_a_client_learns_nothing_of_the_machine_and_opens_no_dataset(
 
     monkeypatch.setattr("simgen.solving.unsolved.mesh_design", fail)
     answer = answer_design(body, surrogate, Limits())
-    assert answer == Refusal(
-        detail="the design could not be meshed and predicted; the log says why"
-    )
+    # A client may ask again, or another server: the request itself is in order.
+    assert isinstance(answer, ServerFault) and status_of(answer) == 503
+    assert answer.detail == "this server cannot mesh and predict designs; its log says why"
+
+    def give_up(*_: object) -> None:
+        raise UnmeshableError("this design cannot be meshed: blade of /home/somebody")
+
+    monkeypatch.setattr("simgen.solving.unsolved.mesh_design", give_up)
+    answer = answer_design(body, surrogate, Limits())
+    assert answer == Refusal(detail="the design could not be meshed; the log says why")
+    assert status_of(answer) == 422
     del surrogate.dataset["settings"]
     monkeypatch.setattr(surrogate, "open_dataset", lambda *_: pytest.fail("opened the dataset"))
     older = answer_design(body, surrogate, Limits())
@@ -104,6 +113,16 @@ def test_what_cannot_be_predicted_is_refused_before_anything_is_meshed(
     with pytest.raises(InputError, match=message) as refused:
         surrogate.predict_design({**DESIGN, **design}, **options)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.openfoam
+@pytest.mark.filterwarnings("ignore:.*outside the training domain")
+def test_a_model_of_an_older_revision_of_its_family_says_so(surrogate: Surrogate) -> None:
+    revision = get_family("branched-pipe").revision
+    assert surrogate.dataset["family_revision"] == revision
+    surrogate.dataset["family_revision"] = revision - 1
+    with pytest.warns(UserWarning, match=f"trained on revision {revision - 1} of branched-pipe"):
+        surrogate.predict_design(DESIGN)
 
 
 @pytest.mark.parametrize(

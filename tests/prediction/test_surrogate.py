@@ -3,7 +3,10 @@ for bad input.
 """
 
 import json
+import threading
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from torch import Tensor
 import courant
 import simgen
 from courant.data.anchor_choice import AnchorChoice
+from courant.data.inputs import collected_warnings
 from courant.data.normalisation import Normaliser
 from courant.data.samples import full_batch
 from courant.data.trajectories import load_trajectories
@@ -190,6 +194,26 @@ def test_extrapolation_is_warned_of(surrogate: Surrogate) -> None:
     distance = np.ones((1, 4)), np.zeros((1, 4, 3))
     with pytest.warns(UserWarning, match="1 of 1 queries lie outside the training domain"):
         surrogate.predict(**inputs(), queries=np.array([[60.0, 0.0]]), query_distance=distance)
+
+
+def test_warnings_are_collected_of_one_request_alone(surrogate: Surrogate) -> None:
+    """Requests of a server are prepared in threads of one process."""
+    far = {**inputs(), "parameters": {"radius": 4.5, "center_x": -8.0, "center_y": -5.0}}
+    other_is_done = threading.Event()
+
+    def collect(parts: dict[str, Any], meanwhile: Callable[[], object]) -> list[str]:
+        with collected_warnings() as told:
+            meanwhile()
+            surrogate.predict(**parts)
+        return told
+
+    with ThreadPoolExecutor(2) as pool, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ordinary = pool.submit(collect, inputs(), lambda: other_is_done.wait(60))
+        extreme = pool.submit(collect, far, lambda: None)
+        assert len(extreme.result()) == 1 and "radius = 4.5 m" in extreme.result()[0]
+        other_is_done.set()
+        assert ordinary.result() == []
 
 
 def test_ordinary_input_is_not_warned_of(surrogate: Surrogate) -> None:

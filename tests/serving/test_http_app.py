@@ -35,6 +35,8 @@ class StandIn:
         self.open = threading.Event()
         self.open.set()
         self.asked = 0
+        self.exploring: list[str] = []
+        self.most_meshing = 0
 
     async def predict(self, body: bytes) -> tuple[int, bytes]:
         self.asked += 1
@@ -44,6 +46,10 @@ class StandIn:
         return 200, str(len(body)).encode()
 
     async def explore(self, route: str, body: bytes) -> tuple[int, bytes]:
+        self.exploring.append(route)
+        self.most_meshing = max(self.most_meshing, sum(r != "nearest" for r in self.exploring))
+        await asyncio.to_thread(self.open.wait, 60)
+        self.exploring.remove(route)
         return 422, json.dumps({"detail": f"no design in {len(body)} bytes"}).encode()
 
     async def card(self) -> ModelCard:
@@ -259,6 +265,23 @@ def test_designs_have_a_route_of_their_own_which_the_page_describes(model: Stand
         _, page, _ = ask(port, path="/openapi.json")
     assert "parameters" in page["components"]["schemas"]["DesignRequest"]["properties"]
     assert "quantities" in page["components"]["schemas"]["DesignAnswer"]["properties"]
+
+
+def test_no_more_than_two_designs_are_meshed_whatever_route_asks(model: StandIn) -> None:
+    """Meshing takes a core, and a thread of those that predict."""
+    model.open.clear()
+    routes = ["designs", "sections", "contributions", "surfaces"] * 2
+    with serving(model, protocol=DeadlineProtocol) as port, ThreadPoolExecutor(9) as pool:
+        asked = [pool.submit(ask, port, b"{}", f"/{route}") for route in routes]
+        while len(model.exploring) < 2:
+            threading.Event().wait(0.02)
+        assert not any(_soon(future) for future in asked[:1])
+        near = pool.submit(ask, port, b"{}", "/nearest")
+        while "nearest" not in model.exploring:
+            threading.Event().wait(0.02)
+        model.open.set()
+        assert {future.result()[0] for future in [*asked, near]} == {422}
+    assert model.most_meshing == 2
 
 
 def test_requests_are_counted_and_timed_by_route_and_status(model: StandIn) -> None:

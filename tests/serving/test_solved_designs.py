@@ -140,6 +140,30 @@ def test_where_there_are_no_indices_the_reason_is_told(
     assert answer.ready and answer.quantities == {} and reason in answer.reason
 
 
+def test_a_study_runs_with_the_priority_that_it_may_have(
+    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of a user that is nice already may not become less so."""
+    asked: list[int] = []
+
+    def refuse(which: int, who: int, priority: int) -> None:
+        asked.append(priority)
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("courant.serving.dependence.os.setpriority", refuse)
+    monkeypatch.setattr("courant.serving.dependence.os.getpriority", lambda *_: 15)
+    study = DependenceStudy(surrogate, solved_by(surrogate), lambda *_: {})
+    study.answer()
+    assert ended(study, lambda: study.answer().ready).ready
+    assert asked == [15]
+
+
+def test_a_design_of_no_numbers_has_no_neighbours(surrogate: Surrogate) -> None:
+    for value in ("NaN", "Infinity", "1e999"):
+        body = json.dumps({"parameters": DESIGN}).replace(str(DESIGN["aperture"]), value).encode()
+        assert isinstance(answer_nearest(body, solved_by(surrogate)), Refusal)
+
+
 def test_a_study_that_fails_tells_no_more_than_that(surrogate: Surrogate) -> None:
     def measure(*_: object) -> dict[str, Dependence]:
         raise RuntimeError("a secret of this machine")

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from courant.evaluation.evaluation import Evaluation, QuantityScore
-from courant.prediction.applied_bands import scaled_design
+from courant.prediction.applied_bands import out_of_reach, scaled_design
 from courant.prediction.bands import LEVEL
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, PALETTE
@@ -42,7 +42,7 @@ def panel(context: Context) -> Panel | None:
         if widths:
             caption += (
                 f" A bar is the band that holds the solved value in {LEVEL:.0%} of new designs like"
-                " those of the calibration."
+                " those of the calibration; a point without a bar is a case for which none holds."
             )
         figures = (PanelFigure("quantities.png", draw(evaluation.quantities, widths), caption),)
     return Panel(
@@ -56,16 +56,23 @@ def panel(context: Context) -> Panel | None:
 
 
 def half_widths(context: Context) -> dict[str, np.ndarray]:
-    """Return the half-widths (n,) of the bands of each quantity; empty without calibration."""
-    bands = context.surrogate.bands
+    """Return the half-widths (n,) of the bands of each quantity; empty without calibration.
+
+    NaN for a case for which no band holds.
+    """
+    surrogate, bands = context.surrogate, context.surrogate.bands
     if bands is None:
         return {}
-    designs = [
-        scaled_design(context.surrogate, context.dataset[case].parameters)
-        for case in context.evaluation.cases
+    cases = [context.dataset[case] for case in context.evaluation.cases]
+    designs = [scaled_design(surrogate, case.parameters) for case in cases]
+    holds = [
+        not out_of_reach(
+            surrogate, bands, surrogate.prepare_case(case, surrogate.problem.start(case))
+        )
+        for case in cases
     ]
     return {
-        name: np.array([bands.quantity(name, design) for design in designs])
+        name: np.where(holds, [bands.quantity(name, design) for design in designs], np.nan)
         for name in context.evaluation.quantities
         if name in bands.quantities
     }
@@ -86,10 +93,9 @@ def draw(
                 truth, _values(score.null), "D", ms=5, color=NULL_COLOR, label="parameters alone"
             )
         predicted, width = _values(score.predicted), (widths or {}).get(name)
-        if width is not None and np.isfinite(width).all():
-            axis.errorbar(
-                truth, predicted, width, fmt="none", ecolor=MODEL_COLOR, elinewidth=1.2, capsize=2
-            )
+        if width is not None and (there := np.isfinite(width)).any():
+            bars = {"ecolor": MODEL_COLOR, "elinewidth": 1.2, "capsize": 2}
+            axis.errorbar(truth[there], predicted[there], width[there], fmt="none", **bars)
         axis.plot(truth, predicted, "o", ms=6, color=MODEL_COLOR, label="model")
         known = truth[np.isfinite(truth)]
         if len(known):

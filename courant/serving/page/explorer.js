@@ -11,10 +11,12 @@ import { element, fill, named, number, words } from "./tables.js";
 const picture = element("picture");
 let model = null; // GET /model
 let section = null; // the last answer to a move
+let shown = null; // the design of the section, which the sliders may have left
 let surface = null; // the boundary of the design, where it is looked at
 let chosen = null; // the place that was clicked, and what made it
 let solved = null; // the solver's quantities of the design, where it is solved
 let design = {};
+let choices = 0;
 let asking = false;
 let waiting = false;
 
@@ -65,6 +67,7 @@ async function move() {
   const began = performance.now(), asked = { ...design };
   try {
     section = await ask("sections", { parameters: asked, anchors: element("anchors").checked });
+    shown = asked;
     chosen = solved = surface = null;
     if (!section.has_surface) element("view").value = "section";
     element("view").options[1].disabled = !section.has_surface;
@@ -157,14 +160,19 @@ function showContributions() {
     ["all other anchors", number(chosen.rest, 3)]]);
 }
 
+/* An answer that another section, channel or place has overtaken is dropped. */
 async function choose(x, y) {
+  const parameters = shown, channel = Number(element("channel").value), choice = ++choices;
+  const current = () =>
+    shown === parameters && choice === choices && channel === Number(element("channel").value);
   try {
-    chosen = await ask("contributions",
-      { parameters: design, x, y, channel: Number(element("channel").value) });
+    const found = await ask("contributions", { parameters, x, y, channel });
+    if (!current()) return;
+    chosen = found;
     showContributions();
     draw();
   } catch (error) {
-    element("place").textContent = error.message;
+    if (current()) element("place").textContent = error.message;
   }
 }
 
