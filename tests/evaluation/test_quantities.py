@@ -178,6 +178,14 @@ def test_the_table_marks_the_model_where_it_wins_and_loses(
     assert panel.draw({"rise_height": score(error, null_error)}).axes
 
 
+def test_only_cases_for_which_a_band_holds_have_a_bar() -> None:
+    told = score(0.1, 0.2).model_copy(update={"predicted": {"a": 1.1, "b": 2.1}})
+    figure = panel.draw({"rise_height": told}, {"rise_height": np.array([0.3, np.nan])})
+    (bars,) = figure.axes[0].collections
+    assert len(bars.get_segments()) == 1, "the bar of the other case stays"
+    assert not panel.draw({"rise_height": told}).axes[0].collections
+
+
 def test_a_report_shows_what_quantities_depend_on_through_the_model_and_in_the_solved_designs(
     ducts: Dataset,
 ) -> None:

@@ -13,7 +13,7 @@ from courant.prediction.bands import LEVEL
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, PALETTE
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
-from courant.report.wording import number, plain, with_unit
+from courant.report.wording import count, number, plain, with_unit
 
 NAME = "quantities"
 COLUMNS = 3
@@ -137,6 +137,14 @@ def _marked(ours: float | None, null: float | None, *, less_is_better: bool) -> 
 
 def _note(evaluation: Evaluation) -> str:
     error = "An error is the sum of absolute errors over the sum of absolute values."
+    for name, score in evaluation.quantities.items():
+        known = [case for case, value in score.truth.items() if value is not None]
+        lost = sum(score.predicted[case] is None for case in known)
+        if lost:
+            error += (
+                f" The predicted fields of {lost} of {count(len(known), 'case')} tell no"
+                f" {plain(name)}, so the model has no error of it."
+            )
     missing = [f"{plain(name)} ({why})" for name, why in sorted(evaluation.not_predicted.items())]
     if not missing:
         return error
