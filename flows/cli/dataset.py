@@ -228,8 +228,8 @@ def dataset_card(
     ] = Path("card"),
     version: Version = None,
     license: Annotated[
-        str, typer.Option(help="Licence that the data are given under.")
-    ] = "not stated",
+        str, typer.Option(help="Licence that the data are given under; else that of the import.")
+    ] = "",
 ) -> None:
     """Write a dataset card: a README with pictures.
 

@@ -35,12 +35,12 @@ class FoamField:
     """One volume or surface field.
 
     `internal` is (cells, c), or (c,) where uniform; `boundary` holds the patches with a value,
-    `patches` the names of all patches in the file.
+    `patches` the names of all patches in the file with the types of their conditions.
     """
 
     internal: np.ndarray
     boundary: dict[str, np.ndarray] = field(default_factory=dict)
-    patches: frozenset[str] = frozenset()
+    patches: Mapping[str, str] = field(default_factory=dict)
 
     def spread(self, num_faces: Mapping[str, int]) -> FoamField:
         """Repeat the one value of a uniform patch for each of its faces."""
@@ -68,7 +68,7 @@ def read_field(path: Path, *, boundary: bool = True) -> FoamField:
     """
     reader = FoamReader(path)
     internal: np.ndarray | None = None
-    values: dict[str, np.ndarray | None] = {}
+    values: dict[str, tuple[str, np.ndarray | None]] = {}
     for key in reader.names():
         if key == "internalField":
             internal = _value(reader, key)
@@ -83,10 +83,10 @@ def read_field(path: Path, *, boundary: bool = True) -> FoamField:
     written = {
         # An empty patch may be written without saying of what: nonuniform 0()
         patch: value if len(value) else np.empty((0, internal.shape[-1]))
-        for patch, value in values.items()
+        for patch, (_, value) in values.items()
         if value is not None
     }
-    return FoamField(internal, written, frozenset(values))
+    return FoamField(internal, written, {patch: type_ for patch, (type_, _) in values.items()})
 
 
 def read_flux(case: Path) -> FoamField:
@@ -97,19 +97,22 @@ def read_flux(case: Path) -> FoamField:
     return flux.spread({patch: size for patch, (_, _, size) in sizes.items()})
 
 
-def _boundary_field(reader: FoamReader) -> dict[str, np.ndarray | None]:
-    """Return each patch's value; None for a patch without one."""
-    patches: dict[str, np.ndarray | None] = {}
+def _boundary_field(reader: FoamReader) -> dict[str, tuple[str, np.ndarray | None]]:
+    """Return each patch's type and value; None for a patch without a value."""
+    patches: dict[str, tuple[str, np.ndarray | None]] = {}
     reader.expect(b"{")
     for patch in reader.names(b"}"):
-        patches[patch], reader.unread = None, ""
+        value, type_, reader.unread = None, "", ""
         reader.expect(b"{")
         for key in reader.names(b"}"):
             if key == "value":
-                patches[patch] = _value(reader, f"value on the patch {patch}")
-            else:
-                reader.skip_entry()
-        if patches[patch] is None and reader.unread:
+                value = _value(reader, f"value on the patch {patch}")
+                continue
+            entry = reader.skip_entry()
+            if key == "type":
+                type_ = entry.decode(errors="replace").strip().rstrip(";").strip()
+        patches[patch] = type_, value
+        if value is None and reader.unread:
             raise CaseError(
                 f"{reader.path}: the patch {patch} refers to another place ({reader.unread});"
                 " only fields that OpenFOAM has written out are read"

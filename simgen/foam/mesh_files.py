@@ -34,7 +34,7 @@ def read_faces(path: Path) -> tuple[np.ndarray, np.ndarray]:
     reader.expect(b"(")
     body = reader.data[reader.position : reader.data.rfind(b")")]
     faces = [
-        np.array(group.split(), dtype=np.int64) for group in re.findall(rb"\d+\(([^)]*)\)", body)
+        np.array(group.split(), dtype=np.int64) for group in re.findall(rb"\d+\s*\(([^)]*)\)", body)
     ]
     if len(faces) != count or not faces:
         raise CaseError(f"{path} is cut short: it has {len(faces)} of {count} faces")

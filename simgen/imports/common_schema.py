@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,13 @@ from simgen.imports.source_schema import imported_schema
 from simgen.imports.surveyed import Asked, Surveyed
 from simgen.store.access.writer import OnRecord
 from simgen.store.format.layout import Schema, Source
+from simgen.store.format.split import PUBLISHED
 
 _TWICE = "a case solved twice; --keep-repeats takes both"
+_AS_RECORDED = (
+    "a case on record does not change: withdraw it (courant dataset withdraw) and import again, or"
+    " import into another store"
+)
 
 
 def varying(
@@ -143,6 +149,7 @@ def departures(
         yield f"it has {len(case.fields)} fields, the dataset has {len(schema.fields)}"
     yield from _wrong_kinds(case, schema)
     yield from _wrong_parameters(case, schema)
+    yield from _changed(case, there)
     yield from _repeats(case, kept, there, asked)
 
 
@@ -180,13 +187,34 @@ def _wrong_parameters(case: Surveyed, schema: Schema) -> Iterator[str]:
             )
 
 
+def _changed(case: Surveyed, there: OnRecord | None) -> Iterator[str]:
+    """Say what a case of the dataset is asked to have now: what is on record does not change."""
+    row = held(there).get(case.name)
+    if row is None:
+        return
+    for name, value in case.parameters.items():
+        recorded = row["parameters"].get(name, value)
+        if not math.isclose(value, recorded, rel_tol=1e-9):
+            yield f"its {name} is {value:g}, the dataset has it with {recorded:g}; {_AS_RECORDED}"
+    if row.get(PUBLISHED) != case.split:
+        yield (
+            f"its split is {case.split or 'not given'}, the dataset has it in"
+            f" {row.get(PUBLISHED) or 'a drawn one'}; {_AS_RECORDED}"
+        )
+
+
+def held(there: OnRecord | None) -> dict[str, Mapping[str, Any]]:
+    """Return the rows of the cases that the dataset holds; withdrawn ones may come again."""
+    rows = {} if there is None else there.design
+    return {name: row for name, row in rows.items() if row["status"] != "withdrawn"}
+
+
 def _repeats(
     case: Surveyed, kept: Sequence[Surveyed], there: OnRecord | None, asked: Asked
 ) -> Iterator[str]:
     if asked.keep_repeats or not case.parameters:
         return
-    known = {} if there is None else there.design
-    for name, row in known.items():
+    for name, row in held(there).items():
         if name != case.name and row["parameters"] == dict(case.parameters):
             yield f"it has the parameters of {name}, which the dataset holds: {_TWICE}"
     for other in kept:

@@ -7,12 +7,13 @@ line, and the others are imported.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simgen.errors import CaseError, InputError
-from simgen.imports.common_schema import common_schema, departures, parameters_of, varying
+from simgen.imports.common_schema import common_schema, departures, held, parameters_of, varying
 from simgen.imports.importing import Imported, import_cases
 from simgen.imports.source_case import SourceCase, UnreadCase, case_name
 from simgen.imports.surveyed import FOREIGN, Asked, Surveyed
@@ -71,6 +72,7 @@ def plan_folder(
             refused.append(Refusal(place, _reason(error, asked.folder)))
         on_progress(done, len(places))
     _check_any(asked, surveyed, refused)
+    _check_ranges(asked, surveyed)
     surveyed, notes = varying(surveyed, asked, there)
     schema = common_schema(asked, surveyed, there, boundary, volumes)
     kept: list[Surveyed] = []
@@ -83,7 +85,7 @@ def plan_folder(
     _check_any(asked, kept, refused)
     if there is None:
         schema = replace(schema, parameters=parameters_of(asked, kept))
-    known = {} if there is None else there.design
+    known = held(there)
     same = (
         case.name
         for case in kept
@@ -99,6 +101,17 @@ def plan_folder(
         tuple(refused),
         (*notes, *_unused_rows(asked, places)),
     )
+
+
+def _check_ranges(asked: Asked, cases: Sequence[Surveyed]) -> None:
+    """Raise InputError for a range of what is no parameter: the first import fixes the ranges."""
+    known = sorted({name for case in cases for name in case.parameters})
+    if unknown := [name for name in asked.ranges if name not in known]:
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise InputError(
+            f"--range {unknown[0]}: {hint}the cases' parameters are {', '.join(known) or 'none'}"
+        )
 
 
 def import_plan(

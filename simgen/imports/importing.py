@@ -37,6 +37,7 @@ from simgen.store.format.case_arrays import digest_cloud
 from simgen.store.format.case_record import IMPORTED, case_digest
 from simgen.store.format.digest import digest_record
 from simgen.store.format.layout import Schema
+from simgen.store.format.split import PUBLISHED
 
 #: A commit's cost depends on the number of cases on record, hardly on how many are new.
 CASES_A_COMMIT = 32
@@ -122,9 +123,15 @@ class _Writing:
         there = read_on_record(url)
         if there is not None:
             _check_same(url, there.schema, schema)
-        rows = {} if there is None else there.design
+        # A withdrawn case may come again, mended.
+        rows = {
+            name: row
+            for name, row in ({} if there is None else there.design).items()
+            if row["status"] != "withdrawn"
+        }
         self.names: set[str] = set()
         self.num_new = 0
+        self._splits = {name: row.get(PUBLISHED) for name, row in rows.items()}
         self._marks = {name: row[IMPORTED] for name, row in rows.items() if IMPORTED in row}
         self._contents = {marks["content"]: name for name, marks in self._marks.items()}
         self._digests: dict[str, str] = {}
@@ -137,7 +144,12 @@ class _Writing:
         if self._writer is None:
             self._writer = DatasetWriter.open(self.url, self.schema)
             _check_same(self.url, self._writer.schema, self.schema)
-            self._digests = self._writer.digests()
+            recorded = self._writer.known()
+            self._digests = {
+                name: digest
+                for name, digest in self._writer.digests().items()
+                if recorded[name] != "withdrawn"
+            }
         return self._writer
 
     def take(self, case: SourceCase | UnreadCase) -> None:
@@ -174,6 +186,11 @@ class _Writing:
         if result.id not in self._digests:
             self._write(result, cloud)
             return
+        if result.split != self._splits.get(result.id, result.split):
+            raise InputError(
+                f"{writer.url} has case {result.id} in the split {self._splits[result.id]}, not in"
+                f" {result.split}: a case keeps its split; import into another store"
+            )
         digest = case_digest(result, digest_cloud(cloud, self.schema))
         if self._digests[result.id] != digest:
             raise InputError(

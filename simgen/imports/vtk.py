@@ -6,6 +6,7 @@ polyhedra are beyond it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +20,12 @@ from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPONENT_NAMES
 from simgen.imports.folder_plan import FolderPlan, import_plan, plan_folder
 from simgen.imports.importing import Imported
-from simgen.imports.mesh_file import cell_centres, read_mesh, read_series
+from simgen.imports.mesh_file import cell_centres, read_mesh, read_pieces, read_series
 from simgen.imports.source_case import SourceCase
 from simgen.imports.surveyed import Asked, Surveyed, fingerprint
 
 SUFFIXES = (".vtu", ".vtk")
-SERIES = ".pvd"
+SERIES, PARTITIONED = ".pvd", ".pvtu"
 #: How far, in lengths of the case, points may lie off the plane z = const of a plane case.
 FLAT = 1e-6
 
@@ -85,19 +86,22 @@ def import_vtk(
 def find_files(folder: Path) -> dict[str, Path]:
     """Return the cases at and below a folder, by their places without suffix.
 
-    Files that a .pvd lists are snapshots of its case.
+    Files that a .pvd lists are snapshots of its case. A .pvtu is a case that is refused: the pieces
+    that it puts together are none.
     """
     series = sorted(folder.rglob(f"*{SERIES}"))
     listed: set[Path] = set()
-    for file in series:
-        try:
-            listed |= {path.resolve() for _, path in read_series(file)}
-        except InputError:
-            continue  # told when the case is surveyed
+    for file in (*series, *sorted(folder.rglob(f"*{PARTITIONED}"))):
+        # What cannot be read is told when the case is surveyed.
+        with contextlib.suppress(InputError):
+            parts = read_pieces(file) if file.suffix == PARTITIONED else _files_of(file)
+            listed |= {path.resolve() for path in parts}
     single = [
         path
         for path in sorted(folder.rglob("*"))
-        if path.suffix in SUFFIXES and path.is_file() and path.resolve() not in listed
+        if path.suffix in (*SUFFIXES, PARTITIONED)
+        and path.is_file()
+        and path.resolve() not in listed
     ]
     places = [path.relative_to(folder).with_suffix("").as_posix() for path in (*series, *single)]
     # Two files that differ in their suffix alone are two cases.
@@ -107,12 +111,21 @@ def find_files(folder: Path) -> dict[str, Path]:
     }
 
 
+def _files_of(series: Path) -> list[Path]:
+    return [path for _, path in read_series(series)]
+
+
 def _survey(path: Path, place: str, asked: Asked, options: VtkOptions) -> Surveyed:
     is_series = path.suffix == SERIES
     files = read_series(path) if is_series else ((0.0, path),)
     for _, file in files:
         if not file.is_file():
             raise CaseError(f"it is unfinished: {file.name}, which it lists, is not there")
+        if file.suffix == PARTITIONED:
+            raise CaseError(
+                f"{file.name} puts pieces of a mesh together: merge them first, for instance by"
+                " saving it as .vtu in ParaView"
+            )
     mesh = read_mesh(files[0][1])
     on = _where(mesh, options)
     dimension = 2 if _is_flat(mesh.points) else 3
@@ -120,7 +133,7 @@ def _survey(path: Path, place: str, asked: Asked, options: VtkOptions) -> Survey
     settings = sorted(options.fields.items())
     return Surveyed(
         place=place,
-        files=fingerprint([file for _, file in files], settings),
+        files=fingerprint([file for _, file in files], (settings, [time for time, _ in files])),
         fields=tuple(_field(mesh, on, array, options, dimension) for array in options.fields),
         dimension=dimension,
         times=tuple(time for time, _ in files) if is_series else None,

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 #: First line of every card, by which a later card knows that it may replace it.
 MARK = "<!-- dataset card of courant -->"
 NUM_SAMPLES = 6
-LICENSE = "not stated"
 
 
 def write_card(
     dataset: Dataset,
     folder: str | Path,
-    license: str = LICENSE,
+    license: str = "",
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Path:
     """Write the card of the dataset's version into `folder`; return the README's path.

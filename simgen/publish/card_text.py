@@ -97,7 +97,7 @@ def _facts(dataset: Dataset, license: str) -> Rows:
     revision = metadata.get("source_revision", "unknown")
     solver, source = ", ".join(metadata.get("solver_versions", [])), dataset.schema.source
     return [
-        ("licence", source.licence if source else license),
+        ("licence", license or (source.licence if source else "") or "not stated"),
         ("published", published),
         ("snapshot", f"`{info.snapshot_id}`"),
         ("generator", f"{release}, source revision {revision}"),

@@ -4,7 +4,7 @@
     <folder>/<id>.pvd, <id>_boundary.pvd and <id>/*.vtu         a transient case: open the .pvd,
                                                                 which knows the times
 
-A case of an older release, or imported, has points in place of cells: show them as Point Gaussian,
+A case without a mesh on record has points in place of cells: show them as Point Gaussian,
 or through ParaView's Delaunay and Point Volume Interpolator filters. A collection (.pvd) is written
 after its files, and a file under another name until it is complete.
 """
@@ -37,7 +37,7 @@ def export_vtu(
     Raises InputError for a case that does not exist or was not accepted, and for a folder that
     cannot be written.
     """
-    chosen = [dataset[case] for case in cases or dataset.cases()]
+    chosen = [dataset[case] for case in (dataset.cases() if cases is None else cases)]
     refused = [case for case in chosen if case.status != "accepted"]
     if refused:
         raise InputError(

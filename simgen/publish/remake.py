@@ -55,8 +55,8 @@ def how_to_make(dataset: Dataset, store: str = STORE) -> Remake:
         if is_sampled(version):
             covered |= set(_case_ids(run, dataset))
             commands.append(run_command(run, store))
-        elif run.get("withdrawn") and covered.issuperset(run["withdrawn"]):
-            commands.append(_withdraw_command(dataset, run["withdrawn"], run["reason"], store))
+        elif made := [case for case in run.get("withdrawn") or () if case in covered]:
+            commands.append(_withdraw_command(dataset, made, run["reason"], store))
     designs: dict[str, list[dict[str, float]]] = {}
     for number, group in enumerate(_alike(dataset, covered), start=1):
         file = "designs.csv" if number == 1 else f"designs-{number}.csv"

@@ -13,7 +13,7 @@ from simgen.cases import get_family
 from simgen.errors import CaseError
 from simgen.foam.cells import cell_mesh
 from simgen.foam.field import FoamField, read_field
-from simgen.foam.geometry import MeshGeometry, read_geometry, read_neighbour
+from simgen.foam.geometry import MeshGeometry, PatchRange, read_geometry, read_neighbour
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.completeness import (
     AskedTimes,
@@ -149,6 +149,10 @@ def _read_fields(
     return interior, boundary
 
 
+#: Conditions whose vectors have no part along the normal; OpenFOAM writes no value for them.
+_MIRRORS = ("slip", "symmetry", "symmetryPlane")
+
+
 def field_values(
     geometry: MeshGeometry, patches: Iterable[str], values: FoamField, columns: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -159,7 +163,23 @@ def field_values(
     faces = [np.empty((0, cells.shape[-1]), dtype="f4")]
     for name in patches:
         patch = geometry.patches[name]
-        # A patch that writes no value (zeroGradient) takes that of the cell behind it.
-        value = values.boundary.get(name, cells[geometry.owner[patch.faces]])
+        value = values.boundary.get(name)
+        if value is None:
+            behind = cells[geometry.owner[patch.faces]]
+            value = _unwritten(behind, values.patches.get(name, ""), geometry, patch)
         faces.append(np.broadcast_to(value, (patch.size, value.shape[-1])))
     return cells[:, columns], np.concatenate(faces)[:, columns].astype("f4")
+
+
+def _unwritten(
+    behind: np.ndarray, condition: str, geometry: MeshGeometry, patch: PatchRange
+) -> np.ndarray:
+    """Return the values (B, c) of a patch that writes none, from those of the cells behind it."""
+    if condition == "noSlip":
+        return np.zeros_like(behind)
+    if condition in _MIRRORS and behind.shape[-1] == 3:
+        areas = geometry.face_areas[patch.faces]
+        normals = areas / np.linalg.norm(areas, axis=1, keepdims=True)
+        through = (behind * normals).sum(axis=1, keepdims=True)
+        return (behind - through * normals).astype(behind.dtype)
+    return behind  # zeroGradient, and conditions of scalars

@@ -187,6 +187,28 @@ def test_a_case_with_other_content_under_its_name_is_not_taken(url):
         import_cases(url, darcy.SCHEMA, [changed, *rest])
 
 
+def test_another_split_of_a_case_is_told(url):
+    darcy.import_darcy(url, 3, 1)
+    first, *rest = darcy.read_cases(3, 1)
+    held = [replace(first, split="validation"), *rest]
+    with pytest.raises(InputError, match="in the split train, not in validation: a case keeps"):
+        import_cases(url, darcy.SCHEMA, held)
+
+
+def test_a_withdrawn_case_may_come_again_mended(url):
+    darcy.import_darcy(url, 3, 1)
+    first, *rest = darcy.read_cases(3, 1)
+    DatasetWriter.open(url, darcy.SCHEMA).withdraw([first.name], "it was damaged")
+    mended = replace(first, fields={**first.fields, "pressure": 2 * first.fields["pressure"]})
+    assert import_cases(url, darcy.SCHEMA, [mended, *rest]).num_new == 1
+    dataset = simgen.open_dataset(url)
+    assert len(dataset) == 4 and verify(dataset).findings == []
+    np.testing.assert_allclose(
+        np.ravel(dataset[first.name]["pressure"]), np.ravel(mended.fields["pressure"]), rtol=1e-6
+    )
+    assert simgen.open_dataset(url, "v2")[first.name].status == "withdrawn"
+
+
 def test_another_schema_is_not_taken_into_a_dataset(url):
     darcy.import_darcy(url, 2, 1)
     other = replace(darcy.SCHEMA, source=SOURCE)

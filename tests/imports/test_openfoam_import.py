@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from simgen.imports.openfoam import FoamOptions, import_openfoam, patches_by_kin
 from simgen.imports.openfoam.dictionary import DictionaryPlace
 from simgen.imports.openfoam.foam_fields import AskedField
 from simgen.imports.surveyed import Asked
+from simgen.store.access.writer import DatasetWriter
 from tests.imports.foam_cases import Form, box, centres, field_value, write_case
 
 FIELDS = tuple(map(AskedField.parse, ("U", "p", "T")))
@@ -375,3 +378,146 @@ def test_entries_of_dictionaries_are_found_and_told(tmp_path) -> None:
     for place in ("../../etc/passwd:x", "/etc/passwd:x", "nu"):
         with pytest.raises(InputError, match="is no place"):
             DictionaryPlace.parse(place)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "nonuniform List<vector> 3((1.5 0 0) (1.5 0 0) (1.5 0 0))",
+        "nonuniform List<vector> 3{(1.5 0 0)}",
+        "3{(1.5 0 0)}",
+        '#calc "2 * 3"',
+        "#eval{ 2 * 3 }",
+    ],
+)
+def test_a_count_or_a_formula_is_no_parameter(tmp_path, value) -> None:
+    """The number of an inlet's faces would pass for its velocity."""
+    from simgen.errors import CaseError
+    from simgen.imports.openfoam.dictionary import read_number
+
+    case = write_case(tmp_path / "a", speed=2.5)
+    replace_in(case / "0/U", "uniform (2.5 0 0)", value)
+    for index in ("[0]", ""):
+        place = DictionaryPlace.parse(f"0/U:boundaryField/inlet/value{index}")
+        with pytest.raises(CaseError, match="which is no number: a list of a field's values, or"):
+            read_number(case, place)
+
+
+def conditions(directory: Path, of_walls: str) -> None:
+    """Give the walls another condition of the velocity, which writes no value."""
+    for path in directory.glob("*/U"):
+        text = path.read_text()
+        path.write_text(text.replace("type wall;", f"type {of_walls};"))
+
+
+def test_walls_that_write_no_velocity_have_that_of_their_condition(tmp_path) -> None:
+    found = {}
+    for number, condition in enumerate(("noSlip", "slip", "symmetryPlane", "zeroGradient"), 1):
+        write_case(
+            tmp_path / f"cases/{condition}",
+            speed=number,
+            change=lambda case, condition=condition: conditions(case, condition),
+        )
+    dataset, refused = imported(tmp_path)
+    assert refused == {}
+    for case in dataset:
+        faces = case.boundary
+        walls = faces.patch == case.patch_kinds.index("wall")
+        found[case.id] = (faces["velocity"][-1][walls], faces.normals[walls])
+    assert (found["noSlip"][0] == 0).all()
+    for mirror in ("slip", "symmetryPlane"):
+        velocity, normals = found[mirror]
+        np.testing.assert_allclose((velocity * normals[:, :2]).sum(axis=1), 0, atol=1e-6)
+        assert np.abs(velocity).max() > 1, "along the wall it flows"
+    velocity, normals = found["zeroGradient"]
+    assert np.abs((velocity * normals[:, :2]).sum(axis=1)).max() > 0.01, "as in the cell behind"
+
+
+def test_times_that_were_not_put_together_come_from_the_parts(tmp_path) -> None:
+    """After `reconstructPar -latestTime` the case itself has its last time alone."""
+
+    def latest(directory: Path) -> None:
+        write_case(directory, speed=2, times=("1",))
+
+    for number in (1, 2):
+        write_case(
+            tmp_path / f"cases/run{number}",
+            speed=number,
+            decomposed=True,
+            times=("0.25", "0.5", "1"),
+            change=latest if number == 2 else lambda directory: None,
+        )
+    dataset, refused = imported(tmp_path)
+    assert refused == {}
+    np.testing.assert_allclose(dataset["run2"].time, [0.25, 0.5, 1.0])
+
+
+def test_a_face_of_many_corners_is_read(tmp_path) -> None:
+    """OpenFOAM writes long lists in lines of their own."""
+    from simgen.foam.mesh_files import read_faces
+
+    plain = write_case(tmp_path / "cases/run1", speed=1)
+    spread = write_case(tmp_path / "cases/run2", speed=2)
+    faces = spread / "constant/polyMesh/faces"
+    expected = read_faces(plain / "constant/polyMesh/faces")
+    text = re.sub(
+        r"(?m)^4\(([\d ]+)\)$",
+        lambda found: "4\n(\n" + found[1].replace(" ", "\n") + "\n)",
+        faces.read_text(),
+        count=5,
+    )
+    faces.write_text(text)
+    for ours, theirs in zip(read_faces(faces), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_schemes_of_a_region_say_whether_it_is_steady(tmp_path) -> None:
+    from simgen.imports.openfoam.solver_log import read_control
+
+    case = write_case(tmp_path / "a")
+    assert read_control(case).is_steady is False
+    Form().write(
+        case / "system/fluid/fvSchemes", "dictionary", b"ddtSchemes { default steadyState; }"
+    )
+    assert read_control(case, "fluid").is_steady is True
+    assert read_control(case, "solid").is_steady is False
+    replace_in(case / "system/fvSchemes", "Euler", "localEuler rDeltaT")
+    assert read_control(case).is_steady is True
+
+
+def test_what_a_table_says_anew_of_a_case_is_told_until_the_case_is_withdrawn(tmp_path) -> None:
+    for number in (1, 2, 3, 4):
+        write_case(tmp_path / f"cases/run{number}", speed=number)
+    table = tmp_path / "designs.csv"
+    rows = {1: ("train", 10), 2: ("train", 20), 3: ("test", 30), 4: ("train", 40)}
+
+    def write_table() -> None:
+        lines = [f"run{number},{split},{angle}" for number, (split, angle) in rows.items()]
+        table.write_text("\n".join(["case,split,angle", *lines]))
+
+    def again() -> tuple[Any, dict[str, str]]:
+        ranges = {"angle": (0.0, 90.0)}
+        options = FoamOptions(fields=FIELDS)
+        return imported(tmp_path, options, table=read_case_table(table), ranges=ranges)
+
+    write_table()
+    first, refused = again()
+    assert (first.version, refused) == ("v1", {})
+    rows |= {2: ("train", 25), 4: ("validation", 40)}
+    write_table()
+    _, refused = again()
+    assert "its angle is 25, the dataset has it with 20; a case on record" in refused["run2"]
+    assert "its split is validation, the dataset has it in train" in refused["run4"]
+    DatasetWriter.open(first.url, first.schema).withdraw(["run2"], "angle was wrong")
+    mended, refused = again()
+    assert list(refused) == ["run4"]
+    assert mended["run2"].parameters == {"angle": 25.0} and len(mended) == 4
+    assert verify(mended).findings == []
+
+
+def test_a_range_of_no_parameter_is_one_line(tmp_path) -> None:
+    write_case(tmp_path / "cases/run1", speed=1)
+    write_case(tmp_path / "cases/run2", speed=2)
+    with pytest.raises(InputError, match="--range sped: did you mean speed"):
+        imported(tmp_path, ranges={"sped": (0.0, 9.0)})
+    assert not (tmp_path / "store").exists()

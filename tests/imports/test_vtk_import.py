@@ -107,3 +107,37 @@ def test_a_folder_without_files_is_one_line(tmp_path) -> None:
     (tmp_path / "files").mkdir()
     with pytest.raises(InputError, match="holds no file that ends in"):
         imported(tmp_path)
+
+
+def test_pieces_of_a_mesh_are_no_cases_of_their_own(tmp_path) -> None:
+    """ParaView and dolfinx write a file for each process, and a .pvtu that names them."""
+    folder = tmp_path / "files"
+    for number in (1, 2):
+        write(folder / f"whole{number}.vtu", number)
+    for step in (0, 1):
+        pieces = []
+        for piece in (0, 1):
+            write(folder / f"run/a_{step}/a_{step}_{piece}.vtu", 3 + step + piece / 4)
+            pieces.append(f'<Piece Source="a_{step}/a_{step}_{piece}.vtu"/>')
+        (folder / f"run/a_{step}.pvtu").write_text(
+            f"<VTKFile><PUnstructuredGrid>{''.join(pieces)}</PUnstructuredGrid></VTKFile>"
+        )
+    listed = "".join(f'<DataSet timestep="{step}" file="a_{step}.pvtu"/>' for step in (0, 1))
+    (folder / "run/a.pvd").write_text(f"<VTKFile><Collection>{listed}</Collection></VTKFile>")
+    dataset, refused = imported(tmp_path)
+    assert sorted(case.id for case in dataset) == ["whole1", "whole2"]
+    assert list(refused) == ["run/a"]
+    assert "a_0.pvtu puts pieces of a mesh together: merge them first" in refused["run/a"]
+    (folder / "run/a.pvd").unlink()
+    assert sorted(find_files(folder)) == ["run/a_0", "run/a_1", "whole1", "whole2"]
+
+
+def test_corrected_times_of_a_series_are_told(tmp_path) -> None:
+    for number in (1, 2):
+        write_series(tmp_path / f"files/run{number}.pvd", number)
+    imported(tmp_path)
+    series = tmp_path / "files/run2.pvd"
+    series.write_text(series.read_text().replace('timestep="0.2"', 'timestep="0.25"'))
+    dataset, refused = imported(tmp_path)
+    assert list(refused) == ["run2"] and "with other content" in refused["run2"]
+    assert dataset.version == "v1"

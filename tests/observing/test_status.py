@@ -14,6 +14,7 @@ from flows.cli.observing.status import keep_up
 from flows.observing.overview import Places, Watch
 from flows.observing.screen import draw, short_time
 from flows.terminal import screen
+from simgen.errors import InputError
 from simgen.solving.case_lock import own_case
 from tests.observing.conftest import make_run, solve_some
 
@@ -69,6 +70,17 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path):
     done = CliRunner().invoke(app, ["status", "--store", str(tmp_path / "nowhere")])
     assert done.exit_code == 1
     assert done.stderr.startswith("error: --store") and done.stderr.count("\n") == 1
+
+
+def test_a_folder_that_must_not_be_read_is_one_line(tmp_path, monkeypatch):
+    from flows.cli.observing.status import places
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(InputError, match="cannot be read: Permission denied"):
+        places(str(tmp_path), None)
 
 
 def test_an_empty_place_says_how_to_begin(tmp_path):

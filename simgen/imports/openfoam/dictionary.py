@@ -17,6 +17,8 @@ from simgen.foam.reader import FoamReader, numbers
 _PLACE = re.compile(r"(?P<file>[^:]+):(?P<entries>[^\[\]]+)(?:\[(?P<index>\d+)\])?")
 _DIMENSIONS = re.compile(rb"\[[^\]]*\]")
 _WORD = re.compile(rb"(?<![\w.])[A-Za-z_]\w*")
+_COUNTED = re.compile(r"(?:uniform\s+)?\d+\s*[({]")
+"""A list that says how many values it has"""
 _MACRO = re.compile(r"\$[:!]?\{?([\w.]+)\}?")
 #: How often a macro may stand for another one.
 MOST_MACROS = 8
@@ -71,6 +73,12 @@ def read_number(directory: Path, place: DictionaryPlace) -> float:
     text = read_entry(path, place.entries)
     if text is None:
         raise CaseError(f"{path} has no entry {'/'.join(place.entries)}")
+    if "#" in text or "nonuniform" in text or _COUNTED.match(text):
+        shown = " ".join(text.split())[:60]
+        raise CaseError(
+            f"{path}: {'/'.join(place.entries)} is '{shown}', which is no number: a list of a"
+            " field's values, or computed by OpenFOAM; give the parameter in a table"
+        )
     # Dimensions are no values, and names may hold digits: `nu [0 2 -1 0 0 0 0] 1e-5`, `k0 3`.
     found = numbers(_WORD.sub(b"", _DIMENSIONS.sub(b"", text.encode())))
     if place.index is None and len(found) == 1:

@@ -39,13 +39,19 @@ def find_cases(folder: Path) -> Iterator[Path]:
 
 
 def is_case(directory: Path) -> bool:
-    """Tell whether the directory is an OpenFOAM case, solved or not."""
-    return (
-        has_file(directory / "system/controlDict")
-        or bool(regions_of(directory))
-        or (directory / "constant/polyMesh").is_dir()
-        or (directory / "processor0").is_dir()
-    )
+    """Tell whether the directory is an OpenFOAM case, solved or not.
+
+    One that must not be read may be one: that is told when it is surveyed.
+    """
+    try:
+        return (
+            has_file(directory / "system/controlDict")
+            or bool(regions_of(directory))
+            or (directory / "constant/polyMesh").is_dir()
+            or (directory / "processor0").is_dir()
+        )
+    except PermissionError:
+        return True
 
 
 def regions_of(directory: Path) -> list[str]:
@@ -67,11 +73,12 @@ def parts_of(directory: Path, region: str) -> tuple[Path, ...]:
     """
     serial = has_file(directory / "constant" / region / "polyMesh" / "points")
     processors = _processors(directory)
-    last = max((_last_time(part) for part in processors), default=0.0)
-    if processors and last > 0:
+    stored = max((_times(part) for part in processors), key=_by_end, default=[])
+    if processors and stored:
         if serial:
             _check_same_mesh(directory, processors, region)
-        if not serial or last > _last_time(directory):
+        # reconstructPar -latestTime leaves all other times in the parts.
+        if not serial or _by_end(stored) > _by_end(_times(directory)):
             return processors
     if not serial:
         raise CaseError(_no_mesh(directory, region))
@@ -92,9 +99,12 @@ def _processors(directory: Path) -> tuple[Path, ...]:
     return tuple(numbered[number] for number in range(len(numbered)))
 
 
-def _last_time(directory: Path) -> float:
-    times = time_directories(directory)
-    return times[-1][0] if times else 0.0
+def _by_end(times: list[float]) -> tuple[float, int]:
+    return (times[-1] if times else 0.0), len(times)
+
+
+def _times(directory: Path) -> list[float]:
+    return [time for time, _ in time_directories(directory)]
 
 
 def _check_same_mesh(directory: Path, processors: tuple[Path, ...], region: str) -> None:

@@ -40,16 +40,22 @@ class FoundLog:
     log: SolverLog
 
 
-def read_control(directory: Path) -> SolverControl:
-    """Read system/controlDict and fvSchemes; CaseError where they are there and damaged."""
+def read_control(directory: Path, region: str = "") -> SolverControl:
+    """Read system/controlDict and fvSchemes; CaseError where they are there and damaged.
+
+    A region has schemes of its own in system/<region>.
+    """
     control, schemes = directory / "system/controlDict", directory / "system/fvSchemes"
+    own = directory / "system" / region / "fvSchemes"
+    schemes = own if has_file(own) else schemes
     application, end, stop = "", None, "endTime"
     if has_file(control):
         application = read_entry(control, ["application"]) or ""
         stop = read_entry(control, ["stopAt"]) or stop
         end = _number(read_entry(control, ["endTime"]))
     scheme = read_entry(schemes, ["ddtSchemes", "default"]) if has_file(schemes) else None
-    steady = None if scheme is None else scheme.startswith("steadyState")
+    # localEuler steps each cell by a time of its own: its times are iterations.
+    steady = None if scheme is None else scheme.startswith(("steadyState", "localEuler"))
     return SolverControl(application, end if stop == "endTime" else None, steady)
 
 

@@ -63,7 +63,7 @@ def survey_case(directory: Path, place: str, asked: Asked, options: FoamOptions)
     """Survey a case; CaseError and InputError say in one line why it cannot be imported."""
     parts = parts_of(directory, options.region)
     _check_mesh_rests(parts, options.region)
-    control = read_control(directory)
+    control = read_control(directory, options.region)
     stored = _common_times(directory, parts)
     steady = _is_steady(control, stored, options)
     log = find_log(directory, control.application)

@@ -71,6 +71,11 @@ def _acquire(file: TextIO, url: str, wait_s: float) -> None:
                     f" {wait_s:g} s; wait for it or stop it, and run again"
                 ) from None
             time.sleep(POLL_S)
+        except OSError as error:
+            raise StoreError(
+                f"the folder of {url} knows no locks ({error.strerror}), which keep two writers"
+                " apart: choose a store on a local disk or on S3"
+            ) from error
 
 
 class TakenError(Exception):

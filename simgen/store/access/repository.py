@@ -65,9 +65,9 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
 
 def repository_exists(url: str) -> bool:
     """Tell whether `open_repository` would open rather than create."""
-    if "://" not in url and not Path(url).expanduser().exists():
-        return False
     with translated(url):
+        if "://" not in url and not Path(url).expanduser().exists():
+            return False
         return icechunk.Repository.exists(_storage(url, create=False))
 
 

@@ -89,8 +89,8 @@ def choose_version(found: References, url: str, version: str | None) -> str:
     """
     if not found.newest:
         raise InputError(
-            f"{url} has no published version yet; finish its generation with the same courant"
-            " generate command that began it"
+            f"{url} has no published version yet; finish it with the same courant generate or"
+            " courant dataset import command that began it"
         )
     number = found.newest if version is None else version_number(version)
     if number is None or not 0 < number <= found.newest:

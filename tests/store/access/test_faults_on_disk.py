@@ -1,5 +1,6 @@
 """Killed in the midst of a commit, or out of room, on a local path: nothing visible has changed."""
 
+import errno
 import random
 import signal
 import subprocess
@@ -7,8 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import simgen
 from simgen.audit.verify import verify
+from simgen.errors import StoreError
+from simgen.store.access.repository import repository_exists
 from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_result
 
@@ -114,3 +119,23 @@ def test_a_disk_without_a_byte_left_is_told_in_one_line_when_a_dataset_is_begun(
     locked, told = ran.stdout.strip().splitlines()
     assert locked == "locked"  # the note of who holds the lock is no reason to end
     assert f"store {url} cannot be written: there is no room left" in told
+
+
+def test_a_folder_that_knows_no_locks_is_one_line(url, monkeypatch):
+    """Lustre without flock, and NFS without its lock server."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("simgen.store.access.lock.fcntl.flock", refuse)
+    with pytest.raises(StoreError, match=r"knows no locks .*: choose a store on a local disk or"):
+        DatasetWriter.open(url, SCHEMA)
+
+
+def test_a_store_that_must_not_be_read_is_one_line(url, monkeypatch):
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(StoreError, match="cannot be used: Permission denied"):
+        repository_exists(url)

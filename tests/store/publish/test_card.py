@@ -3,13 +3,16 @@
 import csv
 import shlex
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import simgen
 from simgen.errors import InputError
 from simgen.publish.card import write_card
+from simgen.publish.card_text import _facts
 from simgen.publish.remake import how_to_make, run_command
+from simgen.store.format.layout import Source
 from tests.store.conftest import FAMILY, add, make_cloud, make_result
 
 RUN = {
@@ -71,6 +74,12 @@ def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_al
 ):
     readme = write_card(dataset, tmp_path)
     assert "| licence | not stated |" in readme.read_text()
+    source = Source("waves", "https://example.org", "not stated")
+    imported = SimpleNamespace(info=dataset.info, schema=SimpleNamespace(source=source))
+    assert dict(_facts(imported, "CC-BY-4.0"))["licence"] == "CC-BY-4.0", "it was asked for"
+    open_source = replace(source, licence="CC0-1.0")
+    imported = SimpleNamespace(info=dataset.info, schema=SimpleNamespace(source=open_source))
+    assert dict(_facts(imported, ""))["licence"] == "CC0-1.0"
     write_card(dataset, tmp_path)
     readme.write_text("# My project")
     with pytest.raises(InputError, match=r"README\.md is no dataset card: choose another folder"):
@@ -92,6 +101,19 @@ def test_a_version_that_grew_over_several_runs_is_made_again_by_the_same_runs(da
     first = simgen.open_dataset(dataset.url, "v1")
     assert len(how_to_make(first).commands) == 1
     assert how_to_make(first).designs == {}
+
+
+def test_a_withdrawal_of_sampled_and_of_given_designs_is_made_again_whole(
+    dataset, writer, monkeypatch
+):
+    """Of designs that a run samples it comes after that run, of others after their list."""
+    sampled, given = (make_result(number).id for number in (1, 4))
+    monkeypatch.setattr("simgen.publish.remake._case_ids", lambda run, _: [sampled])
+    writer.withdraw([sampled, given], "both were wrong")
+    commands = how_to_make(simgen.open_dataset(dataset.url)).commands
+    withdrawals = [command for command in commands if " withdraw " in command]
+    assert [given in command for command in withdrawals] == [False, True]
+    assert [sampled in command for command in withdrawals] == [True, False]
 
 
 @pytest.mark.parametrize("given", [None, {**RUN, "design_parameters": [{"radius": 2.0}]}])
