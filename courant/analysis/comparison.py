@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from courant.analysis.decomposition.scores import SCORES
 from courant.analysis.run_scores import REVISION, score_run
 from courant.evaluation.interval import Interval
 from courant.experiment import without_younger
-from courant.runs.dataset_record import read_dataset_record
+from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import flatten
 from courant.runs.weights_file import weights_digest
@@ -27,6 +28,10 @@ LEFT_OUT = ("training.seed", "name")
 """Settings by which runs may differ and still be one row"""
 ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
 PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}
+
+_QUESTION = ("family", "task", "data.fields", "data.step_s")
+"""Settings that say what a run predicts"""
+SEEDS = "seed_correlation"
 
 Progress = Callable[[int, int], None]
 
@@ -98,11 +103,16 @@ def compare_runs(
 ) -> Comparison:
     """Score the runs on some cases (none: on the test split), and gather them by their settings.
 
-    InputError for fewer than two runs, and as `score_run` has it.
+    A run that is named twice counts once. InputError for fewer than two runs, runs that predict
+    different things, runs that differ in nothing, not even in their seed, versions without a test
+    case in common, and as `score_run` has it.
     """
+    runs = list(dict.fromkeys(url.rstrip("/") for url in runs))
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
     settings = {url: _settings(RunDirectory(url)) for url in runs}
+    _check_comparable(settings)
+    cases = list(cases) or _common_cases(runs, dataset_url)
     partners = _next_seeds(settings)
     found: list[tuple[str, dict[str, Any], dict[str, float]]] = []
     for number, url in enumerate(runs):
@@ -120,6 +130,38 @@ def _settings(run: RunDirectory) -> dict[str, Any]:
     settings = flatten(without_younger(run.read_object("experiment.json")))
     record = read_dataset_record(run)
     return settings | {f"dataset.{key}": record[key] for key in ("version", "snapshot_id")}
+
+
+def _check_comparable(settings: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise InputError for runs of different questions, and for two that are the same training."""
+    first = next(iter(settings))
+    seeds: dict[tuple[str, str], str] = {}
+    for url, each in settings.items():
+        for key in _QUESTION:
+            if each.get(key) != settings[first].get(key):
+                raise InputError(
+                    f"{url} and {first} differ in {key}: compare runs that predict the same"
+                )
+        twin = seeds.setdefault((_row_key(dict(each)), str(each["training.seed"])), url)
+        if twin != url:
+            raise InputError(
+                f"{url} and {twin} are one training: same settings, data and seed; name one"
+            )
+
+
+def _common_cases(runs: Sequence[str], dataset_url: str | None) -> list[str]:
+    """Return the test cases of all the runs' dataset versions."""
+    versions: dict[str, tuple[str, dict[str, Any]]] = {}
+    for url in runs:
+        record = read_dataset_record(RunDirectory(url))
+        versions.setdefault(record["snapshot_id"], (url, record))
+    first, *others = (
+        open_recorded(url, record, dataset_url).cases("test") for url, record in versions.values()
+    )
+    common = [case for case in first if all(case in cases for cases in others)]
+    if not common:
+        raise InputError("the runs' datasets have no test case in common; name cases by --case")
+    return common
 
 
 def _row_key(settings: dict[str, Any]) -> str:
@@ -154,13 +196,17 @@ def gather(found: Sequence[tuple[str, dict[str, Any], dict[str, float]]]) -> Com
             Row(
                 label,
                 tuple(url for url, *_ in group),
-                {
-                    key: Interval.of([scores[key] for *_, scores in group if key in scores])
-                    for key in keys
-                },
+                {key: _interval(key, [of[key] for *_, of in group if key in of]) for key in keys},
             )
         )
     return Comparison(tuple(rows))
+
+
+def _interval(key: str, values: Sequence[float]) -> Interval:
+    """Return the interval of a score; none for the match of two seeds, which is one measurement."""
+    if key == SEEDS and len(values) == 2:
+        return Interval(fmean(values), None, 1)
+    return Interval.of(values)
 
 
 def _labels(groups: Sequence[dict[str, Any]]) -> list[str]:

@@ -10,8 +10,9 @@ from typing import Any
 import pandas
 
 from courant.benchmark.figure import draw
-from courant.benchmark.markdown import FIGURE, markdown, verdict
+from courant.benchmark.markdown import FIGURE, markdown
 from courant.benchmark.rows import Row, Table
+from courant.benchmark.verdict import verdict
 from courant.evaluation.interval import Interval
 
 MARKDOWN, CSV, JSON = "table.md", "table.csv", "table.json"

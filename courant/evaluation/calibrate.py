@@ -26,7 +26,7 @@ from courant.prediction.bands import (
     conformal_quantile,
     least_cases,
 )
-from courant.prediction.design import settings_of
+from courant.prediction.design_settings import settings_of
 from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory

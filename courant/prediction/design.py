@@ -23,13 +23,14 @@ import numpy as np
 from courant.data.inputs import tell_caller
 from courant.prediction.applied_bands import Answer, apply_bands
 from courant.prediction.bands import DesignBands
+from courant.prediction.design_settings import counted_from_s, settings_of
 from courant.prediction.predictor import Predictor
 from courant.prediction.prepared import Prepared, check_finite
 from courant.prediction.quantities import by_field, family_with_quantities, quantities_from
 from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
-from simgen.errors import InputError, SimgenError
+from simgen.errors import InputError
 from simgen.point_cloud import PointCloud
 from simgen.quantities import CaseFields, obtainable
 
@@ -149,23 +150,6 @@ def predict_design(
     return _predicted(surrogate, family, point, start, from_solver_s, steps)
 
 
-def settings_of(surrogate: Predictor) -> dict[str, float]:
-    """Return the solver settings of the dataset that the model was trained on.
-
-    Runs of older releases do not have them on record, and ask the dataset.
-    """
-    recorded = surrogate.dataset.get("settings")
-    if recorded:
-        return dict(recorded)
-    try:
-        return surrogate.open_dataset()[0].settings
-    except SimgenError as error:
-        raise InputError(
-            f"the run does not say with which settings its designs are meshed, and its dataset"
-            f" cannot be asked: {error}"
-        ) from error
-
-
 def _meshed(point: DesignPoint, folder: Path) -> _Start:
     from simgen.solving.unsolved import mesh_design
 
@@ -217,7 +201,7 @@ def _predicted(
         fields = by_field(of, surrogate.normaliser.channels)
         cloud = replace(start.cloud, time=times, fields=fields, boundary=_bare(start.cloud))
         case = CaseFields(point.parameters, point.settings, cloud)
-        return quantities_from(wanted, case, _since_s(surrogate, family, times))
+        return quantities_from(wanted, case, counted_from_s(surrogate, family, times))
 
     predicted = quantities(values)
     # They were studied where quantities were calibrated.
@@ -237,19 +221,6 @@ def _predicted(
         solved=solved,
         solved_quantities=None if solved is None else quantities(solved),
     )
-
-
-def _since_s(surrogate: Predictor, family: CaseFamily, times: np.ndarray | None) -> float:
-    """Return the time from which states count in quantities.
-
-    A rollout to the end of the dataset's cases is measured as these are, from the family's settled
-    state on; of any other one all predicted states count.
-    """
-    settings, step_s = settings_of(surrogate), surrogate.step_s
-    if times is None or step_s is None:
-        return 0.0
-    to_the_end = times[-1] > settings[family.horizon] - step_s * (1 - 1e-6)
-    return family.settled_from_s(settings) if to_the_end else 0.0
 
 
 def _bare(cloud: PointCloud) -> Any:

@@ -8,11 +8,15 @@ from typing import Any
 
 from courant.evaluation.costs.same_error import RECORD
 from courant.evaluation.evaluation import Evaluation
+from courant.prediction.bands import BANDS
+from courant.prediction.monitor import MONITOR
 from courant.runs.directory import RunDirectory
+from courant.runs.record import METRICS
+from courant.sweeps.sweep import TABLE
 
 PAGE = "index.html"
 INPUTS = "report.json"
-GENERATOR = 12
+GENERATOR = 13
 """Raise this when the same inputs would give another report"""
 
 
@@ -41,6 +45,15 @@ def page_url(folder: RunDirectory) -> str:
 
 def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
     made = {"run": run.url, "fingerprint": evaluation.fingerprint, "generator": GENERATOR}
-    if run.exists(RECORD):
-        made["coarse meshes"] = hashlib.sha256(run.read_bytes(RECORD)).hexdigest()[:16]
+    for name in (RECORD, BANDS, MONITOR, METRICS):
+        if run.exists(name):
+            made[name] = _digest(run, name)
+    trials, _, _ = run.url.rstrip("/").rpartition("/")
+    sweep = RunDirectory(trials.removesuffix("/trials"))
+    if trials.endswith("/trials") and sweep.exists(TABLE):
+        made[TABLE] = _digest(sweep, TABLE)  # what the search for settings took
     return made
+
+
+def _digest(folder: RunDirectory, name: str) -> str:
+    return hashlib.sha256(folder.read_bytes(name)).hexdigest()[:16]

@@ -83,7 +83,8 @@ def _questions(context: Context) -> list[tuple[str, str, str]]:
         (
             "Does a long rollout keep the frequency of the flow?",
             "frequencies",
-            "Yes, as long as the drift stays in the green band.",
+            "Yes, as long as the prediction oscillates with the solution in the first picture, and"
+            " the drift stays in the green band.",
         ),
         (
             "Are drag, loss or head right?",

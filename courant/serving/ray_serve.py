@@ -22,8 +22,8 @@ from ray.serve.handle import DeploymentHandle
 from courant.loopback import LOOPBACK
 from courant.prediction.surrogate import load
 from courant.serving.explorer import Explored
-from courant.serving.requests import Limits, ModelCard, answer, describe, parse_request, status_of
-from courant.serving.routes import Route, answer_route
+from courant.serving.requests import Limits, ModelCard, answer, describe, parse_request
+from courant.serving.routes import Route, answer_route, status_of
 from simgen.solving.preparation import keep_process_ready
 
 MAX_BATCH = 16

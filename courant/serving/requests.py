@@ -159,11 +159,6 @@ class ServerFault(Refusal):
     status: ClassVar[int] = 503
 
 
-def status_of(answered: BaseModel) -> int:
-    """Return the HTTP status of an answer."""
-    return answered.status if isinstance(answered, Refusal) else 200
-
-
 def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
     family = family_with_quantities(surrogate.dataset["family"])
     return ModelCard(

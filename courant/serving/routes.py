@@ -17,6 +17,7 @@ from courant.serving.explorer import (
     answer_contributions,
     answer_section,
 )
+from courant.serving.requests import Refusal
 from courant.serving.solved_designs import NearestDesigns, NearestRequest, answer_nearest
 from courant.serving.surface import Surface, answer_surface
 
@@ -41,6 +42,11 @@ TYPES: dict[Route, Types] = {
     "nearest": Types(NearestRequest, NearestDesigns, False),
     "dependences": Types(None, Dependences, False),
 }
+
+
+def status_of(answered: BaseModel) -> int:
+    """Return the HTTP status of an answer."""
+    return answered.status if isinstance(answered, Refusal) else 200
 
 
 def answer_route(route: Route, body: bytes, explored: Explored) -> BaseModel:

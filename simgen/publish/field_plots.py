@@ -122,6 +122,10 @@ def open_triangles(points: np.ndarray) -> Triangles:
     return Triangles(triangulation, np.arange(len(points)))
 
 
+def _is_mostly_masked(triangulation: tri.Triangulation) -> bool:
+    return triangulation.mask is not None and bool(triangulation.mask.mean() > 0.5)
+
+
 def _mask_long(triangulation: tri.Triangulation, points: np.ndarray, sizes: np.ndarray) -> None:
     """Mask triangles with a side much longer than the sizes (N,) at their corners."""
     corners = points[triangulation.triangles]
@@ -166,7 +170,9 @@ def section(points: np.ndarray, sizes: np.ndarray, axis: int, position: float) -
     """Return the layer of points (N, 3) around a plane across an axis.
 
     A point belongs to it within half a cell of the plane, by the `sizes` (N,). Triangles with a
-    side of more than three cells reach across a body or out of the domain, and are masked.
+    side of more than three cells reach across a body or out of the domain, and are masked. Where
+    that would be most of them, cells are stretched: then their spacing in the plane counts, and
+    where that masks most of them too, none is masked.
     ValueError for a plane with fewer than three points.
     """
     across, up = (each for each in range(3) if each != axis)
@@ -175,6 +181,12 @@ def section(points: np.ndarray, sizes: np.ndarray, axis: int, position: float) -
         raise ValueError(f"no cells around {'xyz'[axis]} = {position:g} m")
     triangulation = tri.Triangulation(points[cell, across], points[cell, up])
     _mask_long(triangulation, points[cell], sizes[cell])
+    if _is_mostly_masked(triangulation):
+        plane = points[cell][:, [across, up]]
+        near = cKDTree(plane).query(plane, k=min(NEIGHBOUR + 1, len(plane)))[0][:, -1]
+        _mask_long(triangulation, plane, near)
+    if _is_mostly_masked(triangulation):
+        triangulation.set_mask(None)
     return Triangles(triangulation, cell, (across, up), position)
 
 

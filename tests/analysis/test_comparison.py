@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,13 +93,73 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
     (row,) = written["rows"]
     assert row["label"] == "baseline" and row["runs"] == runs
     # The same weights have the same scores.
+    matched = row["scores"].pop("seed_correlation")
     for each in row["scores"].values():
         assert math.isclose(each["half_width"], 0, abs_tol=1e-9) and each["runs"] == 2
+    # Two seeds are one pair, from whichever side it is looked at.
+    assert matched["half_width"] is None and matched["runs"] == 1
+    row["scores"]["seed_correlation"] = matched
     assert row["scores"]["seed_correlation"]["mean"] == pytest.approx(1)
     assert row["scores"]["nmae"]["mean"] > 0
     assert (tmp_path / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
     assert "baseline (2)" in (tmp_path / "out/comparison.md").read_text()
     assert "Gini of the energies" in done.stdout
+
+
+def edited(url: str, name: str, **changes: Any) -> str:
+    """A copy of a run with other settings, such as data__step_s=2.0."""
+    copy = Path(url).with_name(name)
+    shutil.copytree(url, copy)
+    experiment = json.loads((copy / "experiment.json").read_text())
+    for key, value in changes.items():
+        section, _, setting = key.partition("__")
+        experiment[section][setting] = value
+    (copy / "experiment.json").write_text(json.dumps(experiment))
+    return str(copy)
+
+
+def test_runs_are_compared_once_each_and_with_what_answers_the_same(
+    runs: list[str], tmp_path: Path
+) -> None:
+    folder = RunDirectory(tmp_path / "out")
+    with pytest.raises(InputError, match="name two or more"):
+        compare_runs([runs[0], f"{runs[0]}/"], folder)
+    again = edited(runs[0], "again")
+    with pytest.raises(InputError, match=r"again and .*seed-1 are one training: .* name one"):
+        compare_runs([*runs, again], folder)
+    other = edited(runs[0], "other", data__fields=["kinematic_pressure"])
+    with pytest.raises(InputError, match=r"differ in data\.fields.*: compare runs that predict"):
+        compare_runs([*runs, other], folder)
+
+
+def test_runs_of_several_versions_are_scored_on_the_cases_of_all(
+    runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"v1": ["a", "b"], "v2": ["b", "c", "a"], "v3": ["d"]}
+    records = dict(zip(runs, ("v1", "v2"), strict=True))
+
+    def record(run: RunDirectory) -> dict[str, Any]:
+        version = records[run.url]
+        return {"version": version, "snapshot_id": version}
+
+    scored: list[list[str]] = []
+
+    def score(run: str, cases: list[str], *_: Any) -> Any:
+        scored.append(list(cases))
+        return SimpleNamespace(mean={"gini": 0.5}, to_json=lambda: {"mean": {"gini": 0.5}})
+
+    monkeypatch.setattr(comparison, "read_dataset_record", record)
+    monkeypatch.setattr(
+        comparison,
+        "open_recorded",
+        lambda _, known, __: SimpleNamespace(cases=lambda split: versions[known["version"]]),
+    )
+    monkeypatch.setattr(comparison, "score_run", score)
+    compare_runs(runs, RunDirectory(tmp_path / "out"))
+    assert scored == [["a", "b"], ["a", "b"]]
+    records[runs[1]] = "v3"
+    with pytest.raises(InputError, match="no test case in common"):
+        compare_runs(runs, RunDirectory(tmp_path / "out"))
 
 
 def test_one_run_is_not_compared(runs: list[str], tmp_path: Path) -> None:

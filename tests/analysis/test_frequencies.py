@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from courant.analysis.dynamics import frequencies, latent_components, scalogram
-from courant.analysis.dynamics.probes import reference_series, wake_probes
+from courant.analysis.dynamics.probes import reference_rhythm, wake_probes
 from tests.analysis.planted import grid
 
 RATE = 1.0
@@ -128,14 +128,52 @@ def test_probes_are_behind_the_cylinder_and_inside_the_channel() -> None:
     assert len(wake_probes({"speed": 3.0}, points)) == 0
 
 
+WAKE = {"radius": 1.0, "center_x": 5.0, "center_y": 10.0}
+
+
+def swinging(points: np.ndarray, phase: float = 0.0) -> np.ndarray:
+    """A wave that travels downstream, (200, N, 2): its POD modes are a pair of equal energy."""
+    times = np.arange(200)[:, None]
+    along = np.cos(points[:, 0] - 0.3 * times + phase)
+    return np.stack([np.ones_like(along), 0.3 * along], axis=-1)
+
+
 def test_the_rhythm_is_read_at_the_probes_or_from_the_leading_mode() -> None:
-    points, times = grid(20, length=20.0), np.arange(200)
-    shape = np.cos(points[:, 0])
-    states = np.stack([np.ones((200, 400)), 0.3 * shape * np.sin(0.3 * times)[:, None]], axis=-1)
-    names, volumes = ("velocity.x", "velocity.y"), np.ones(400)
-    wake = {"radius": 1.0, "center_x": 5.0, "center_y": 10.0}
-    for parameters, name, number in ((wake, "wake probes", 3), ({}, "leading POD mode", 1)):
-        series, found = reference_series(states, names, points, volumes, parameters)
-        assert (found, series.shape) == (name, (200, number))
+    points, names, volumes = grid(20, length=20.0), ("velocity.x", "velocity.y"), np.ones(400)
+    states, std = swinging(points), np.array([0.5, 0.2])
+    for parameters, name, number in ((WAKE, "wake probes", 3), ({}, "leading POD mode", 1)):
+        rhythm = reference_rhythm(states, names, std, points, volumes, parameters)
+        series = rhythm.read(states)
+        assert (rhythm.name, series.shape) == (name, (200, number))
         peak = frequencies.peak_frequency(series[:, 0] - series[:, 0].mean(), 1.0)
         assert peak == pytest.approx(0.3 / (2 * np.pi), rel=5e-3)
+        assert rhythm.strength(states) > 0.3
+        assert rhythm.strength(0 * states + 1) < 1e-9
+
+
+def test_solution_and_prediction_are_read_in_the_same_mode() -> None:
+    """Each one's own leading mode would be turned within the pair, whatever the error."""
+    points, std = grid(20, length=20.0), np.array([0.5, 0.2])
+    states = swinging(points)
+    rhythm = reference_rhythm(states, ("u", "v"), std, points, np.ones(400), {})
+    true = rhythm.read(states)[:80, 0]
+    np.testing.assert_allclose(rhythm.read(states[:80])[:, 0], true)
+    behind = rhythm.read(swinging(points, 0.5)[:80])[:, 0]
+    assert np.corrcoef(true, behind)[0, 1] < 0.95
+
+
+def test_a_field_of_large_numbers_hides_no_rhythm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An absolute pressure in Pa beside a velocity in m/s."""
+    points = grid(20, length=20.0)
+    velocity = swinging(points)
+    noise = np.random.default_rng(0).normal(size=(200, 400, 1))
+    states = np.concatenate([velocity, 101_325 + 30 * noise], axis=-1)
+    std, names = np.array([0.5, 0.2, 400.0]), ("velocity.x", "velocity.y", "p")
+    whole = reference_rhythm(states, names, std, points, np.ones(400), {})
+    assert whole.strength(states) > 0.3
+    monkeypatch.setattr("courant.analysis.dynamics.probes.PART", 200 * 3 * 7)
+    parts = reference_rhythm(states, names, std, points, np.ones(400), {})
+    one, other = (np.abs(each.read(states)) for each in (whole, parts))
+    np.testing.assert_allclose(one, other, atol=1e-9)
+    peak = frequencies.peak_frequency(whole.read(states)[:, 0], 1.0)
+    assert peak == pytest.approx(0.3 / (2 * np.pi), rel=5e-3)

@@ -152,6 +152,14 @@ def test_the_error_beside_the_departure_is_that_of_the_prediction(
     assert watched.errors[2] == pytest.approx(np.sqrt(np.square(deviation).mean()), rel=1e-5)
 
 
+def test_cases_that_the_monitor_is_calibrated_on_are_not_judged(
+    own: Surrogate, dataset: Dataset, monitor: Monitor
+) -> None:
+    known = dataset.cases("validation")[:1]
+    with pytest.raises(InputError, match=f"case {known[0]} is of the validation split, on which"):
+        judge_monitor(own, dataset, monitor, known)
+
+
 def test_a_monitor_of_other_weights_is_none(own: Surrogate, monitor: Monitor) -> None:
     path = Path(own.url) / "monitor.json"
     path.write_text(monitor.model_copy(update={"weights": "of another"}).model_dump_json())

@@ -162,6 +162,14 @@ def test_models_that_predict_something_else_are_not_compared(
         study_errors(surrogate, dataset, other=other)
 
 
+def test_cases_that_the_indicator_is_fitted_to_are_not_judged(
+    surrogate: Surrogate, dataset: Dataset
+) -> None:
+    fitted = dataset.cases("validation")[:1]
+    with pytest.raises(InputError, match=f"case {fitted[0]} is of the validation split, to which"):
+        study_errors(surrogate, dataset, fitted)
+
+
 def test_the_command_writes_an_experiment(
     surrogate: Surrogate, dataset: Dataset, tmp_path: Path
 ) -> None:

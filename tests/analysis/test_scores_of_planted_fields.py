@@ -169,6 +169,9 @@ def test_contiguity_of_whole_and_of_torn_regions() -> None:
     assert partition.contiguity(torn, volumes, pairs) == pytest.approx(0.75)
     scattered = GENERATOR.integers(16, size=len(points))
     assert partition.contiguity(scattered, volumes, pairs) < 0.15
+    assert partition.is_connected(volumes, pairs)
+    layer = points * [1.0, 0.05, 1.0][: points.shape[1]]
+    assert not partition.is_connected(volumes, partition.neighbour_pairs(layer, 2))
 
 
 def test_the_dominant_anchor_is_the_one_of_largest_weight() -> None:

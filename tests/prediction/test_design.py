@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import courant
-from courant.prediction.design import _since_s, settings_of
+from courant.prediction.design_settings import counted_from_s, settings_of
 from courant.prediction.predictor import Predictor
 from courant.prediction.surrogate import Surrogate
 from courant.serving.designs import DesignAnswer, answer_design
-from courant.serving.requests import Limits, Refusal, ServerFault, status_of
+from courant.serving.requests import Limits, Refusal, ServerFault
+from courant.serving.routes import status_of
 from flows.cli.predicting.design import predict_to_files
 from simgen.cases import get_family
 from simgen.errors import InputError
@@ -164,5 +165,5 @@ def test_a_rollout_to_the_end_is_measured_like_the_datasets_cases(
     surrogate = cast(
         Predictor, SimpleNamespace(dataset={"settings": cylinder.settings("trial")}, step_s=10.0)
     )
-    assert _since_s(surrogate, cylinder, start + 10.0 * np.arange(1, steps + 1)) == since
-    assert _since_s(surrogate, cylinder, None) == 0.0
+    assert counted_from_s(surrogate, cylinder, start + 10.0 * np.arange(1, steps + 1)) == since
+    assert counted_from_s(surrogate, cylinder, None) == 0.0

@@ -87,3 +87,14 @@ def test_rounding_on_the_drawn_layer_does_not_fill_the_scale() -> None:
     assert -low == high == pytest.approx(0.05 * np.abs(values).max())
     (low, high), _ = scale_of(values, np.arange(100, 1000))
     assert high > 2
+
+
+@pytest.mark.parametrize("stretched", [4.0, 30.0])
+def test_cells_that_are_stretched_in_a_plane_are_drawn(stretched: float) -> None:
+    """Points without volumes, whose spacing is that of the nearest one; and thin layers."""
+    axis = np.arange(24.0)
+    x, y, z = np.meshgrid(axis, axis / stretched, [0.0, 1 / stretched], indexing="ij")
+    points = np.stack([x.ravel(), y.ravel(), z.ravel()], axis=1)
+    sizes = np.full(len(points), 1 / stretched)
+    shape = section(points, sizes, 2, 0.0).triangulation
+    assert len(shape.get_masked_triangles()) > 0.9 * 2 * 23 * 23

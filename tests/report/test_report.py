@@ -16,6 +16,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
 from courant.report.context import Context, open_context
+from courant.report.current import current_page, keep_inputs
 from courant.report.panels import (
     PANELS,
     cases,
@@ -26,7 +27,8 @@ from courant.report.panels import (
     sensitivity,
     use,
 )
-from courant.report.panels.anchors import decomposition
+from courant.report.panels.anchors import decomposition, error_indicator
+from courant.report.panels.errors_by_case import short_ids
 from courant.report.panels.pictures import streamlines, surface
 from courant.report.report import main_figure, summary_line, write_report
 from courant.runs.directory import RunDirectory
@@ -109,6 +111,40 @@ def test_a_report_is_drawn_again_only_where_its_inputs_changed_or_a_file_is_gone
         write_report(context.run.url, str(tmp_path))
         assert figure.stat().st_mtime_ns > drawn
         drawn = figure.stat().st_mtime_ns
+
+
+@pytest.mark.parametrize("name", ["bands.json", "monitor.json", "metrics.jsonl"])
+def test_a_report_is_drawn_again_after_a_calibration_or_more_training(
+    context: Context, tmp_path: Path, name: str
+) -> None:
+    folder = RunDirectory(tmp_path / "report")
+    run = RunDirectory(tmp_path / "run")
+    run.write_bytes("metrics.jsonl", b"{}\n")
+    folder.write_bytes("index.html", b"page")
+    keep_inputs(run, folder, context.evaluation, [])
+    assert current_page(run, folder, context.evaluation) is not None
+    before = run.read_bytes(name) if run.exists(name) else b""
+    run.write_bytes(name, before + b"{}\n")
+    assert current_page(run, folder, context.evaluation) is None
+
+
+def test_cases_that_a_panel_was_fitted_to_are_not_judged(context: Context) -> None:
+    of_validation = dataclasses.replace(
+        context, evaluation=context.evaluation.model_copy(update={"split": "validation"})
+    )
+    for panel in (error_indicator.panel, monitor.panel):
+        assert panel(of_validation) is None
+
+
+def test_ids_are_shortened_as_far_as_they_stay_different() -> None:
+    assert short_ids(["7e24a8abf7ac", "af126143f96d"]) == ["7e24a8ab", "af126143"]
+    airfoils = ["airFoil2D_SST_31.2_4.1", "airFoil2D_SST_31.2_5.0", "airFoil2D_SST_90.0_0"]
+    found = short_ids(airfoils)
+    assert len(set(found)) == 3 and all(
+        short in name for short, name in zip(found, airfoils, strict=True)
+    )
+    assert short_ids(["run", "run-2"]) == ["run", "run-2"]
+    assert short_ids(["only-one"]) == ["only-one"]
 
 
 def test_anchors_are_ranked_over_the_whole_field_in_standard_deviations(context: Context) -> None:

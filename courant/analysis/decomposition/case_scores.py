@@ -156,7 +156,12 @@ def _parts(
     anchors = None if decomposed.anchors is None else decomposed.anchors[0].detach().cpu().numpy()
     places = None if anchors is None else surrogate.places(anchors)
     size = max(1, MAX_VALUES // next(decomposed.chunks(1)).contributions.numel())
-    beside = None if other is None else other.decomposition(case, start_s=start).chunks(size)
+    steps = None if start is None else surrogate.problem.num_steps
+    beside = (
+        None
+        if other is None
+        else other.decomposition(case, start_s=start, steps=steps).chunks(size)
+    )
     for part in decomposed.chunks(size):
         values = part.contributions[0].cpu().numpy()
         here = volumes[part.queries]
@@ -217,6 +222,8 @@ def _contiguity(
     if labels is None:
         return {}
     pairs = partition.neighbour_pairs(fields.points, case.dataset.schema.dimension)
+    if not partition.is_connected(fields.volumes, pairs):
+        return {}
     return {"contiguity": partition.contiguity(labels, fields.volumes, pairs)}
 
 

@@ -4,7 +4,9 @@
     contiguity          the share of the volume in the largest connected piece of its region
     temporal variance   v_k = mean over time of |delta_k - its mean|^2 / mean of |delta_k|^2
 
-A contiguity of 1 means that every region is in one piece. v_k is 0 for an anchor whose field stands
+A contiguity of 1 means that every region is in one piece. Neighbours are the nearest points, so in
+cells that are stretched across a layer even one region over everything falls into pieces; there
+contiguity tells nothing (`is_connected`). v_k is 0 for an anchor whose field stands
 still and 1 for one that swings around zero.
 """
 
@@ -17,6 +19,7 @@ from scipy.spatial import cKDTree
 
 NEIGHBOURS = {1: 2, 2: 6, 3: 10}
 """Nearest points that count as neighbours, by the dimension of the domain"""
+CONNECTED = 0.99
 
 
 def dominant_anchors(weights: np.ndarray) -> np.ndarray:
@@ -34,6 +37,11 @@ def neighbour_pairs(points: np.ndarray, dimension: int) -> np.ndarray:
     near = np.asarray(near).reshape(len(points), number)[:, 1:]
     own = np.repeat(np.arange(len(points)), near.shape[1])
     return np.stack([own, near.ravel()], axis=1)
+
+
+def is_connected(volumes: np.ndarray, pairs: np.ndarray) -> bool:
+    """Tell whether neighbours make all of the domain one piece, but for a hundredth."""
+    return contiguity(np.zeros(len(volumes), int), volumes, pairs) >= CONNECTED
 
 
 def contiguity(labels: np.ndarray, volumes: np.ndarray, pairs: np.ndarray) -> float:

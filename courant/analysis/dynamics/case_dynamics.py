@@ -1,7 +1,7 @@
 """Follow the rhythm of a rollout of a stored case: in the flow, in the latents, in the processor.
 
-The rollout begins where training windows do and is as long as the case, so that most of it lies
-beyond the training horizon.
+The rollout begins where training windows do and is as long as the case, but for a limit, so that
+most of it lies beyond the training horizon.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from courant.analysis.dynamics.frequencies import (
 from courant.analysis.dynamics.jacobian import StepSpectrum, spectrum_at
 from courant.analysis.dynamics.latent_components import Components, principal_components
 from courant.analysis.dynamics.modes import Dmd, dmd
-from courant.analysis.dynamics.probes import reference_series
+from courant.analysis.dynamics.probes import reference_rhythm
 from courant.data.trajectories import read_states
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
 from simgen.store.access.stored_case import StoredCase
 
 MAX_STEPS = 100
-STEADY = 0.02
-"""A rhythm weaker than this share of the flow's root mean square counts as none"""
+STEADY = 0.05
+"""A rhythm weaker than this share of the training's standard deviation counts as none"""
 DMD_RANK = 12
 EXACT_UP_TO = 1024
 """Numbers in a state up to which all eigenvalues are computed: more would take minutes"""
@@ -116,7 +116,7 @@ class CaseDynamics:
 
 
 def follow_case(surrogate: Surrogate, case: StoredCase) -> CaseDynamics | None:
-    """Roll a case out to its end; None where there is no rhythm, or no record of one.
+    """Roll a case out to its end, at most 100 steps; None where there is no rhythm on record.
 
     That is so of a steady model, of one without latents, of a flow that stands still, and of a case
     that is too short for a spectrum or for the frequency that it has.
@@ -130,27 +130,30 @@ def follow_case(surrogate: Surrogate, case: StoredCase) -> CaseDynamics | None:
     std = np.asarray(surrogate.normaliser.std, np.float32)
     late = np.flatnonzero(case.time >= start - 1e-6)
     solved = read_states(case, surrogate.normaliser.channels, slice(int(late[0]), None))
-    rhythm, name = _series(surrogate, case, solved)
+    volumes = case.volumes if case.dataset.schema.volumes else np.ones(case.num_points)
+    rhythm = reference_rhythm(
+        solved, surrogate.channels, std, case.points, volumes, case.parameters
+    )
     interval = float(np.diff(case.time[late]).mean())
-    if not _swings(rhythm, solved):
+    if rhythm.strength(solved) <= STEADY:
         return None
-    reference = mean_frequency(rhythm, interval)
+    series = rhythm.read(solved)
+    reference = mean_frequency(series, interval)
     if not _is_resolved(reference, steps, step_s):
         return None
     wanted = start + step_s * np.arange(1, steps + 1)
     frames = np.abs(case.time[late][None] - wanted[:, None]).argmin(axis=1)
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
     latents = _latents(surrogate, surrogate.model, case, start, steps)
-    volumes = case.volumes if case.dataset.schema.volumes else np.ones(case.num_points)
     rank = min(DMD_RANK, steps // 2)
     return CaseDynamics(
         times=wanted - start,
         interval_s=step_s,
         horizon=min(steps, surrogate.problem.num_steps),
         reference_hz=reference,
-        series_name=name,
-        true_series=rhythm[frames],
-        predicted_series=_series(surrogate, case, predicted)[0],
+        series_name=rhythm.name,
+        true_series=series[frames],
+        predicted_series=rhythm.read(predicted),
         components=principal_components(latents.cpu().numpy(), surrogate.problem.num_steps),
         find_jacobians=partial(_jacobians, surrogate.model, latents, wanted - start, step_s),
         modes=(
@@ -174,17 +177,6 @@ def mean_frequency(series: np.ndarray, interval_s: float) -> float:
     """Return the mean over series (T, P) of their dominant frequencies, Hz."""
     centred = series - series.mean(axis=0)
     return float(np.mean([peak_frequency(each, interval_s) for each in centred.T]))
-
-
-def _series(surrogate: Surrogate, case: StoredCase, states: np.ndarray) -> tuple[np.ndarray, str]:
-    volumes = case.volumes if case.dataset.schema.volumes else np.ones(case.num_points)
-    return reference_series(states, surrogate.channels, case.points, volumes, case.parameters)
-
-
-def _swings(rhythm: np.ndarray, solved: np.ndarray) -> bool:
-    """Tell whether the flow has a rhythm at all."""
-    strength = float(np.sqrt(rhythm.var(axis=0).mean()))
-    return strength > STEADY * float(np.sqrt(np.square(solved).sum(axis=-1).mean()))
 
 
 def _is_resolved(reference: float, steps: int, step_s: float) -> bool:

@@ -24,6 +24,7 @@ from courant.prediction.monitor import (
 )
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
+from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 
@@ -126,7 +127,15 @@ def judge_monitor(
     progress: Progress = lambda done, total: None,
     rollouts: int = ROLLOUTS,
 ) -> MonitorJudgement:
-    """Count false alarms on cases, and watch a rollout of each to its end."""
+    """Count false alarms on cases, and watch a rollout of each to its end.
+
+    InputError for a case of the validation split, on which the monitor is calibrated.
+    """
+    if known := [case for case in cases if case in set(dataset.cases("validation"))]:
+        raise InputError(
+            f"case {known[0]} is of the validation split, on which the monitor is calibrated: name"
+            " cases of another one"
+        )
     flagged: list[bool] = []
     watched: list[WatchedRollout] = []
     for number, case in enumerate(cases, start=1):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from courant.analysis.dynamics.modes import pod
 from simgen.wake import PROBES
+
+PART = 4_000_000
+"""Values of the states that are copied at a time"""
 
 CYLINDER = ("radius", "center_x", "center_y")
 """Design parameters that say where the wake is"""
@@ -30,19 +33,75 @@ def wake_probes(parameters: Mapping[str, float], points: np.ndarray) -> np.ndarr
     return np.asarray(nearest)[distance < NEAR_DIAMETERS * diameter]
 
 
-def reference_series(
+@dataclass(frozen=True)
+class Rhythm:
+    """What shows the rhythm of a flow, read in the same way from a solution and a prediction."""
+
+    name: str
+    read: Callable[[np.ndarray], np.ndarray]
+    """(T, N, C) -> (T, P)"""
+    usual: float
+    """The standard deviation, over the training, of what it reads"""
+
+    def strength(self, states: np.ndarray) -> float:
+        """Return the root mean square of the series about their means, over what is usual."""
+        return float(np.sqrt(self.read(states).var(axis=0).mean())) / self.usual
+
+
+def reference_rhythm(
     states: np.ndarray,
     channels: Sequence[str],
+    std: np.ndarray,
     points: np.ndarray,
     volumes: np.ndarray,
     parameters: Mapping[str, float],
-) -> tuple[np.ndarray, str]:
-    """Return time series (T, P) of states (T, N, C) that show the flow's rhythm, and their name.
+) -> Rhythm:
+    """Return what shows the rhythm of a solution, states (T, N, C) of channels with `std` (C,).
 
     These are the transverse velocity at the wake's probes where there is a cylinder, and else the
-    coefficient of the leading POD mode.
+    coefficient of the solution's leading POD mode, of fields over their standard deviations.
     """
     cells = wake_probes(parameters, points)
     if len(cells) and "velocity.y" in channels:
-        return states[:, cells, list(channels).index("velocity.y")].astype(float), "wake probes"
-    return pod(states.astype(float), volumes, rank=1).coefficients, "leading POD mode"
+        column = list(channels).index("velocity.y")
+        return Rhythm(
+            "wake probes", lambda of: of[:, cells, column].astype(float), float(std[column])
+        )
+    scale = np.sqrt(volumes / volumes.sum())[:, None] / np.asarray(std)
+    mean = states.mean(axis=0, dtype=np.float64)
+    mode = _leading_mode(states, mean, scale)
+
+    def coefficient(of: np.ndarray) -> np.ndarray:
+        found = np.zeros((len(of), 1))
+        for part in _parts(of):
+            found[:, 0] += np.tensordot((of[:, part] - mean[part]) * scale[part], mode[part], 2)
+        return found
+
+    return Rhythm("leading POD mode", coefficient, 1.0)
+
+
+def _leading_mode(states: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return the direction (N, C), of norm one, in which scaled states (T, N, C) vary most.
+
+    From the snapshots' Gram matrix, so that only a part of the points is copied at a time.
+    """
+    gram = np.zeros((len(states), len(states)))
+    for part in _parts(states):
+        deviation = ((states[:, part] - mean[part]) * scale[part]).reshape(len(states), -1)
+        gram += deviation @ deviation.T
+    leading = np.linalg.eigh(gram)[1][:, -1]
+    mode = np.concatenate(
+        [
+            np.tensordot(leading, (states[:, part] - mean[part]) * scale[part], 1)
+            for part in _parts(states)
+        ]
+    )
+    norm = np.linalg.norm(mode)
+    return mode / norm if norm else mode
+
+
+def _parts(states: np.ndarray) -> Iterator[slice]:
+    """Yield parts of the points of (T, N, C), of some millions of values each."""
+    size = max(1, PART // (len(states) * states.shape[-1]))
+    for start in range(0, states.shape[1], size):
+        yield slice(start, start + size)

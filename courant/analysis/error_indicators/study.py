@@ -126,6 +126,11 @@ def study_errors(
     chosen = list(cases) or dataset.cases("test")[:most]
     if not chosen:
         raise InputError(f"{dataset.url} {dataset.version} has no test case; name one by --case")
+    if fitted := [case for case in chosen if case in set(dataset.cases("validation"))]:
+        raise InputError(
+            f"case {fitted[0]} is of the validation split, to which the indicator is fitted: name"
+            " cases of another one"
+        )
     train = dataset.cases("train")[:most] if isinstance(surrogate.model, Encodes) else []
     steps = _Steps(len(train) + len(validation) + len(chosen), progress)
     known = [_training_latents(surrogate, dataset[case]) for case in steps.over(train)]

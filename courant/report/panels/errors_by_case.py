@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ COLUMNS = 4
 NAMED_CASES = 60
 """With more cases there is no room for their ids"""
 
+_OF_A_DESIGN = re.compile(r"[0-9a-f]{12}")
 Designs = Mapping[str, Mapping[str, float]]
 
 
@@ -58,11 +60,26 @@ def draw_cases(evaluation: Evaluation) -> Figure:
         axis.plot(values, marker[name], ms=6, color=color[name], label=name)
     axis.set(xlabel="case", ylabel="NMAE", ylim=(0, None), xlim=(-0.6, len(cases) - 0.4))
     if len(cases) <= NAMED_CASES:
-        ids = [case[:8] for case in cases]
-        axis.set_xticks(range(len(cases)), ids, rotation=90, fontsize=7, family="monospace")
+        axis.set_xticks(
+            range(len(cases)), short_ids(cases), rotation=90, fontsize=7, family="monospace"
+        )
     axis.grid(alpha=0.25, axis="y")
     figure.legend(loc="outside upper center", ncols=len(predictors), frameon=False)
     return figure
+
+
+def short_ids(cases: Sequence[str]) -> list[str]:
+    """Shorten ids, of which the imported ones are names, as far as they stay different."""
+    if len(cases) > 1 and not all(_OF_A_DESIGN.fullmatch(case) for case in cases):
+        first, last = min(cases), max(cases)
+        shared = next(
+            (n for n, pair in enumerate(zip(first, last, strict=False)) if len(set(pair)) > 1), 0
+        )
+        cases = [case[shared:] for case in cases]
+    for length in range(8, max(map(len, cases), default=0)):
+        if len({case[:length] for case in cases}) == len(cases):
+            return [case[:length] for case in cases]
+    return list(cases)
 
 
 def draw_parameters(

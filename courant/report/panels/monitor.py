@@ -24,9 +24,12 @@ MOST_CASES, ROLLOUTS = 4, 24
 def panel(context: Context) -> Panel | None:
     """Show departure and error; None for models without latents, and too few validation cases.
 
+    Also None for an evaluation of the validation split, on which the monitor is calibrated.
+
     A run that has no monitor yet is calibrated for the picture alone: nothing is written to it.
     """
-    if not isinstance(context.surrogate.model, Evolves):
+    is_calibrated_on = context.evaluation.split == "validation"
+    if is_calibrated_on or not isinstance(context.surrogate.model, Evolves):
         return None
     try:
         monitor = context.surrogate.monitor or calibrate_monitor(
@@ -95,7 +98,7 @@ def _caption(found: MonitorJudgement) -> str:
     return (
         "The left picture shows the departure of the latents from those of training rollouts; a"
         " value below one is usual. The right picture shows the true error. The rollout of case"
-        f" {first.case} (strong line) {told}; other rollouts of the test split are faint. The green"
+        f" {first.case} (strong line) {told}; other rollouts of its split are faint. The green"
         " band is the steps that the model was trained on. Of"
         f" {found.num_rollouts} rollouts of these {found.monitor.horizon} steps from everywhere in"
         f" the cases, {found.false_alarms:.0%} are flagged."

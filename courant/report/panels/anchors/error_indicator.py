@@ -35,8 +35,13 @@ COLORS = {INDICATOR: PALETTE[0], USUAL: PALETTE[1], RANDOM: PALETTE[2], TRUTH: P
 
 
 def panel(context: Context) -> Panel | None:
-    """Show where errors are expected and where they are; None with too few validation cases."""
+    """Show where errors are expected and where they are; None with too few validation cases.
+
+    Also None for an evaluation of the validation split, to which the indicator is fitted.
+    """
     surrogate, dataset, shown = context.surrogate, context.dataset, context.shown[0]
+    if context.evaluation.split == "validation":
+        return None
     if not surrogate.decomposes or len(dataset.cases("validation")) < MIN_CASES:
         return None
     dominant = context.scores.dominant

@@ -29,7 +29,7 @@ def panel(context: Context) -> Panel | None:
     if not isinstance(plane, Triangles):
         return None
     channels = in_plane(context.channels, plane.axes)
-    if channels is None:
+    if channels is None or not len(plane.triangulation.get_masked_triangles()):
         return None
     figure = Figure(figsize=(WIDTH, height_of(plane.aspect, 6.4, 2.4, 6.4)), layout="constrained")
     axes = figure.subplots(1, 2)
