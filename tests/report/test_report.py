@@ -163,25 +163,31 @@ def test_anchors_are_ranked_over_the_whole_field_in_standard_deviations(context:
     )
 
 
-def test_a_decomposition_in_parts_is_the_same(
+def test_a_decomposition_in_parts_is_the_same_and_encodes_once(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = context.shown[0]
     whole = decomposition.rank(context, shown)
-    asked: list[int] = []
-    decompose = Surrogate.decompose_case
+    encoded: list[str] = []
+    prepare = Surrogate.prepare_case
 
-    def counted(surrogate: Surrogate, case: Any, **given: Any) -> Any:
-        asked.append(len(given["cells"]))
-        return decompose(surrogate, case, **given)
+    def counted(surrogate: Surrogate, case: Any, *given: Any) -> Any:
+        encoded.append(case.id)
+        return prepare(surrogate, case, *given)
 
-    one_cell = decompose(context.surrogate, shown.case, start_s=shown.start_s, cells=np.arange(1))
-    monkeypatch.setattr(Surrogate, "decompose_case", counted)
+    cells = np.arange(0, shown.case.num_points, 3)
+    some = decomposition.contributions_at(context, shown, cells, whole.largest)
+    one_cell = context.surrogate.decompose_case(
+        shown.case, start_s=shown.start_s, cells=np.arange(1)
+    )
     monkeypatch.setattr(decomposition, "MAX_VALUES", 7 * one_cell.contributions.size)
+    context.predict(shown)
+    monkeypatch.setattr(Surrogate, "prepare_case", counted)
     parted = decomposition.rank(context, shown)
-    assert max(asked) == 7
-    assert sum(asked) == shown.case.num_points + 1
+    assert len(encoded) <= 2, "of the prediction, and of its decomposition"
     np.testing.assert_allclose(parted.norms, whole.norms, rtol=1e-4)
+    again = decomposition.contributions_at(context, shown, cells, whole.largest)
+    np.testing.assert_allclose(again, some, atol=1e-5 * np.abs(some).max())
 
 
 def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:

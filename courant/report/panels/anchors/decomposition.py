@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.prediction.case_decomposition import CaseDecomposition
+from courant.field_model import FieldDecomposition
 from courant.report.context import Context, Shown
 from courant.report.drawing import WIDTH, height_of, place
 from courant.report.panel import Panel, PanelFigure
@@ -84,23 +85,28 @@ def panel(context: Context) -> Panel | None:
 
 def rank(context: Context, shown: Shown) -> Ranking:
     """Compute the norms of all contributions over the field, and their sum's deviation."""
-    std = context.deviations(shown)
+    std, surrogate = context.deviations(shown), context.surrogate
     predicted = context.predict(shown)
+    parts = surrogate.decomposition(shown.case, start_s=shown.start_s)
+    offset = surrogate.normaliser.at(shown.case.parameters).restore(parts.offset.cpu().numpy())
     squares: np.ndarray | float = 0.0
     deviation = 0.0
-    for cells, parts, fields in _parts(context, shown, np.arange(shown.case.num_points)):
-        squares = squares + np.square(fields / std).sum(axis=(1, 2))
-        summed = parts.offset + fields.sum(axis=0)
+    for cells, fields in _chunks(parts):
+        squares = squares + np.square(fields).sum(axis=(1, 2))
+        summed = offset + (fields * std).sum(axis=0)
         deviation = max(deviation, float((np.abs(summed - predicted[cells]) / std).max()))
-    return Ranking(np.sqrt(squares), parts.offset, parts.anchors, deviation)
+    places = None if parts.anchors is None else parts.anchors[0].detach().cpu().numpy()
+    anchors = None if places is None else surrogate.places(places)
+    return Ranking(np.sqrt(squares), offset, anchors, deviation)
 
 
 def contributions_at(
     context: Context, shown: Shown, cells: np.ndarray, anchors: np.ndarray
 ) -> np.ndarray:
     """Return (A, M, C): contributions of some anchors at some cells, in physical units."""
-    parts = [fields[anchors] for _, _, fields in _parts(context, shown, cells)]
-    return np.concatenate(parts, axis=1)
+    parts = context.surrogate.decomposition(shown.case, start_s=shown.start_s, cells=cells)
+    found = [fields[anchors] for _, fields in _chunks(parts)]
+    return np.concatenate(found, axis=1) * context.deviations(shown)
 
 
 def draw(triangles: Layer, sizes: np.ndarray, ranking: Ranking) -> Figure:
@@ -135,20 +141,15 @@ def mark_anchor(axis: Axes, where: np.ndarray) -> None:
     axis.plot(*shown, marker, ms=6, mfc="none", mec="#1a7f37", mew=1.6, clip_on=False)
 
 
-def _parts(
-    context: Context, shown: Shown, cells: np.ndarray
-) -> Iterator[tuple[np.ndarray, CaseDecomposition, np.ndarray]]:
-    """Yield some cells at a time, their decomposition, and its last contributions (L, m, C)."""
+def _chunks(parts: FieldDecomposition) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield some query points at a time with the last contributions there (L, m, C), in std.
 
-    def decompose(part: np.ndarray) -> CaseDecomposition:
-        return context.surrogate.decompose_case(shown.case, start_s=shown.start_s, cells=part)
-
-    size = max(1, MAX_VALUES // decompose(cells[:1]).contributions.size)
-    for start in range(0, len(cells), size):
-        part = cells[start : start + size]
-        decomposed = decompose(part)
-        fields = decomposed.contributions
-        yield part, decomposed, fields.reshape(-1, *fields.shape[-3:])[-1]
+    All of one encoding.
+    """
+    with torch.inference_mode():
+        size = max(1, MAX_VALUES // next(parts.chunks(1)).contributions.numel())
+        for part in parts.chunks(size):
+            yield part.queries, part.contributions[0, -1].float().cpu().numpy()
 
 
 def _caption(ranking: Ranking, where: str) -> str:
