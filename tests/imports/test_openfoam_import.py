@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -521,3 +522,11 @@ def test_a_range_of_no_parameter_is_one_line(tmp_path) -> None:
     with pytest.raises(InputError, match="--range sped: did you mean speed"):
         imported(tmp_path, ranges={"sped": (0.0, 9.0)})
     assert not (tmp_path / "store").exists()
+
+
+def test_a_kind_of_no_patch_is_noted(tmp_path) -> None:
+    write_case(tmp_path / "cases/run1", speed=1)
+    write_case(tmp_path / "cases/run2", speed=2)
+    options = replace(OPTIONS, kinds={"wals": "lid", "inl*": "inlet"})
+    notes = plan_openfoam(asked(tmp_path), options).notes
+    assert notes == ("--kind wals=lid is of no patch; they are frontAndBack, inlet, outlet, walls",)

@@ -6,7 +6,9 @@ are read and never written.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable
+from dataclasses import replace
 
 from simgen.errors import InputError
 from simgen.imports.folder_plan import FolderPlan, import_plan, plan_folder
@@ -41,7 +43,7 @@ def plan_openfoam(
             f"{asked.folder} holds no OpenFOAM case: no directory in it has a constant/polyMesh, a"
             " processor0 or a system/controlDict"
         )
-    return plan_folder(
+    plan = plan_folder(
         asked,
         list(directories),
         lambda place: survey_case(directories[place], place, asked, options),
@@ -49,6 +51,13 @@ def plan_openfoam(
         volumes=True,
         on_progress=on_progress,
     )
+    patches = sorted({patch for case in plan.cases for patch in case.details.patches})
+    unused = [
+        f"--kind {pattern}={kind} is of no patch; they are {', '.join(patches)}"
+        for pattern, kind in options.kinds.items()
+        if not any(fnmatch.fnmatchcase(patch, pattern) for patch in patches)
+    ]
+    return replace(plan, notes=(*plan.notes, *unused))
 
 
 def import_openfoam(

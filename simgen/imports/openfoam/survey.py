@@ -54,6 +54,8 @@ class FoamCase:
     """Times with the names of their directories"""
     kinds: Mapping[str, str]
     """Patch to kind, of those that are boundaries"""
+    patches: frozenset[str]
+    """All of them"""
     control: SolverControl
     log: FoundLog | None
     finished: bool | None
@@ -92,7 +94,7 @@ def survey_case(directory: Path, place: str, asked: Asked, options: FoamOptions)
         kinds=frozenset(kinds.values()),
         parameters={**row.parameters, **numbers},
         split=row.split,
-        details=FoamCase(parts, times, kinds, control, log, finished),
+        details=FoamCase(parts, times, kinds, frozenset(patches), control, log, finished),
     )
 
 
