@@ -9,6 +9,7 @@ exactly the samples that it would have seen.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,9 +19,11 @@ import torch
 from torch import Tensor
 
 from courant.data.batch import Batch
-from courant.data.trajectories import TIME_TOLERANCE_S, TrajectorySet
+from courant.data.trajectories import TIME_TOLERANCE, TrajectorySet
 from courant.data_config import TransientData
 from simgen.errors import InputError
+
+logger = logging.getLogger("courant.training")
 
 
 class TrajectoryIndex(Protocol):
@@ -53,10 +56,20 @@ def list_windows(trajectories: TrajectoryIndex, config: TransientData) -> Tensor
         late = (
             config.start_s - float(trajectories.start_s[case])
         ) / trajectories.snapshot_interval_s
-        first = max(0, math.ceil(late - TIME_TOLERANCE_S))
+        first = max(0, math.ceil(late - TIME_TOLERANCE))
         starts = torch.arange(first, max(first, int(trajectories.num_frames[case]) - reach), stride)
         rows.append(torch.stack([torch.full_like(starts, case), starts], dim=1))
     windows = torch.cat(rows)
+    if lacking := [trajectories.ids[n] for n, row in enumerate(rows) if not len(row)]:
+        logger.warning(
+            "%d of %d cases are too short for a window of %d x %g s, such as %s: nothing is"
+            " learned from them",
+            len(lacking),
+            len(rows),
+            config.num_states - 1,
+            config.step_s,
+            lacking[0],
+        )
     if len(windows) == 0:
         longest = float(
             (
@@ -242,7 +255,7 @@ def _states(
 def _multiple(duration: float, interval: float, name: str) -> int:
     """Return how many snapshot intervals a duration spans; InputError unless a whole number."""
     count = round(duration / interval)
-    if count < 1 or abs(count * interval - duration) > TIME_TOLERANCE_S * max(1, count):
+    if count < 1 or abs(duration / interval - count) > TIME_TOLERANCE:
         raise InputError(
             f"data.{name} = {duration:g} s is no multiple of the snapshot interval, {interval:g} s"
         )

@@ -23,6 +23,7 @@ from courant.data.batch import Batch
 from courant.data.batches import BatchOrder
 from courant.data.known import SteadyInputs, prepare_inputs, read_channels, read_known
 from courant.data.normalisation import Normaliser
+from courant.data.samples import spread
 from courant.data.streaming import read_ahead
 from courant.data.trajectories import READERS
 from courant.data_config import SteadyData
@@ -264,7 +265,10 @@ def load_steady_samples(
     anchors: AnchorChoice,
     device: torch.device | str = "cpu",
 ) -> list[SteadySample]:
-    """Load at most `num` cases of a split on the device, with every point."""
-    return SteadySource(dataset, dataset.cases(split)[:num], normaliser, config, anchors).read_all(
-        device
-    )
+    """Load at most `num` cases of a split on the device, with every point.
+
+    Spread over the order in which they were published: later ones count as well.
+    """
+    ids = dataset.cases(split)
+    chosen = [ids[n] for n in spread(torch.arange(len(ids)), num).tolist()]
+    return SteadySource(dataset, chosen, normaliser, config, anchors).read_all(device)

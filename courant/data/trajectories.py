@@ -27,8 +27,20 @@ if TYPE_CHECKING:
     from simgen.store.access.stored_case import StoredCase
 
 READERS = 4
-TIME_TOLERANCE_S = 1e-6
+TIME_TOLERANCE = 1e-3
+"""Of the interval between two snapshots, by which times may differ and still be the same"""
 _ON_DEVICE = ("points", "distance", "anchors", "parameters", "frames", "sign", "offset")
+
+
+def is_spatial(component: str) -> bool:
+    """Tell whether a component is one of a vector or tensor along the axes, such as y or xy."""
+    return bool(component) and set(component) <= set("xyz")
+
+
+def time_tolerance(time: np.ndarray) -> float:
+    """Return the seconds by which a time may miss one of the increasing times (T,)."""
+    apart = float(np.diff(time).min()) if len(time) > 1 else max(1.0, abs(float(time[0])))
+    return TIME_TOLERANCE * apart
 
 
 @dataclass(frozen=True)
@@ -124,14 +136,15 @@ def load_trajectories(
 
 def common_interval(dataset: Dataset, spans: Sequence[Span]) -> float:
     """Return the seconds between snapshots; InputError where cases differ in it."""
-    intervals = {round(span.interval_s, 6) for span in spans}
-    if len(intervals) > 1:
+    # Nine digits: the difference of two times has no more that mean anything.
+    intervals = sorted({float(f"{span.interval_s:.9g}") for span in spans})
+    if intervals[-1] - intervals[0] > TIME_TOLERANCE * intervals[0]:
+        apart = dict.fromkeys(f"{value:g} s" for value in intervals)
         raise InputError(
-            f"dataset {dataset.url} {dataset.version}: snapshots lie"
-            f" {', '.join(f'{value:g} s' for value in sorted(intervals))} apart; train on cases"
-            " with one snapshot interval"
+            f"dataset {dataset.url} {dataset.version}: snapshots lie {', '.join(apart)} apart;"
+            " train on cases with one snapshot interval"
         )
-    return intervals.pop()
+    return intervals[0]
 
 
 def prepare_geometry(
@@ -190,14 +203,14 @@ class Span:
                 " snapshots in time"
             )
         time = np.asarray(case.time, dtype=np.float64)
-        first = int(np.searchsorted(time, start_s - TIME_TOLERANCE_S))
+        first = int(np.searchsorted(time, start_s - time_tolerance(time)))
         if len(time) - first < 2:
             raise InputError(
                 f"case {case.id} has {len(time) - first} snapshots from {start_s:g} s on; lower"
                 " data.start_s or solve longer"
             )
         steps = np.diff(time[first:])
-        if np.ptp(steps) > TIME_TOLERANCE_S:
+        if np.ptp(steps) > TIME_TOLERANCE * steps.mean():
             raise InputError(
                 f"case {case.id}: snapshots lie {steps.min():g} to {steps.max():g} s apart;"
                 " expected one interval"
@@ -261,8 +274,12 @@ class Cloud:
         )
 
     def sign(self, channel: Channel) -> float:
-        """Return -1 for components along y in a mirror image, else 1."""
-        return -1.0 if self.is_mirrored and channel.component == "y" else 1.0
+        """Return -1 for components that change their sign in a mirror image, else 1.
+
+        Those with an odd number of y: of vectors y, of tensors xy and yz.
+        """
+        odd = is_spatial(channel.component) and channel.component.count("y") % 2
+        return -1.0 if self.is_mirrored and odd else 1.0
 
 
 def _pad(values: np.ndarray, length: int) -> Tensor:

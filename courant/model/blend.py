@@ -51,7 +51,8 @@ def _plain(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
 
 
 def _fused(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
-    values = pad(table, (0, q.shape[-1] - table.shape[-1])).to(q.dtype)
+    # Kernels take values as wide as the keys, or wider; never a part of them.
+    values = pad(table, (0, max(0, q.shape[-1] - table.shape[-1]))).to(q.dtype)
     steps = [
         scaled_dot_product_attention(q, k[:, s], values[:, s], scale=1.0) for s in range(k.shape[1])
     ]

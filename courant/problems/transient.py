@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from courant.data.inputs import (
 from courant.data.loading import load_batches, load_windows
 from courant.data.normalisation import Normaliser
 from courant.data.samples import full_batch
-from courant.data.trajectories import TIME_TOLERANCE_S, read_states
+from courant.data.trajectories import TIME_TOLERANCE, is_spatial, read_states, time_tolerance
 from courant.data_config import TransientData
 from courant.experiment import Experiment, Kind
 from courant.problems.problem import Problem, Request, Samples, Space, Window
@@ -101,6 +102,13 @@ class TransientProblem(Problem):
                 "data.mirror_y with model.num_parameters: the parameters of a mirrored design are"
                 " not known; set one of them to false or 0"
             )
+        of_field = Counter(each.field for each in self.normaliser.read_channels)
+        for each in self.normaliser.read_channels if self.data.mirror_y else ():
+            if of_field[each.field] > 1 and not is_spatial(each.component):
+                raise InputError(
+                    f"data.mirror_y: nothing says how {each.name} changes in a mirror image; set it"
+                    " to false, or name the field's components by x, y and z"
+                )
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
         return load_batches(dataset, self.normaliser, self.data, order, self.anchors, device)
@@ -158,7 +166,7 @@ class TransientProblem(Problem):
         times = np.asarray(case.time)
         states = read_states(case, self.normaliser.channels, slice(None))
         last = times[-1] - self.num_steps * self.step_s
-        starts = np.arange(self.start(case), last + TIME_TOLERANCE_S, self.step_s)
+        starts = np.arange(self.start(case), last + time_tolerance(times), self.step_s)
         if not len(starts):
             raise InputError(
                 f"case {case.id} ends at {times[-1]:g} s: no window of"
@@ -179,7 +187,7 @@ class TransientProblem(Problem):
         if asked is not None:
             return asked
         time = np.asarray(case.time)
-        late = time[time >= self.data.start_s - TIME_TOLERANCE_S]
+        late = time[time >= self.data.start_s - time_tolerance(time)]
         if not len(late):
             raise InputError(
                 f"case {case.id} ends at {time[-1]:g} s, before data.start_s ="
@@ -205,8 +213,7 @@ class TransientProblem(Problem):
 
     def steps_to_end(self, case: StoredCase, start_s: float | None) -> int:
         last = float(np.asarray(case.time)[-1])
-        span = last - self.start(case, start_s) + TIME_TOLERANCE_S * max(1.0, last)
-        return int(span / self.step_s)
+        return int((last - self.start(case, start_s)) / self.step_s + TIME_TOLERANCE)
 
     def presented(self, values: np.ndarray) -> np.ndarray:
         return values
@@ -228,9 +235,10 @@ class TransientProblem(Problem):
         return frame
 
     def _find(self, case: StoredCase, at_s: float) -> int | None:
-        away = np.abs(np.asarray(case.time) - at_s)
+        time = np.asarray(case.time)
+        away = np.abs(time - at_s)
         nearest = int(away.argmin())
-        return nearest if away[nearest] <= TIME_TOLERANCE_S * max(1.0, abs(at_s)) else None
+        return nearest if away[nearest] <= time_tolerance(time) else None
 
     def _state(self, case: StoredCase, frame: int) -> np.ndarray:
         """(N, C)"""

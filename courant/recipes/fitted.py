@@ -33,8 +33,8 @@ def fitted_recipe(dataset: Dataset) -> Experiment:
     )
     distance = CHANNELS_PER_PATCH_KIND * len(schema.measured_kinds)
     known = solved if schema.transient or schema.boundary else 0
-    points = int(dataset.design.loc[ids, "num_points"].min())
-    drawn = MOST_POINTS if points > MOST_POINTS else None
+    points = dataset.design.loc[ids, "num_points"]
+    drawn = MOST_POINTS if points.max() > MOST_POINTS else None
     return Experiment(
         name=f"{schema.family}-fitted",
         family=schema.family,
@@ -46,9 +46,9 @@ def fitted_recipe(dataset: Dataset) -> Experiment:
             num_parameters=len(schema.parameters),
             dimension=schema.dimension,
             transient=schema.transient,
-            num_anchors=max(1, min(MOST_ANCHORS, points)),
+            num_anchors=max(1, min(MOST_ANCHORS, int(points.min()))),
         ),
-        data=_data(dataset, ids[0], drawn),
+        data=_data(dataset, drawn),
         training=TrainingConfig(
             epochs=60,
             batch_size=4,
@@ -61,19 +61,22 @@ def fitted_recipe(dataset: Dataset) -> Experiment:
     )
 
 
-def _data(dataset: Dataset, case: str, drawn: int | None) -> SteadyData | TransientData:
+def _data(dataset: Dataset, drawn: int | None) -> SteadyData | TransientData:
     fields = tuple(field.name for field in dataset.schema.of_role("solved"))
     if not dataset.schema.transient:
         return SteadyData(
             fields=fields, encoder="mesh", points_per_sample=drawn, queries_per_sample=drawn
         )
-    time = np.asarray(dataset[case].time)
-    if len(time) < 2:
-        raise InputError(f"{dataset.url}: case {case} has a single snapshot; there is no step")
-    interval = float(np.diff(time).mean())
+    # A case with fewer snapshots than a window has would never be seen.
+    ids = [*dataset.cases("train"), *dataset.cases("validation")]
+    numbers = dataset.design.loc[ids, "num_snapshots"]
+    shortest, least = str(numbers.idxmin()), int(numbers.min())
+    if least < 2:
+        raise InputError(f"{dataset.url}: case {shortest} has a single snapshot; there is no step")
+    interval = float(np.diff(np.asarray(dataset[shortest].time)).mean())
     return TransientData(
         fields=fields,
-        window_steps=min(MOST_STEPS, len(time) - 1),
+        window_steps=min(MOST_STEPS, least - 1),
         step_s=interval,
         stride_s=interval,
         points_per_sample=drawn,

@@ -62,6 +62,11 @@ class Checkpoint:
         """Keep a copy of this epoch's weights as the best."""
         self.best, self.best_epoch = _copy(weights), self.epoch
 
+    def write_best(self, run: RunDirectory) -> None:
+        """Write the best weights; none before the first validation, when they are untrained."""
+        if self.best_epoch:
+            write_weights(run, self.best)
+
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
         """Add the seconds spent inside to a part of the run's time."""
@@ -75,7 +80,7 @@ def write_checkpoint(run: RunDirectory, checkpoint: Checkpoint, keep: int) -> No
     buffer = io.BytesIO()
     torch.save({each.name: getattr(checkpoint, each.name) for each in fields(Checkpoint)}, buffer)
     run.write_bytes(f"{FOLDER}/epoch-{checkpoint.epoch:06d}.pt", buffer.getvalue())
-    write_weights(run, checkpoint.best)
+    checkpoint.write_best(run)
     for epoch in checkpoint_epochs(run)[:-keep]:
         run.remove(f"{FOLDER}/epoch-{epoch:06d}.pt")
 

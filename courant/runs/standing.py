@@ -93,11 +93,16 @@ def _was_seen_lately(sign: dict[str, Any]) -> bool:
 
 def check_trained(run: RunDirectory) -> None:
     """Raise InputError if there is no run, or one that has no weights yet."""
-    for name in ("experiment.json", WEIGHTS):
-        if not run.exists(name):
-            raise InputError(
-                f"{run.url} has no {name}; give the folder of a trained run, <runs>/<name>-<hash>"
-            )
+    if not run.exists("experiment.json"):
+        raise InputError(
+            f"{run.url} has no experiment.json; give the folder of a trained run,"
+            " <runs>/<name>-<hash>"
+        )
+    if not run.exists(WEIGHTS):
+        raise InputError(
+            f"{run.url} has no {WEIGHTS}: it has not come to its first validation yet; train it"
+            " further with the same command"
+        )
 
 
 def warn_of_unfinished(run: RunDirectory, epochs: int) -> None:

@@ -108,6 +108,16 @@ class RunLog:
         )
         self._end_trackers("finished")
 
+    def never_judged(self) -> TrainingError:
+        """Record that no validation loss was finite, so that no weights are the best."""
+        reason = (
+            "no validation loss was a finite number: look at metrics.jsonl, and at the validation"
+            " cases or a lower training.learning_rate"
+        )
+        write_status(self._run, "failed", reason=reason)
+        self._end_trackers("failed")
+        return TrainingError(f"{self._run.url}: {reason}")
+
     def diverged(
         self,
         task: Task,

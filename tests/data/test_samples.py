@@ -3,18 +3,30 @@ there.
 """
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
 from courant.data.anchor_choice import AnchorChoice
+from courant.data.channels import Channel
 from courant.data.normalisation import Normaliser
-from courant.data.samples import draw_batch, epoch_batches, full_batch, list_windows, seeded, spread
-from courant.data.trajectories import TrajectorySet, load_trajectories
+from courant.data.samples import (
+    _multiple,
+    draw_batch,
+    epoch_batches,
+    full_batch,
+    list_windows,
+    seeded,
+    spread,
+)
+from courant.data.trajectories import Cloud, Span, TrajectorySet, common_interval, load_trajectories
 from courant.data_config import TransientData
 from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
 
 CONFIG = TransientData(
     window_steps=3,
@@ -283,3 +295,46 @@ def test_cases_may_end_at_different_times(trajectories: TrajectorySet) -> None:
     )
     windows = list_windows(shorter, CONFIG)
     assert (windows[windows[:, 0] == 0, 1]).max() == 20 - 12 - 1
+
+
+@pytest.mark.parametrize("interval", [8e-7, 1.25e-5, 0.05, 1.0])
+def test_snapshots_of_any_interval_are_told_apart(interval: float) -> None:
+    """Shock tubes and sound have microseconds between their snapshots."""
+    time = interval * np.arange(1, 41)
+    case = cast(StoredCase, SimpleNamespace(id="a", num_points=9, time=time))
+    dataset = cast(Dataset, SimpleNamespace(url="store/d", version="v1"))
+    span = Span.of(case, 10 * interval)
+    assert (span.first, span.num_frames) == (9, 31)
+    found = common_interval(dataset, [span, Span.of(case, 0.0)])
+    assert found == pytest.approx(interval, rel=1e-8)
+    assert _multiple(10 * interval, found, "step_s") == 10
+    with pytest.raises(InputError, match=r"data\.step_s = .* is no multiple of the snapshot"):
+        _multiple(10.5 * interval, found, "step_s")
+    uneven = SimpleNamespace(id="b", num_points=9, time=time + 0.2 * interval * (time > time[20]))
+    with pytest.raises(InputError, match="expected one interval"):
+        Span.of(cast(StoredCase, uneven), 0.0)
+    other = Span.of(cast(StoredCase, SimpleNamespace(id="c", num_points=9, time=1.1 * time)), 0.0)
+    with pytest.raises(InputError, match="train on cases with one snapshot interval"):
+        common_interval(dataset, [span, other])
+
+
+def test_components_with_an_odd_number_of_y_change_their_sign_in_a_mirror_image() -> None:
+    cloud = Cloud("a", np.zeros((1, 3)), None, {}).mirrored()
+    signs = {
+        name: cloud.sign(cast(Channel, SimpleNamespace(component=name)))
+        for name in ("x", "y", "z", "xx", "xy", "yy", "yz", "p", "temperature", "y_plus")
+    }
+    assert {name for name, sign in signs.items() if sign < 0} == {"y", "xy", "yz"}
+
+
+def test_cases_without_a_window_are_told(
+    trajectories: TrajectorySet, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = replace(trajectories, num_frames=trajectories.num_frames.clone())
+    short.num_frames[1] = 3
+    with caplog.at_level("WARNING", "courant.training"):
+        windows = list_windows(short, CONFIG)
+    assert set(windows[:, 0].tolist()) == {0, 2}
+    assert f"1 of 3 cases are too short for a window of 3 x 4 s, such as {short.ids[1]}" in (
+        caplog.text
+    )

@@ -42,6 +42,13 @@ def test_every_core_gives_the_same_field_and_gradients(core) -> None:  # type: i
         torch.testing.assert_close(ours, theirs)
 
 
+def test_more_channels_than_a_head_is_wide_are_all_there() -> None:
+    """Species of a combustion, in a narrow model."""
+    q, k, _ = tensors()
+    table = torch.randn(*k.shape[:4], q.shape[-1] + 3, dtype=q.dtype)
+    torch.testing.assert_close(module._fused(q, k, table), explicit(q, k, table))
+
+
 def test_tiles_cover_a_cloud_that_no_tile_divides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TILE", 0)  # the least number of rows: 64
     q, k, table = torch.randn(1, 2, 150, 4), torch.randn(1, 1, 2, 6, 4), torch.randn(1, 1, 2, 6, 3)

@@ -3,6 +3,7 @@ reaches the weights.
 """
 
 import json
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ import torch
 
 import courant
 from courant.experiment import Experiment
-from courant.runs.checkpoint import checkpoint_epochs, read_latest_checkpoint
+from courant.runs.checkpoint import Checkpoint, checkpoint_epochs, read_latest_checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
 from courant.runs.standing import standing
 from courant.training.errors import TrainingError
-from courant.training.loop import fit
+from courant.training.loop import Fitting, fit
 from simgen.errors import InputError, StoreError
 
 
@@ -130,6 +131,48 @@ def test_whoever_uses_a_run_that_was_cut_off_is_told(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         courant.load(run.url)
+
+
+def test_a_kill_between_the_last_checkpoint_and_its_weights_costs_nothing(
+    dataset: Any, tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight, killed = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "killed")
+    fit(tiny, dataset, straight)
+    write = Checkpoint.write_best
+
+    def die(state: Checkpoint, run: RunDirectory) -> None:
+        if state.epoch == 4:
+            raise KilledError
+        write(state, run)
+
+    monkeypatch.setattr(Checkpoint, "write_best", die)
+    with pytest.raises(KilledError):
+        fit(tiny, dataset, killed)
+    monkeypatch.setattr(Checkpoint, "write_best", write)
+    assert checkpoint_epochs(killed)[-1] == 4
+    fit(tiny, dataset, killed)
+    assert killed.read_json("status.json")["state"] == "finished"
+    assert killed.read_bytes("model.safetensors") == straight.read_bytes("model.safetensors")
+
+
+def test_untrained_weights_are_never_those_of_a_run(
+    dataset: Any, tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first validation nothing says which weights are the best."""
+    rare = tiny.derive(training={"validate_every": 4, "checkpoint_every": 1})
+    straight, run = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "run")
+    fit(rare, dataset, straight)
+    with pytest.raises(KilledError):
+        fit(rare, dataset, run, on_epoch=kill_at(3))
+    with pytest.raises(InputError, match="it has not come to its first validation yet; train it"):
+        courant.load(run.url)
+    fit(rare, dataset, run)
+    assert run.read_bytes("model.safetensors") == straight.read_bytes("model.safetensors")
+    monkeypatch.setattr(Fitting, "validate", lambda *_: (math.nan, math.nan))
+    never = RunDirectory(tmp_path / "never")
+    with pytest.raises(TrainingError, match="no validation loss was a finite number"):
+        fit(tiny, dataset, never)
+    assert never.read_json("status.json")["state"] == "failed"
 
 
 def test_a_finished_run_is_left_as_it_is(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from courant.analysis.dynamics.jacobian import StepSpectrum, spectrum_at
 from courant.analysis.dynamics.latent_components import Components, principal_components
 from courant.analysis.dynamics.modes import Dmd, dmd
 from courant.analysis.dynamics.probes import reference_rhythm
-from courant.data.trajectories import read_states
+from courant.data.trajectories import read_states, time_tolerance
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
 from simgen.store.access.stored_case import StoredCase
@@ -128,7 +128,7 @@ def follow_case(surrogate: Surrogate, case: StoredCase) -> CaseDynamics | None:
     if not isinstance(surrogate.model, Evolves) or steps < MIN_SAMPLES:
         return None
     std = np.asarray(surrogate.normaliser.std, np.float32)
-    late = np.flatnonzero(case.time >= start - 1e-6)
+    late = np.flatnonzero(case.time >= start - time_tolerance(case.time))
     solved = read_states(case, surrogate.normaliser.channels, slice(int(late[0]), None))
     volumes = case.volumes if case.dataset.schema.volumes else np.ones(case.num_points)
     rhythm = reference_rhythm(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from courant.data.trajectories import read_states
+from courant.data.trajectories import read_states, time_tolerance
 from courant.prediction.monitor import (
     MONITOR,
     Monitor,
@@ -180,6 +180,7 @@ def _starts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[float
         yield None  # The rollout says why a steady model has none.
         return
     times = np.asarray(case.time)
-    usable = times[(times >= first - 1e-6) & (times <= last + 1e-6)]
+    slack = time_tolerance(times)
+    usable = times[(times >= first - slack) & (times <= last + slack)]
     for number in np.unique(np.linspace(0, len(usable) - 1, most).round().astype(int)):
         yield float(usable[number])

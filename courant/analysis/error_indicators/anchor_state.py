@@ -21,6 +21,7 @@ import torch
 
 from courant.analysis.decomposition.case_scores import MAX_VALUES, volumes_of
 from courant.analysis.decomposition.error_addresses import AddressSums, ErrorAddresses, address_sums
+from courant.data.trajectories import time_tolerance
 from courant.field_model import Encodes, Evolves, FieldDecomposition, Partitions
 from courant.prediction.field_scale import neighbour_variation
 from courant.prediction.surrogate import Surrogate
@@ -75,7 +76,8 @@ def rollout_starts(surrogate: Surrogate, case: StoredCase, windows: int) -> list
     if first is None or last is None or case.time is None:
         return [None]
     times = np.asarray(case.time)
-    usable = times[(times >= first - 1e-6) & (times <= last + 1e-6)]
+    slack = time_tolerance(times)
+    usable = times[(times >= first - slack) & (times <= last + slack)]
     chosen = np.unique(np.linspace(len(usable) - 1, 0, windows).round().astype(int))
     return [float(usable[number]) for number in chosen]
 

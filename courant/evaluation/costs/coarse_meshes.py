@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 
-from courant.data.trajectories import TIME_TOLERANCE_S, read_states
+from courant.data.trajectories import read_states, time_tolerance
 from courant.evaluation.costs.same_error import (
     RECORD,
     CoarseCase,
@@ -161,10 +161,10 @@ def _predicted(
     began = problem.start(coarse)
     assert began is not None
     times = np.asarray(coarse.time, dtype=np.float64)
-    first = int(np.searchsorted(times, began - TIME_TOLERANCE_S))
+    first = int(np.searchsorted(times, began - time_tolerance(times)))
     times, states = times[first:], read_states(coarse, channels, slice(first, None))
     last = times[-1] - problem.num_steps * problem.step_s
-    num_starts = int((times <= last + TIME_TOLERANCE_S).sum())
+    num_starts = int((times <= last + time_tolerance(times)).sum())
     if not num_starts:
         raise InputError(f"case {coarse.id} ends at {times[-1]:g} s: no window fits")
     carried = _carried(problem, fine, coarse, states)
