@@ -34,7 +34,7 @@ def benchmark(
     experiment: str | None = None,
     runs: str | None = None,
     out: str | None = None,
-    cpus_per_trial: float = 1.0,
+    cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
     coarse: str | None = None,
 ) -> FinishedBenchmark:
@@ -55,7 +55,8 @@ def benchmark(
         experiment: A JSON file with a training run, in place of a recipe.
         runs: Where runs are: a folder or s3://bucket/prefix; COURANT_RUNS where not given.
         out: The benchmark's folder or s3://bucket/prefix; one among the runs where not given.
-        cpus_per_trial: Cores that a trial reserves.
+        cpus_per_trial: Cores that a trial reserves; where none is given one, or none of a node that
+            comes with its GPU.
         gpus_per_trial: GPUs that a trial reserves, also a part of one; a whole one where there are
             any and none is given.
         coarse: A dataset with the test designs on coarser meshes, to compare the solver itself.
@@ -90,7 +91,7 @@ def benchmark(
 
 
 @task(name="try-models", persist_result=False)
-def try_models(request: Request, cpus: float, gpus: float | None) -> None:
+def try_models(request: Request, cpus: float | None, gpus: float | None) -> None:
     """Run all trials on Ray, here or as a job on the cluster, with a line as each ends."""
     with Bars(f"benchmark of {len(request.contenders)} models", 1, get_run_logger()) as bars:
         bars.line(f"benchmark {request.folder.url}")
@@ -100,7 +101,7 @@ def try_models(request: Request, cpus: float, gpus: float | None) -> None:
             _try_here(request, cpus, gpus, bars)
 
 
-def _try_here(request: Request, cpus: float, gpus: float | None, bars: Bars) -> None:
+def _try_here(request: Request, cpus: float | None, gpus: float | None, bars: Bars) -> None:
     from courant.benchmark.ray_runner import run_benchmark
     from flows.cluster.ray_cluster import ensure_ray
 
@@ -118,7 +119,7 @@ def _try_here(request: Request, cpus: float, gpus: float | None, bars: Bars) -> 
     )
 
 
-def _try_on_cluster(request: Request, cpus: float, gpus: float | None, bars: Bars) -> None:
+def _try_on_cluster(request: Request, cpus: float | None, gpus: float | None, bars: Bars) -> None:
     """Run the benchmark as a job, which leaves its trials where this process finds them."""
     from flows.cluster.ray_jobs import JobRequest, run_job
 

@@ -36,7 +36,7 @@ def sweep(
     runs: str | None = None,
     seed: int = 42,
     early_stopping: bool = True,
-    cpus_per_trial: float = 1.0,
+    cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
 ) -> FinishedSweep:
     """Try a space's settings around a recipe or the experiment in a JSON file.
@@ -54,7 +54,8 @@ def sweep(
         runs: Where runs are: a folder or s3://bucket/prefix; COURANT_RUNS where not given.
         seed: Seed of the settings that are drawn.
         early_stopping: End trials early that do worse than others.
-        cpus_per_trial: Cores that a trial reserves.
+        cpus_per_trial: Cores that a trial reserves; where none is given one, or none of a node that
+            comes with its GPU.
         gpus_per_trial: GPUs that a trial reserves, also a part of one; a whole one where there are
             any and none is given.
     """
@@ -67,7 +68,7 @@ def sweep(
 
 @task(name="try-settings", persist_result=False)
 def try_settings(
-    plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None
+    plan: Sweep, early_stopping: bool, cpus: float | None, gpus: float | None
 ) -> list[TrialResult]:
     """Run all trials on Ray, here or as a job on the cluster, with a line as each ends."""
     ids = about(dataset=plan.dataset_url, sweep=plan.folder.url.rsplit("/", 1)[-1])
@@ -82,7 +83,7 @@ def try_settings(
 
 
 def _try_here(
-    plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None, bars: Bars
+    plan: Sweep, early_stopping: bool, cpus: float | None, gpus: float | None, bars: Bars
 ) -> list[TrialResult]:
     from courant.sweeps.ray_tune import run_sweep
     from flows.cluster.ray_cluster import ensure_ray
@@ -110,7 +111,7 @@ def _try_here(
 
 
 def _try_on_cluster(
-    plan: Sweep, early_stopping: bool, cpus: float, gpus: float | None, bars: Bars
+    plan: Sweep, early_stopping: bool, cpus: float | None, gpus: float | None, bars: Bars
 ) -> list[TrialResult]:
     """Run the sweep as a job, which makes the same plan and leaves the trials' runs."""
     from flows.cluster.ray_jobs import JobRequest, run_job

@@ -21,7 +21,7 @@ from simgen.errors import InputError, SimgenError
 def run_benchmark(
     request: Request,
     *,
-    cpus_per_trial: float = 1.0,
+    cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
     on_phase: OnPhase = lambda phase, num: None,
     on_trial: OnTrial | None = None,

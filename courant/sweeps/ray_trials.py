@@ -50,14 +50,18 @@ class Share:
     gpus: float = 0.0
 
     @classmethod
-    def of(cls, experiment: Experiment, cpus: float, gpus: float | None) -> Share:
+    def of(cls, experiment: Experiment, cpus: float | None, gpus: float | None) -> Share:
         """Take a whole GPU where none is asked for, there is one, and the experiment may use it.
 
+        Take one core where none is asked for, but of a node that comes only with its GPU none: such
+        nodes give all their cores to training (`num-cpus: 0`), and a trial would wait for ever.
         InputError for more than any node has: the trial would wait for ever.
         """
         if gpus is None:
             use = experiment.training.use_gpu
             gpus = 1.0 if use is True or (use == "auto" and gpus_to_be_had() >= 1) else 0.0
+        if cpus is None:
+            cpus = 0.0 if 0 < gpus <= gpus_on_demand() and not _has_room(1.0, gpus) else 1.0
         check_resources(cpus, gpus)
         return cls(cpus, gpus)
 
@@ -182,14 +186,23 @@ def check_resources(cpus: float, gpus: float) -> None:
     """
     if 0 < gpus <= gpus_on_demand():
         return
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes):
+    if not _has_room(cpus, gpus):
+        nodes = _alive()
         most = " or ".join(
             f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes
         )
         raise InputError(
             f"a trial asks for {cpus:g} CPUs and {gpus:g} GPUs on one node, the nodes have {most}"
         )
+
+
+def _alive() -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _has_room(cpus: float, gpus: float) -> bool:
+    """Tell whether a node that is there could ever take a trial."""
+    return any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in _alive())
 
 
 def _check_ended(

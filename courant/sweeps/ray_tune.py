@@ -28,7 +28,7 @@ def run_sweep(
     sweep: Sweep,
     *,
     early_stopping: bool = True,
-    cpus_per_trial: float = 1.0,
+    cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
     on_trial: OnTrial | None = None,
 ) -> list[TrialResult]:

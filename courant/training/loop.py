@@ -185,10 +185,6 @@ class Fitting:
             if keep and on_checkpoint is not None:
                 on_checkpoint(record)
         if self.rank == 0:
-            if not self.state.best_epoch:
-                raise self.log.never_judged()
-            # A kill between the last checkpoint and its weights leaves those of an earlier one.
-            self.state.write_best(self.run)
             self.log.finish(self.task, self.state)
 
     def epoch(self, epoch: int, validate: bool) -> EpochRecord:

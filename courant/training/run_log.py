@@ -86,7 +86,14 @@ class RunLog:
             tracker.epoch(record)
 
     def finish(self, task: Task, state: Checkpoint) -> None:
-        """Record the end of the last epoch."""
+        """Record the end of the last epoch, once the best weights are there.
+
+        A kill between the last checkpoint and its weights leaves those of an earlier one.
+        TrainingError where none are the best, because no validation loss was finite.
+        """
+        if not state.best_epoch:
+            raise self._never_judged()
+        state.write_best(self._run)
         training = task.experiment.training
         samples = task.train.num_batches * training.batch_size * training.epochs
         samples_per_s = samples / max(state.seconds["train"], 1e-9)
@@ -108,8 +115,7 @@ class RunLog:
         )
         self._end_trackers("finished")
 
-    def never_judged(self) -> TrainingError:
-        """Record that no validation loss was finite, so that no weights are the best."""
+    def _never_judged(self) -> TrainingError:
         reason = (
             "no validation loss was a finite number: look at metrics.jsonl, and at the validation"
             " cases or a lower training.learning_rate"

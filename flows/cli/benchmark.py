@@ -91,7 +91,7 @@ def benchmark(
         ),
     ] = None,
     coarse: Coarse = None,
-    cpus_per_trial: CpusPerTrial = 1.0,
+    cpus_per_trial: CpusPerTrial = None,
     gpus_per_trial: GpusPerTrial = None,
     verbose: Verbose = False,
 ) -> None:

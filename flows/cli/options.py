@@ -125,7 +125,10 @@ Trials = Annotated[
     int | None,
     typer.Option(min=1, help="Trials of the sweep; default: each setting of the space once."),
 ]
-CpusPerTrial = Annotated[float, typer.Option(min=0.1, help="CPU cores of each trial.")]
+CpusPerTrial = Annotated[
+    float | None,
+    typer.Option(min=0.0, help="CPU cores of each trial; default: one where nodes have any."),
+]
 GpusPerTrial = Annotated[
     float | None,
     typer.Option(

@@ -81,7 +81,7 @@ def sweep(
         bool,
         typer.Option("--to-the-end", help="Stop no trial early, as the paper's figures need it."),
     ] = False,
-    cpus_per_trial: CpusPerTrial = 1.0,
+    cpus_per_trial: CpusPerTrial = None,
     gpus_per_trial: GpusPerTrial = None,
     verbose: Verbose = False,
 ) -> None:

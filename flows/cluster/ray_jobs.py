@@ -45,6 +45,8 @@ POLL_S = 2.0
 RAY_LINE = re.compile(r"INFO job_manager\.py|^Running entrypoint for job ")
 #: How long a dashboard may fail to answer before the flow gives up on following its job.
 PATIENCE_S = 120.0
+MOST_LOST = 5
+"""Answers in a row by which a cluster knows nothing of a job that it has taken"""
 STOP_S = 30.0
 #: Their names are read here; where the cluster's nodes have their own values, nothing is passed.
 PLAIN_VARIABLES = (
@@ -174,13 +176,20 @@ def _follow(
 
     Its log is read whole each time: it is short, and this way correct after any gap.
     """
-    shown, answered = 0, time.monotonic()
+    shown, answered, lost = 0, time.monotonic(), 0
     while True:
         try:
             details = client.get_job_info(job)
             log = client.get_job_logs(job)
-            answered = time.monotonic()
+            answered, lost = time.monotonic(), 0
         except (RuntimeError, OSError) as error:
+            # The cluster does answer, and knows nothing of the job.
+            lost = lost + 1 if "does not exist" in str(error) else 0
+            if lost > MOST_LOST:
+                raise JobError(
+                    f"the Ray cluster knows job {job} no more: its head was started again, and what"
+                    " ran there has ended; what was done is kept: run the same again"
+                ) from error
             if time.monotonic() - answered > PATIENCE_S:
                 raise JobError(
                     f"the Ray cluster has not answered for {PATIENCE_S:g} s ({_first_line(error)});"

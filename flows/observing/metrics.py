@@ -45,7 +45,7 @@ COUNTERS = {
     "courant_training_samples": ("Samples trained on", ("run", "experiment")),
 }
 MOST_RUNS = 50
-"""Runs that are exported: all that go on, and the last that have ended"""
+"""Runs that are exported: all that go on, and of the others as many as there is room for"""
 
 
 class RecordMetrics(Collector):
@@ -119,8 +119,9 @@ def _add_runs(made: Families, overview: Overview) -> None:
     for state in dict.fromkeys(run.state for run in overview.runs):
         number = sum(run.state == state for run in overview.runs)
         _add(made, "courant_runs", (state,), number)
-    ended = ("finished", "stopped", "failed")
-    for run in sorted(overview.runs, key=lambda run: run.state in ended)[:MOST_RUNS]:
+    ended = [run for run in overview.runs if run.state in ("finished", "stopped", "failed")]
+    going = [run for run in overview.runs if run not in ended]
+    for run in [*going, *ended[: max(0, MOST_RUNS - len(going))]]:
         ids = (run.name, run.experiment)
         _add(made, "courant_training_epoch", (*ids, run.state), run.epoch)
         _add(made, "courant_training_epochs", (*ids, run.state), run.epochs)

@@ -25,8 +25,8 @@ from simgen.errors import SimgenError
 from simgen.solving.case_lock import is_held
 from simgen.store.access.repository import folders_in, repository_exists
 
-ENDED = ("finished", "failed", "stopped")
-"""States of a run that does not change any more, unless it is trained again"""
+ENDED = ("finished",)
+"""States of a run that does not change any more; a failed or stopped one may be taken up again"""
 READERS = 8
 T = TypeVar("T")
 S = TypeVar("S")

@@ -47,7 +47,7 @@ class Comparison:
     experiment: str | None = None
     runs: str | None = None
     out: str | None = None
-    cpus_per_trial: float = 1.0
+    cpus_per_trial: float | None = None
     gpus_per_trial: float | None = None
     coarse: str | None = None
 

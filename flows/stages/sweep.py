@@ -40,7 +40,7 @@ class Trials:
     runs: str | None = None
     seed: int = 42
     early_stopping: bool = True
-    cpus_per_trial: float = 1.0
+    cpus_per_trial: float | None = None
     gpus_per_trial: float | None = None
 
     def plan(self) -> Sweep:

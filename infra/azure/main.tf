@@ -100,6 +100,15 @@ resource "azurerm_kubernetes_cluster" "this" {
     duration    = 4
   }
 
+  maintenance_window_node_os {
+    frequency   = "Weekly"
+    interval    = 1
+    day_of_week = "Sunday"
+    start_time  = "02:00"
+    utc_offset  = "+00:00"
+    duration    = 4
+  }
+
   depends_on = [azurerm_role_assignment.network]
 
   lifecycle {

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.cluster import ray_jobs
 from flows.cluster.packing import pack_code
 from flows.cluster.ray_jobs import RAY_LINE, JobRequest, job_variables
 
@@ -88,3 +89,20 @@ def test_lines_of_ray_itself_are_told_from_the_jobs_own():
         "Running entrypoint for job courant-train-1: python -m flows.ray_entrypoint"
     )
     assert not RAY_LINE.search("epoch 12/60  loss 0.2310")
+
+
+def test_a_job_that_the_cluster_has_lost_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's head has been started again, and keeps no record of what ran before."""
+    monkeypatch.setattr(ray_jobs, "POLL_S", 0.0)
+
+    class Client:
+        asked = 0
+
+        def get_job_info(self, job: str) -> None:
+            self.asked += 1
+            raise RuntimeError(f"Request failed with status code 404: Job {job} does not exist")
+
+    client = Client()
+    with pytest.raises(ray_jobs.JobError, match=r"knows job a no more: .* run the same again"):
+        ray_jobs._follow(client, "a", lambda line: None, lambda: None)
+    assert client.asked == ray_jobs.MOST_LOST + 1

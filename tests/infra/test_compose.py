@@ -43,6 +43,23 @@ def made(tmp_path: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
+def test_without_docker_no_file_is_written(tmp_path: Path) -> None:
+    """A half-written one would be kept, and compose would refuse it."""
+    for name in ("make-secrets", "compose.yaml"):
+        (tmp_path / name).write_bytes((COMPOSE / name).read_bytes())
+    docker = tmp_path / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text("#!/bin/sh\necho 'permission denied' >&2\nexit 126\n")
+    docker.chmod(0o755)
+    ran = subprocess.run(
+        ["sh", str(tmp_path / "make-secrets"), "courant-workgroup:1", "host.example.com"],
+        env={"PATH": f"{docker.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+    )
+    assert ran.returncode == 1 and not (tmp_path / ".env").exists()
+    assert b"which hashes a password; nothing was written" in ran.stderr
+
+
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
 def test_compose_reads_the_file(name: str) -> None:
     found = parsed((COMPOSE / name).read_text())

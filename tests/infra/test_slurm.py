@@ -18,6 +18,7 @@ echo "$name $* | $RAY_ADDRESS | $RAY_AUTH_TOKEN_PATH | $PREFECT_API_URL" >> "$NO
 case "$name $1" in
 "prefect server" | "ray start") exec sleep 600 ;;
 "srun --nodes="*) exec sleep 600 ;;
+"srun --overlap") while [ "$1" != rm ]; do shift; done; "$@" ;;
 "courant train")
     trap 'exit 130' INT
     while :; do sleep 0.1; done
@@ -71,6 +72,23 @@ def start(job: dict[str, str], *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [SCRIPT, *arguments], env=job, stderr=subprocess.PIPE, start_new_session=True
     )
+
+
+@pytest.mark.parametrize("nodes", ["1", "3"])
+def test_only_the_jobs_own_folder_of_a_scratch_place_is_removed(
+    job: dict[str, str], nodes: str
+) -> None:
+    """A user names a place that other jobs and other things use too."""
+    place = Path(job["COURANT_SCRATCH"])
+    own = place / f"courant-{job['SLURM_JOB_ID']}"
+    other = place / "courant-1/case"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+    (place / "thesis.tex").write_text("years of work")
+    process = start({**job, "SLURM_JOB_NUM_NODES": nodes}, "fail")
+    assert process.wait(120) == 3
+    assert (place / "thesis.tex").exists() and other.exists()
+    assert not own.exists()
 
 
 def test_a_command_runs_on_all_nodes_and_leaves_nothing(job: dict[str, str]) -> None:

@@ -4,9 +4,10 @@ import pytest
 import ray
 
 from courant.ray_growth import VARIABLE
-from courant.sweeps.ray_trials import check_resources
+from courant.sweeps.ray_trials import Share, check_resources
 from courant.training.ray_train import _use_gpu
 from simgen.errors import InputError
+from tests.training.waves import tiny_experiment
 
 
 @pytest.fixture
@@ -41,3 +42,29 @@ def test_a_number_that_is_none_is_told(cluster_of_cores) -> None:
     cluster_of_cores.setenv(VARIABLE, "two")
     with pytest.raises(InputError, match="COURANT_GPUS_ON_DEMAND is 'two'"):
         _use_gpu("auto", workers=1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "on_demand", "asked", "share"),
+    [
+        ([{"CPU": 14.0}], 2.0, None, Share(0.0, 1.0)),
+        ([{"CPU": 14.0}], 0.0, None, Share(1.0, 0.0)),
+        ([{"CPU": 8.0, "GPU": 1.0}], 2.0, None, Share(1.0, 1.0)),
+        ([{"CPU": 14.0}], 2.0, 4.0, Share(4.0, 1.0)),
+    ],
+)
+def test_a_trial_asks_for_no_core_of_a_node_that_comes_with_its_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+    nodes: list[dict[str, float]],
+    on_demand: float,
+    asked: float | None,
+    share: Share,
+) -> None:
+    """Such nodes have no core for others: the trial would wait for ever."""
+    module = "courant.sweeps.ray_trials"
+    alive = [{"Alive": True, "Resources": each} for each in nodes]
+    there = max(each.get("GPU", 0.0) for each in nodes)
+    monkeypatch.setattr(f"{module}.ray.nodes", lambda: alive)
+    monkeypatch.setattr(f"{module}.gpus_on_demand", lambda: on_demand)
+    monkeypatch.setattr(f"{module}.gpus_to_be_had", lambda: max(there, on_demand))
+    assert Share.of(tiny_experiment(), asked, None) == share
