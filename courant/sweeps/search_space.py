@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import (
     BaseModel,
     Field,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
@@ -58,6 +59,8 @@ class SearchSpace(BaseModel):
     design: Literal["isolated", "grid", "random"]
     parameters: dict[str, Domain] = {}
     choices: tuple[Choice, ...] = Field(default=(), max_length=MAX_SETTINGS)
+    _unfit: tuple[str, ...] = PrivateAttr(default=())
+    """A line for each choice that was left out for the data's sake"""
 
     @field_validator("parameters", mode="before")
     @classmethod
@@ -112,10 +115,33 @@ class SearchSpace(BaseModel):
         setting = {key: value_of(experiment, key) for key in self.parameters}
         return {**setting, CHOICE: BASELINE} if self.choices else setting
 
+    def for_data(
+        self, experiment: Experiment, check: Callable[[Experiment], object]
+    ) -> SearchSpace:
+        """Return this space without the choices whose experiment `check` refuses by InputError.
+
+        A choice's sizes may not be those of a dataset with given fields, or without a boundary.
+        """
+        baseline = self.baseline(experiment)
+        applying, _ = fitting(self.choices, experiment)
+        kept, unfit = [], []
+        for choice in self.choices:
+            try:
+                if choice in applying:
+                    check(self.apply(experiment, {**baseline, CHOICE: choice.name}))
+                kept.append(choice)
+            except InputError as error:
+                unfit.append(f"{choice.name} does not apply to {experiment.name}: {error}")
+        if unfit and not kept and not self.parameters:
+            raise InputError(f"space {self.name}: {unfit[0]}")
+        found = self.model_copy(update={"choices": tuple(kept)})
+        found._unfit = tuple(unfit)
+        return found
+
     def left_out(self, experiment: Experiment) -> tuple[str, ...]:
-        """Return a line for each choice that means nothing to the experiment."""
+        """Return a line for each choice that means nothing to the experiment, or to the data."""
         self.baseline(experiment)
-        return fitting(self.choices, experiment)[1]
+        return (*fitting(self.choices, experiment)[1], *self._unfit)
 
     def count(self, experiment: Experiment) -> int | None:
         """Return the number of different settings; None where values are drawn."""

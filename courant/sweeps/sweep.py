@@ -125,11 +125,12 @@ def plan_sweep(
 
     A setting that comes a second time takes the experiment's training seed + 1, and so on. Every
     one is checked: raises InputError for keys, values or a dataset that do not fit, before anything
-    is written.
+    is written. Choices that do not fit the dataset are left out.
     """
     # It imports torch, which whoever only reads a sweep does not need.
     from courant.problems import open_problem
 
+    asked, space = space, space.for_data(experiment, lambda made: open_problem(made, dataset))
     wanted = num_trials or space.count(experiment)
     if wanted is None:
         raise InputError(
@@ -142,7 +143,7 @@ def plan_sweep(
             f"dataset {dataset.url} {dataset.version} has no validation case to judge trials by;"
             " generate more cases"
         )
-    folder = RunDirectory(runs_url) / sweep_id(experiment, space, dataset.snapshot_id, seed)
+    folder = RunDirectory(runs_url) / sweep_id(experiment, asked, dataset.snapshot_id, seed)
     trials: list[Trial] = []
     seen: list[Setting] = []
     for setting in itertools.islice(space.settings(experiment, seed), wanted):

@@ -56,6 +56,7 @@ class Comparison:
         from courant.benchmark.budget import parse_budget
         from courant.benchmark.contenders import choose_contenders, settings_of
         from courant.benchmark.request import RATES, make_request
+        from courant.problems import open_problem
 
         budget = parse_budget(self.budget)
         around = Training(self.dataset, self.version, self.recipe, self.experiment, self.runs)
@@ -64,6 +65,7 @@ class Comparison:
             raise InputError("give models to compare or a space of one model's settings, not both")
         space = load_space(self.space) if self.space else None
         if space:
+            space = space.for_data(base, lambda made: open_problem(made, opened))
             contenders = settings_of(space, base, opened)
         else:
             contenders = choose_contenders(self.models or MODELS, base, opened, self._sizes())
