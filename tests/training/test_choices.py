@@ -192,6 +192,6 @@ def test_a_row_whose_sizes_are_not_the_datas_is_left_out_and_the_others_are_trie
     assert len(sweep.trials) == 12 - len(sweep.left_out)
     whole = plan_sweep(tiny_experiment(epochs=1), dataset, space, None, str(tmp_path))
     assert len(whole.left_out) == len(sweep.left_out) - 1
-    only = SearchSpace(name="one", choices=[{"bare": {"model.num_features": 5}}])
+    only = SearchSpace(name="one", design="isolated", choices=[{"bare": {"model.num_features": 5}}])
     with pytest.raises(InputError, match="space one: bare does not apply to tiny"):
         plan_sweep(experiment, dataset, only, None, str(tmp_path))
