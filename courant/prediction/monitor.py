@@ -27,9 +27,9 @@ from courant.prediction.bands import conformal_quantile, least_cases
 from courant.prediction.predictor import Predictor
 from courant.prediction.prepared import Prepared
 from courant.runs.directory import RunDirectory
+from courant.runs.record import MONITOR
 from simgen.errors import InputError
 
-MONITOR = "monitor.json"
 FALSE_ALARMS = 0.05
 """Share of healthy rollouts, as long as those of the calibration, that are flagged"""
 COMPONENTS = 8

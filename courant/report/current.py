@@ -9,9 +9,8 @@ from typing import Any
 from courant.evaluation.costs.same_error import RECORD
 from courant.evaluation.evaluation import Evaluation
 from courant.prediction.bands import BANDS
-from courant.prediction.monitor import MONITOR
 from courant.runs.directory import RunDirectory
-from courant.runs.record import METRICS
+from courant.runs.record import METRICS, MONITOR
 from courant.sweeps.sweep import TABLE
 
 PAGE = "index.html"

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
+MONITOR = "monitor.json"
+"""Of a rollout monitor, which is calibrated after the training (`courant.prediction.monitor`)"""
 State = Literal["running", "finished", "failed", "stopped"]
 _PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", DISTRIBUTION)
 

@@ -15,15 +15,10 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from courant.data.trajectories import read_states, time_tolerance
-from courant.prediction.monitor import (
-    MONITOR,
-    Monitor,
-    RolloutQuality,
-    fit_monitor,
-    rollout_latents,
-)
+from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor, rollout_latents
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
+from courant.runs.record import MONITOR
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
