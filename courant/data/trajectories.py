@@ -43,6 +43,12 @@ def time_tolerance(time: np.ndarray) -> float:
     return TIME_TOLERANCE * apart
 
 
+def times_between(time: np.ndarray, first: float, last: float) -> np.ndarray:
+    """Return those of the times (T,) that lie between two, both included."""
+    slack = time_tolerance(time)
+    return time[(time >= first - slack) & (time <= last + slack)]
+
+
 @dataclass(frozen=True)
 class TrajectorySet:
     """Trajectories of K cases; N = the most points of any case.

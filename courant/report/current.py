@@ -11,7 +11,7 @@ from courant.evaluation.evaluation import Evaluation
 from courant.prediction.bands import BANDS
 from courant.runs.directory import RunDirectory
 from courant.runs.record import METRICS, MONITOR
-from courant.sweeps.sweep import TABLE
+from courant.sweeps.sweep import TABLE, sweep_of
 
 PAGE = "index.html"
 INPUTS = "report.json"
@@ -47,9 +47,7 @@ def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
     for name in (RECORD, BANDS, MONITOR, METRICS):
         if run.exists(name):
             made[name] = _digest(run, name)
-    trials, _, _ = run.url.rstrip("/").rpartition("/")
-    sweep = RunDirectory(trials.removesuffix("/trials"))
-    if trials.endswith("/trials") and sweep.exists(TABLE):
+    if (sweep := sweep_of(run)) is not None:
         made[TABLE] = _digest(sweep, TABLE)  # what the search for settings took
     return made
 

@@ -113,6 +113,13 @@ class Sweep:
         return len(self.trials) * self.experiment.training.epochs
 
 
+def sweep_of(run: RunDirectory) -> RunDirectory | None:
+    """Return the folder of the sweep that a run is a trial of; None for any other run."""
+    trials, _, _ = run.url.rstrip("/").rpartition("/")
+    sweep = RunDirectory(trials.removesuffix("/trials"))
+    return sweep if trials.endswith("/trials") and sweep.exists(TABLE) else None
+
+
 def plan_sweep(
     experiment: Experiment,
     dataset: Dataset,

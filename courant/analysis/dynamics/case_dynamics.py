@@ -135,9 +135,9 @@ def follow_case(surrogate: Surrogate, case: StoredCase) -> CaseDynamics | None:
         solved, surrogate.channels, std, case.points, volumes, case.parameters
     )
     interval = float(np.diff(case.time[late]).mean())
-    if rhythm.strength(solved) <= STEADY:
-        return None
     series = rhythm.read(solved)
+    if rhythm.strength(series) <= STEADY:
+        return None
     reference = mean_frequency(series, interval)
     if not _is_resolved(reference, steps, step_s):
         return None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from courant.data.trajectories import read_states, time_tolerance
+from courant.data.trajectories import read_states, times_between
 from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor, rollout_latents
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
@@ -126,7 +126,8 @@ def judge_monitor(
 
     InputError for a case of the validation split, on which the monitor is calibrated.
     """
-    if known := [case for case in cases if case in set(dataset.cases("validation"))]:
+    calibrated_on = set(dataset.cases("validation"))
+    if known := [case for case in cases if case in calibrated_on]:
         raise InputError(
             f"case {known[0]} is of the validation split, on which the monitor is calibrated: name"
             " cases of another one"
@@ -174,8 +175,6 @@ def _starts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[float
     if first is None or last is None or case.time is None:
         yield None  # The rollout says why a steady model has none.
         return
-    times = np.asarray(case.time)
-    slack = time_tolerance(times)
-    usable = times[(times >= first - slack) & (times <= last + slack)]
+    usable = times_between(np.asarray(case.time), first, last)
     for number in np.unique(np.linspace(0, len(usable) - 1, most).round().astype(int)):
         yield float(usable[number])

@@ -43,9 +43,9 @@ class Rhythm:
     usual: float
     """The standard deviation, over the training, of what it reads"""
 
-    def strength(self, states: np.ndarray) -> float:
-        """Return the root mean square of the series about their means, over what is usual."""
-        return float(np.sqrt(self.read(states).var(axis=0).mean())) / self.usual
+    def strength(self, series: np.ndarray) -> float:
+        """Return the root mean square of series (T, P) about their means, over what is usual."""
+        return float(np.sqrt(series.var(axis=0).mean())) / self.usual
 
 
 def reference_rhythm(

@@ -21,7 +21,7 @@ import torch
 
 from courant.analysis.decomposition.case_scores import MAX_VALUES, volumes_of
 from courant.analysis.decomposition.error_addresses import AddressSums, ErrorAddresses, address_sums
-from courant.data.trajectories import time_tolerance
+from courant.data.trajectories import times_between
 from courant.field_model import Encodes, Evolves, FieldDecomposition, Partitions
 from courant.prediction.field_scale import neighbour_variation
 from courant.prediction.surrogate import Surrogate
@@ -75,9 +75,7 @@ def rollout_starts(surrogate: Surrogate, case: StoredCase, windows: int) -> list
     first, last = surrogate.problem.start(case), surrogate.problem.shown_start(case)
     if first is None or last is None or case.time is None:
         return [None]
-    times = np.asarray(case.time)
-    slack = time_tolerance(times)
-    usable = times[(times >= first - slack) & (times <= last + slack)]
+    usable = times_between(np.asarray(case.time), first, last)
     chosen = np.unique(np.linspace(len(usable) - 1, 0, windows).round().astype(int))
     return [float(usable[number]) for number in chosen]
 

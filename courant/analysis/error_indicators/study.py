@@ -126,7 +126,8 @@ def study_errors(
     chosen = list(cases) or dataset.cases("test")[:most]
     if not chosen:
         raise InputError(f"{dataset.url} {dataset.version} has no test case; name one by --case")
-    if fitted := [case for case in chosen if case in set(dataset.cases("validation"))]:
+    fitted_to = set(dataset.cases("validation"))
+    if fitted := [case for case in chosen if case in fitted_to]:
         raise InputError(
             f"case {fitted[0]} is of the validation split, to which the indicator is fitted: name"
             " cases of another one"

@@ -10,9 +10,9 @@ from courant.report.context import Context
 from courant.report.panel import Cell, Column, Panel, Table
 from courant.report.wording import count
 from courant.runs.directory import RunDirectory
+from courant.sweeps.sweep import TABLE, sweep_of
 from simgen.errors import SimgenError
 
-_SWEEP = "trials.json"
 _OF_RIVALS = (
     " The solver on a coarser mesh competes with the model as well. Both are compared on the"
     " designs that were accepted on every mesh"
@@ -51,14 +51,11 @@ def _rival(context: Context) -> SameError | None:
 
 def tuning_seconds(run: RunDirectory) -> float | None:
     """Return what the other trials of the run's sweep took; None for a run of no sweep."""
-    trials, _, name = run.url.rstrip("/").rpartition("/")
-    if not trials.endswith("/trials"):
-        return None
-    sweep = RunDirectory(trials.removesuffix("/trials"))
-    if not sweep.exists(_SWEEP):
+    sweep, name = sweep_of(run), run.url.rstrip("/").rpartition("/")[2]
+    if sweep is None:
         return None
     try:
-        rows = sweep.read_json(_SWEEP)
+        rows = sweep.read_json(TABLE)
         return sum(float(row["seconds"]) for row in rows if not row["run"].endswith(f"/{name}"))
     except (SimgenError, KeyError, TypeError, ValueError, AttributeError):
         return None
