@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -189,8 +189,8 @@ def _wrong_parameters(case: Surveyed, schema: Schema) -> Iterator[str]:
 
 def _changed(case: Surveyed, there: OnRecord | None) -> Iterator[str]:
     """Say what a case of the dataset is asked to have now: what is on record does not change."""
-    row = held(there).get(case.name)
-    if row is None:
+    row = {} if there is None else there.held.get(case.name)
+    if not row:
         return
     for name, value in case.parameters.items():
         recorded = row["parameters"].get(name, value)
@@ -203,18 +203,12 @@ def _changed(case: Surveyed, there: OnRecord | None) -> Iterator[str]:
         )
 
 
-def held(there: OnRecord | None) -> dict[str, Mapping[str, Any]]:
-    """Return the rows of the cases that the dataset holds; withdrawn ones may come again."""
-    rows = {} if there is None else there.design
-    return {name: row for name, row in rows.items() if row["status"] != "withdrawn"}
-
-
 def _repeats(
     case: Surveyed, kept: Sequence[Surveyed], there: OnRecord | None, asked: Asked
 ) -> Iterator[str]:
     if asked.keep_repeats or not case.parameters:
         return
-    for name, row in held(there).items():
+    for name, row in ({} if there is None else there.held).items():
         if name != case.name and row["parameters"] == dict(case.parameters):
             yield f"it has the parameters of {name}, which the dataset holds: {_TWICE}"
     for other in kept:

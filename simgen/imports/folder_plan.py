@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simgen.errors import CaseError, InputError
-from simgen.imports.common_schema import common_schema, departures, held, parameters_of, varying
+from simgen.imports.common_schema import common_schema, departures, parameters_of, varying
 from simgen.imports.importing import Imported, import_cases
 from simgen.imports.source_case import SourceCase, UnreadCase, case_name
 from simgen.imports.surveyed import FOREIGN, Asked, Surveyed
@@ -85,7 +85,7 @@ def plan_folder(
     _check_any(asked, kept, refused)
     if there is None:
         schema = replace(schema, parameters=parameters_of(asked, kept))
-    known = held(there)
+    known = {} if there is None else there.held
     same = (
         case.name
         for case in kept

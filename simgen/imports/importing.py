@@ -123,12 +123,7 @@ class _Writing:
         there = read_on_record(url)
         if there is not None:
             _check_same(url, there.schema, schema)
-        # A withdrawn case may come again, mended.
-        rows = {
-            name: row
-            for name, row in ({} if there is None else there.design).items()
-            if row["status"] != "withdrawn"
-        }
+        rows = {} if there is None else there.held
         self.names: set[str] = set()
         self.num_new = 0
         self._splits = {name: row.get(PUBLISHED) for name, row in rows.items()}

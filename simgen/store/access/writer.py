@@ -89,6 +89,11 @@ class OnRecord:
     splits: Mapping[str, str]
     """The splits that bind the next version"""
 
+    @property
+    def held(self) -> dict[str, Mapping[str, Any]]:
+        """The rows of cases that are not withdrawn; withdrawn ones may come again, mended."""
+        return {name: row for name, row in self.design.items() if row["status"] != "withdrawn"}
+
 
 def read_on_record(url: str) -> OnRecord | None:
     """Return what is on record at `url`, or None where there is no dataset yet.
