@@ -153,7 +153,7 @@ def patch_file(path, entry, *, patch=b"frt-fairing:001%1", value=b"value uniform
 def test_a_patch_may_hold_any_entry_beside_its_value(tmp_path, entry):
     patch_file(tmp_path / "U", entry)
     field = read_field(tmp_path / "U")
-    assert field.patches == {"frt-fairing:001%1", "walls"}
+    assert field.patches == {"frt-fairing:001%1": "x", "walls": "noSlip"}
     np.testing.assert_array_equal(field.boundary["frt-fairing:001%1"], [1, 2, 3])
 
 

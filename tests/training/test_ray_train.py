@@ -1,7 +1,10 @@
 """Training on Ray: the same weights as the plain loop, whoever dies on the way."""
 
+import contextlib
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from courant.training.loop import fit
 from courant.training.ray_train import train
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
-from tests.end_to_end.processes import command_line, lives, tree
+from tests.end_to_end.processes import command_line, tree
 from tests.training.waves import tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
@@ -32,13 +35,23 @@ def test_one_worker_trains_to_the_weights_of_the_plain_loop_and_a_finished_run_r
     dataset: Dataset, tmp_path: Path
 ) -> None:
     experiment, seen, processes = tiny_experiment(), [], {}
+    over = threading.Event()
 
-    def see(record: EpochRecord) -> None:
-        seen.append(record)
-        # A Ray process has the name of the call that it is in: ask which processes, not names.
-        processes.update({p: command_line(p) for p in tree(os.getpid()) if lives(p)})
+    def watch() -> None:
+        # A Ray process has the name of the call that it is in, and none once it has ended: ask
+        # which processes there were, not which names. The epochs may all be told at the end.
+        while not over.wait(0.1):
+            for process in tree(os.getpid()):
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    processes[process] = command_line(process) or processes.get(process, "")
 
-    url = train(experiment, dataset.url, None, str(tmp_path / "runs"), on_epoch=see)
+    with ThreadPoolExecutor(1) as watcher:
+        watching = watcher.submit(watch)
+        try:
+            url = train(experiment, dataset.url, None, str(tmp_path / "runs"), on_epoch=seen.append)
+        finally:
+            over.set()
+        watching.result()
     run, plain = RunDirectory(url), RunDirectory(tmp_path / "plain")
     fit(experiment, dataset, plain)
     assert [record.epoch for record in seen] == [1, 2, 3, 4]
