@@ -17,7 +17,7 @@ import torch
 
 import simgen
 from courant.experiment import Experiment
-from courant.recipes import RECIPES, get_recipe
+from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.errors import InputError, SimgenError
@@ -28,7 +28,7 @@ def main() -> int:
         prog="python -m courant.training",
         description="Train a recipe in this process, without Ray.",
     )
-    parser.add_argument("recipe", choices=list(RECIPES))
+    parser.add_argument("recipe", help="such as cylinder-flow-demo or branched-pipe-small-fno")
     parser.add_argument("dataset", help="dataset URL, such as demo-run/store/cylinder-flow")
     parser.add_argument("runs", help="folder or s3://bucket/prefix for the run directory")
     parser.add_argument(
