@@ -32,7 +32,7 @@ def _ignore_broken_pipes() -> None:
     libc_signal(signal.SIGPIPE, int(signal.SIG_IGN))
 
 
-def _load_gmsh() -> Any:
+def load_gmsh() -> Any:
     """Import gmsh, which takes a while and shared libraries that only a mesher needs.
 
     InputError where it cannot be loaded.
@@ -49,7 +49,7 @@ def _load_gmsh() -> Any:
 @contextlib.contextmanager
 def gmsh_model(name: str) -> Iterator[Any]:
     """Open a fresh gmsh model and yield the gmsh module; errors inside become MeshError."""
-    gmsh = _load_gmsh()
+    gmsh = load_gmsh()
     # interruptible=False: gmsh would otherwise install a signal handler, which only a main thread
     # may do.
     gmsh.initialize(interruptible=False)

@@ -109,12 +109,14 @@ def diffusion_sorption_small() -> Experiment:
 
 def compressible_flow_3d() -> Experiment:
     """Courant on compressible flow in a cube: ten states known, the next ten predicted."""
-    return diffusion_sorption().derive(
-        name="compressible-flow-3d",
+    name = "compressible-flow-3d"
+    experiment = diffusion_sorption().derive(
+        name=name,
         model={"num_features": 50, "num_outputs": 5, "dimension": 3},
         data=_ten_of_ten(("density", "velocity", "pressure"), 0.05).model_dump(),
         training={"batch_size": 2, "samples_per_epoch": 1000, "schedule": "cosine"},
     )
+    return experiment.model_copy(update={"family": name})
 
 
 _SMALL = {"width": 64, "num_heads": 4, "num_anchors": 128, "num_levels": 2}

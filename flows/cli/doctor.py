@@ -90,8 +90,9 @@ def _gmsh() -> Finding:
     from importlib.metadata import version
 
     # The wheel loads libGLU and libXrender, which a bare machine does not have.
-    import simgen.meshing  # noqa: F401
+    from simgen.meshing import load_gmsh
 
+    load_gmsh()
     return Finding(True, version("gmsh"))
 
 

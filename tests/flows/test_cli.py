@@ -196,6 +196,14 @@ def test_the_doctor_says_what_is_missing_and_how_to_get_it(tmp_path):
     assert ill.stdout.splitlines()[-1].endswith("cases cannot be solved.")
 
 
+def test_the_doctor_tries_what_gmsh_loads(tmp_path):
+    (tmp_path / "gmsh.py").write_text("raise OSError('libGLU.so.1: cannot open')")
+    ill = courant("doctor", PYTHONPATH=str(tmp_path))
+    line = next(line for line in ill.stdout.splitlines() if line.split()[:1] == ["gmsh"])
+    assert "missing" in line and "libGLU.so.1" in line
+    assert ill.stdout.splitlines()[-1].endswith("cases cannot be solved.")
+
+
 def test_the_doctor_finds_a_machine_that_solves_cases_well(tmp_path):
     well = courant("doctor", COURANT_STORE=str(tmp_path), COURANT_SCRATCH=str(tmp_path))
     assert well.stdout.splitlines()[-1].startswith("Cases can be solved here"), well.stdout

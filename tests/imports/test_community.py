@@ -10,6 +10,8 @@ import pytest
 import scipy.io
 
 import simgen
+from courant.problems import open_problem
+from courant.recipes import get_recipe
 from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.imports.benchmarks import community
@@ -129,6 +131,13 @@ def test_flow_keeps_every_eighth_point_in_each_direction(tmp_path) -> None:
     # The values are the index along x; the fields' numbers tell them apart.
     np.testing.assert_allclose(case["velocity"][1][:, 2], 300 + np.array([0] * 4 + [8] * 4))
     np.testing.assert_allclose(case.points[:, 0], np.repeat([0, 8 / 15], 4), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_recipe_of_the_datasets_name_fits_it(name, tmp_path) -> None:
+    dataset = imported(name, tmp_path, 10)
+    family = dataset.schema.family
+    assert open_problem(get_recipe(family), dataset).wrong_sizes() == []
 
 
 @pytest.mark.parametrize("name", READERS)
