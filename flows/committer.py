@@ -39,10 +39,17 @@ class Committer:
         self._not_before = 0.0
 
     def take(self, solved: SolvedFork) -> None:
-        """Commit now, or with the next case that ends."""
+        """Commit now, or when `flush_where_due` is called later."""
         self._waiting.append(solved)
-        if time.monotonic() >= self._not_before:
-            self.flush()
+        self.flush_where_due()
+
+    def flush_where_due(self) -> float | None:
+        """Commit the waiting cases if it is time; return the seconds until then, if any wait."""
+        left = self._not_before - time.monotonic()
+        if self._waiting and left > 0:
+            return left
+        self.flush()
+        return None
 
     def flush(self) -> None:
         """Commit every waiting case."""

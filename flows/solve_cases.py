@@ -143,7 +143,9 @@ def solve_all(dataset: str, num_cases: int) -> None:
 
         committer = Committer(work.writer, committed, num_cases)
         try:
-            for future in as_they_end(points, submit, lambda: at_once(work.execution.cores)):
+            for future in as_they_end(
+                points, submit, lambda: at_once(work.execution.cores), committer.flush_where_due
+            ):
                 solved = future.result(raise_on_failure=False)
                 if isinstance(solved, SolvedFork):
                     committer.take(solved)
@@ -155,6 +157,9 @@ def solve_all(dataset: str, num_cases: int) -> None:
                     lost.append(str(solved))
             committer.flush()
             forget_on_other_nodes([point.id for point in work.points])
+        except KeyboardInterrupt:
+            committer.flush()  # cases that ended since the last commit are not in flight
+            raise
         finally:
             # Nobody waits for the commit of a case that this run will not make.
             for point in work.points:

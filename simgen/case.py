@@ -170,12 +170,16 @@ class CaseFamily(ABC):
     def check_settings(self, settings: Mapping[str, float]) -> dict[str, float]:
         """Return the settings, rounded.
 
-        InputError for one that is out of range, and for stored times that miss the solver's end.
+        InputError for one that is out of range, for stored times that miss the solver's end, and
+        for a part of an iteration.
         """
         checked = self.settings_space.check(settings)
         end, interval, step = (
             checked.get(name) for name in (self.horizon, self.snapshot_interval, self.time_step)
         )
+        counted = [each.name for each in self.settings_space.parameters if each.unit == "1"]
+        if self.horizon in counted and end is not None and end != int(end):
+            raise InputError(f"{self.horizon} = {end:g} is no whole number of iterations")
         if not self.transient or end is None or interval is None:
             return checked
         number = end / interval

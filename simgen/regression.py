@@ -45,10 +45,10 @@ def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> Predictor:
     Lengths and noise are those of greatest marginal likelihood. All outputs share them, each
     counting by its variance: of POD coefficients the first matter most.
     """
-    mean, scale = outputs.mean(0), outputs.std(0)
-    scale = np.where(scale > 0, scale, 1.0)
+    mean, spread = outputs.mean(0), outputs.std(0)
+    scale = np.where(spread > 0, spread, 1.0)
     normal = (outputs - mean) / scale
-    shares = scale**2 / (scale**2).sum()
+    shares = spread**2 / ((spread**2).sum() or 1.0)
 
     def loss(logs: np.ndarray) -> float:
         factor = cho_factor(_covariance(inputs, inputs, logs) + _noise(inputs, logs), lower=True)

@@ -23,11 +23,15 @@ Waited = TypeVar("Waited", bound=Future)
 
 
 def as_they_end(
-    items: Iterable[Item], submit: Callable[[Item], Waited], at_once: Callable[[], int]
+    items: Iterable[Item],
+    submit: Callable[[Item], Waited],
+    at_once: Callable[[], int],
+    on_wait: Callable[[], float | None] = lambda: None,
 ) -> Iterator[Waited]:
     """Yield the items' futures, each as its task ends.
 
-    No more than `at_once` are under way, a number that may change meanwhile.
+    No more than `at_once` are under way, a number that may change meanwhile. `on_wait` is called
+    before each wait, and again after the seconds that it returns, if any.
     """
     ended: queue.SimpleQueue[Waited] = queue.SimpleQueue()
     left = iter(items)
@@ -42,7 +46,15 @@ def as_they_end(
         if not under_way:
             return
         if not submitted or not ended.empty():
-            yield under_way.pop(id(ended.get()))
+            yield under_way.pop(id(_next(ended, on_wait)))
+
+
+def _next(ended: queue.SimpleQueue[Waited], on_wait: Callable[[], float | None]) -> Waited:
+    while True:
+        try:
+            return ended.get(timeout=on_wait())
+        except queue.Empty:
+            continue
 
 
 def longest_first_at_the_end(

@@ -52,6 +52,15 @@ class CaseRequest:
     cores: int = 1
     archive_raw: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse numbers that no case can be solved with, as the command line does."""
+        if self.cores < 1:
+            raise InputError(f"cores = {self.cores}: a case needs at least one")
+        if self.seed < 0:
+            raise InputError(f"seed = {self.seed}: a seed is 0 or more")
+        if self.time_limit_s is not None and not self.time_limit_s > 0:
+            raise InputError(f"time_limit_s = {self.time_limit_s:g}: a limit is above 0 s")
+
 
 @dataclass(frozen=True)
 class Generation(CaseRequest):
@@ -89,7 +98,7 @@ class Generation(CaseRequest):
     @cached_property
     def points(self) -> list[DesignPoint]:
         """The points to solve: sampled, given, or as `designs` says."""
-        if self.designs and not self.design_parameters and self._names_a_dataset(self.designs):
+        if self.designs and self.design_parameters is None and self._names_a_dataset(self.designs):
             return unique(self._points_of(simgen.open_dataset(absolute(self.designs))))
         values = self._family.settings(self.known_preset, self.settings)
         return unique([self._family.point(each, values) for each in self._designs()])
@@ -119,9 +128,11 @@ class Generation(CaseRequest):
 
     def _designs(self) -> list[dict[str, float]]:
         space = self._family.design_space
-        if self.designs and self.design_parameters:
+        if self.designs and self.design_parameters is not None:
             raise InputError("designs and design_parameters both name the designs; give one")
-        if self.design_parameters:
+        if self.design_parameters is not None:
+            if not self.design_parameters:
+                raise InputError("design_parameters names no design; leave it out to sample some")
             return self.design_parameters
         if self.designs:
             return space.read_csv(self.designs)

@@ -11,12 +11,16 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 
+import numpy as np
+
 TAIL_LINES = 40
 HISTORY_POINTS = 400
 MOST_OF_ERROR = 300
 
 _TIME = re.compile(r"^Time = ([-+.\deE]+)s?$")
-_FATAL = re.compile(r"^(?:\[\d+\]\s*)?--> FOAM FATAL (?:IO )?ERROR\s*:(.*)$")
+_RANK = re.compile(r"^\[\d+\]\s?")
+_FATAL = re.compile(r"^--> FOAM FATAL (?:IO )?ERROR\s*:(.*)$")
+_RELEASE = re.compile(r"\(openfoam-[^)]*\)")
 _RESIDUAL = re.compile(r"Solving for (\w+), Initial residual = ([-+.\deEinfa]+)")
 _NUMBER_AFTER = re.compile(r"max: ([-+.\deEinfa]+)")
 _CPU = re.compile(r"^ExecutionTime = ([\d.eE+-]+) s")
@@ -53,7 +57,8 @@ class SolverLog:
         if " Solving for " in line:
             self._residual(line)
         elif line.startswith("Courant Number"):
-            self.max_courant = max(self.max_courant, _number(_NUMBER_AFTER, line))
+            # NaN stays, where max() would depend on the order.
+            self.max_courant = float(np.maximum(self.max_courant, _number(_NUMBER_AFTER, line)))
         elif line.startswith("time step continuity errors"):
             self.last_continuity_error = _number(_CONTINUITY, line)
         elif line.startswith("ExecutionTime = "):
@@ -64,8 +69,11 @@ class SolverLog:
 
     def _error(self, line: str) -> None:
         """Take the lines of a fatal error's message, which an empty one ends."""
+        line = _RANK.sub("", line)
         if found := _FATAL.match(line):
-            self.fatal, self._is_telling = found[1].strip(), True
+            if not self.fatal:  # further processes of a parallel run tell the same
+                self.fatal, self._is_telling = _RELEASE.sub("", found[1]).strip(), True
+            self.finished = False
         elif "sigFpe::sigHandler" in line and not self.fatal:
             self.fatal = "floating point exception"
         elif self._is_telling:
@@ -79,6 +87,8 @@ class SolverLog:
         if not found:
             return False
         self.time, self.num_steps = float(found[1]), self.num_steps + 1
+        # A log may have several runs, one after the other: only the last one counts.
+        self.finished, self.fatal, self._is_telling = False, "", False
         self._seen_this_step.clear()
         return True
 

@@ -18,38 +18,57 @@ SETTLED_OVER, SETTLED_SHARE = 200, 0.2
 STALLED_SHARE = 0.9
 
 
-def read_series(directory: Path, name: str, file: str = "*.dat") -> np.ndarray:
+def read_series(directory: Path, name: str, last: float, file: str = "*.dat") -> np.ndarray:
     """Read what the function object `name` wrote: (T, 1 + C), time (or iteration) and values.
 
     `file` names one of its files where it writes several, such as force.dat and moment.dat. Raises
-    CaseError where it wrote none.
+    CaseError where it wrote none, where a row is damaged, and where the rows end before `last`, the
+    solver's last time: a disk that was full for a while cuts them off.
     """
     files = sorted(
         directory.glob(f"postProcessing/{name}/*/{file}"), key=lambda path: float(path.parent.name)
     )
-    rows = [
-        [float(entry) for entry in line.replace("(", " ").replace(")", " ").split()]
-        for path in files
-        for line in path.read_text().splitlines()
-        if line and not line.startswith("#")
-    ]
-    if not rows:
+    try:
+        rows = np.array(
+            [
+                [float(entry) for entry in line.replace("(", " ").replace(")", " ").split()]
+                for path in files
+                for line in path.read_text().splitlines()
+                if line and not line.startswith("#")
+            ]
+        )
+    except ValueError as error:
+        raise CaseError(
+            f"monitor {name} below {directory}/postProcessing has a damaged row"
+        ) from error
+    if not len(rows):
         raise CaseError(f"monitor {name} wrote nothing below {directory}/postProcessing")
-    return np.array(rows)
+    if rows[-1, 0] < last * (1 - 1e-6):
+        raise CaseError(
+            f"monitor {name} below {directory}/postProcessing ends at {rows[-1, 0]:g}, the solver"
+            f" at {last:g}"
+        )
+    return rows
 
 
 def read_patch_ranges(
     directory: Path, name: str = "yPlus"
 ) -> dict[str, tuple[float, float, float]]:
-    """Read patch -> (least, greatest, mean), as a function object such as yPlus wrote them last."""
+    """Read patch -> (least, greatest, mean), as a function object such as yPlus wrote them last.
+
+    CaseError where a row is damaged.
+    """
     ranges: dict[str, tuple[float, float, float]] = {}
     for path in sorted(
         directory.glob(f"postProcessing/{name}/*/*.dat"), key=lambda path: float(path.parent.name)
     ):
         for line in path.read_text().splitlines():
             if line and not line.startswith("#"):
-                _, patch, least, greatest, mean = line.split()
-                ranges[patch] = (float(least), float(greatest), float(mean))
+                try:
+                    _, patch, least, greatest, mean = line.split()
+                    ranges[patch] = (float(least), float(greatest), float(mean))
+                except ValueError as error:
+                    raise CaseError(f"monitor {name}, {path}, has a damaged row") from error
     return ranges
 
 
@@ -63,8 +82,8 @@ def y_plus_figures(directory: Path) -> dict[str, float]:
         raise CaseError(f"monitor yPlus wrote nothing below {directory}/postProcessing")
     least, greatest, mean = zip(*ranges.values(), strict=True)
     return {
-        "y_plus_min": min(least),
-        "y_plus_max": max(greatest),
+        "y_plus_min": float(np.min(least)),
+        "y_plus_max": float(np.max(greatest)),
         "y_plus_mean": float(np.mean(mean)),
     }
 
@@ -76,7 +95,8 @@ def residual_figures(log: SolverLog) -> dict[str, float]:
     residuals that no longer fall.
     """
     return {
-        "max_residual": max(log.last_residuals.values(), default=float("nan")),
+        # NaN stays, where max() would depend on the order.
+        "max_residual": float(np.max([*log.last_residuals.values()] or [np.nan])),
         "residuals_stalled": float(sum(stalled(history) for history in log.residuals.values())),
     }
 

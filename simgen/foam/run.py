@@ -13,6 +13,7 @@ Notable properties:
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
@@ -20,6 +21,7 @@ import select
 import shlex
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -87,12 +89,15 @@ class _BlockReader(LineReader):
         return False
 
     def read_and_interrupt(self, fh: io.RawIOBase) -> tuple[bool, bool]:
+        """Read many lines; PyFoam's own reader swallows Ctrl-C, and ends at a letter of Latin-1."""
         self._pipe = self._pipe or _PatientPipe(fh)
-        return super().read_and_interrupt(self._pipe)
+        lines = self._pipe.readline().decode(errors="replace")
+        self.line = lines.rstrip()
+        return bool(lines), False
 
 
 class _FoamThread(FoamThread):
-    """PyFoam's thread of an application, without a timer that outlives it.
+    """PyFoam's thread of an application, which leaves neither the application nor a timer behind.
 
     Every five seconds a timer looks for a file that asks the application to stop, and sets the next
     one. Where the application ends while it looks, PyFoam cancels the timer that is over, the next
@@ -100,6 +105,38 @@ class _FoamThread(FoamThread):
     """
 
     _ended = False
+    failure: Exception | None = None
+    """Why the application could not be started"""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            self.failure = error
+            # Taken until the application is there: whoever asks for its output waits for it.
+            if self.stateLock.locked():
+                self.stateLock.release()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The application, once it is there: PyFoam puts it in place of its thread's method."""
+        process: object = self.run
+        return process if isinstance(process, subprocess.Popen) else None
+
+    def interrupt(self, pass_int: bool = False) -> None:
+        """Let Ctrl-C out of PyFoam's loop, which would wait for what the application does."""
+        raise KeyboardInterrupt
+
+    def end(self) -> None:
+        """Kill the application, where it runs, and wait for its end."""
+        if not self.is_alive():
+            return
+        # Free once the application is there. An interrupted reader may have left it taken.
+        self.stateLock.acquire(timeout=1.0)
+        self.hasSomethingToSay = False  # else PyFoam's thread waits two seconds for a reader
+        if self.process is not None:
+            self.process.kill()
+        self.join()
 
     @property
     def timer2(self) -> threading.Timer:
@@ -168,7 +205,8 @@ def run_application(
 
     `launcher` is put before the command, such as mpirun. Returns the log's figures and the wall
     time in seconds. Raises SolverError (with the log's tail) for a non-zero exit, a FOAM FATAL
-    ERROR, a floating point exception or a passed time limit.
+    ERROR, a floating point exception or a passed time limit. OSError where it cannot be started or
+    its log not be written, and whatever `on_step` raises, end the application.
     """
     runner = _Runner(application, arguments, launcher, directory, on_step)
     started = time.perf_counter()
@@ -183,12 +221,20 @@ def run_application(
         watchdog.start()
     try:
         data = runner.start()
-        exit_code = runner.run.run.wait()
+        if runner.run.failure is not None:
+            raise runner.run.failure
+        assert runner.run.process is not None
+        exit_code = runner.run.process.wait()
+    except BaseException:
+        # Ctrl-C, or a full disk under the log: nobody would read on, and the application would wait
+        # for ever.
+        runner.run.end()
+        with contextlib.suppress(OSError):
+            runner.stopHandle()
+        raise
     finally:
         if watchdog:
             watchdog.cancel()
-    if data["interrupted"]:
-        raise KeyboardInterrupt
     seconds = time.perf_counter() - started
     tail = "\n".join(runner.log.tail)
     if timed_out.is_set():

@@ -14,7 +14,12 @@ from simgen.case import CaseFamily, Gate, SolvedCase
 from simgen.foam.field import read_field, read_flux
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh_files import time_directories
-from simgen.solving.completeness import check_fields, completeness_figures, completeness_gates
+from simgen.solving.completeness import (
+    AskedTimes,
+    check_fields,
+    completeness_figures,
+    completeness_gates,
+)
 
 #: Kinds of patches that fluid flows through; a family without any has no flux.
 OPENINGS = {"inlet", "outlet"}
@@ -87,14 +92,15 @@ def back_flow(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -> flo
 def judge(family: CaseFamily, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
     """Return all gates of a solved case, the common ones first; NaN passes no gate."""
     end = case.point.settings[family.horizon]
-    reached = figures["last_time"] >= end * (1 - 1e-9)
     finished = bool(figures["solver_finished"])
     common = [
         Gate(
             "solver finished",
             figures["last_time"],
             f"End, and >= {end:g}",
-            finished and reached,
+            # Steps that do not divide the time end within half of one.
+            finished
+            and figures["last_time"] >= end - AskedTimes.of(family, case.point.settings).tolerance,
             "s",
         )
         # A steady solver may end earlier, where its residuals have reached their target.

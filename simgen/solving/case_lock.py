@@ -47,6 +47,14 @@ class OwnedCase:
             self.leaves_note = True
 
 
+def check_path(what: str, folder: Path) -> None:
+    """InputError for a folder in which OpenFOAM cannot work."""
+    if any(character.isspace() for character in str(folder)):
+        raise InputError(
+            f"{what} '{folder}' has a space in its path, which OpenFOAM cannot use; choose another"
+        )
+
+
 @contextlib.contextmanager
 def own_case(
     case: str, scratch: Path, on_wait: Callable[[], None] = lambda: None
@@ -56,11 +64,7 @@ def own_case(
     Waits while another process holds it, and calls `on_wait` once when that begins; an interrupt
     ends the wait. Raises InputError for a folder that cannot be used.
     """
-    if any(character.isspace() for character in str(scratch)):
-        raise InputError(
-            f"scratch directory '{scratch}' has a space in its path, which OpenFOAM cannot use;"
-            " choose another"
-        )
+    check_path("scratch directory", scratch)
     path, waited = scratch / f".{case}.lock", False
     while True:
         file = _open(path, scratch)

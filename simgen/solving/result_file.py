@@ -6,6 +6,7 @@ A directory without it belongs to an interrupted case.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,20 +23,29 @@ def write_result(result: CaseResult, directory: Path) -> None:
     record = asdict(result)
     record.pop("point")
     temporary = directory / f"{NAME}.part"
-    temporary.write_text(json.dumps(record))
+    with temporary.open("w") as file:
+        file.write(json.dumps(record))
+        file.flush()
+        os.fsync(file.fileno())
     temporary.replace(directory / NAME)
 
 
 def read_result(point: DesignPoint, directory: Path) -> CaseResult | None:
-    """Read the result of the case in `directory`; None if it was interrupted."""
+    """Read the result of the case in `directory`; None if it was interrupted.
+
+    So is one whose result cannot be read, as a machine leaves it that lost its power.
+    """
     if not (directory / NAME).is_file():
         return None
-    record: Mapping[str, Any] = json.loads((directory / NAME).read_text())
-    return CaseResult(
-        point,
-        record["status"],
-        record["reason"],
-        tuple(Gate(**gate) for gate in record["gates"]),
-        record["log_tail"],
-        record["provenance"],
-    )
+    try:
+        record: Mapping[str, Any] = json.loads((directory / NAME).read_text())
+        return CaseResult(
+            point,
+            record["status"],
+            record["reason"],
+            tuple(Gate(**gate) for gate in record["gates"]),
+            record["log_tail"],
+            record["provenance"],
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -25,6 +25,7 @@ from simgen.errors import CaseError, InputError
 from simgen.foam.environment import find_openfoam
 from simgen.foam.geometry import read_geometry
 from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.solving.case_lock import check_path
 from simgen.solving.completeness import check_patches
 from simgen.solving.convert import geometry_cloud
 from simgen.solving.preparation import write_case
@@ -58,6 +59,7 @@ def mesh_design(
         return _with_conditions(family, point, known), True
     applications = ("gmshToFoam", *family.preparation)
     find_openfoam(applications).activate()
+    check_path("temporary directory (TMPDIR)", Path(tempfile.gettempdir()))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="courant-mesh-") as scratch:

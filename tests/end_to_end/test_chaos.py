@@ -1,4 +1,4 @@
-"""The short form of `make chaos`: six schedules, each held against an undisturbed run."""
+"""The short form of `make chaos`: three schedules, held against an undisturbed run."""
 
 import os
 import signal
@@ -13,10 +13,10 @@ from tests.end_to_end.conftest import ROOT
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
 
-#: One strike each. On disk: the same command twice and Ctrl-C in the generation, raylet killed in
-#: the training, driver killed in the evaluation. On S3: driver terminated in the generation, GCS
+#: On disk: the same command twice; then, in one job, Ctrl-C in the generation, raylet killed in the
+#: training and driver killed in the evaluation. On S3: driver terminated in the generation, GCS
 #: killed in the training. None needs root.
-SEEDS = (105, 149, 325, 120, 173, 188)
+SEEDS = (105, 42875, 29958)
 #: Seconds for all of them, three times what they take on two cores that other tests share.
 BOUND_S = 1800
 

@@ -53,3 +53,17 @@ def test_cases_that_end_during_a_slow_commit_share_the_next(tmp_path):
     commits, on_record = committed(tmp_path, pause_s=1.0, wait_s=0.0)
     assert commits == 2
     assert on_record == 1
+
+
+def test_a_case_does_not_wait_for_the_end_of_the_next(tmp_path):
+    writer = CountingWriter.open(str(tmp_path / "store"), SCHEMA)
+    writer.pause_s = 0.5
+    shared = writer.fork()
+    committer = Committer(writer, lambda case: None, 3)
+    for number in (0, 1):
+        committer.take(solved(shared, number))
+    left = committer.flush_where_due()
+    assert left is not None and writer.commits == 1
+    time.sleep(left)
+    assert committer.flush_where_due() is None and writer.commits == 2
+    assert committer.flush_where_due() is None and writer.commits == 2

@@ -61,6 +61,21 @@ def test_the_last_tasks_begin_with_the_longest_and_the_others_stay_in_order() ->
     assert longest_first_at_the_end(efforts, lambda _: 1.0, 4) == efforts
 
 
+def test_who_waits_is_called_again_when_it_asked_to_be() -> None:
+    machines = Machines(2, 0)
+    waits: list[int] = []
+
+    def wait() -> float | None:
+        waits.append(len(waits))
+        if len(waits) < 3:
+            return 0.01
+        machines.end_one()
+        return None
+
+    assert [task.item for task in as_they_end([7], machines.submit, lambda: 2, wait)] == [7]
+    assert len(waits) == 3
+
+
 def test_nothing_to_do_ends_at_once() -> None:
     assert list(as_they_end([], Machines(1, 0).submit, lambda: 4)) == []
 

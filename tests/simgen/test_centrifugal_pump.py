@@ -148,7 +148,7 @@ def test_the_cloud_carries_the_walls_rotation(coarse):
 def test_a_head_that_still_moves_is_rejected(coarse):
     point, scratch, result = coarse
     case = SolvedCase(point, scratch / point.id)
-    assert len(head_history(case.directory)) == 400
+    assert len(head_history(case.directory, 400)) == 400
     figures = {**result.provenance["figures"], "head_drift": 0.02, "head": -3.0}
     failed = {gate.name: gate.value for gate in judge(FAMILY, case, figures) if not gate.passed}
     assert failed["drift of the head"] == 0.02

@@ -168,6 +168,11 @@ def test_stored_times_that_miss_the_end_are_refused_before_anything_is_solved(ch
         family.point(family.design_space.corners()[0], {**family.presets["trial"], **changes})
 
 
+def test_a_part_of_an_iteration_is_refused():
+    with pytest.raises(InputError, match=r"max_iterations = 1500.5 is no whole number"):
+        get_family("branched-pipe").settings("trial", {"max_iterations": 1500.5})
+
+
 def test_stored_times_meet_the_end_whatever_the_rounding():
     settings = get_family("cylinder-flow").settings(
         "trial", {"end_time": 59.7, "snapshot_interval": 0.1, "time_step": 0.1}

@@ -23,13 +23,28 @@ def test_a_series_is_read_over_restarts_in_order(tmp_path):
         folder = tmp_path / "postProcessing/monitor" / start
         folder.mkdir(parents=True)
         (folder / "surfaceFieldValue.dat").write_text(rows)
-    series = read_series(tmp_path, "monitor")
+    series = read_series(tmp_path, "monitor", 102.0)
     assert series.tolist() == [[1, 7, 8, 9], [101, 1, 2, 3], [102, 4, 5, 6]]
 
 
 def test_a_monitor_that_wrote_nothing_is_named(tmp_path):
     with pytest.raises(CaseError, match="monitor head wrote nothing"):
-        read_series(tmp_path, "head")
+        read_series(tmp_path, "head", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("1 (7 8)\n2 (7 8)\n", "ends at 2, the solver at 3"),
+        ("1 (7 8)\n2 (7 8)\n3 (7", "has a damaged row"),
+        ("1 (7 8)\n2 (7 8)\n3 (7 n", "has a damaged row"),
+    ],
+)
+def test_a_series_that_a_full_disk_cut_off_is_no_series(rows, says, tmp_path):
+    (tmp_path / "postProcessing/head/0").mkdir(parents=True)
+    (tmp_path / "postProcessing/head/0/head.dat").write_text(rows)
+    with pytest.raises(CaseError, match=says):
+        read_series(tmp_path, "head", 3.0)
 
 
 def test_ranges_by_patch(tmp_path):

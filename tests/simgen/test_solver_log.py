@@ -1,8 +1,10 @@
 """What a running solver prints, kept in bounded memory."""
 
+import numpy as np
 import pytest
 
 from simgen.foam.log import HISTORY_POINTS, SolverLog, mesh_figures
+from simgen.foam.monitors import residual_figures
 
 STEP = """Time = {time}
 
@@ -12,6 +14,13 @@ GAMG:  Solving for p, Initial residual = 0.25, Final residual = 1e-3, No Iterati
 GAMG:  Solving for p, Initial residual = 0.01, Final residual = 1e-7, No Iterations 4
 time step continuity errors : sum local = 2e-9, global = 1e-10, cumulative = 3e-9
 """
+
+
+def read(*lines):
+    log = SolverLog()
+    for line in lines:
+        log.read(line)
+    return log
 
 
 def test_a_step_is_read_with_the_first_residual_of_each_variable():
@@ -83,3 +92,34 @@ def test_a_floating_point_exception_is_told_as_one():
     log = SolverLog()
     log.read("#1  Foam::sigFpe::sigHandler(int) at ??:?")
     assert log.fatal == "floating point exception"
+
+
+def test_only_the_last_of_several_runs_in_one_log_counts():
+    log = read("Time = 1", "End", "Time = 2", "--> FOAM FATAL ERROR: no more", "")
+    assert (log.finished, log.fatal) == (False, "no more")
+    again = read("Time = 1", "--> FOAM FATAL ERROR: no more", "", "Time = 1", "Time = 2", "End")
+    assert (again.finished, again.fatal) == (True, "")
+
+
+def test_a_figure_that_is_not_finite_stays_whatever_comes_after():
+    log = read(
+        "Time = 1",
+        "Courant Number mean: nan max: nan",
+        "Courant Number mean: 0.1 max: 0.2",
+        "smoothSolver:  Solving for p, Initial residual = 1e-6, Final residual = 1e-7, No 1",
+        "smoothSolver:  Solving for k, Initial residual = nan, Final residual = nan, No 1",
+    )
+    assert np.isnan(log.max_courant)
+    assert np.isnan(residual_figures(log)["max_residual"])
+
+
+def test_a_parallel_runs_error_is_told_once_and_alone():
+    log = read(
+        "[0] --> FOAM FATAL ERROR: (openfoam-2312 patch=0)",
+        "[0] cannot find file",
+        "[1] --> FOAM FATAL ERROR: another",
+        "[0] ",
+        "[0]     From function virtual Foam::autoPtr",
+        "[0] FOAM parallel run exiting",
+    )
+    assert log.fatal == "cannot find file"

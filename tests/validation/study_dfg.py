@@ -88,7 +88,7 @@ def main(out: Path, short: bool) -> None:
             "snapshot_interval": 100.0,
         }
         case, result = solved(family, DESIGN, settings, out)
-        measured = _coefficients(read_series(case.directory, "forces", "force.dat"))
+        measured = _coefficients(read_series(case.directory, "forces", end, "force.dat"))
         errors = {f"{name} off by": _error(measured[name], *PUBLISHED[name]) for name in PUBLISHED}
         rows.append(
             {

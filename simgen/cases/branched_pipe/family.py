@@ -139,9 +139,13 @@ class BranchedPipe(CaseFamily):
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
         speed = case.point.parameters["inlet_velocity"]
-        pressure = read_series(case.directory, "inletPressure")[:, 1]
+        pressure = read_series(case.directory, "inletPressure", log.time)[:, 1]
         flows = np.stack(
-            [read_series(case.directory, f"branch{branch}Flow")[:, 1] for branch in (1, 2)], axis=1
+            [
+                read_series(case.directory, f"branch{branch}Flow", log.time)[:, 1]
+                for branch in (1, 2)
+            ],
+            axis=1,
         )
         _, last = time_directories(case.directory)[-1]
         velocity = read_field(last / "U").internal

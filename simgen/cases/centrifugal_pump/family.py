@@ -151,11 +151,12 @@ class CentrifugalPump(CaseFamily):
         return {"velocity": velocity}
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
-        head = head_history(case.directory)
+        head = head_history(case.directory, log.time)
         flux = read_flux(case.directory).boundary
         flow_rate = -float(flux["inlet"].sum())
         # The water's moment on the impeller about the shaft is the motor's with the opposite sign.
-        torque = -float(read_series(case.directory, "impellerTorque", "moment.dat")[-1, 3])
+        moments = read_series(case.directory, "impellerTorque", log.time, "moment.dat")
+        torque = -float(moments[-1, 3])
         power = torque * angular_velocity(case.point)
         return {
             "head": float(head[-1]),
@@ -202,13 +203,13 @@ def angular_velocity(point: DesignPoint) -> float:
     return math.radians(360 / 60 * point.settings["rotation_speed"])
 
 
-def head_history(directory: Path) -> np.ndarray:
-    """Return the (T,) head in m after each iteration.
+def head_history(directory: Path, last: float) -> np.ndarray:
+    """Return the (T,) head in m after each iteration until the `last`.
 
     It is the total pressure at the outlet minus that at the inlet, both averaged over the flow.
     """
     outlet, inlet = (
-        read_series(directory, f"{patch}TotalPressure")[:, 1] for patch in ("outlet", "inlet")
+        read_series(directory, f"{patch}TotalPressure", last)[:, 1] for patch in ("outlet", "inlet")
     )
     return np.asarray((outlet - inlet) / GRAVITY)
 

@@ -141,7 +141,7 @@ class CylinderFlow(CaseFamily):
         return 0.5 * settings["end_time"]
 
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
-        forces = read_series(case.directory, "cylinderForces", "force.dat")
+        forces = read_series(case.directory, "cylinderForces", log.time, "force.dat")
         forces = forces[forces[:, 0] >= self.settled_from_s(case.point.settings) * (1 - 1e-9)]
         diameter = 2 * case.point.parameters["radius"]
         # The slab is 1 m thick; the first three columns after the time are the whole force.
