@@ -8,19 +8,22 @@ withdrawn, and the next generation of its design solves it again.
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
+from botocore.exceptions import BotoCoreError
 
 from simgen.case import CaseFamily, CaseResult, Gate, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
-from simgen.errors import CaseError, InputError
+from simgen.errors import CaseError, InputError, StoreError
 from simgen.solving.acceptance import judge, rejection
 from simgen.solving.convert import convert
 from simgen.store.access.content import design_records
@@ -31,6 +34,16 @@ from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
 
 Gates = tuple[Gate, ...]
+#: An archive that is not there, does not hold what was solved, or is damaged.
+_NOT_KEPT = (
+    CaseError,
+    InputError,
+    FileNotFoundError,
+    gzip.BadGzipFile,
+    EOFError,
+    zlib.error,
+    tarfile.TarError,
+)
 
 
 @dataclass(frozen=True)
@@ -85,13 +98,14 @@ def apply_judgement(dataset: Dataset, judgement: Judgement) -> JudgedVersion:
         return JudgedVersion(dataset.version, (), {})
     schema = dataset.schema
     writer = DatasetWriter.open(dataset.url, Schema.of(get_family(schema.family)))
-    fork = writer.fork()
     withdrawn = {}
     for case, gates in judgement.passed.items():
+        # One fork each: of a case that another writer accepts meanwhile, only its own is dropped.
+        fork = writer.fork()
         missing = _restore(dataset[case], gates, fork)
         if missing:
             withdrawn[case] = missing
-    writer.commit([fork])
+        writer.commit([fork])
     if judgement.rejected:
         version = writer.reject(judgement.rejected)
     else:
@@ -122,8 +136,13 @@ def _restore(stored: StoredCase, gates: Gates, fork: CaseFork) -> str:
         with tempfile.TemporaryDirectory() as folder:
             fork.write(passed, convert(SolvedCase(_point(stored), _unpack(stored, Path(folder)))))
         return ""
-    except (CaseError, InputError, OSError, tarfile.TarError) as error:
+    except _NOT_KEPT as error:
         missing = f"its fields were not kept ({str(error) or type(error).__name__})"
+    except (OSError, BotoCoreError) as error:  # the disk, or the network: it may be there later
+        raise StoreError(
+            f"case {stored.id} cannot be restored from its archive"
+            f" ({getattr(error, 'strerror', None) or error}); run again"
+        ) from error
     reason = f"passes the gates now, and {missing}"
     fork.write(replace(passed, status="withdrawn", reason=reason), None)
     return missing
@@ -135,6 +154,9 @@ def _unpack(stored: StoredCase, folder: Path) -> Path:
         raise CaseError("there is no archive")
     with fsspec.open(archive, "rb") as packed, tarfile.open(fileobj=packed, mode="r:gz") as files:
         files.extractall(folder, filter="data")
+        # The checksum stands behind the end of the archive, at which tarfile stops to read.
+        while files.fileobj is not None and files.fileobj.read(1 << 20):
+            pass
     return folder / stored.id
 
 

@@ -15,12 +15,12 @@ from typing import Literal
 import icechunk
 
 from simgen.case import Status
-from simgen.errors import StoreError
+from simgen.errors import InputError, StoreError
 from simgen.store.access.lock import explain_failure
 from simgen.store.access.publication import root_of, same_outcomes
 from simgen.store.access.repository import BRANCH, open_repository
 from simgen.store.access.versions import choose_version, read_references
-from simgen.store.access.writer import NUM_LEFT
+from simgen.store.access.writer import NUM_LEFT, is_empty
 from simgen.store.format.case_record import CORE_S
 from simgen.store.format.layout import Schema
 from simgen.store.format.tables import read_design
@@ -86,6 +86,10 @@ def read_progress(url: str) -> DatasetProgress:
     repository = open_repository(url)
     try:
         commits = list(islice(repository.ancestry(branch=BRANCH), RECENT))
+        if is_empty(repository, commits[0].id):
+            raise InputError(
+                f"{url} holds nothing yet: its creation was interrupted, or has just begun"
+            )
         root = root_of(repository, commits[0].id)
         schema, design = Schema.from_attrs(root.attrs, url), read_design(root)
         references = read_references(repository, url)

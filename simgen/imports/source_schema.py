@@ -19,7 +19,10 @@ FAMILY = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f]{0,1000}")
 #: Names taken by a case's other arrays.
-_ARRAYS = frozenset({"points", "volumes", "time", "distance", "direction", "distance_field"})
+_ARRAYS = frozenset(
+    {"points", "volumes", "time", "distance", "direction", "distance_field"}
+    | {"faces", "mesh_points", "mesh_cells", "provenance"}
+)
 #: Names taken by other columns of the design table.
 _COLUMNS = frozenset(
     {"case", "status", "reason", "split", "num_points", "num_snapshots", "num_bytes", "wall_time_s"}

@@ -33,7 +33,7 @@ from zarr.storage import FsspecStore, LocalStore
 from simgen.errors import InputError, StoreError
 from simgen.store.access import content
 from simgen.store.access.reader import Dataset
-from simgen.store.access.repository import explain
+from simgen.store.access.repository import explain, local_path
 from simgen.store.access.stored_case import StoredCase
 from simgen.store.format.digest import ArrayDigest, digest_case
 
@@ -70,6 +70,8 @@ def export(
     cases done and in total. Raises InputError for a target that holds anything else, StoreError
     where the target cannot be written or the dataset cannot be read or is damaged.
     """
+    if str(target).rstrip("/") == "s3:":
+        raise InputError(f"export target {target} names no bucket; write s3://bucket/prefix")
     url = str(target).rstrip("/")
     try:
         return _export(dataset, url, _open_target(url), on_progress)
@@ -113,7 +115,7 @@ def _open_target(url: str) -> Store:
         raise InputError(
             f"export target {url} is of no known kind; use a local path or s3://bucket/prefix"
         )
-    return LocalStore(Path(url).expanduser().absolute())
+    return LocalStore(local_path(url))
 
 
 def _claim(store: Store, url: str, origin: Json) -> bool:

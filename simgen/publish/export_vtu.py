@@ -22,6 +22,7 @@ import zarr
 from simgen.cell_shapes import Shape, cells_of, faces_of
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
+from simgen.store.access.repository import local_path
 from simgen.store.access.stored_case import StoredCase
 
 
@@ -34,8 +35,8 @@ def export_vtu(
 ) -> list[Path]:
     """Write `cases` (default: all accepted), every n-th snapshot of each; return the files to open.
 
-    Raises InputError for a case that does not exist or was not accepted, and for a folder that
-    cannot be written.
+    Raises InputError for a case that does not exist or was not accepted, for two whose files would
+    have the same name, and for a folder that cannot be written.
     """
     chosen = [dataset[case] for case in (dataset.cases() if cases is None else cases)]
     refused = [case for case in chosen if case.status != "accepted"]
@@ -43,15 +44,28 @@ def export_vtu(
         raise InputError(
             f"case {refused[0].id} was {refused[0].status} and has no fields: {refused[0].reason}"
         )
-    written = []
+    _check_names(dataset, [case.id for case in chosen])
+    written, place = [], local_path(str(folder))
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
         for done, case in enumerate(chosen, start=1):
-            written += _write_case(case, Path(folder), every)
+            written += _write_case(case, place, every)
             on_progress(done, len(chosen))
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
     return written
+
+
+def _check_names(dataset: Dataset, cases: list[str]) -> None:
+    """InputError where the boundary of one case would overwrite another case."""
+    if not dataset.schema.boundary:
+        return
+    for case in cases:
+        if (other := f"{case}_boundary") in cases:
+            raise InputError(
+                f"cases {case} and {other} would both write {other}: export one at a time, each"
+                " into a folder of its own"
+            )
 
 
 @dataclass(frozen=True)

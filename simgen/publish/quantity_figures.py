@@ -27,7 +27,8 @@ def histograms(dataset: Dataset) -> Figure:
     figure = Figure(figsize=(3.6 * columns, 2.7 * rows + 0.3), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, quantity in zip(axes, shown, strict=False):
-        values = [table[quantity.name][table["split"] == split].dropna() for split in colors]
+        known = table[np.isfinite(table[quantity.name].astype(float))]
+        values = [known[quantity.name][known["split"] == split] for split in colors]
         axis.hist(values, bins=BINS, stacked=True, color=[*colors.values()])
         axis.set(xlabel=_label(quantity))
     for axis in axes[len(shown) :]:
@@ -50,6 +51,7 @@ def parallel_coordinates(dataset: Dataset) -> Figure:
     names = [*(each.name for each in parameters), *(each.name for each in shown)]
     units = [*(each.unit for each in parameters), *(each.unit for each in shown)]
     values = dataset.design.loc[dataset.cases(), names].to_numpy(float)
+    values = np.where(np.isfinite(values), values, np.nan)
     low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     heights = (values - low) / np.where(high > low, high - low, 1.0)
     figure = Figure(figsize=(1.9 * len(names), 4.0), layout="constrained")

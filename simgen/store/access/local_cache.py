@@ -14,6 +14,7 @@ Notable properties:
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import threading
@@ -22,7 +23,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -92,6 +93,9 @@ class LocalCache:
                     values = np.asarray(np.load(self.folder / file, mmap_mode="r"))
             except FileNotFoundError:  # or removed by another process since
                 return None
+            except (ValueError, EOFError):  # cut short, as a machine leaves it that lost its power
+                (self.folder / file).unlink(missing_ok=True)
+                return None
             self._open[file] = values, now
             while len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
@@ -102,32 +106,52 @@ class LocalCache:
         try:
             with partial.open("xb") as file:
                 np.lib.format.write_array(file, values, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
             size = partial.stat().st_size
-            if size > self.max_bytes:
+            if size > self.max_bytes or not values.size:
                 return
-            with self._alone():
-                self._make_room(size)
+            try:
+                np.load(partial, mmap_mode="r")
+            except (ValueError, EOFError):
+                # NumPy says nothing where a disk has no room for the last bytes.
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+            with self._alone() as note:
+                self._make_room(size, note)
                 _mark_used(partial)
                 partial.rename(path)
         finally:
             partial.unlink(missing_ok=True)
 
-    def _make_room(self, size: int) -> None:
+    def _make_room(self, size: int, note: IO[str]) -> None:
         """Remove the least recently used files until `size` more bytes fit.
 
-        Leftovers of killed processes go too.
+        `note` holds what the files have together, or more: they are listed only where it is not
+        known, or where there seems to be no room. Leftovers of killed processes go then too, and a
+        twentieth of the files, so that a full folder is not listed at each addition.
         """
+        noted = note.read()
+        held = int(noted) if noted.isdecimal() else self.max_bytes
+        if held + size > self.max_bytes:
+            self._forget_abandoned()
+            files = sorted(self._files())
+            held = sum(bytes_ for _, bytes_, _ in files)
+            is_full = held + size > self.max_bytes
+            for number, (_, bytes_, path) in enumerate(files):
+                if held + size <= self.max_bytes and not (is_full and number < len(files) // 20):
+                    break
+                path.unlink(missing_ok=True)
+                held -= bytes_
+        note.seek(0)
+        note.truncate()
+        note.write(str(held + size))
+        note.flush()
+
+    def _forget_abandoned(self) -> None:
         for partial in self.folder.glob(f"{_PARTIAL}*"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - partial.stat().st_mtime > ABANDONED_S:
                     partial.unlink()
-        files = sorted(self._files())
-        held = sum(bytes_ for _, bytes_, _ in files)
-        for _, bytes_, path in files:
-            if held + size <= self.max_bytes:
-                return
-            path.unlink(missing_ok=True)
-            held -= bytes_
 
     def _files(self) -> list[tuple[int, int, Path]]:
         """List time of last use, bytes and path of each file."""
@@ -140,10 +164,12 @@ class LocalCache:
         return found
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        with (self.folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def _alone(self) -> Iterator[IO[str]]:
+        """Hold the folder's lock; its file says how much the folder holds."""
+        file = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        with os.fdopen(file, "r+") as note:
+            fcntl.flock(note, fcntl.LOCK_EX)
+            yield note
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -16,13 +16,12 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TextIO, TypeVar
 
 import icechunk
 
 from simgen.errors import StoreError
-from simgen.store.access.repository import explain, translated
+from simgen.store.access.repository import explain, local_path, translated
 from simgen.store.format.clock import TOLERANCE_S, explain_clock, seconds_behind
 from simgen.store.format.damage import describe_damage
 
@@ -43,7 +42,7 @@ def committing(url: str) -> Iterator[None]:
     if "://" in url:
         yield
         return
-    folder = Path(url).expanduser().resolve()
+    folder = local_path(url).resolve()
     with translated(url):
         if not folder.parent.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)

@@ -181,7 +181,7 @@ def complete_version(repository: icechunk.Repository, url: str, design: Design) 
 
 
 def same_outcomes(one: Design, other: Design) -> bool:
-    """Tell whether two designs have the same cases, each with the same end.
+    """Tell whether two designs have the same cases, each with the same end and the same content.
 
     A version of the one is then a version of the other.
     """
@@ -194,5 +194,13 @@ def root_of(repository: icechunk.Repository, snapshot_id: str) -> zarr.Group:
     return zarr.open_group(session.store, mode="r")
 
 
-def _outcomes(design: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
-    return {case: (record["status"], record["reason"]) for case, record in design.items()}
+def _outcomes(design: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    return {
+        case: (
+            record["status"],
+            record["reason"],
+            # A case that was withdrawn and solved again differs by its content alone.
+            record.get("digest", "") if record["status"] == "accepted" else "",
+        )
+        for case, record in design.items()
+    }

@@ -34,6 +34,8 @@ async def _read(group: zarr.Group, name: str, place: Place) -> np.ndarray:
         try:
             array = await group._async_group.getitem(name)
         except KeyError:
-            raise InputError(f"case {place.case} has no array {name}") from None
+            array = None
+        if not isinstance(array, zarr.AsyncArray):
+            raise InputError(f"case {place.case} has no array {name}")
     with reading(place):
         return np.asarray(await array.getitem(...))

@@ -8,10 +8,11 @@ case.points, case["velocity"][100:110], case.parameters  # reads only the chunks
 from __future__ import annotations
 
 import functools
+import operator
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -88,15 +89,15 @@ class Dataset(OpenVersion):
     def __iter__(self) -> Iterator[StoredCase]:
         return (self[case] for case in self.cases())
 
-    def __getitem__(self, case: str | int) -> StoredCase:
+    def __getitem__(self, case: str | SupportsIndex) -> StoredCase:
         """Return a case by its id, or an accepted one by its position."""
-        if isinstance(case, int):
-            ids = self.cases()
-            if not -len(ids) <= case < len(ids):
+        if not isinstance(case, str):
+            ids, position = self.cases(), operator.index(case)
+            if not -len(ids) <= position < len(ids):
                 raise IndexError(
-                    f"{self.url} {self.version} has {len(ids)} cases, there is no case {case}"
+                    f"{self.url} {self.version} has {len(ids)} cases, there is no case {position}"
                 )
-            case = ids[case]
+            case = ids[position]
         if case not in self._records:
             raise InputError(
                 f"{self.url} {self.version} has no case {case}; `courant dataset show` lists them"

@@ -66,9 +66,17 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
 def repository_exists(url: str) -> bool:
     """Tell whether `open_repository` would open rather than create."""
     with translated(url):
-        if "://" not in url and not Path(url).expanduser().exists():
+        if "://" not in url and not local_path(url).exists():
             return False
         return icechunk.Repository.exists(_storage(url, create=False))
+
+
+def local_path(url: str) -> Path:
+    """Return the absolute path of a local URL; InputError for the home of an unknown user."""
+    try:
+        return Path(url).expanduser().absolute()
+    except RuntimeError as error:
+        raise InputError(f"{url} is no path on this machine: {error}") from error
 
 
 def _appears(storage: icechunk.Storage, within_s: float) -> bool:
@@ -102,7 +110,7 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
         raise InputError(
             f"store URL {url} is of no known kind; use a local path or s3://bucket/prefix"
         )
-    path = Path(url).expanduser().absolute()
+    path = local_path(url)
     if create:
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK | os.X_OK):
@@ -150,8 +158,11 @@ def _s3_storage(url: str) -> icechunk.Storage:
 
 def _check_endpoint(url: str, endpoint: str) -> None:
     """Check once that the endpoint listens; the S3 client tries a dead one for half a minute."""
-    parts = urlsplit(endpoint)
-    port = parts.port or (80 if parts.scheme == "http" else 443)
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError as error:
+        raise InputError(f"AWS_ENDPOINT_URL={endpoint} is no address: {error}") from error
     try:
         socket.create_connection((parts.hostname or "", port), timeout=ENDPOINT_TIMEOUT_S).close()
     except OSError as error:

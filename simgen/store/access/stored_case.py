@@ -245,6 +245,7 @@ class StoredCase:
         """The boundary cloud; InputError in a dataset whose schema has none."""
         if not self.dataset.schema.boundary:
             raise InputError(f"{self.dataset.url}: cases have no boundary cloud")
+        self._check_accepted()
         with opening(self._place("boundary")):
             group = self._group["boundary"]
             assert isinstance(group, zarr.Group)
@@ -263,6 +264,7 @@ class StoredCase:
         """Return the case as a lazy xarray.Dataset with units and named dimensions."""
         from simgen.store.access.xarray_view import lazy_dataset
 
+        self._check_accepted()
         opened = lazy_dataset({name: self[name] for name in self._group.array_keys()})
         named = {
             f"{field.name}_component": list(field.components)

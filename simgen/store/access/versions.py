@@ -69,11 +69,14 @@ class References:
 
 def read_references(repository: icechunk.Repository, url: str) -> References:
     """Read the current references; StoreError where the store cannot be reached."""
-    tags = _versions_of(repository.list_tags, url)
+    # Copies first: each is made after its tag, also while this reads.
     copies = _versions_of(repository.list_branches, url)
+    tags = _versions_of(repository.list_tags, url)
     newest = max((version_number(name) or 0 for name in (*tags, *copies)), default=0)
     while _is_there(repository, url, f"v{newest + 1}"):
         newest += 1
+    if newest and f"v{newest}" not in tags:  # published since the tags were listed, or damaged
+        tags = _versions_of(repository.list_tags, url)
     return References(tags, copies, newest)
 
 

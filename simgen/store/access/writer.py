@@ -68,7 +68,7 @@ def find_record(url: str, schema: Schema) -> Record | None:
     repository = open_repository(url)
     try:
         tip = repository.readonly_session(BRANCH).snapshot_id
-        if _is_empty(repository, tip):
+        if is_empty(repository, tip):
             return None
         root = root_of(repository, tip)
         if _stored_schema(root, url, schema).version < UPGRADED_VERSION:
@@ -105,7 +105,7 @@ def read_on_record(url: str) -> OnRecord | None:
     try:
         repository = open_repository(url)
         tip = repository.readonly_session(BRANCH).snapshot_id
-        if _is_empty(repository, tip):
+        if is_empty(repository, tip):
             return None
         root = root_of(repository, tip)
         schema = Schema.from_attrs(root.attrs, url)
@@ -134,7 +134,7 @@ class DatasetWriter:
         # Every question is answered by one session's snapshot: on S3 another writer may move the
         # branch in between.
         session = repository.writable_session(BRANCH)
-        if _is_empty(repository, session.snapshot_id):
+        if is_empty(repository, session.snapshot_id):
             root = zarr.create_group(session.store, attributes=schema.to_attrs())
             create_tables(root)
             session.commit("dataset created", metadata=commit_metadata())
@@ -182,14 +182,15 @@ class DatasetWriter:
         """Make the forks' cases durable; the commit says how many more are on their way.
 
         A case that is already accepted stays as it is; its second copy is dropped. Waits its turn
-        where another writer is committing; StoreError where the store cannot be written.
+        where another writer is committing; StoreError where the store cannot be written, or where
+        of a fork's cases only some are accepted already, since a fork is taken whole.
         """
-        until_landed(self.url, lambda: self._commit_once(forks, num_left))
-        for case in (case for fork in forks for case in fork.records):
+        for case in until_landed(self.url, lambda: self._commit_once(forks, num_left)):
             with about(dataset=self.url, case=case):
                 logger.info("committed")
 
-    def _commit_once(self, forks: Sequence[CaseFork], num_left: int | None) -> None:
+    def _commit_once(self, forks: Sequence[CaseFork], num_left: int | None) -> list[str]:
+        """Commit, and return the cases that are new."""
         # The record is read through the session that commits: a writer that interferes makes this
         # commit fail.
         session = self._repository.writable_session(BRANCH)
@@ -199,11 +200,18 @@ class DatasetWriter:
         fresh: list[CaseFork] = []
         for fork in forks:
             fork.check_age()
-            if fork.records and accepted.isdisjoint(fork.records):
+            new = fork.records.keys() - accepted
+            if new and len(new) < len(fork.records):
+                there = next(case for case in fork.records if case in accepted)
+                raise StoreError(
+                    f"{self.url}: case {there} was accepted meanwhile, and {len(new)} new ones"
+                    " were written together with it; run again"
+                )
+            if new:
                 fresh.append(fork)
-                accepted.update(fork.records)
+                accepted.update(new)
         if not fresh:
-            return
+            return []
         records = {case: record for fork in fresh for case, record in fork.records.items()}
         names = list(records)
         message = f"case {names[0]}" if len(names) == 1 else f"{len(names)} cases"
@@ -214,6 +222,7 @@ class DatasetWriter:
         session.merge(*(fork.session for fork in fresh))
         append_cases(root, records)
         session.commit(message, metadata={**commit_metadata(), **_progress(num_left)})
+        return names
 
     def publish(self, message: str = "", run: Mapping[str, Any] | None = None) -> str:
         """Publish a version of all cases on record; return its name.
@@ -263,7 +272,7 @@ def _progress(num_left: int | None) -> dict[str, Any]:
     return {**told, "flow_run": flow_run} if flow_run else told
 
 
-def _is_empty(repository: icechunk.Repository, snapshot_id: str) -> bool:
+def is_empty(repository: icechunk.Repository, snapshot_id: str) -> bool:
     """Tell whether its creation was interrupted: a first, empty snapshot and no root group."""
     return next(iter(repository.ancestry(snapshot_id=snapshot_id))).parent_id is None
 

@@ -138,11 +138,9 @@ def describe_metadata_damage(error: BaseException) -> str | None:
     # Zarr takes a snapshot that cannot be read for an empty store.
     if isinstance(error, KeyError | zarr.errors.NodeNotFoundError):
         return "a part of it cannot be found"
-    return (
-        None
-        if isinstance(error, icechunk.IcechunkError | OSError)
-        else "its metadata cannot be decoded"
-    )
+    # Not of the data: the store, the disk, and a machine without memory or a library.
+    elsewhere = isinstance(error, icechunk.IcechunkError | OSError | MemoryError | ImportError)
+    return None if elsewhere else "its metadata cannot be decoded"
 
 
 @contextlib.contextmanager

@@ -41,6 +41,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from simgen.case import CaseFamily, Field
 from simgen.design_space import Parameter
 from simgen.errors import InputError, StoreError
@@ -218,6 +220,7 @@ class Schema:
         yield from _wrong_fields(self.fields, cloud.fields, "")
         if cloud.boundary is not None:
             yield from _wrong_fields(self.boundary_fields, cloud.boundary.fields, "boundary/")
+        yield from _wrong_types(cloud)
         yield from self._wrong_grid(cloud)
 
     def _wrong_grid(self, cloud: PointCloud) -> Iterator[str]:
@@ -231,6 +234,30 @@ class Schema:
                 f" has {cloud.num_points} points, its grid {shape} in {self.dimension} dimensions"
                 " has other ones"
             )
+
+
+def _wrong_types(cloud: PointCloud) -> Iterator[str]:
+    """Describe arrays of other types than the format has, float64 in place of float32 above all."""
+    boundary = {} if cloud.boundary is None else cloud.boundary.fields
+    arrays = {
+        "points": cloud.points,
+        "volumes": cloud.volumes,
+        "distance": cloud.distance,
+        "direction": cloud.direction,
+        "time": cloud.time,
+        "mesh_points": None if cloud.mesh is None else cloud.mesh.points,
+        "mesh_cells": None if cloud.mesh is None else cloud.mesh.entries,
+        **cloud.fields,
+        **{f"boundary/{name}": values for name, values in boundary.items()},
+    }
+    for name, values in arrays.items():
+        wanted = np.dtype(_TYPES.get(name, "<f4"))
+        if values is not None and values.dtype != wanted:
+            yield f": {name} is {values.dtype}, the dataset has {wanted}; convert it first"
+
+
+#: Types of arrays that are not float32.
+_TYPES = {"time": "<f8", "mesh_cells": "<i4"}
 
 
 def _wrong_fields(fields: tuple[Field, ...], found: Mapping[str, Any], place: str) -> Iterator[str]:

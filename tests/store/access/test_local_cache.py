@@ -3,7 +3,10 @@ versions.
 """
 
 import multiprocessing
+import os
 import pickle
+import resource
+import signal
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -132,3 +135,39 @@ def test_a_folder_that_cannot_be_used_is_one_clear_line(tmp_path):
         StoreError, match=r"cache .*/file/cache cannot be used \(Not a directory\): choose another"
     ):
         LocalCache(tmp_path / "file" / "cache", 1)
+
+
+def test_a_file_that_was_cut_short_is_read_again(dataset, tmp_path, reads):
+    for cut in (0, 50, 1000):
+        cache = LocalCache(tmp_path / str(cut), 1 << 30)
+        cache.arrays(dataset[0], "velocity")
+        (path,) = (tmp_path / str(cut)).glob("*.npy")
+        os.truncate(path, cut)
+        again = LocalCache(tmp_path / str(cut), 1 << 30).arrays(dataset[0], "velocity")
+        np.testing.assert_array_equal(again["velocity"], make_cloud(0).fields["velocity"])
+    assert reads == ["velocity"] * 6
+
+
+def test_a_disk_without_room_leaves_no_file_that_is_cut_short(dataset, tmp_path):
+    cache = LocalCache(tmp_path / "cache", 1 << 30)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, limits[1]))
+    try:
+        with pytest.raises(StoreError, match="make room on its disk"):
+            cache.arrays(dataset[0], "velocity")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list((tmp_path / "cache").glob("*.npy")) == []
+
+
+def test_a_folder_with_room_is_not_listed_at_each_addition(dataset, tmp_path, monkeypatch):
+    cache = LocalCache(tmp_path / "cache", 1 << 30)
+    cache.arrays(dataset[0], "velocity")
+    listed, files = [], LocalCache._files
+    monkeypatch.setattr(LocalCache, "_files", lambda self: listed.append(1) or files(self))
+    for number in (1, 2, 3):
+        cache.arrays(dataset[number], "velocity")
+    assert listed == []
+    assert int((tmp_path / "cache/.lock").read_text()) == cache.num_bytes

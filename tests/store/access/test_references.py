@@ -14,6 +14,7 @@ from simgen.audit.collect import collect
 from simgen.audit.repair import repair
 from simgen.audit.verify import verify
 from simgen.errors import InputError, StoreError
+from simgen.store.access import versions
 from simgen.store.access.reader import open_unchecked
 from simgen.store.access.repository import open_repository
 from simgen.store.access.writer import DatasetWriter
@@ -191,3 +192,34 @@ def test_references_on_s3_are_told_and_mended(s3):
         assert len(simgen.open_dataset(url)) == 2
     add(DatasetWriter.open(url, SCHEMA), 2)
     assert DatasetWriter.open(url, SCHEMA).publish() == "v3"
+
+
+def test_a_version_that_is_published_while_they_are_read_is_no_lost_one(
+    writer, url, three, monkeypatch
+):
+    add(writer, 3)
+    listed, list_names = [], versions._versions_of
+
+    def publish_after_the_first(references, url):
+        names = list_names(references, url)
+        listed.append(names)
+        if len(listed) == 1:
+            monkeypatch.undo()
+            assert writer.publish() == "v4"
+            monkeypatch.setattr(versions, "_versions_of", publish_after_the_first)
+        return names
+
+    monkeypatch.setattr(versions, "_versions_of", publish_after_the_first)
+    assert simgen.open_dataset(url).version == "v4"
+    # As above, between the list of tags and the look at whether there is another one.
+    add(writer, 4)
+    monkeypatch.undo()
+    look = versions._is_there
+
+    def publish_before_the_first(repository, url, name):
+        monkeypatch.undo()
+        assert writer.publish() == "v5"
+        return look(repository, url, name)
+
+    monkeypatch.setattr(versions, "_is_there", publish_before_the_first)
+    assert simgen.open_dataset(url).version == "v5"

@@ -8,9 +8,11 @@ import pytest
 import simgen
 from simgen.audit.compare import compare, history
 from simgen.audit.verify import verify
+from simgen.case import Gate
 from simgen.errors import InputError
+from simgen.store.access.publication import Publication
 from simgen.store.access.reader import Dataset
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.access.writer import DatasetWriter, find_record
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
 REASON = "half of its snapshots were lost"
@@ -177,3 +179,59 @@ def test_a_fork_knows_what_was_put_on_record_since_it_was_made(writer):
     assert fork.recorded_since(make_result(2).id)["status"] == "failed", (
         "another writer has tried it since"
     )
+
+
+class Killed(BaseException):
+    """A kill -9, of which no handler knows."""
+
+
+@pytest.fixture
+def killed_before_its_tag(monkeypatch):
+    """The next publication ends between its commit and the version's name."""
+
+    def die(self, name, snapshot_id):
+        monkeypatch.undo()
+        raise Killed
+
+    def arm():
+        monkeypatch.setattr(Publication, "_tag", die)
+
+    return arm
+
+
+def test_a_case_that_was_mended_after_a_killed_withdrawal_is_published(
+    published, writer, url, killed_before_its_tag
+):
+    case = published.cases("train")[0]
+    killed_before_its_tag()
+    with pytest.raises(Killed):
+        writer.withdraw([case], REASON)
+    number = [make_result(each).id for each in range(8)].index(case)
+    fork = writer.fork()
+    fork.write(make_result(number), make_cloud(1000 + number))
+    writer.commit([fork])
+    assert find_record(url, SCHEMA).version is None
+    assert writer.publish() == "v2"
+    mended = simgen.open_dataset(url)
+    np.testing.assert_array_equal(mended[case].points, make_cloud(1000 + number).points)
+    assert find_record(url, SCHEMA).version == "v2"
+
+
+def test_a_killed_rejection_is_run_again(published, writer, url, killed_before_its_tag):
+    case = published.cases("train")[0]
+    gates = {case: (Gate("mass imbalance", 1.0, "<= 0.001", False),)}
+    killed_before_its_tag()
+    with pytest.raises(Killed):
+        writer.reject(gates)
+    assert writer.reject(gates) == "v2"
+    assert simgen.open_dataset(url)[case].status == "rejected"
+    assert writer.reject(gates) == "v2"
+
+
+def test_a_case_that_is_not_accepted_says_so_whatever_is_asked_of_it(published, writer, url):
+    case = published.cases("train")[0]
+    writer.withdraw([case], REASON)
+    withdrawn = simgen.open_dataset(url)[case]
+    for ask in (lambda: withdrawn.boundary, withdrawn.to_xarray, lambda: withdrawn["velocity"]):
+        with pytest.raises(InputError, match=f"case {case} was withdrawn"):
+            ask()

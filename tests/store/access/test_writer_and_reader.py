@@ -402,3 +402,46 @@ def test_a_case_without_all_that_its_settings_ask_for_is_refused_whoever_made_it
         InputError, match=rf"case {point.id} lacks the setting snapshot_interval, time_step"
     ):
         writer.fork().write(replace(make_result(0), point=point), make_cloud(0))
+
+
+def test_a_fork_of_which_another_writer_had_a_case_accepted_is_not_lost_in_silence(writer, url):
+    shared = writer.fork()
+    for number in (0, 1, 2):
+        shared.write(make_result(number), make_cloud(number))
+    add(DatasetWriter.open(url, SCHEMA), 1)
+    with pytest.raises(StoreError, match="was accepted meanwhile, and 2 new ones"):
+        writer.commit([shared])
+
+
+def test_arrays_of_another_type_are_refused(writer):
+    cloud = make_cloud(0)
+    fields = {**cloud.fields, "velocity": cloud.fields["velocity"].astype(float)}
+    for wrong, problem in (
+        (replace(cloud, fields=fields), "velocity is float64, the dataset has float32"),
+        (replace(cloud, points=cloud.points.astype(">f4")), "points is >f4"),
+        (replace(cloud, time=cloud.time.astype("f4")), "time is float32, the dataset has float64"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            writer.fork().write(make_result(0), wrong)
+
+
+def test_a_position_may_be_any_whole_number(writer, url):
+    add(writer, 0, 1)
+    writer.publish()
+    dataset = simgen.open_dataset(url)
+    assert dataset[np.int64(1)].id == dataset[1].id
+
+
+@pytest.mark.parametrize(
+    ("place", "endpoint", "problem"),
+    [
+        ("~nosuchuser/store/cylinder-flow", "", "is no path on this machine"),
+        ("s3://bucket/x", "http://localhost:abc", "AWS_ENDPOINT_URL=.* is no address"),
+        ("s3://bucket/x", "http://[bad", "AWS_ENDPOINT_URL=.* is no address"),
+        ("s3://bucket/x", "http://localhost:99999", "AWS_ENDPOINT_URL=.* is no address"),
+    ],
+)
+def test_addresses_that_are_none_are_one_line(place, endpoint, problem, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(InputError, match=problem):
+        simgen.open_dataset(place)

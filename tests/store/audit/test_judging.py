@@ -13,6 +13,7 @@ from flows.stages.generation import Generation, to_solve
 from simgen.audit import judging
 from simgen.audit.verify import verify
 from simgen.cases.cylinder import family
+from simgen.errors import StoreError
 from tests.store.conftest import NUM_SNAPSHOTS, make_cloud, make_result
 
 FIGURES = {
@@ -151,3 +152,38 @@ def test_judging_needs_a_dataset(url):
     )
     assert done.exit_code == 1 and f"there is no dataset at {url}" in done.stderr
     assert Generation("cylinder-flow", store=str(Path(url).parent)).url == url
+
+
+def test_a_damaged_archive_gives_no_fields(cases, writer, url, monkeypatch, tmp_path):
+    rejected = make_result(5).id
+    (tmp_path / rejected).mkdir()
+    (tmp_path / rejected / "U").write_bytes(bytes(range(256)) * 40)
+    path = tmp_path / "case.tar.gz"
+    # Stored as they are, so that a flipped bit leaves an archive that can be unpacked.
+    with tarfile.open(path, "w:gz", compresslevel=0) as archive:
+        archive.add(tmp_path / rejected, rejected)
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    put(writer, 5, 1.8, path)
+    writer.publish()
+    monkeypatch.setattr(judging, "convert", lambda case: make_cloud(5))
+    monkeypatch.setattr(family, "MAX_COURANT", 2.0)
+    (line,) = (each for each in judged(url) if each.startswith("passes"))
+    assert "its fields were not kept (CRC check failed" in line
+    assert simgen.open_dataset(url)[rejected].status == "withdrawn"
+
+
+def test_a_disk_in_trouble_takes_no_verdict_back(cases, writer, url, monkeypatch, tmp_path):
+    rejected = put(writer, 5, 1.8, tmp_path / "case.tar.gz")
+    writer.publish()
+
+    def read_nothing(stored, folder):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(judging, "_unpack", read_nothing)
+    monkeypatch.setattr(family, "MAX_COURANT", 2.0)
+    dataset = simgen.open_dataset(url)
+    with pytest.raises(StoreError, match=r"No space left on device\); run again"):
+        judging.apply_judgement(dataset, judging.judge_version(dataset))
+    assert simgen.open_dataset(url)[rejected].status == "rejected"

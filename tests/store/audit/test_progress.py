@@ -5,6 +5,7 @@ import pytest
 from simgen.audit import progress
 from simgen.audit.progress import count_commits, read_progress
 from simgen.errors import InputError
+from simgen.store.access.repository import open_repository
 from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
@@ -70,6 +71,12 @@ def test_commits_are_counted_on_from_where_they_were_counted_last(url, writer, m
 
 def test_a_place_without_a_dataset_is_named(tmp_path):
     with pytest.raises(InputError, match="there is no dataset at"):
+        read_progress(str(tmp_path / "cylinder-flow"))
+
+
+def test_a_dataset_whose_creation_was_interrupted_is_told_so(tmp_path):
+    open_repository(str(tmp_path / "cylinder-flow"), create=True)
+    with pytest.raises(InputError, match="holds nothing yet"):
         read_progress(str(tmp_path / "cylinder-flow"))
 
 

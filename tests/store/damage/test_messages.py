@@ -12,7 +12,7 @@ from simgen.audit.verify import verify
 from simgen.errors import StoreError
 from simgen.store.access.repository import explain
 from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.damage import describe_damage
+from simgen.store.format.damage import describe_damage, describe_metadata_damage
 from simgen.store.format.records import append_records, create_table, read_records
 from tests.store.conftest import SCHEMA, add
 from tests.store.damage.kinds import NOBODY
@@ -104,3 +104,8 @@ def test_brackets_in_brackets_are_damage_and_no_traceback():
     group["records"][:] = list(deep)
     with pytest.raises(ValueError, match="a record of / cannot be decoded"):
         list(read_records(group))
+
+
+def test_a_machine_without_memory_is_no_damage():
+    assert describe_metadata_damage(MemoryError("Unable to allocate 8 GiB")) is None
+    assert describe_metadata_damage(TypeError("'int' object is not subscriptable"))

@@ -168,6 +168,14 @@ def test_damage_is_not_exported(dataset, url, tmp_path):
         zarr.open_group(str(tmp_path / "plain"), mode="r")
 
 
+@pytest.mark.parametrize("target", ["s3:", "s3://", "s3:///"])
+def test_a_target_without_a_bucket_is_no_folder(dataset, tmp_path, monkeypatch, target):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="names no bucket"):
+        export(dataset, target)
+    assert not (tmp_path / "s3:").exists()
+
+
 def test_a_target_that_cannot_be_written_is_one_clear_line(dataset, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises((StoreError, InputError), match=str(Path(tmp_path / "file"))) as error:

@@ -12,6 +12,7 @@ from flows.cli.predicting.foreign_boundary import read_boundary
 from simgen.audit.verify import verify
 from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError
+from simgen.publish import export_vtu as export_vtu_module
 from simgen.publish.export_vtu import export_vtu
 from simgen.store.format.case_arrays import digest_cloud
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
@@ -114,3 +115,10 @@ def test_a_dataset_of_an_older_schema_gets_no_mesh():
     names = {each.name for each in digest_cloud(meshed_cloud(0), SCHEMA)}
     older = {each.name for each in digest_cloud(meshed_cloud(0), replace(SCHEMA, version=2))}
     assert names - older == {"mesh_points", "mesh_cells"}
+
+
+def test_a_case_that_would_be_overwritten_by_anothers_boundary_is_named(dataset, tmp_path):
+    with pytest.raises(InputError, match="cases duct and duct_boundary would both write"):
+        export_vtu_module._check_names(dataset, ["other", "duct", "duct_boundary"])
+    with pytest.raises(InputError, match="is no path on this machine"):
+        export_vtu(dataset, "~nosuchuser/x")

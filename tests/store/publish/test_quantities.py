@@ -1,5 +1,6 @@
 """Quantities of interest in a dataset version: its tables, statistics, differences and card."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from simgen.audit.compare import compare
 from simgen.audit.verify import verify
 from simgen.design_space import Parameter
 from simgen.publish.card import write_card
-from simgen.publish.quantity_figures import parallel_coordinates
+from simgen.publish.quantity_figures import histograms, parallel_coordinates
 from simgen.publish.sensitivity import sobol_indices
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
@@ -117,16 +118,18 @@ def test_the_card_draws_quantities_and_says_what_they_depend_on(writer, url, tmp
 
 
 def test_designs_that_lack_one_quantity_or_another_are_drawn_all_the_same(writer, url):
-    for number, lacking in ((0, "mean_drag"), (1, "rms_lift")):
+    for number, lacking, value in ((0, "mean_drag", math.nan), (1, "rms_lift", math.inf)):
         result = with_figures(number)
-        figures = {**result.provenance["figures"], lacking: float("nan")}
+        figures = {**result.provenance["figures"], lacking: value}
         fork = writer.fork()
         fork.write(
             replace(result, provenance={**result.provenance, "figures": figures}),
             make_cloud(number),
         )
         writer.commit([fork])
-    figure = parallel_coordinates(simgen.open_dataset(url, writer.publish("two")))
+    dataset = simgen.open_dataset(url, writer.publish("two"))
+    assert len(histograms(dataset).axes) >= 2
+    figure = parallel_coordinates(dataset)
     (axis,) = figure.axes
     assert sum(len(line.get_xdata()) == 5 for line in axis.lines) == 2
 
