@@ -49,7 +49,7 @@ part of a run's identity.
 _YOUNGER: dict[str, dict[str, Any]] = {
     "data": {"given": None, "input_steps": 1, "scaled_by": {}, "closer_anchors": []},
     "training": {"derivative_weight": 0.0},
-    "model": {"num_nodes": 0},
+    "model": {"num_nodes": 0, "input_steps": 1},
 }
 """Settings that older experiments lack, as JSON has the behaviour of that time: older runs keep
 their ids.

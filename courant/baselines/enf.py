@@ -31,6 +31,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from courant.baselines.known_states import newest
 from courant.baselines.nearest import Neighbours, find_nearest
 from courant.baselines.sizes import BaselineConfig
 from courant.field_model import FieldModel, Inputs, Queries
@@ -217,7 +218,7 @@ class Enf(FieldModel):
     def _read(self, context: Tensor, nearby: Nearby) -> Tensor:
         read = self.attention(context, nearby)
         if self.output is None:
-            return self.fitted(read)[..., : self.config.num_outputs]
+            return newest(self.fitted(read), self.config.num_outputs, self.config.input_steps)
         return self.output(read)
 
     def _fit(self, inputs: Inputs, positions: Tensor) -> Tensor:

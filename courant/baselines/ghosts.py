@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from courant.baselines.known_states import advance
 from courant.baselines.nearest import find_nearest
 from courant.baselines.sizes import MeshConfig
 from courant.field_model import FieldModel, Inputs, Queries
@@ -81,7 +82,7 @@ class GhostModel(FieldModel):
         for _ in range(num_steps):
             state = self.field(sites, features, prepared)
             states.append(state)
-            features = torch.cat([state, sites.features[..., state.shape[-1] :]], dim=-1)
+            features = advance(features, state, self.config.input_steps)
         return torch.stack([state[:, asked] for state in states], dim=1)
 
     def predict(

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
+from courant.baselines.known_states import advance
 from courant.baselines.nearest import find_nearest
 from courant.baselines.sizes import BaselineConfig
 from courant.field_model import FieldModel, Inputs, Queries
@@ -69,8 +70,13 @@ class Box:
         at = ((places - self.centre) / self.half).flip(-1)  # the last axis comes first
         if field.dim() == 3:  # grid_sample knows two axes at least
             field, at = field[:, :, None], torch.cat([at, torch.zeros_like(at)], -1)
-        at = at.view(len(at), *[1] * (at.shape[-1] - 1), *at.shape[1:]).to(field.dtype)
-        sampled = grid_sample(field, at, padding_mode="border", align_corners=True)
+        at = at.view(len(at), *[1] * (at.shape[-1] - 1), *at.shape[1:])
+        # Whatever autocast says: bfloat16 knows 256 places.
+        exact = torch.promote_types(field.dtype, at.dtype)
+        with torch.autocast(field.device.type, enabled=False):
+            sampled = grid_sample(
+                field.to(exact), at.to(exact), padding_mode="border", align_corners=True
+            )
         return sampled.flatten(2).transpose(1, 2)
 
 
@@ -93,7 +99,7 @@ class GridModel(FieldModel):
         for _ in range(num_steps):
             state = self.field(known)
             steps.append(box.sample(state, queries.points))
-            known = torch.cat([state, known[:, state.shape[1] :]], dim=1)
+            known = advance(known, state, self.config.input_steps, dim=1)
         return torch.stack(steps, dim=1)
 
     def predict(

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from courant.baselines.ghosts import GhostConfig, GhostModel, Sites
+from courant.baselines.known_states import newest
 from courant.baselines.nearest import Neighbours, find_nearest
 from courant.models import count_built, register
 
@@ -141,7 +142,9 @@ class MeshGraphNet(GhostModel):
             nodes, edges = each(nodes, edges, prepared)
         decoded = self.decoder(nodes)
         # As in the paper, a transient model predicts what is added to the state.
-        return features[..., : decoded.shape[-1]] + decoded if self.config.transient else decoded
+        if not self.config.transient:
+            return decoded
+        return newest(features, decoded.shape[-1], self.config.input_steps) + decoded
 
 
 def _scattered(points: Tensor, real: Tensor, num: int) -> Tensor:

@@ -14,6 +14,7 @@ _COMMON: dict[str, tuple[int, int]] = {
     "num_query_features": (0, 4096),
     "num_parameters": (0, 4096),
     "dimension": (1, 3),
+    "input_steps": (1, 1024),
 }
 
 
@@ -23,6 +24,9 @@ class BaselineConfig(ModelConfig):
 
     #: Least and greatest value of each number that a kind adds; whole bounds ask for whole numbers.
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
+
+    #: I: states that a transient model knows, the first channels of its features, oldest first.
+    input_steps: int = 1
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -38,10 +42,15 @@ class BaselineConfig(ModelConfig):
             raise ValueError(
                 f"{name}.transient must be true or false, got {_shown(self.transient)}"
             )
-        if self.transient and self.num_features < self.num_outputs:
+        if self.input_steps > 1 and not self.transient:
+            raise ValueError(
+                f"{name}.input_steps = {self.input_steps}: a steady model has no steps"
+            )
+        states = self.input_steps * self.num_outputs
+        if self.transient and self.num_features < states:
             raise ValueError(
                 f"{name}.num_features = {self.num_features}: a transient model reads the state,"
-                f" at least num_outputs = {self.num_outputs} channels"
+                f" at least num_outputs x input_steps = {states} channels"
             )
 
     def check_divides(self, width: str, parts: str) -> None:
@@ -63,13 +72,14 @@ class MeshConfig(BaselineConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_query_features and self.num_carried not in (0, self.num_outputs):
+        states = self.input_steps * self.num_outputs
+        if self.num_query_features and self.num_carried not in (0, states):
             raise ValueError(
                 f"{type(self).__name__}.num_features = {self.num_features} and num_query_features ="
                 f" {self.num_query_features}: points and queries of this model share their given"
                 " fields and distance field, so num_features is num_query_features, with"
-                f" num_outputs = {self.num_outputs} more where a state or a boundary condition is"
-                ' known; a steady experiment sets data.encoder to "mesh"'
+                f" num_outputs x input_steps = {states} more where a state or a boundary condition"
+                ' is known; a steady experiment sets data.encoder to "mesh"'
             )
 
     @property

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from courant.baselines.attention import AttentionBlock
+from courant.baselines.known_states import advance
 from courant.baselines.nearest import find_nearest
 from courant.baselines.sizes import MeshConfig
 from courant.field_model import FieldModel, Inputs, Queries
@@ -172,8 +173,8 @@ class Upt(FieldModel):
         while len(latents) < num_steps:
             if self.config.rollout == "autoregressive":
                 state = self._decode(latents[-1], at_points)
-                rest = inputs.features[..., self.config.num_outputs :]
-                inputs = inputs._replace(features=torch.cat([state, rest], dim=-1))
+                moved = advance(inputs.features, state, self.config.input_steps)
+                inputs = inputs._replace(features=moved)
                 Z = self._encode(inputs, supernodes)
             Z = self.approximator(Z)
             latents.append(self.decoder(Z))

@@ -194,6 +194,8 @@ class Problem(ABC):
             "num_parameters": (len(self.normaliser.parameters), 0),
             "dimension": tuple(range(3, self.normaliser.dimension - 1, -1)),
             "transient": (self.kind == "transient",),
+            # Of models that predict one step after the other; others have no such size.
+            "input_steps": (max(1, self.input_steps),),
         }
 
     def wrong_sizes(self) -> list[str]:
@@ -204,7 +206,7 @@ class Problem(ABC):
             f"model.{name} = {getattr(model, name)}, expected"
             f" {' or '.join(map(str, dict.fromkeys(values)))}"
             for name, values in self.sizes().items()
-            if getattr(model, name) not in values
+            if getattr(model, name, values[0]) not in values
         ]
 
     def refuse_foreign(self, request: Request) -> None:

@@ -60,6 +60,8 @@ def compared(experiment: Experiment, kind: str) -> Experiment:
     if content["data"].get("encoder") == "boundary":
         content["data"]["encoder"] = "mesh"
         model["num_features"] = model["num_outputs"] + model["num_query_features"]
+    if content["data"].get("input_steps", 1) > 1:
+        model["input_steps"] = content["data"]["input_steps"]
     if kind in _ON_GRIDS and experiment.family in _FLAT:
         model["dimension"] = 2
     if kind == "mgn" and content["data"]["points_per_sample"] is not None:

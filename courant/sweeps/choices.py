@@ -124,16 +124,17 @@ def _size(value: Value, experiment: Experiment) -> Value:
     if not isinstance(value, str):
         return value
     model = experiment.model
+    known = model.num_outputs * getattr(experiment.data, "input_steps", 1)
     if value not in (FIELDS, WITH_DISTANCE):
         raise InputError(
             f"{SIZE}: '{value}' is no size; give {FIELDS}, {WITH_DISTANCE} or a number"
         )
     if value == FIELDS:
-        return model.num_outputs
-    distance = model.num_query_features or model.num_features - model.num_outputs
+        return known
+    distance = model.num_query_features or model.num_features - known
     if distance <= 0:
         raise InputError(
             f"{SIZE}: {experiment.name} has no distance field that {WITH_DISTANCE} could be counted"
             " by; give a number"
         )
-    return model.num_outputs + distance
+    return known + distance

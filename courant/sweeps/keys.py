@@ -18,6 +18,7 @@ FIXED = {
     "training.validation_windows": "it would change what trials are measured by",
     "data.window_steps": "it would change what trials are measured by",
     "data.input_steps": "it would change what trials are measured by",
+    "model.input_steps": "it is that of the data",
     "data.step_s": "it would change what trials are measured by",
     "data.start_s": "it would change what trials are measured by",
 }

@@ -27,6 +27,7 @@ SIZES = {"num_features": 6, "num_outputs": 2, "num_query_features": 4}
 CHOICES: dict[str, dict[str, Any]] = {
     "steady 3D": {},
     "transient 2D": {"dimension": 2, "transient": True},
+    "two known states": {"dimension": 2, "transient": True, "num_features": 8, "input_steps": 2},
     "design parameters": {"dimension": 2, "num_parameters": 3},
     "no distance field": {"dimension": 2, "num_features": 2, "num_query_features": 0},
 }

@@ -15,6 +15,7 @@ from courant.model.presets import ABLATIONS
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
+from courant.sweeps.choices import Choice
 from courant.sweeps.search_space import SearchSpace
 from courant.sweeps.space_files import load_space, parse_space
 from courant.sweeps.sweep import plan_sweep, table_row, write_table
@@ -178,20 +179,25 @@ def test_a_choice_is_shown_by_its_name(dataset: Dataset, tmp_path: Path) -> None
 def test_a_row_whose_sizes_are_not_the_datas_is_left_out_and_the_others_are_tried(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    """With two known states the encoder reads twice the fields that the row counts."""
+    """With two known states the encoder reads twice the fields, and no row has five channels."""
     experiment = tiny_experiment(epochs=1)
     experiment = experiment.derive(
         model={"num_features": experiment.model.num_features + 2}, data={"input_steps": 2}
     )
     space = load_space("features")
     sweep = plan_sweep(experiment, dataset, space, None, str(tmp_path))
-    told = [line for line in sweep.left_out if "expected" in line]
-    assert [line.partition(" does not apply to ")[0] for line in told] == [
-        "No distance field anywhere"
-    ]
+    assert [line for line in sweep.left_out if "expected" in line] == []
     assert len(sweep.trials) == 12 - len(sweep.left_out)
     whole = plan_sweep(tiny_experiment(epochs=1), dataset, space, None, str(tmp_path))
-    assert len(whole.left_out) == len(sweep.left_out) - 1
+    assert len(whole.left_out) == len(sweep.left_out)
+    five = {"model.num_features": 5}
+    misfit = space.model_copy(
+        update={"choices": (*space.choices, Choice.model_validate({"bare": five}))}
+    )
+    told = plan_sweep(experiment, dataset, misfit, None, str(tmp_path)).left_out
+    assert [line.partition(" does not apply to ")[0] for line in told if "expected" in line] == [
+        "bare"
+    ]
     only = SearchSpace(name="one", design="isolated", choices=[{"bare": {"model.num_features": 5}}])
     with pytest.raises(InputError, match="space one: bare does not apply to tiny"):
         plan_sweep(experiment, dataset, only, None, str(tmp_path))
