@@ -32,8 +32,9 @@ from zarr.storage import FsspecStore, LocalStore
 
 from simgen.errors import InputError, StoreError
 from simgen.store.access import content
+from simgen.store.access.local_files import local_path
 from simgen.store.access.reader import Dataset
-from simgen.store.access.repository import explain, local_path
+from simgen.store.access.repository import explain
 from simgen.store.access.stored_case import StoredCase
 from simgen.store.format.digest import ArrayDigest, digest_case
 

@@ -21,7 +21,8 @@ from typing import TextIO, TypeVar
 import icechunk
 
 from simgen.errors import StoreError
-from simgen.store.access.repository import explain, local_path, translated
+from simgen.store.access.local_files import local_path
+from simgen.store.access.repository import explain, translated
 from simgen.store.format.clock import TOLERANCE_S, explain_clock, seconds_behind
 from simgen.store.format.damage import describe_damage
 

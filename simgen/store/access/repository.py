@@ -21,7 +21,7 @@ import fsspec
 import icechunk
 
 from simgen.errors import InputError, StoreError
-from simgen.store.access.irregular import check_regular
+from simgen.store.access.local_files import check_regular, local_path
 from simgen.store.format.damage import describe_damage, reason_in
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -69,14 +69,6 @@ def repository_exists(url: str) -> bool:
         if "://" not in url and not local_path(url).exists():
             return False
         return icechunk.Repository.exists(_storage(url, create=False))
-
-
-def local_path(url: str) -> Path:
-    """Return the absolute path of a local URL; InputError for the home of an unknown user."""
-    try:
-        return Path(url).expanduser().absolute()
-    except RuntimeError as error:
-        raise InputError(f"{url} is no path on this machine: {error}") from error
 
 
 def _appears(storage: icechunk.Storage, within_s: float) -> bool:

@@ -1,6 +1,6 @@
-"""Find FIFOs and devices among the files of a local store.
+"""The files of a local store: where they are, and FIFOs and devices among them.
 
-Opening one waits for ever, or reads without end.
+Opening one of those waits for ever, or reads without end.
 """
 
 from __future__ import annotations
@@ -10,9 +10,17 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from simgen.errors import StoreError
+from simgen.errors import InputError, StoreError
 
 _FOLDERS = ("", "refs", "snapshots", "manifests", "transactions", "chunks")
+
+
+def local_path(url: str) -> Path:
+    """Return the absolute path of a local URL; InputError for the home of an unknown user."""
+    try:
+        return Path(url).expanduser().absolute()
+    except RuntimeError as error:
+        raise InputError(f"{url} is no path on this machine: {error}") from error
 
 
 def check_regular(path: Path, url: str) -> None:
