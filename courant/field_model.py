@@ -196,6 +196,10 @@ class Evolves(Encodes, Protocol):
     def inner_step(self) -> float:
         """The step in tau with which the rollout is integrated."""
 
+    @property
+    def inner_solver(self) -> str:
+        """The scheme of that step, such as "euler" or "rk4"; an adaptive one is taken as exact."""
+
 
 @runtime_checkable
 class Exports(Protocol):

@@ -57,7 +57,7 @@ def announce(text: str, logger: Logger) -> None:
     logger.info(text)
     # At its usual level Prefect's own logging shows the line already.
     if not logger.isEnabledFor(logging.INFO):
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class Bars:

@@ -37,7 +37,10 @@ from urllib.parse import urlsplit
 
 from simgen.errors import InputError
 from simgen.log_lines import Format
+from simgen.store.access.local_files import local_path
 
+#: Whole numbers beyond 64 bits make Prefect's database unreadable.
+MAX_SEED = 2**32 - 1
 STORE, RUNS, REPORTS = "courant-data/store", "courant-data/runs", "courant-data/reports"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts that mean this machine"""
@@ -68,12 +71,12 @@ class Settings:
 def load_settings() -> Settings:
     """Read the settings of this process."""
     return Settings(
-        store=os.environ.get("COURANT_STORE", STORE),
-        runs=os.environ.get("COURANT_RUNS", RUNS),
-        reports=os.environ.get("COURANT_REPORTS", REPORTS),
-        scratch=os.environ.get(
-            "COURANT_SCRATCH", str(Path(tempfile.gettempdir()) / f"courant-{os.getuid()}")
-        ),
+        # Empty is as good as not set: it would be the folder that a command happens to run in.
+        store=os.environ.get("COURANT_STORE") or STORE,
+        runs=os.environ.get("COURANT_RUNS") or RUNS,
+        reports=os.environ.get("COURANT_REPORTS") or REPORTS,
+        scratch=os.environ.get("COURANT_SCRATCH")
+        or str(Path(tempfile.gettempdir()) / f"courant-{os.getuid()}"),
         ray_address=os.environ.get("RAY_ADDRESS") or None,
         job_variables=tuple(
             filter(None, map(str.strip, os.environ.get("COURANT_JOB_ENV", "").split(",")))
@@ -104,11 +107,12 @@ def _seconds(name: str, default: float) -> float:
 def absolute(url: str) -> str:
     """Make a URL mean the same in every process of this machine: local paths become absolute.
 
-    InputError for what is meant as S3 and would become a local folder named `s3:`.
+    InputError for what is meant as S3 and would become a local folder named `s3:`, and for the home
+    of an unknown user.
     """
     if url.startswith("s3:") and not re.match(r"s3://[^/]", url):
         raise InputError(f"the URL {url} names no bucket; write s3://bucket/prefix")
-    return url if "://" in url else str(Path(url).expanduser().absolute())
+    return url if "://" in url else str(local_path(url))
 
 
 def check_reach(address: str, place: str) -> None:

@@ -25,8 +25,9 @@ from rich.progress import (
 from flows.ending import INTERRUPTED_CODE, lost
 from simgen.errors import SimgenError
 
-screen = Console()
-errors = Console(stderr=True)
+# Without emoji: `:x:` in a path is no picture.
+screen = Console(emoji=False)
+errors = Console(stderr=True, emoji=False)
 
 
 @contextlib.contextmanager
@@ -48,6 +49,9 @@ def one_line_errors() -> Iterator[None]:
             fail(str(error))
         if _is_parameter_error(error):
             fail(" ".join(str(error).split()))
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            place = f": {error.filename}" if error.filename else ""
+            fail(f"{error.strerror or error}{place}")
         raise
 
 
@@ -81,7 +85,12 @@ def fail(message: str) -> NoReturn:
 
 def tell(text: str) -> None:
     """Print a line of markup, not wrapped to the screen; what others named has to be escaped."""
-    screen.print(text, highlight=False, soft_wrap=True)
+    screen.print(printable(text), highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Print a line as it is, not wrapped to the screen: brackets in a path are no markup."""
+    screen.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def printable(text: str) -> str:

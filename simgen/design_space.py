@@ -30,6 +30,7 @@ SAMPLERS: tuple[str, ...] = get_args(Sampler)
 # id does not depend on the last bit of a sampler's arithmetic and survives a round trip through a
 # CSV file.
 SIGNIFICANT_DIGITS = 9
+MOST_POINTS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class DesignSpace:
         `grid` takes the smallest full factorial grid with at least `num` points (ends included) and
         returns the whole of it, since a grid with points missing is none.
         """
-        if num < 1:
-            raise InputError(f"cases = {num}: ask for at least one")
+        if not 1 <= num <= MOST_POINTS:
+            raise InputError(f"cases = {num}: ask for 1 to {MOST_POINTS:,}")
         if method not in SAMPLERS:
             raise InputError(f"sampler '{method}' is unknown; choose one of {', '.join(SAMPLERS)}")
         unit = _unit_points(len(self.parameters), num, method, seed)

@@ -21,7 +21,7 @@ from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 
 SCORES_FILE = "scores.json"
-REVISION = 2
+REVISION = 3
 """Raise this when the file has other entries, or the same run would get other scores"""
 
 Progress = Callable[[int, int], None]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -154,7 +155,7 @@ def make_request(
     if best is not None and best < 1:
         raise InputError(f"best = {best}: at least one model gets all seeds")
     tried = tuple(sorted(set(rates)))
-    if not tried or tried[0] <= 0:
+    if not tried or not all(0 < rate < math.inf for rate in tried):
         raise InputError("learning rates are numbers above 0, such as --rates 3e-4,1e-3,3e-3")
     name = space.name if space else None
     if out is None:

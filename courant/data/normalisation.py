@@ -133,8 +133,9 @@ class Normaliser:
         return scaled.astype(np.float32)
 
     def restore_points(self, points: np.ndarray) -> np.ndarray:
-        """Invert `points` (2D: z = the centre's)."""
-        return np.asarray(points, dtype=np.float64) * self.length_scale + self.centre
+        """Invert `points` (2D: z = the centre's; nothing decides that of a learned anchor)."""
+        flat = np.asarray(points, dtype=np.float64) * (np.arange(3) < self.dimension)
+        return np.asarray(flat * self.length_scale + self.centre)
 
     def distance(self, distance: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Turn (N, K) m and (N, K, 3) unit vectors into (N, 4 K), four channels for each kind.

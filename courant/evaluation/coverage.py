@@ -9,6 +9,7 @@ width        half-width of the bands over the mean error; 2.3 to 3 where errors 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle, islice
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -164,15 +165,22 @@ def _score(
 def worst_eighth(designs: np.ndarray, ratios: np.ndarray) -> float | None:
     """Return the least share of ratios <= 1 in an eighth of the designs (n, P).
 
-    None where an eighth would have fewer than five cases.
+    The designs are halved three times: by the parameters with the largest effect, over again where
+    there are fewer. None where an eighth would have fewer than five cases, or nothing varies.
     """
     if len(designs) < 5 * 2**HALVINGS or designs.shape[1] < 1:
         return None
     upper = designs > np.median(designs, axis=0)
-    effects = [abs(ratios[side].mean() - ratios[~side].mean()) for side in upper.T]
-    by_effect = np.argsort(effects)[::-1][:HALVINGS]
+    effects = {
+        number: abs(ratios[side].mean() - ratios[~side].mean())
+        for number, side in enumerate(upper.T)
+        if side.any()  # a parameter that does not vary has no halves
+    }
+    if not effects:
+        return None
+    by_effect = sorted(effects, key=effects.__getitem__, reverse=True)
     groups = [np.arange(len(designs))]
-    for parameter in by_effect:
+    for parameter in islice(cycle(by_effect), HALVINGS):
         groups = [half for group in groups for half in _halves(designs[:, parameter], group)]
     return float(min((ratios[group] <= 1).mean() for group in groups if len(group)))
 

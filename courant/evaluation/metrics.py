@@ -83,12 +83,10 @@ class ErrorSums:
         """Return relative L2 per step, for "all" and for each component."""
         squared, power = np.stack(self.squared), np.stack(self.power)
         joint = [
-            np.sqrt(squared[..., field].sum(axis=2) / power[..., field].sum(axis=2)).mean(axis=0)
+            _mean_ratio(squared[..., field].sum(axis=2), power[..., field].sum(axis=2))
             for field in self._fields()
         ]
-        return self._named(
-            np.mean(joint, axis=0), np.sqrt(squared / np.maximum(power, 1e-300)).mean(axis=0)
-        )
+        return self._named(np.mean(joint, axis=0), _mean_ratio(squared, power))
 
     def total(self, component: str = ALL) -> dict[str, float]:
         """Return NMAE, relative L2 and maximum over all steps, of one component or of all."""
@@ -100,7 +98,7 @@ class ErrorSums:
                 for sums in (self.absolute, self.magnitude, self.squared, self.power)
             )
             nmae.append(absolute.sum() / magnitude.sum())
-            relative.append(np.sqrt(squared.sum(axis=(1, 2)) / power.sum(axis=(1, 2))).mean())
+            relative.append(_mean_ratio(squared.sum(axis=(1, 2)), power.sum(axis=(1, 2))))
             worst, peak = (np.stack(each)[:, chosen].max() for each in (self.worst, self.peak))
             maximum.append(worst / peak)
         found = {"nmae": nmae, "relative_l2": relative, "maximum": maximum}
@@ -118,3 +116,16 @@ class ErrorSums:
             ALL: joint.tolist(),
             **{name: separate[:, c].tolist() for c, name in enumerate(self.components)},
         }
+
+
+def _mean_ratio(squared: np.ndarray, power: np.ndarray) -> np.ndarray:
+    """Return the mean over windows (W, ...) of sqrt(squared / power), where there is any power.
+
+    A component may be zero at all points of a window: it has no relative error there, and where it
+    is zero in every window, NaN.
+    """
+    there = power > 0
+    ratios = np.sqrt(np.divide(squared, power, out=np.zeros_like(squared), where=there))
+    number = there.sum(axis=0)
+    total = ratios.sum(axis=0)
+    return np.asarray(np.divide(total, number, out=np.full_like(total, np.nan), where=number > 0))

@@ -148,7 +148,8 @@ class DynamicModes:
         near = cKDTree(case.points).query(self._probes)[1]
         start = (initial[near].ravel() - self._mean) @ self._modes
         back = self._tree.query(case.points)[1]
-        modes = self._modes.reshape(len(self._probes), -1, len(start))[back]  # (N, C, r)
+        shape = (len(self._probes), len(self._normaliser.channels), len(start))
+        modes = self._modes.reshape(shape)[back]  # (N, C, r)
         states, z = [], start
         for _ in range(len(window.truth)):
             z = z @ self._map
@@ -168,7 +169,10 @@ class DynamicModes:
         starts = np.arange(0, len(states) - ahead, max(1, (len(states) - ahead) // MAX_PAIRS))
         near = cKDTree(case.points).query(self._probes)[1]
         carried = [
-            self._normaliser.standardise(states[frames][:, near]).reshape(len(frames), -1)
+            # Sizes in full: a case shorter than a step has no pair.
+            self._normaliser.standardise(states[frames][:, near]).reshape(
+                len(frames), len(near) * len(self._normaliser.channels)
+            )
             for frames in (starts, starts + ahead)
         ]
         return carried[0].astype(np.float64), carried[1].astype(np.float64)

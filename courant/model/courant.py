@@ -139,6 +139,11 @@ class Courant(FieldModel):
         """The step in tau with which a rollout is integrated."""
         return self.config.step_size
 
+    @property
+    def inner_solver(self) -> str:
+        """The scheme of that step; an adaptive one follows the exact flow."""
+        return self.config.solver
+
     def decode(
         self,
         Z: Tensor,

@@ -73,7 +73,8 @@ class Monitor(BaseModel):
         found: np.ndarray = np.maximum.reduce(
             [distance / self.distance, outside / self.outside, moved]
         )
-        return found
+        # Latents that are not finite are as unusual as can be; NaN would raise no flag.
+        return np.where(np.isfinite(found), found, np.inf)
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,11 @@ def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]
     )
     highest = np.array([unscaled.quality(latents).max() for latents in validation])
     limit = conformal_quantile(highest, 1 - FALSE_ALARMS)
+    if not np.isfinite(limit):
+        raise InputError(
+            f"{np.count_nonzero(~np.isfinite(highest))} of {len(highest)} validation rollouts have"
+            " latents that are not finite: a monitor needs a model whose rollouts stay finite"
+        )
     return unscaled.model_copy(update={"limit": max(limit, 1e-12)})
 
 

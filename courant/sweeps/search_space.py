@@ -239,10 +239,13 @@ class SearchSpace(BaseModel):
         def holds(when: Mapping[str, Sequence[Value]]) -> bool:
             return all(setting[key] in values for key, values in when.items())
 
-        return {
-            key: value if key == CHOICE or holds(self.parameters[key].when) else baseline[key]
-            for key, value in setting.items()
-        }
+        # What one key's absence puts back may be another one's condition.
+        for _ in setting:
+            setting = {
+                key: value if key == CHOICE or holds(self.parameters[key].when) else baseline[key]
+                for key, value in setting.items()
+            }
+        return setting
 
 
 def _different(settings: Sequence[Setting]) -> list[Setting]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 from courant.runs.directory import RunDirectory
 from courant.sweeps.search_space import SearchSpace
 from simgen.errors import InputError, SimgenError
+from simgen.store.access.local_files import local_path
 
 MAX_YAML_BYTES = 1_000_000
 
@@ -32,7 +32,7 @@ def load_space(name: str) -> SearchSpace:
     """
     if name in shipped_spaces():
         return parse_space(name, (files("courant.sweeps") / "spaces" / f"{name}.yaml").read_text())
-    path = Path(name).expanduser()
+    path = local_path(name)
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(
             f"space '{name}' is unknown; choose one of {', '.join(shipped_spaces())}, or give a"

@@ -19,7 +19,7 @@ from flows.cli.options import (
     Version,
 )
 from flows.cli.starting import carry_out
-from flows.terminal import screen
+from flows.terminal import say
 
 benchmark_app = typer.Typer()
 
@@ -120,7 +120,7 @@ def benchmark(
         coarse,
     )
     finished = carry_out(asked, _benchmark_flow, verbose)
-    screen.print(f"page  {finished.page}\n{finished.verdict}", highlight=False, soft_wrap=True)
+    say(f"page  {finished.page}\n{finished.verdict}")
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Column, Table
 
 from flows.cli.dataset_tables import print_case, print_dataset, print_difference, print_versions
@@ -16,8 +17,8 @@ from flows.cli.dataset_upkeep import upkeep_app
 from flows.cli.importing.benchmarks import benchmark_app
 from flows.cli.importing.commands import import_app
 from flows.cli.options import DatasetUrl, Store, Version
-from flows.settings import load_settings
-from flows.terminal import counted, errors, fail, one_line_errors, progress_bar, screen
+from flows.settings import absolute, load_settings
+from flows.terminal import counted, errors, fail, one_line_errors, progress_bar, say, screen
 from simgen.errors import InputError, StoreError
 
 dataset_app = typer.Typer(
@@ -37,7 +38,7 @@ def dataset_ls(store: Store = None) -> None:
         from simgen.store.access.repository import folders_in
         from simgen.store.format.split import SPLITS
 
-        base = (store or load_settings().store).rstrip("/")
+        base = absolute(store or load_settings().store).rstrip("/")
         table = Table(
             Column("dataset", overflow="fold"),
             "version",
@@ -56,13 +57,13 @@ def dataset_ls(store: Store = None) -> None:
             except InputError:
                 continue  # no dataset, or none that is published
             except StoreError as error:
-                table.add_row(url, "cannot be read", "", "", "")
+                table.add_row(escape(url), "cannot be read", "", "", "")
                 problems.append(str(error))
                 continue
             *drawn, calibration = [len(dataset.cases(split)) for split in SPLITS]
             splits = "/".join(map(str, drawn))
             table.add_row(
-                dataset.url,
+                escape(dataset.url),
                 dataset.version,
                 str(len(dataset)),
                 f"{splits} + {calibration} calibration" if calibration else splits,
@@ -166,14 +167,12 @@ def dataset_export(
         from simgen.publish.export import export
 
         with progress_bar("exporting cases") as on_progress:
-            written = export(simgen.open_dataset(dataset, version), target, on_progress)
+            written = export(simgen.open_dataset(dataset, version), absolute(target), on_progress)
         there = written.num_cases - written.num_copied
-        screen.print(
+        say(
             f"{written.target}  {counted(written.num_cases, 'case')},"
             f" {size_text(written.num_bytes)} of fields"
-            f"{f', {there} of them there before' if there else ''}",
-            highlight=False,
-            soft_wrap=True,
+            f"{f', {there} of them there before' if there else ''}"
         )
 
 
@@ -201,17 +200,16 @@ def dataset_export_vtu(
         import simgen
         from simgen.publish.export_vtu import export_vtu
 
+        if case and split:
+            raise InputError("--case and --split both choose cases; give one")
         opened = simgen.open_dataset(dataset, version)
         with progress_bar("writing cases") as on_progress:
-            chosen = case or (opened.cases(split) if split else None)
+            chosen = list(dict.fromkeys(case or ())) or (opened.cases(split) if split else None)
             written = export_vtu(opened, folder, chosen, every, on_progress)
-        screen.print(
-            (
-                f"{len(written)} files to open in {folder}, such as {written[0]}"
-                if written
-                else "no case"
-            ),
-            soft_wrap=True,
+        say(
+            f"{len(written)} files to open in {folder}, such as {written[0]}"
+            if written
+            else "no case"
         )
 
 
@@ -241,4 +239,4 @@ def dataset_card(
 
         with progress_bar("drawing") as on_progress:
             readme = write_card(simgen.open_dataset(dataset, version), out, license, on_progress)
-        screen.print(f"card  {readme}", highlight=False, soft_wrap=True)
+        say(f"card  {readme}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Column, Table
 
-from flows.terminal import counted, screen, tell
+from flows.terminal import counted, say, screen, tell
 
 if TYPE_CHECKING:
     from simgen.audit.collect import Garbage
@@ -34,7 +34,7 @@ def print_dataset(dataset: Dataset) -> None:
         f"[bold]{dataset.schema.family} {dataset.version}[/bold]  {escape(dataset.url)}  snapshot"
         f" {dataset.snapshot_id}"
     )
-    tell(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
+    say(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
     names = [
         f"{each.name}{GIVEN if each.role == 'given' else ''}" for each in dataset.schema.fields
     ]
@@ -79,7 +79,7 @@ def print_case(case: StoredCase) -> None:
     """Print everything known of a case, except its arrays."""
     tell(f"[bold]{case.id}[/bold]  {case.status}  {escape(case.reason)}")
     for name, value in {**case.parameters, **case.settings}.items():
-        tell(f"  {name} = {value:g}")
+        say(f"  {name} = {value:g}")
     gates = _table("gate", "value", "limit", "passed")
     for gate in case.gates:
         gates.add_row(
@@ -132,7 +132,7 @@ def print_difference(found: Difference) -> None:
     from simgen.publish.card_text import size_text
 
     if found.is_empty:
-        tell(f"{found.before} and {found.after} hold the same cases")
+        say(f"{found.before} and {found.after} hold the same cases")
         return
     rows = [
         ("cases added", _named(found.added)),
@@ -188,7 +188,7 @@ def print_findings(dataset: Dataset, found: Verification) -> None:
         f" {counted(found.num_cases, 'case')} are intact"
     )
     if found.without_digest:
-        tell(
+        say(
             f"{found.without_digest} cases were written by a release that kept no digests and"
             " checksums: their chunks can be read, their content could not be checked"
         )
@@ -199,10 +199,10 @@ def print_garbage(found: Garbage, *, dry_run: bool) -> None:
     from simgen.publish.card_text import size_text
 
     if not found.num_objects:
-        tell("nothing to delete: all that is old enough is referred to")
+        say("nothing to delete: all that is old enough is referred to")
         return
     done = "would delete at least" if dry_run else "deleted"
-    tell(
+    say(
         f"{done} {size_text(found.num_bytes)}: {found.num_chunks} chunks, {found.num_snapshots}"
         f" snapshots, {found.num_objects} objects in all"
     )

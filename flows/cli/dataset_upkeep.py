@@ -11,7 +11,7 @@ import typer
 
 from flows.cli.dataset_tables import print_findings, print_garbage, print_repair
 from flows.cli.options import DatasetUrl, Version
-from flows.terminal import errors, one_line_errors, progress_bar, screen
+from flows.terminal import errors, one_line_errors, progress_bar, say
 
 upkeep_app = typer.Typer()
 
@@ -61,9 +61,7 @@ def dataset_withdraw(
         version = DatasetWriter.open(dataset, simgen.open_dataset(dataset).schema).withdraw(
             cases, reason
         )
-        screen.print(
-            repr(simgen.open_dataset(dataset, version)).strip("<>"), highlight=False, soft_wrap=True
-        )
+        say(repr(simgen.open_dataset(dataset, version)).strip("<>"))
 
 
 @upkeep_app.command(
@@ -73,7 +71,9 @@ def dataset_gc(
     dataset: DatasetUrl,
     older_than: Annotated[
         float,
-        typer.Option(help="Hours that an object is kept which nothing refers to; at least 8."),
+        typer.Option(
+            min=8.0, max=87_600.0, help="Hours that an object is kept which nothing refers to."
+        ),
     ] = 24.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Delete nothing, say how much it would be.")

@@ -140,6 +140,8 @@ def _scratch() -> Finding:
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(there).free / 1e9
     text = f"{folder}: {free:.0f} GB free"
+    if not there.is_dir():
+        return Finding(False, f"{there} is a file; set COURANT_SCRATCH to a folder")
     if not os.access(there, os.W_OK):
         return Finding(False, f"{folder}: not writable; set COURANT_SCRATCH to a folder that is")
     if free < FREE_GB:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import simgen
-from flows.terminal import counted, errors, tell
+from flows.terminal import counted, errors, say
 from simgen.audit.judging import Judgement, apply_judgement, judge_version
 from simgen.solving.acceptance import rejection
 
@@ -14,23 +14,23 @@ def judge_stored(url: str) -> None:
     with errors.status("judging"):
         judgement = judge_version(dataset)
     family = dataset.schema.family
-    tell(f"judged    {counted(judgement.num_judged, 'case')} of {family} {dataset.version}")
+    say(f"judged    {counted(judgement.num_judged, 'case')} of {family} {dataset.version}")
     for case, gates in judgement.rejected.items():
-        tell(f"rejected  {case}: {rejection(list(gates))}")
+        say(f"rejected  {case}: {rejection(list(gates))}")
     done = apply_judgement(dataset, judgement)
     for case in done.restored:
-        tell(f"accepted  {case}, with the fields of its archive")
+        say(f"accepted  {case}, with the fields of its archive")
     for case, reason in done.withdrawn.items():
-        tell(f"passes    {case}: {reason}; the same courant generate as before solves it again")
+        say(f"passes    {case}: {reason}; the same courant generate as before solves it again")
     _tell_unjudged(judgement)
     changed = "" if done.version != dataset.version else ", unchanged"
-    tell(f"dataset   {url}  {done.version}{changed}")
+    say(f"dataset   {url}  {done.version}{changed}")
 
 
 def _tell_unjudged(judgement: Judgement) -> None:
     if judgement.unjudged:
         case, missing = next(iter(judgement.unjudged.items()))
-        tell(
+        say(
             f"unjudged  {counted(len(judgement.unjudged), 'case')}, whose records lack a figure;"
             f" the first: {case} has {missing}"
         )

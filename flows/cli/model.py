@@ -10,8 +10,9 @@ from rich.table import Table
 
 from flows.cli.options import MovedDataset, RunUrl, parse_settings
 from flows.settings import absolute, embedded_defaults
-from flows.terminal import one_line_errors, screen
+from flows.terminal import one_line_errors, say, screen
 from simgen.errors import InputError
+from simgen.store.access.local_files import local_path
 
 model_app = typer.Typer()
 
@@ -30,7 +31,7 @@ def report(
 
         place = None if dataset is None else absolute(dataset)
         page = write_report(absolute(run), absolute(out), place)
-        screen.print(f"report  {page}", highlight=False, soft_wrap=True)
+        say(f"report  {page}")
 
 
 @model_app.command(
@@ -84,7 +85,8 @@ def predict(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Transient: rollout steps; 10 by default.")
+        int | None,
+        typer.Option(min=1, max=100_000, help="Transient: rollout steps; 10 by default."),
     ] = None,
     parameters: Annotated[
         str | None,
@@ -112,6 +114,7 @@ def predict(
     with one_line_errors():
         if (case is None) == (design is None):
             raise InputError("name a case or a mesh file, or give a --design NAME=VALUE,...")
+        out = local_path(str(out))
         if design is not None:
             from flows.cli.predicting.design import predict_to_files, refuse_others
 
@@ -124,7 +127,10 @@ def predict(
         if from_solver is not None or verify:
             raise InputError("--from-solver and --verify belong to --design")
         assert case is not None
-        if "." in Path(case).name:
+        is_file = "." in Path(case).name
+        if not is_file and (parameters is not None or boundary is not None):
+            raise InputError("--parameters and --boundary belong to a mesh file")
+        if is_file:
             from flows.cli.predicting.foreign_mesh import predict_file
 
             if start is not None:
@@ -132,13 +138,14 @@ def predict(
             if dataset is not None:
                 raise InputError("--dataset belongs to a stored case; a mesh file needs none")
             given = parse_settings(parameters.split(",") if parameters else None, "--parameters")
-            line = predict_file(absolute(run), Path(case), boundary, given, steps, out)
+            faces = None if boundary is None else local_path(str(boundary))
+            line = predict_file(absolute(run), local_path(case), faces, given, steps, out)
         else:
             from flows.cli.predicting.stored_case import write_prediction
 
             place = None if dataset is None else absolute(dataset)
             line = write_prediction(absolute(run), case, start, steps, out, place)
-        screen.print(line, highlight=False, soft_wrap=True)
+        say(line)
 
 
 @model_app.command(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.settings import RUNS, STORE
+from flows.settings import MAX_SEED, RUNS, STORE
 
 
 class SamplerChoice(StrEnum):
@@ -47,10 +47,11 @@ class StageChoice(StrEnum):
 
 Family = Annotated[str, typer.Argument(help="Case family, such as cylinder-flow.")]
 Cases = Annotated[
-    int, typer.Option(min=1, help="Number of design points (grid: at least this many).")
+    int,
+    typer.Option(min=1, max=1_000_000, help="Number of design points (grid: at least this many)."),
 ]
 SamplerOption = Annotated[SamplerChoice, typer.Option(help="How the design space is sampled.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the sampler.")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the sampler.")]
 Preset = Annotated[
     str | None,
     typer.Option(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from courant.ray_folder import remove_abandoned_rays
 from flows.cluster.prefect_api import prefect_api
 from flows.settings import embedded_defaults
-from flows.terminal import errors, one_line_errors, screen
+from flows.terminal import errors, one_line_errors, say
 
 if TYPE_CHECKING:
     from flows.stages.evaluation import Report
@@ -79,20 +79,14 @@ def starting_flows(verbose: bool, meanwhile: Callable[[], Result]) -> Iterator[R
 
 def show_dataset(published: PublishedVersion) -> None:
     """Print which version was published."""
-    screen.print(
-        f"dataset  {published.dataset}  {published.version}", highlight=False, soft_wrap=True
-    )
+    say(f"dataset  {published.dataset}  {published.version}")
 
 
 def show_run(url: str) -> None:
     """Print where a trained model lies."""
-    screen.print(f"run  {url}", highlight=False, soft_wrap=True)
+    say(f"run  {url}")
 
 
 def show_report(report: Report) -> None:
     """Print what was evaluated, and the verdict."""
-    screen.print(
-        f"run     {report.run}\nreport  {report.url}\n{report.verdict}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")

@@ -25,8 +25,8 @@ from flows.cli.options import (
     Version,
 )
 from flows.cli.starting import carry_out, show_report, show_run
-from flows.settings import REPORTS
-from flows.terminal import screen
+from flows.settings import MAX_SEED, REPORTS
+from flows.terminal import say
 
 training_app = typer.Typer()
 
@@ -75,7 +75,7 @@ def sweep(
     experiment: ExperimentFile = None,
     runs: Runs = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the order of settings and of drawn values.")
+        int, typer.Option(min=0, max=MAX_SEED, help="Seed of settings' order and of drawn values.")
     ] = 42,
     to_the_end: Annotated[
         bool,
@@ -105,9 +105,7 @@ def sweep(
         gpus_per_trial=gpus_per_trial,
     )
     swept = carry_out(asked, _sweep_flow, verbose)
-    screen.print(
-        f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}", highlight=False, soft_wrap=True
-    )
+    say(f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}")
 
 
 @training_app.command(

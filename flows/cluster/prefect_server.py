@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import http.client
 import os
 import secrets
 import subprocess
@@ -170,5 +171,5 @@ def answers(api_url: str) -> bool:
     except urllib.error.HTTPError:
         # A proxy may ask for authentication: the server is there.
         return True
-    except OSError:
+    except (OSError, ValueError, http.client.HTTPException):  # no server, or no address of one
         return False

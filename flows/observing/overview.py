@@ -23,6 +23,7 @@ from simgen.case import Progress
 from simgen.cases import FAMILIES
 from simgen.errors import SimgenError
 from simgen.solving.case_lock import is_held
+from simgen.store.access.local_files import local_path
 from simgen.store.access.repository import folders_in, repository_exists
 
 ENDED = ("finished",)
@@ -161,7 +162,7 @@ def _disks(places: Places) -> list[Disk]:
     for use, place in (("scratch", places.scratch), ("store", places.store), ("runs", places.runs)):
         if "://" in place:
             continue
-        path = Path(place).expanduser()
+        path = local_path(place)
         while not path.exists():
             path = path.parent
         device = path.stat().st_dev

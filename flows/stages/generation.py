@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import simgen
-from flows.settings import absolute, check_reach, load_settings
+from flows.settings import MAX_SEED, absolute, check_reach, load_settings
 from flows.stages.stage import RayWork
 from simgen.case import CaseFamily, Status
 from simgen.cases import get_family
-from simgen.design_space import DesignPoint, Sampler, unique
+from simgen.design_space import MOST_POINTS, DesignPoint, Sampler, unique
 from simgen.errors import InputError
 from simgen.foam.environment import find_openfoam
 from simgen.solving.solve_case import needed_applications
+from simgen.store.access.local_files import local_path
 from simgen.store.access.repository import repository_exists
 from simgen.store.access.writer import DatasetWriter, find_record
 from simgen.store.format.layout import Schema
@@ -56,8 +56,10 @@ class CaseRequest:
         """Refuse numbers that no case can be solved with, as the command line does."""
         if self.cores < 1:
             raise InputError(f"cores = {self.cores}: a case needs at least one")
-        if self.seed < 0:
-            raise InputError(f"seed = {self.seed}: a seed is 0 or more")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise InputError(f"seed = {self.seed}: a seed is 0 to {MAX_SEED}")
+        if self.cases > MOST_POINTS:
+            raise InputError(f"cases = {self.cases}: ask for 1 to {MOST_POINTS:,}")
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise InputError(f"time_limit_s = {self.time_limit_s:g}: a limit is above 0 s")
 
@@ -105,7 +107,7 @@ class Generation(CaseRequest):
 
     @staticmethod
     def _names_a_dataset(designs: str) -> bool:
-        return not Path(designs).is_file() and repository_exists(absolute(designs))
+        return not local_path(designs).is_file() and repository_exists(absolute(designs))
 
     def _points_of(self, dataset: simgen.Dataset) -> list[DesignPoint]:
         """Return the test designs of a dataset with its settings, but for those given here."""
@@ -135,7 +137,7 @@ class Generation(CaseRequest):
                 raise InputError("design_parameters names no design; leave it out to sample some")
             return self.design_parameters
         if self.designs:
-            return space.read_csv(self.designs)
+            return space.read_csv(local_path(self.designs))
         return space.sample(self.cases, self.sampler, self.seed)
 
     def finished(self) -> PublishedVersion | None:

@@ -22,7 +22,10 @@ def read_mesh(file: Path) -> meshio.Mesh:
             return meshio.read(file)
     # meshio lets its parsers' errors through, and exits the process on an unknown suffix.
     except (Exception, SystemExit) as error:
-        why = told(error) if isinstance(error, Exception) and str(error) else type(error).__name__
+        if isinstance(error, SystemExit):
+            why = f"it is no {file.suffix or 'mesh'} file"
+        else:
+            why = told(error) if str(error) else type(error).__name__
         raise InputError(f"{file} cannot be read as a mesh: {why}") from error
 
 

@@ -75,6 +75,25 @@ def test_an_anchor_that_always_errs_is_known_by_its_number() -> None:
         assert found.carried[name] == pytest.approx(found.carried[TRUTH])
 
 
+def test_a_few_cases_of_different_error_levels_rank_as_well_as_equal_ones() -> None:
+    """A case's own level lowers the mean of the others, which three cases take for a rule."""
+    generator = np.random.default_rng(6)
+    usual = generator.normal(0, 0.5, NUM_ANCHORS)
+
+    def state(case: int) -> AnchorState:
+        plain = planted(case, generator, [])
+        level = generator.normal()
+        errors = np.exp(usual + level + generator.normal(0, 0.5, NUM_ANCHORS))
+        return dataclasses.replace(plain, errors=errors, latents=None)
+
+    gains = []
+    for _ in range(10):
+        indicator = fit_indicator([state(n) for n in range(3)])
+        judged = [judge(indicator, state(100 + n)).carried for n in range(10)]
+        gains.append(np.mean([each[INDICATOR] - each[RANDOM] for each in judged]))
+    assert np.mean(gains) > 0.04 and min(gains) > 0
+
+
 def test_errors_without_a_cause_are_told_no_better_than_by_chance() -> None:
     """Nor does fitting eight features to noise pretend otherwise."""
     generator = np.random.default_rng(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +95,26 @@ def test_a_system_that_only_decays_does_not_swing() -> None:
     matrix, state = planted([], [-0.1, -0.2, -0.3, -0.4])
     found = spectrum_at(linear(matrix), state, 1.0, UNIT_S)
     assert found.oscillatory is None and found.nearest(0.01) is None
+
+
+@pytest.mark.parametrize(
+    ("solver", "multiplier"),
+    [
+        ("midpoint", lambda z: 1 + z + z**2 / 2),
+        ("heun3", lambda z: 1 + z + z**2 / 2 + z**3 / 6),
+        ("rk4", lambda z: 1 + z + z**2 / 2 + z**3 / 6 + z**4 / 24),
+        ("dopri5", np.exp),
+    ],
+)
+def test_the_step_is_that_of_the_models_solver(solver: str, multiplier: Any) -> None:
+    matrix, state = planted([0.65j], [-1.0, -1.5])
+    found = spectrum_at(linear(matrix), state, 1.0, UNIT_S, solver=solver)
+    np.testing.assert_allclose(found.step[found.oscillatory], multiplier(0.65j), rtol=1e-6)
+
+
+def test_an_exact_solver_keeps_what_swings() -> None:
+    """Where an Euler step makes it grow, and turns it by less."""
+    matrix, state = planted([0.65j], [-1.0, -1.5])
+    found = spectrum_at(linear(matrix), state, 1.0, UNIT_S, solver="dopri5")
+    assert found.growth_rates[0] == pytest.approx(0, abs=1e-7)
+    assert found.frequencies[0] == pytest.approx(0.65 / (2 * np.pi * UNIT_S), rel=1e-6)

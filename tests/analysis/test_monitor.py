@@ -16,6 +16,7 @@ from courant.prediction.monitor import (
     FALSE_ALARMS,
     Monitor,
     MonitoredPrediction,
+    RolloutQuality,
     fit_monitor,
     watch_rollout,
 )
@@ -100,6 +101,19 @@ def test_latents_that_stand_still_throughout_the_training_make_no_monitor_fail()
     found = fit_monitor([still] * 3, [still] * 20)
     assert found.quality(still).max() <= 1
     assert flagged_at(found, still * np.linspace(1, 2, 5)[:, None, None]) == 1
+
+
+def test_latents_that_are_not_finite_raise_the_flag(swing: Swing, monitor: Monitor) -> None:
+    latents = swing.rollout(2000)
+    latents[7:] = np.nan
+    quality = RolloutQuality(monitor.quality(latents), monitor.horizon)
+    assert quality.flagged_at == 7
+    training = [swing.rollout(seed) for seed in range(20)]
+    validation = [swing.rollout(1000 + seed) for seed in range(30)]
+    for each in validation[:3]:
+        each[5:] = np.inf
+    with pytest.raises(InputError, match="3 of 30 validation rollouts have latents that are not"):
+        fit_monitor(training, validation)
 
 
 def test_nineteen_validation_rollouts_are_needed(swing: Swing) -> None:

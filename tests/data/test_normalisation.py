@@ -49,6 +49,12 @@ def test_lengths_share_one_scale_and_a_2d_case_lies_at_zero(
     assert ratio[0] == pytest.approx(ratio[1], rel=1e-4)
 
 
+def test_a_learned_anchor_of_a_2d_family_lies_in_its_plane(normaliser: Normaliser) -> None:
+    restored = normaliser.restore_points(np.array([[0.2, 0.1, 0.9], [0.2, 0.1, -0.4]]))
+    np.testing.assert_allclose(restored[0], restored[1])
+    assert restored[0, 2] == normaliser.centre[2]
+
+
 def test_the_distance_field_has_distance_and_direction_of_each_kind_in_turn(
     normaliser: Normaliser,
 ) -> None:

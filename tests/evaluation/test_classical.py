@@ -11,6 +11,7 @@ import simgen
 from courant.data.normalisation import Normaliser
 from courant.evaluation.evaluation import DMD, NEAREST_DESIGN, PERSISTENCE, POD_GP, POD_RBF
 from courant.evaluation.null_model import regress_figures
+from courant.evaluation.reduced_order import DynamicModes
 from courant.evaluation.references import references
 from courant.problems import open_problem
 from simgen.case import CaseResult
@@ -136,6 +137,17 @@ def test_dmd_carries_a_wave_that_persistence_cannot(tmp_path: Path) -> None:
     found = references(problem, dataset)
     errors = {name: nmae(each, problem, dataset, "test") for name, each in found.items()}
     assert errors[DMD] < 0.02 < 0.2 < errors[PERSISTENCE]
+
+
+def test_a_training_case_shorter_than_a_step_gives_no_pair_and_no_error(tmp_path: Path) -> None:
+    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "waves")))
+    problem = open_problem(tiny_experiment(), dataset)
+    modes = references(problem, dataset)[DMD]
+    assert isinstance(modes, DynamicModes)
+    case = dataset[0]
+    pairs = modes._pairs(case, float(case.time[-2]), problem.step_s)
+    assert [len(each) for each in pairs] == [0, 0]
+    assert pairs[0].shape[1] == len(modes._mean)
 
 
 def test_snapshots_of_the_start_up_may_lie_at_other_distances(

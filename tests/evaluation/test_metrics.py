@@ -68,3 +68,12 @@ def test_the_largest_error_is_told_over_the_largest_value():
     both = sums(ONE_STEP, quiet)
     assert both.total()["maximum"] == pytest.approx(4 / 8)
     assert both.total("velocity.x")["maximum"] == pytest.approx(1 / 2)
+
+
+def test_a_component_that_is_zero_in_a_window_has_no_relative_error_there():
+    moving = ([[[1.0, 1.1]]], [[[1.0, 1.0]]])
+    without_y = ([[[1.0, 0.01]]], [[[1.0, 0.0]]])
+    both = sums(moving, without_y)
+    assert both.relative_l2()["velocity.y"] == pytest.approx([0.1])
+    assert both.total("velocity.y")["relative_l2"] == pytest.approx(0.1)
+    assert both.total()["relative_l2"] == pytest.approx((0.1 / np.sqrt(2) + 0.01) / 2)

@@ -230,3 +230,68 @@ def test_the_case_of_the_examples_is_one_of_the_demo():
     designs = family.design_space.sample(int(number[1]), "sobol", 42)
     cases = {family.point(each, settings).id for each in designs}
     assert found[1] in cases
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("dataset", "ls", "--store", "s3://"), "the URL s3:// names no bucket"),
+        (("dataset", "show", "a:x:b"), "there is no dataset at a:x:b:"),
+        (("dataset", "show", "a[/b]"), "there is no dataset at a[/b]:"),
+        (("runs", "ls", "~nosuch/x"), "~nosuch/x is no path on this machine"),
+        (("status", "--once", "--store", "~nosuch/x"), "~nosuch/x is no path on this machine"),
+        (("sweep", "x", "--space", "~nosuch/x.yaml"), "is no path on this machine"),
+        (
+            ("dataset", "generate-benchmark", "elasticity", "--train", "1", "--store", "s3:/x"),
+            "the URL s3:/x names no bucket",
+        ),
+        (("predict", "RUN", "case", "--parameters", "radius=2", "--out", "x.npz"), "belong to a"),
+        (("predict", "RUN", "case", "--boundary", "x.vtu", "--out", "x.npz"), "belong to a mesh"),
+    ],
+)
+def test_a_place_or_option_that_cannot_be_meant_is_one_line(arguments, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = courant_here(*arguments)
+    assert told.exit_code == 1
+    assert says in told.stderr and told.stderr.count("\n") == 1, told.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("generate", "cylinder-flow", "--seed", "99999999999999999999"),
+        ("generate", "cylinder-flow", "--cases", "100000000000"),
+        ("sweep", "x", "--seed", "99999999999999999999"),
+        ("dataset", "gc", "x", "--older-than", "inf"),
+        ("status", "--every", "inf"),
+        ("metrics", "--every", "nan"),
+        ("predict", "RUN", "case", "--steps", "100000000", "--out", "x.npz"),
+    ],
+)
+def test_numbers_that_no_machine_can_carry_out_are_refused(arguments):
+    assert courant_here(*arguments).exit_code == 2
+
+
+def test_a_line_shows_brackets_and_colons_as_they_are(capsys):
+    from flows import terminal
+
+    terminal.say("/tmp/a[/b]/[v2]/x:x:y")
+    assert capsys.readouterr().out == "/tmp/a[/b]/[v2]/x:x:y\n"
+
+
+def test_an_output_without_room_is_one_line(tmp_path):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [str(COURANT), "recipes", "show", "cylinder-flow-demo"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=600,
+        )  # fmt: skip
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "error: No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("address", ["garbage", "http://127.0.0.1:x/api"])
+def test_the_doctor_outlives_an_address_that_is_none(address):
+    ill = courant("doctor", PREFECT_API_URL=address)
+    assert ill.returncode == 0
+    assert f"{address} (PREFECT_API_URL) does not answer" in ill.stdout

@@ -166,6 +166,15 @@ def test_the_worst_eighth_is_where_bands_fail() -> None:
     assert worst_eighth(designs[:30], np.full(30, 0.5)) is None
 
 
+def test_the_worst_eighth_of_one_parameter_is_an_eighth() -> None:
+    designs = np.linspace(0, 1, 80)[:, None]
+    failing = np.where(np.arange(80) < 10, 2.0, 0.5)
+    assert worst_eighth(designs, failing) == 0.0
+    with_a_constant = np.hstack([np.ones((80, 1)), designs])
+    assert worst_eighth(with_a_constant, failing) == 0.0
+    assert worst_eighth(np.ones((80, 1)), failing) is None
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train on ducts that pass for pipes, and add cases to calibrate and to test by."""

@@ -85,6 +85,26 @@ def test_a_width_without_a_window_is_no_setting_of_its_own() -> None:
     assert sum(setting["model.gaussian_window"] == "both" for setting in found) == 3 * 2
 
 
+def test_a_key_whose_condition_is_put_back_is_put_back_too() -> None:
+    window, scale, extent = "model.gaussian_window", "model.window_scale", "model.domain_extent"
+    text = f"""
+        name: chain
+        design: grid
+        parameters:
+          {window}: {{values: [none, both]}}
+          {scale}: {{values: [1.0, 0.5], when: {{{window}: [both]}}}}
+          {extent}: {{values: [2.0, 1.0], when: {{{scale}: [0.5]}}}}
+        """
+    assert parse_space("chain", text).count(BASELINE) == 4
+    made = settings(parse_space("chain", text), 4)
+    assert sorted((each[window], each[scale], each[extent]) for each in made) == [
+        ("both", 0.5, 1.0),
+        ("both", 0.5, 2.0),
+        ("both", 1.0, 2.0),
+        ("none", 1.0, 2.0),
+    ]
+
+
 def test_more_trials_go_on_where_fewer_ended_and_another_seed_takes_another_order() -> None:
     for text in (
         "design: grid\nparameters: {model.num_levels: [1, 2, 3], model.num_heads: [1, 2, 3]}",

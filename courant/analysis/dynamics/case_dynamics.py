@@ -165,11 +165,12 @@ def follow_case(surrogate: Surrogate, case: StoredCase) -> CaseDynamics | None:
 
 def rhythm_scores(found: CaseDynamics) -> dict[str, float]:
     """Return how well the rollout keeps the solution's rhythm."""
-    lost, end = found.lost_s, float(found.times[-1])
+    # Times are those after each step: a rollout that never had the frequency is lost at the first.
+    lost, end = found.lost_s, float(found.times[-1] - found.times[0])
     return {
         "frequency_error": abs(found.predicted_hz - found.reference_hz) / found.reference_hz,
         "locked_in": float((found.lock_in <= scalogram.BAND).mean()),
-        "rhythm_kept": 1.0 if lost is None else lost / end,
+        "rhythm_kept": 1.0 if lost is None else (lost - float(found.times[0])) / end,
     }
 
 
@@ -209,6 +210,7 @@ def _jacobians(
                 latents[at],
                 model.inner_step,
                 unit_s,
+                solver=model.inner_solver,
                 exact_up_to=EXACT_UP_TO,
             ),
         )

@@ -1,17 +1,20 @@
-"""Compute the spectrum of a latent system dZ/dtau = f(Z) at a state, and of its Euler step.
+"""Compute the spectrum of a latent system dZ/dtau = f(Z) at a state, and of the solver's step.
 
     J = df/dZ, (n, n) with n = L d       eigenvalues lambda
     one Euler step of size h             eigenvalues mu = 1 + h lambda of I + h J
+    another scheme of fixed steps        mu = 1 + h lambda + ... to the order of the scheme
+    an adaptive solver                   mu = exp(h lambda), as the exact flow
 
 An eigenvalue mu of the step map turns by arg(mu) in a step of h and grows by |mu|: its frequency is
 arg(mu) / (2 pi h dt) with dt the seconds in one unit of tau, its growth rate ln|mu| / (h dt). These
 are what a rollout does; lambda alone says it only for small h. Small systems get all eigenvalues
-from the exact Jacobian; large ones the largest |mu| by Arnoldi iteration on Jacobian-vector
+from the exact Jacobian; large ones the largest of I + h J by Arnoldi iteration on Jacobian-vector
 products.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,6 +30,8 @@ EXACT_UP_TO = 8192
 NUM_LEADING = 32
 """Eigenvalues that are computed of larger systems"""
 
+ORDERS = {"euler": 1, "midpoint": 2, "heun2": 2, "heun3": 3, "rk4": 4}
+"""Of the solvers with a fixed step; one step of such a solver is a Taylor series to this order"""
 MAX_RESTARTS = 100
 """Restarts of the iteration; eigenvalues that have not converged by then are left out"""
 
@@ -40,7 +45,7 @@ class StepSpectrum:
     derivative: np.ndarray
     """lambda of J: (n,) or the leading ones, complex"""
     step: np.ndarray
-    """mu of I + h J, in the same order"""
+    """mu of the solver's step, in the same order"""
     step_size: float
     """h, in units of tau"""
     unit_s: float
@@ -78,20 +83,32 @@ def spectrum_at(
     step_size: float,
     unit_s: float,
     *,
+    solver: str = "euler",
     exact_up_to: int = EXACT_UP_TO,
     number: int = NUM_LEADING,
 ) -> StepSpectrum:
-    """Return the eigenvalues at a state (L, d), of a `derivative` (L, d) -> (L, d)."""
+    """Return the eigenvalues at a state (L, d), of a `derivative` (L, d) -> (L, d).
+
+    `solver` is the scheme that integrates it with `step_size`.
+    """
     exact = state.numel() <= exact_up_to
     if exact:
         values = np.linalg.eigvals(exact_jacobian(derivative, state))
     else:
         values = (_leading(derivative, state, step_size, number) - 1) / step_size
-    steps = 1 + step_size * values
+    steps = _multipliers(step_size * values, solver)
     # The largest first; of a conjugate pair, whose magnitudes differ by rounding, the one that
     # turns forwards.
     order = np.lexsort((-steps.imag, -np.round(np.abs(steps), 9)))
     return StepSpectrum(values[order], steps[order], step_size, unit_s, exact)
+
+
+def _multipliers(products: np.ndarray, solver: str) -> np.ndarray:
+    """Return mu of the eigenvalues h lambda (n,): the scheme's stability polynomial, or exp."""
+    if solver not in ORDERS:
+        return np.asarray(np.exp(products))
+    powers = range(ORDERS[solver] + 1)
+    return np.asarray(sum(products**power / math.factorial(power) for power in powers))
 
 
 def exact_jacobian(derivative: Derivative, state: Tensor) -> np.ndarray:

@@ -176,5 +176,7 @@ def _starts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[float
         yield None  # The rollout says why a steady model has none.
         return
     usable = times_between(np.asarray(case.time), first, last)
+    if not len(usable):  # a case shorter than a rollout
+        return
     for number in np.unique(np.linspace(0, len(usable) - 1, most).round().astype(int)):
         yield float(usable[number])

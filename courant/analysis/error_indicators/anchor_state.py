@@ -71,11 +71,16 @@ def anchor_states(
 
 
 def rollout_starts(surrogate: Surrogate, case: StoredCase, windows: int) -> list[float | None]:
-    """Return at most so many starts, from the first to the one whose rollout ends with the case."""
+    """Return at most so many starts, from the first to the one whose rollout ends with the case.
+
+    None for a case that is shorter than a rollout.
+    """
     first, last = surrogate.problem.start(case), surrogate.problem.shown_start(case)
     if first is None or last is None or case.time is None:
         return [None]
     usable = times_between(np.asarray(case.time), first, last)
+    if not len(usable):
+        return []
     chosen = np.unique(np.linspace(len(usable) - 1, 0, windows).round().astype(int))
     return [float(usable[number]) for number in chosen]
 

@@ -67,19 +67,21 @@ class ErrorIndicator:
 
     space: LatentSpace | None
     states: tuple[AnchorState, ...]
-    mean: np.ndarray
-    """(F,) of the features"""
     scale: np.ndarray
-    """(F,)"""
+    """(F,) the deviation of the features within a prediction"""
     weights: np.ndarray
-    """(F,) of the standardised features"""
-    intercept: float
+    """(F,) of the features, centred within a prediction and scaled"""
+    level: float
+    """Mean of log E_k over the validation predictions"""
     penalty: float
 
     def predict(self, state: AnchorState) -> np.ndarray:
-        """Return what E_k is expected to be, (L,), in the units of E_k."""
-        features = features_of(state, self.states, self.space)
-        return np.exp((features - self.mean) / self.scale @ self.weights + self.intercept)
+        """Return what E_k is expected to be, (L,), in the units of E_k.
+
+        The ranking is what is fitted; the level is that of the mean validation prediction.
+        """
+        features = _centred(features_of(state, self.states, self.space))
+        return np.exp(features / self.scale @ self.weights + self.level)
 
 
 def fit_indicator(
@@ -97,17 +99,23 @@ def fit_indicator(
             f" cases; {MIN_CASES} are needed at least: generate more cases"
         )
     space = None if training_latents is None else LatentSpace.of(training_latents)
-    features = [features_of(state, _others(states, state.case), space) for state in states]
-    targets = [log_floored(_known(state)) for state in states]
+    # Within each prediction: which case errs most is no question of anchors. The mean over other
+    # cases falls where a case's own errors are large, which few cases would take for a rule.
+    features = [
+        _centred(features_of(state, _others(states, state.case), space)) for state in states
+    ]
+    known = [log_floored(_known(state)) for state in states]
+    targets = [_centred(each) for each in known]
     groups = np.repeat(
         [cases.index(state.case) for state in states], [len(each) for each in targets]
     )
     x, y = np.concatenate(features), np.concatenate(targets)
-    mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-12)
-    x = (x - mean) / scale
+    scale = np.maximum(x.std(axis=0), 1e-12)
+    x = x / scale
     penalty = min(PENALTIES, key=lambda each: _left_out_loss(x, y, groups, each))
-    weights, intercept = ridge(x, y, penalty)
-    return ErrorIndicator(space, tuple(states), mean, scale, weights, intercept, penalty)
+    weights, _ = ridge(x, y, penalty)
+    level = float(np.mean([each.mean() for each in known]))
+    return ErrorIndicator(space, tuple(states), scale, weights, level, penalty)
 
 
 def features_of(
@@ -156,6 +164,11 @@ def ranked_first(ranked_by: np.ndarray, share: float = WORST_SHARE) -> np.ndarra
     """Return the numbers of the share of the anchors that rank first, at least one."""
     number = max(1, round(share * len(ranked_by)))
     return np.argsort(-ranked_by, kind="stable")[:number]
+
+
+def _centred(values: np.ndarray) -> np.ndarray:
+    """Return the values (L,) or (L, F) of a prediction less their mean over its anchors."""
+    return np.asarray(values - values.mean(axis=0))
 
 
 def _others(states: Sequence[AnchorState], case: str) -> list[AnchorState]:

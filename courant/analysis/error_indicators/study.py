@@ -201,16 +201,17 @@ class _Steps:
             self._progress(self._done, self._total)
 
 
-def _training_latents(surrogate: Surrogate, case: StoredCase) -> np.ndarray:
-    """Return latents of single anchors at the ends of some rollouts of a case, (n, d)."""
+def _training_latents(surrogate: Surrogate, case: StoredCase) -> list[np.ndarray]:
+    """Return latents of single anchors at the ends of some rollouts of a case, (n, d) each."""
     starts = rollout_starts(surrogate, case, WINDOWS)
     found = [decoded_latents(surrogate, case, start)[0] for start in starts]
-    return np.concatenate([latents for latents in found if latents is not None])
+    return [latents for latents in found if latents is not None]
 
 
-def _thinned(known: Sequence[np.ndarray]) -> np.ndarray | None:
+def _thinned(known: Sequence[Sequence[np.ndarray]]) -> np.ndarray | None:
     """Join latents, of which every so many are kept."""
-    if not known:
+    joined = [latents for of_case in known for latents in of_case]
+    if not joined:
         return None
-    latents = np.concatenate(known)
+    latents = np.concatenate(joined)
     return latents[:: -(-len(latents) // MAX_LATENTS)]

@@ -11,7 +11,7 @@ from rich.table import Table
 from flows.cli.analysing.scores import ChosenCases, OutFolder
 from flows.cli.options import MovedDataset
 from flows.settings import absolute
-from flows.terminal import one_line_errors, progress_bar, screen
+from flows.terminal import one_line_errors, progress_bar, say, screen
 
 if TYPE_CHECKING:
     from courant.analysis.comparison import Comparison
@@ -50,7 +50,7 @@ def analyse_compare(
         folder.write_bytes(f"{NAME}.md", found.to_markdown().encode())
         folder.write_bytes(f"{NAME}.png", png_bytes(draw_comparison(found)))
         where = f"{folder.url.rstrip('/')}/{NAME}"
-        screen.print(f"table  {where}.md, .csv, .json, .png", highlight=False, soft_wrap=True)
+        say(f"table  {where}.md, .csv, .json, .png")
 
 
 def _table(found: Comparison) -> Table:

@@ -12,7 +12,7 @@ from rich.table import Table
 from flows.cli.analysing.scores import ChosenCases, OutFolder
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
-from flows.terminal import counted, one_line_errors, progress_bar, screen, tell
+from flows.terminal import counted, one_line_errors, progress_bar, say, screen, tell
 
 if TYPE_CHECKING:
     from courant.analysis.error_indicators.study import IndicatorStudy, OtherModel
@@ -50,7 +50,7 @@ def analyse_errors(
             )
         screen.print(_table(found))
         if found.other is not None:
-            tell(_compared(found.other))
+            say(_compared(found.other))
         _write(folder, found)
         tell(f"numbers  {escape(folder.url.rstrip('/'))}/{ERRORS_FILE}")
 

@@ -10,7 +10,7 @@ import typer
 from flows.cli.analysing.scores import ChosenCases, OutFolder
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
-from flows.terminal import one_line_errors, progress_bar, screen
+from flows.terminal import one_line_errors, progress_bar, say
 from simgen.errors import InputError
 
 
@@ -56,4 +56,4 @@ def analyse_maps(
                 progress(number + 1, len(names))
         listed = ", ".join(f"{name}_maps.npz" for name in names[:3])
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        screen.print(f"maps  {folder.url}: {listed}{more}", highlight=False, soft_wrap=True)
+        say(f"maps  {folder.url}: {listed}{more}")

@@ -9,7 +9,7 @@ from rich.table import Table
 from flows.cli.analysing.scores import ChosenCases, OutFolder
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
-from flows.terminal import one_line_errors, progress_bar, screen, tell
+from flows.terminal import one_line_errors, progress_bar, say, screen
 
 if TYPE_CHECKING:
     from courant.analysis.dynamics.monitoring import MonitorJudgement
@@ -40,7 +40,7 @@ def analyse_monitor(
         with progress_bar("calibrating") as progress:
             monitor = calibrate_monitor(surrogate, opened, progress)
         write_monitor(surrogate, monitor)
-        tell(
+        say(
             f"monitor  {surrogate.url}/monitor.json, from {monitor.rollouts} validation rollouts of"
             f" {monitor.horizon} steps"
         )
@@ -50,12 +50,12 @@ def analyse_monitor(
         with progress_bar("judging") as progress:
             found = judge_monitor(surrogate, opened, monitor, chosen, progress)
         screen.print(_table(found))
-        tell(
+        say(
             f"false alarms  {found.false_alarms:.1%} of {found.num_rollouts} rollouts of"
             f" {monitor.horizon} steps, of cases that it was not calibrated on"
         )
         folder.write_json(JUDGEMENT_FILE, found.to_json())
-        tell(f"numbers  {folder.url.rstrip('/')}/{JUDGEMENT_FILE}")
+        say(f"numbers  {folder.url.rstrip('/')}/{JUDGEMENT_FILE}")
 
 
 def _table(found: MonitorJudgement) -> Table:

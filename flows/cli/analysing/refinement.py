@@ -14,6 +14,7 @@ from rich.markup import escape
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
 from flows.terminal import one_line_errors, progress_bar, tell
+from simgen.store.access.local_files import local_path
 
 
 def analyse_refine(
@@ -36,6 +37,7 @@ def analyse_refine(
         from courant.prediction.surrogate import load
         from simgen.errors import InputError
 
+        out = local_path(str(out))
         if out.is_dir() or not os.access(out.resolve().parent, os.W_OK):
             raise InputError(f"{out} cannot be written: give a file in a folder that can")
         surrogate = load(absolute(run))

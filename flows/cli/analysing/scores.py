@@ -10,7 +10,7 @@ from rich.table import Table
 
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
-from flows.terminal import one_line_errors, progress_bar, screen
+from flows.terminal import one_line_errors, progress_bar, say, screen
 
 if TYPE_CHECKING:
     from courant.analysis.run_scores import RunScores
@@ -59,7 +59,7 @@ def analyse_scores(
                 partial(write_arrays, folder),
             )
         screen.print(score_table(scores))
-        screen.print(f"scores  {write_scores(folder, scores)}", highlight=False, soft_wrap=True)
+        say(f"scores  {write_scores(folder, scores)}")
 
 
 def score_table(scores: RunScores) -> Table:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.settings import load_settings
+from flows.settings import absolute, load_settings
+from simgen.store.access.local_files import local_path
 
 if TYPE_CHECKING:
     from simgen.imports.surveyed import Asked
@@ -65,14 +66,14 @@ def read_asked(
     from simgen.imports.surveyed import Asked
     from simgen.store.format.layout import Source
 
-    folder = folder.expanduser().resolve()
+    folder = local_path(str(folder)).resolve()
     dataset = name or re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "imported"
-    base = (store or load_settings().store).rstrip("/")
+    base = absolute(store or load_settings().store).rstrip("/")
     return Asked(
         folder=folder,
         url=f"{base}/{dataset}",
         name=dataset,
-        table=None if table is None else read_case_table(table),
+        table=None if table is None else read_case_table(local_path(str(table))),
         ranges={each: _range(each, text) for each, text in pairs(ranges, "--range").items()},
         source=Source(source or folder.name, source_url, licence),
         keep_repeats=keep_repeats,

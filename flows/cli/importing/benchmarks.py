@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Store
-from flows.settings import load_settings
-from flows.terminal import counted, one_line_errors, progress_bar, screen
+from flows.settings import absolute, load_settings
+from flows.terminal import counted, one_line_errors, progress_bar, say
 
 benchmark_app = typer.Typer()
 
@@ -46,7 +46,7 @@ def generate_benchmark_data(
         from simgen.imports.benchmarks.generate import generate_benchmark, get_generator
 
         made = get_generator(name)
-        base = (store or load_settings().store).rstrip("/")
+        base = absolute(store or load_settings().store).rstrip("/")
         num_train = made.num_train if train is None else train
         with progress_bar("solving cases") as on_progress:
             done = generate_benchmark(
@@ -57,8 +57,4 @@ def generate_benchmark_data(
                 num_validation=-(-num_train // 10) if validation is None else validation,
                 on_progress=on_progress,
             )
-        screen.print(
-            f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new",
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new")

@@ -28,8 +28,9 @@ from flows.cli.importing.asked import (
 )
 from flows.cli.importing.telling import import_or_tell
 from flows.cli.options import Store
-from flows.settings import load_settings
-from flows.terminal import counted, one_line_errors, progress_bar, screen
+from flows.settings import absolute, load_settings
+from flows.terminal import counted, one_line_errors, progress_bar, say
+from simgen.store.access.local_files import local_path
 
 import_app = typer.Typer(
     help="Import cases that were solved elsewhere, as a dataset version.", no_args_is_help=True
@@ -253,9 +254,9 @@ def import_benchmark(
         from simgen.imports.benchmarks.community import hold_out, read_community
         from simgen.imports.importing import import_cases
 
-        schema, number, cases = read_community(benchmark, folder.expanduser())
+        schema, number, cases = read_community(benchmark, local_path(str(folder)))
         schema = replace(schema, family=name or schema.family)
-        base = (store or load_settings().store).rstrip("/")
+        base = absolute(store or load_settings().store).rstrip("/")
         with progress_bar("importing cases") as on_progress:
             done = import_cases(
                 f"{base}/{schema.family}",
@@ -263,8 +264,4 @@ def import_benchmark(
                 hold_out(cases, validation, number),
                 on_progress=lambda done, _: on_progress(done, number),
             )
-        screen.print(
-            f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new",
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.terminal import counted, errors, printable, progress_bar, screen, tell
+from flows.terminal import counted, errors, printable, progress_bar, say, screen, tell
 
 if TYPE_CHECKING:
     from simgen.imports.folder_plan import FolderPlan
@@ -35,7 +35,7 @@ def import_or_tell(
     with progress_bar("importing cases") as on_progress:
         done = run(on_progress, _print_refused)
     refused = done.num_refused + len(plan.refused)
-    tell(
+    say(
         f"{done.url} {done.version}: {counted(done.num_cases, 'case')} of the folder,"
         f" {done.num_new} new{f', {refused} refused' if refused else ''}"
     )
@@ -75,7 +75,7 @@ def _print_plan(plan: FolderPlan, kinds: list[str]) -> None:
     screen.print(table)
     splits = list(plan.splits.values())
     counts = ", ".join(f"{splits.count(each)} {each}" for each in dict.fromkeys(splits))
-    tell(
+    say(
         f"would import {counted(len(plan.cases) - len(plan.on_record), 'new case')}"
         f" ({counts} in all), {len(plan.refused)} refused; values are checked as they are read"
     )

@@ -25,7 +25,7 @@ def metrics(
     ] = LOOPBACK,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = PORT,
     every: Annotated[
-        float, typer.Option(min=1.0, help="Seconds between two looks at the records.")
+        float, typer.Option(min=1.0, max=86_400.0, help="Seconds between two looks at the records.")
     ] = 15.0,
 ) -> None:
     """Serve metrics of datasets, trainings and sweeps to Prometheus, until it is interrupted.

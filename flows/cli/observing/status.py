@@ -30,7 +30,7 @@ def status(
     store: Store = None,
     runs: Runs = None,
     every: Annotated[
-        float, typer.Option(min=0.5, help="Seconds between two looks, on a terminal.")
+        float, typer.Option(min=0.5, max=86_400.0, help="Seconds between two looks, on a terminal.")
     ] = 3.0,
     once: Annotated[
         bool, typer.Option("--once", help="Print once and end, as without a terminal.")

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from flows.cli.options import MovedDataset, RunUrl, SplitChoice
 from flows.settings import absolute
-from flows.terminal import counted, one_line_errors, progress_bar, screen
+from flows.terminal import counted, one_line_errors, progress_bar, say, screen
 
 if TYPE_CHECKING:
     from courant.evaluation.coverage import Coverage
@@ -41,23 +41,17 @@ def calibrate(
             meshes = absolute(grid) if grid else None
             bands = calibrate_run(absolute(run), place, meshes, progress)
         names = ", ".join(name.replace("_", " ") for name in bands.quantities)
-        screen.print(
+        say(
             f"bands  {counted(len(bands.cases), 'calibration case')} of {bands.version}:"
-            f" the fields{', ' + names if names else ''}",
-            highlight=False,
-            soft_wrap=True,
+            f" the fields{', ' + names if names else ''}"
         )
         for name, error in bands.grid.items():
-            screen.print(
+            say(
                 f"mesh   {name.replace('_', ' ')} on a fine mesh: {error.low:+.1%} to"
-                f" {error.high:+.1%} (order {error.order:.1f}, {error.num_designs} designs)",
-                highlight=False,
-                soft_wrap=True,
+                f" {error.high:+.1%} (order {error.order:.1f}, {error.num_designs} designs)"
             )
         for name, reason in bands.no_grid.items():
-            screen.print(
-                f"mesh   {name.replace('_', ' ')}: {reason}", highlight=False, soft_wrap=True
-            )
+            say(f"mesh   {name.replace('_', ' ')}: {reason}")
 
 
 @bands_app.command(epilog="Example: courant coverage RUN --split test")
@@ -80,11 +74,9 @@ def coverage(
             found = measure_coverage(absolute(run), split.value, place, level, progress)
         screen.print(_table(found))
         if found.refused:
-            screen.print(
+            say(
                 f"no band for {counted(len(found.refused), 'case')} of {found.num_cases}:"
-                f" {next(iter(found.refused.values()))}",
-                highlight=False,
-                soft_wrap=True,
+                f" {next(iter(found.refused.values()))}"
             )
 
 

@@ -27,7 +27,7 @@ from flows.cli.predicting.files import (
     write_state,
 )
 from flows.settings import load_settings
-from flows.terminal import counted, screen
+from flows.terminal import counted, say, screen
 from simgen.cell_shapes import cells_of
 from simgen.errors import InputError
 from simgen.publish.field_plots import add_colorbar, draw_field, layer_of_cloud, spanning
@@ -63,10 +63,10 @@ def predict_to_files(
     figure = draw(surrogate, found)
     with whole_file(picture) as part:
         part.write_bytes(png_bytes(figure))
-    screen.print(f"{out}: {_extent(found)}", highlight=False, soft_wrap=True)
-    screen.print(f"{picture}: {_shown(found)}", highlight=False, soft_wrap=True)
+    say(f"{out}: {_extent(found)}")
+    say(f"{picture}: {_shown(found)}")
     _print_quantities(surrogate, found)
-    screen.print(times_line(found), highlight=False, soft_wrap=True)
+    say(times_line(found))
 
 
 def _write(out: Path, surrogate: Surrogate, found: PredictedDesign) -> None:
@@ -179,7 +179,7 @@ def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
         *(f"{plain(name)} is not predicted: {why}" for name, why in found.not_predicted.items()),
         *trust_lines(found.bands),
     ]:
-        screen.print(line, highlight=False, soft_wrap=True)
+        say(line)
 
 
 def two_digits(value: float) -> str:

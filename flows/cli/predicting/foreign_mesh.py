@@ -72,6 +72,8 @@ def predict_file(
     for mesh in (file, boundary):
         if mesh is not None and not mesh.is_file():
             raise InputError(f"{mesh} does not exist; name a mesh file, or the id of a stored case")
+        if mesh is not None and out.exists() and out.samefile(mesh):
+            raise InputError(f"{out} is the mesh to predict on; name another file to write")
     check_output(out, SUFFIXES)
     surrogate = courant.load(run)
     check_output(out, SUFFIXES, surrogate.step_s is not None)
