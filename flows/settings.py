@@ -115,6 +115,18 @@ def absolute(url: str) -> str:
     return url if "://" in url else str(local_path(url))
 
 
+def check_folder(place: str) -> None:
+    """Raise InputError if a local folder cannot be written; what it takes to find out is little."""
+    if "://" in place:
+        return
+    path = local_path(place)
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        raise InputError(f"{place} cannot be written: {there} is a file; choose another folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{place} cannot be written: permission denied in {there}")
+
+
 def check_reach(address: str, place: str) -> None:
     """Raise InputError if the Ray cluster at `address` does not see a folder that it is to use."""
     if "://" not in place and urlsplit(address).hostname not in LOOPBACK:

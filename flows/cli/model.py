@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from flows.cli.options import MovedDataset, RunUrl, parse_settings
-from flows.settings import absolute, embedded_defaults
+from flows.settings import absolute, check_folder, embedded_defaults
 from flows.terminal import one_line_errors, say, screen
 from simgen.errors import InputError
 from simgen.store.access.local_files import local_path
@@ -30,6 +30,7 @@ def report(
         from courant.report.report import write_report
 
         place = None if dataset is None else absolute(dataset)
+        check_folder(absolute(out))
         page = write_report(absolute(run), absolute(out), place)
         say(f"report  {page}")
 

@@ -13,7 +13,7 @@ from courant.report.verdict import summary_line
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.standing import check_trained
-from flows.settings import absolute, load_settings
+from flows.settings import absolute, check_folder, load_settings
 from flows.stages.stage import RayWork
 
 
@@ -71,6 +71,7 @@ class Measurement:
         run = RunDirectory(self.url)
         if read_evaluation(run, self.split) is None:
             run.check_writable()
+        check_folder(self.folder)
         dataset = open_recorded(run.url, read_dataset_record(run), self.place)
         if self.coarse:
             from courant.evaluation.costs.coarse_meshes import coarse_pairs

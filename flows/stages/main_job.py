@@ -56,7 +56,8 @@ class MainJob(CaseRequest):
         version is named here, so that all stages take the same.
         """
         if self.run:
-            if self.dataset or self.sweep or self.until != "report":
+            given = (self.dataset, self.sweep, self.recipe, self.experiment)
+            if any(given) or self.until != "report":
                 raise InputError(
                     "a run is given: it has its dataset, and only its report is left to make"
                 )

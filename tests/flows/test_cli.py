@@ -247,6 +247,8 @@ def test_the_case_of_the_examples_is_one_of_the_demo():
         ),
         (("predict", "RUN", "case", "--parameters", "radius=2", "--out", "x.npz"), "belong to a"),
         (("predict", "RUN", "case", "--boundary", "x.vtu", "--out", "x.npz"), "belong to a mesh"),
+        (("report", "RUN", "--out", "/etc/passwd"), "/etc/passwd is a file"),
+        (("run", "--run", "RUN", "--recipe", "cylinder-flow-demo"), "only its report is left"),
     ],
 )
 def test_a_place_or_option_that_cannot_be_meant_is_one_line(arguments, says, tmp_path, monkeypatch):
