@@ -61,7 +61,7 @@ def _compared(other: OtherModel) -> str:
         for ratio in (other.at_first, other.elsewhere)
     )
     return (
-        f"squared error of {escape(other.run.rpartition('/')[2])}, over this run's: {at_first} at"
+        f"squared error of {other.run.rpartition('/')[2]}, over this run's: {at_first} at"
         f" the top tenth by the indicator, {elsewhere} elsewhere"
     )
 
