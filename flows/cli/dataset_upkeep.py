@@ -72,7 +72,9 @@ def dataset_gc(
     older_than: Annotated[
         float,
         typer.Option(
-            min=8.0, max=87_600.0, help="Hours that an object is kept which nothing refers to."
+            min=0.0,
+            max=876_000.0,
+            help="Hours that an object is kept which nothing refers to; at least 8.",
         ),
     ] = 24.0,
     dry_run: Annotated[

@@ -219,7 +219,11 @@ def test_a_prediction_on_somebody_elses_mesh_reads_the_given_field_there(
     expected = courant.load(plane_run.url).predict_case(case)[:, 0]
     np.testing.assert_allclose(meshio.read(out).point_data["pressure"], expected, atol=1e-6)
     with pytest.raises(InputError, match="leave out --boundary"):
-        predict_file(plane_run.url, tmp_path / "mine.vtu", out, None, None, out)
+        predict_file(plane_run.url, tmp_path / "mine.vtu", out, None, None, tmp_path / "second.vtu")
+    before = (tmp_path / "mine.vtu").read_bytes()
+    with pytest.raises(InputError, match="is the mesh to predict on; name another file"):
+        predict_file(plane_run.url, tmp_path / "mine.vtu", None, None, None, tmp_path / "mine.vtu")
+    assert (tmp_path / "mine.vtu").read_bytes() == before
 
 
 def test_a_rollout_of_short_times_is_stepped_by_its_snapshots(
