@@ -93,8 +93,10 @@ class DesignSpace:
         `grid` takes the smallest full factorial grid with at least `num` points (ends included) and
         returns the whole of it, since a grid with points missing is none.
         """
-        if not 1 <= num <= MOST_POINTS:
-            raise InputError(f"cases = {num}: ask for 1 to {MOST_POINTS:,}")
+        if num < 1:
+            raise InputError(f"cases = {num}: ask for at least one")
+        if num > MOST_POINTS:
+            raise InputError(f"cases = {num}: ask for at most {MOST_POINTS:,}")
         if method not in SAMPLERS:
             raise InputError(f"sampler '{method}' is unknown; choose one of {', '.join(SAMPLERS)}")
         unit = _unit_points(len(self.parameters), num, method, seed)

@@ -59,7 +59,7 @@ class CaseRequest:
         if not 0 <= self.seed <= MAX_SEED:
             raise InputError(f"seed = {self.seed}: a seed is 0 to {MAX_SEED}")
         if self.cases > MOST_POINTS:
-            raise InputError(f"cases = {self.cases}: ask for 1 to {MOST_POINTS:,}")
+            raise InputError(f"cases = {self.cases}: ask for at most {MOST_POINTS:,}")
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise InputError(f"time_limit_s = {self.time_limit_s:g}: a limit is above 0 s")
 

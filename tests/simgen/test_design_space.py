@@ -63,7 +63,11 @@ def test_bad_parameters_are_named(values, message):
 
 @pytest.mark.parametrize(
     ("num", "method", "message"),
-    [(0, "sobol", "at least one"), (4, "halton", "choose one of sobol")],
+    [
+        (0, "sobol", "at least one"),
+        (10**11, "uniform", "at most 1,000,000"),
+        (4, "halton", "choose one of sobol"),
+    ],
 )
 def test_bad_requests_are_refused(num, method, message):
     with pytest.raises(InputError, match=message):
