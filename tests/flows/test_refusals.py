@@ -15,6 +15,7 @@ from courant.runs.dataset_record import write_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import WEIGHTS
 from flows.cli.app import app
+from flows.stages.generation import Generation
 from flows.stages.main_job import MainJob
 from simgen.errors import InputError
 from tests.training.waves import publish_waves
@@ -244,3 +245,20 @@ def test_a_file_that_holds_no_experiment_names_a_command_that_prints_one(tmp_pat
     line = refused("train", waves, "--experiment", str(tmp_path / "README.md"))
     assert "README.md: experiment is not valid JSON" in line
     assert "courant recipes show NAME prints an experiment" in line
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"cores": 0}, "cores = 0: a case needs at least one"),
+        ({"seed": -1}, "seed = -1: a seed is 0 to"),
+        ({"seed": 2**70}, "a seed is 0 to 4294967295"),
+        ({"cases": 10**11}, "ask for at most 1,000,000"),
+        ({"time_limit_s": 0.0}, "a limit is above 0 s"),
+        ({"design_parameters": []}, "design_parameters names no design"),
+    ],
+)
+def test_a_flows_parameters_are_checked_as_the_command_lines_are(asked, says):
+    """Prefect's page and API reach the flows without the command line."""
+    with pytest.raises(InputError, match=says):
+        _ = Generation("cylinder-flow", **asked).points
