@@ -179,11 +179,16 @@ class DynamicModes:
 
 
 def principal(centred: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first eigenvectors (n, r) and eigenvalues (r,) of the Gram matrix of n rows."""
-    values, vectors = np.linalg.eigh(centred @ centred.T)
+    """Return the first eigenvectors (n, r) and eigenvalues (r,) of the Gram matrix of n rows.
+
+    They are found on the smaller side of the matrix: thousands of states may have few values each.
+    """
+    tall = centred.shape[0] > centred.shape[1]
+    values, vectors = np.linalg.eigh(centred.T @ centred if tall else centred @ centred.T)
     values, vectors = values[::-1], vectors[:, ::-1]
     kept = int((values[:rank] > _SMALLEST * values[0]).sum())
-    return vectors[:, :kept], values[:kept]
+    values, vectors = values[:kept], vectors[:, :kept]
+    return (centred @ vectors / np.sqrt(values) if tall else vectors), values
 
 
 def shared(dataset: Dataset, normaliser: Normaliser) -> Callable[[], TrainingFields]:

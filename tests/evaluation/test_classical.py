@@ -11,7 +11,7 @@ import simgen
 from courant.data.normalisation import Normaliser
 from courant.evaluation.evaluation import DMD, NEAREST_DESIGN, PERSISTENCE, POD_GP, POD_RBF
 from courant.evaluation.null_model import regress_figures
-from courant.evaluation.reduced_order import DynamicModes
+from courant.evaluation.reduced_order import DynamicModes, principal
 from courant.evaluation.references import references
 from courant.problems import open_problem
 from simgen.case import CaseResult
@@ -137,6 +137,15 @@ def test_dmd_carries_a_wave_that_persistence_cannot(tmp_path: Path) -> None:
     found = references(problem, dataset)
     errors = {name: nmae(each, problem, dataset, "test") for name, each in found.items()}
     assert errors[DMD] < 0.02 < 0.2 < errors[PERSISTENCE]
+
+
+@pytest.mark.parametrize("shape", [(40, 7), (7, 40)])
+def test_principal_components_are_the_same_from_either_side(shape: tuple[int, int]) -> None:
+    values = np.random.default_rng(3).normal(size=shape)
+    vectors, variances = principal(values, 5)
+    left, sizes, _ = np.linalg.svd(values, full_matrices=False)
+    np.testing.assert_allclose(variances, sizes[:5] ** 2)
+    np.testing.assert_allclose(np.abs(vectors.T @ left[:, :5]), np.eye(5), atol=1e-9)
 
 
 def test_a_training_case_shorter_than_a_step_gives_no_pair_and_no_error(tmp_path: Path) -> None:
