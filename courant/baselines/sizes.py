@@ -46,12 +46,17 @@ class BaselineConfig(ModelConfig):
             raise ValueError(
                 f"{name}.input_steps = {self.input_steps}: a steady model has no steps"
             )
-        states = self.input_steps * self.num_outputs
+        states = self.num_state_channels
         if self.transient and self.num_features < states:
             raise ValueError(
                 f"{name}.num_features = {self.num_features}: a transient model reads the state,"
                 f" at least num_outputs x input_steps = {states} channels"
             )
+
+    @property
+    def num_state_channels(self) -> int:
+        """I C: channels of all known states together."""
+        return self.input_steps * self.num_outputs
 
     def check_divides(self, width: str, parts: str) -> None:
         """Raise ValueError unless the field `width` is a multiple of the field `parts`."""
@@ -72,7 +77,7 @@ class MeshConfig(BaselineConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        states = self.input_steps * self.num_outputs
+        states = self.num_state_channels
         if self.num_query_features and self.num_carried not in (0, states):
             raise ValueError(
                 f"{type(self).__name__}.num_features = {self.num_features} and num_query_features ="
