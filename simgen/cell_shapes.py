@@ -12,6 +12,9 @@ import numpy as np
 from simgen.cell_mesh import NAMES, CellMesh
 
 Place = Literal["cells", "points"]
+#: VTK's symmetric tensors are xx, yy, zz, xy, yz, xz; OpenFOAM's, and ours, xx, xy, xz, yy, yz, zz.
+VTK_SYMMETRIC = [0, 3, 5, 1, 4, 2]
+"""Where one order has the other's components: the same both ways"""
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,15 @@ def _shape(mesh: CellMesh, first: int, number: int) -> Shape:
 
 
 def _as_vtk(values: np.ndarray) -> np.ndarray:
-    """Reshape (N, C): scalars become (N,), 2D vectors get a third component."""
+    """Reshape (N, C): scalars become (N,), 2D vectors get a third component.
+
+    Six components are those of a symmetric tensor, in VTK's order.
+    """
     if values.ndim == 1:
         return values
-    if values.shape[-1] == 1:
+    number = values.shape[-1]
+    if number == 1:
         return values[:, 0]
-    return np.pad(values, ((0, 0), (0, 3 - values.shape[-1]))) if values.shape[-1] == 2 else values
+    if number == len(VTK_SYMMETRIC):
+        return values[:, VTK_SYMMETRIC]
+    return np.pad(values, ((0, 0), (0, 1))) if number == 2 else values

@@ -11,6 +11,8 @@ import numpy as np
 from simgen.errors import CaseError
 from simgen.foam.reader import FoamReader
 
+_TIME = re.compile(r"\d+\.?\d*([eE][-+]?\d+)?")
+
 
 def read_list(path: Path, components: int, kind: str = "scalar") -> np.ndarray:
     """Read a top-level list.
@@ -62,16 +64,13 @@ def read_boundary(path: Path) -> dict[str, tuple[str, int, int]]:
 
 def time_directories(directory: Path) -> list[tuple[float, Path]]:
     """List the case's time directories except 0, in order of time."""
-    found = []
+    found: list[tuple[float, Path]] = []
     with os.scandir(
         directory
     ) as entries:  # which knows the directories among them without asking for each
         for entry in entries:
-            try:
-                time = float(entry.name)
-            except ValueError:
-                continue
-            if time > 0 and entry.is_dir():
+            # Python takes 2020_01 and inf for numbers as well.
+            if _TIME.fullmatch(entry.name) and (time := float(entry.name)) > 0 and entry.is_dir():
                 found.append((time, directory / entry.name))
     return sorted(found)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -99,25 +99,51 @@ class FoamReader:
     def count(self) -> int:
         return int(self._next(_COUNT))
 
-    def names(self, closing: bytes = b"") -> Iterator[str]:
+    def names(
+        self, closing: bytes = b"", on_unread: Callable[[str], None] = lambda text: None
+    ) -> Iterator[str]:
         """Yield the names of a dictionary's entries up to `closing`, or to the end of the file.
 
-        Whoever takes a name reads or skips what follows it before the next.
+        Whoever takes a name reads or skips what follows it before the next. `on_unread` is given
+        each directive and macro that stands where a name would: `#include "file"`, `$name`.
         """
         while (symbol := self.peek()) != closing:
             if not symbol:
                 raise self.error("is cut short")
+            if symbol == b";":  # OpenFOAM passes over those that end nothing
+                self.position += 1
+                continue
+            begin = self.position
             key = self._next(_KEY).decode(errors="replace")
             if key.startswith("#"):
                 self.unread = key
                 while found := _DIRECTIVE.match(self.data, self.position):
                     self.position = found.end()
+                on_unread(self.data[begin : self.position].decode(errors="replace").strip())
             elif key.startswith("$"):
                 self.unread = key
-                self.skip_entry()
+                self._skip_macro()
+                on_unread(self.data[begin : self.position].decode(errors="replace").rstrip("; \t"))
             else:
                 yield key.strip('"')
         self.position += len(closing)
+
+    def _skip_macro(self) -> None:
+        """Pass over the rest of `$name;`, `${name};`, or `$name` on a line of its own.
+
+        Where anything else follows, it stands for the name of an entry, which is passed over.
+        """
+        if self.data[self.position : self.position + 1] == b"{":
+            end = self.data.find(b"}", self.position)
+            self.position = len(self.data) if end < 0 else end + 1
+        line = self.position
+        symbol = self.peek()
+        if symbol == b";":
+            self.position += 1
+        elif symbol not in (b"}", b"") and b"\n" not in self.data[line : self.position]:
+            self.skip_entry()
+        else:
+            self.position = line
 
     def skip_entry(self) -> bytes:
         """Pass over an entry's value, a dictionary or all up to a semicolon; return its bytes."""
@@ -176,7 +202,7 @@ class FoamReader:
             end = self.data.index(b"}", self.position)
             value = numbers(self.data[self.position + 1 : end])
             self.position = end + 1
-            return np.tile(value, (count, 1))
+            return np.broadcast_to(value, (count, len(value)))
         if opening != b"(":
             raise CaseError(f"{self.path}: expected a list at byte {self.position}")
         self.position += 1

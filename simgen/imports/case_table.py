@@ -67,6 +67,11 @@ def read_case_table(path: Path) -> CaseTable:
         values: dict[str, float] = {}
         for column, cell in cells.items():
             name, unit = name_and_unit(column)
+            if name in values:
+                raise InputError(
+                    f"design file {path} has two columns that are called {name} in a dataset, the"
+                    f" second of them {column!r}; rename one"
+                )
             values[name], units[name] = number_of(path, line, name, cell), unit
         rows[case] = TableRow(values, split)
     if not rows:

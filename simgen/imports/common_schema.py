@@ -73,6 +73,7 @@ def common_schema(
         if there.schema.family != asked.name:
             raise InputError(f"{asked.url} holds {there.schema.family}: choose another --store")
         _check_ranges(asked, there.schema)
+        _check_units(asked, there.schema)
         return there.schema
     most = _most((case.fields, case.dimension, case.times is None) for case in cases)
     fields, dimension, steady = most
@@ -104,6 +105,23 @@ def _check_ranges(asked: Asked, schema: Schema) -> None:
             )
 
 
+def _check_units(asked: Asked, schema: Schema) -> None:
+    """Raise InputError where a parameter is in another unit than the dataset's."""
+    units = units_of(asked)
+    for each in schema.parameters:
+        if (unit := units.get(each.name) or each.unit) != each.unit:
+            raise InputError(
+                f"{asked.url} has {each.name} in {each.unit or 'no unit'}, and here it is in"
+                f" {unit}: give its values in the dataset's unit, or import all cases into"
+                " another store"
+            )
+
+
+def units_of(asked: Asked) -> dict[str, str]:
+    """Return the units of parameters, as far as they are given: by the table, or beside it."""
+    return {**(asked.table.units if asked.table else {}), **asked.units}
+
+
 def _most(values: Iterator[Any]) -> Any:
     return Counter(values).most_common(1)[0][0]
 
@@ -116,7 +134,7 @@ def _common_kinds(cases: Sequence[Surveyed]) -> list[str]:
 
 def parameters_of(asked: Asked, cases: Sequence[Surveyed]) -> tuple[Parameter, ...]:
     names = dict.fromkeys(name for case in cases for name in case.parameters)
-    units = {**(asked.table.units if asked.table else {}), **asked.units}
+    units = units_of(asked)
     parameters = []
     for name in names:
         values = [case.parameters[name] for case in cases if name in case.parameters]

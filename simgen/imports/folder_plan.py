@@ -85,6 +85,8 @@ def plan_folder(
     _check_any(asked, kept, refused)
     if there is None:
         schema = replace(schema, parameters=parameters_of(asked, kept))
+    splits = _splits(kept, schema, there)
+    _check_train(asked, schema, splits, there)
     known = {} if there is None else there.held
     same = (
         case.name
@@ -97,7 +99,7 @@ def plan_folder(
         schema,
         tuple(kept),
         frozenset(same),
-        _splits(kept, schema, there),
+        splits,
         tuple(refused),
         (*notes, *_unused_rows(asked, places)),
     )
@@ -157,6 +159,19 @@ def _reason(error: Exception, folder: Path) -> str:
     return f"its files cannot be read ({type(error).__name__}: {text})"
 
 
+def _check_train(
+    asked: Asked, schema: Schema, splits: Mapping[str, str], there: OnRecord | None
+) -> None:
+    """Raise InputError, before anything is written, where no case would be for training."""
+    bound = {} if there is None else there.splits
+    if schema.splits != "published" or "train" in {*splits.values(), *bound.values()}:
+        return
+    where = asked.table.path if asked.table is not None else asked.folder
+    raise InputError(
+        f"{where} puts no case that can be imported into the split train, and a dataset needs one"
+    )
+
+
 def _check_any(asked: Asked, cases: Sequence[Surveyed], refused: Sequence[Refusal]) -> None:
     if cases:
         return
@@ -173,7 +188,8 @@ def _splits(cases: Sequence[Surveyed], schema: Schema, there: OnRecord | None) -
     bound = {} if there is None else there.splits
     if schema.splits == "published":
         return {case.name: bound.get(case.name, case.split or "") for case in cases}
-    known = [] if there is None else list(there.design)
+    rows = {} if there is None else there.design
+    known = [name for name, row in rows.items() if row["status"] == "accepted"]
     names = list(dict.fromkeys([*known, *(case.name for case in cases)]))
     drawn = assign_splits(names, bound)
     return {case.name: drawn[case.name] for case in cases}

@@ -29,6 +29,18 @@ def read_mesh(file: Path) -> meshio.Mesh:
         raise InputError(f"{file} cannot be read as a mesh: {why}") from error
 
 
+def largest_cells(mesh: meshio.Mesh) -> meshio.Mesh:
+    """Leave out cells of fewer dimensions than others, such as a volume's boundary faces."""
+    highest = max((block.dim for block in mesh.cells), default=0)
+    kept = [at for at, block in enumerate(mesh.cells) if block.dim == highest]
+    return meshio.Mesh(
+        mesh.points,
+        [mesh.cells[at] for at in kept],
+        point_data=mesh.point_data,
+        cell_data={name: [of[at] for at in kept] for name, of in mesh.cell_data.items()},
+    )
+
+
 def cell_centres(mesh: meshio.Mesh) -> np.ndarray:
     """Return (N, 3) m: the mean of each cell's corners."""
     return np.concatenate([mesh.points[block.data].mean(axis=1) for block in mesh.cells])

@@ -16,7 +16,10 @@ from simgen.store.format.layout import Source
 
 #: What reading somebody else's files may raise: a damaged mesh names corners and cells that it has
 #: not, and a cut file ends anywhere.
-FOREIGN = (CaseError, InputError, OSError, ValueError, LookupError, ArithmeticError, MemoryError)
+FOREIGN = (
+    *(CaseError, InputError, OSError, ValueError, LookupError, ArithmeticError),
+    *(MemoryError, RecursionError),
+)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Import a folder of VTK's mesh files (.vtu, .vtk): each file a case, or each .pvd one in time.
 
-Values on cells stand at the cells' middles, values on points at the points. meshio reads the files;
-polyhedra are beyond it.
+Values on cells stand at the cells' middles, values on points at the points. Faces among volumes, or
+edges among faces, are no cells. meshio reads the files; polyhedra are beyond it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ import meshio
 import numpy as np
 
 from simgen.case import Field
+from simgen.cell_shapes import VTK_SYMMETRIC
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPONENT_NAMES
 from simgen.imports.folder_plan import FolderPlan, import_plan, plan_folder
 from simgen.imports.importing import Imported
-from simgen.imports.mesh_file import cell_centres, read_mesh, read_pieces, read_series
+from simgen.imports.mesh_file import (
+    cell_centres,
+    largest_cells,
+    read_mesh,
+    read_pieces,
+    read_series,
+)
 from simgen.imports.source_case import SourceCase
 from simgen.imports.surveyed import Asked, Surveyed, fingerprint
 
@@ -60,6 +67,11 @@ def plan_vtk(
     """Survey the files of a folder; InputError where there is none to import."""
     if not asked.folder.is_dir():
         raise InputError(f"{asked.folder} is no folder")
+    if unknown := sorted(options.units.keys() - set(options.fields.values())):
+        known = ", ".join(options.fields.values())
+        raise InputError(
+            f"a unit is given for {unknown[0]}, which is not imported; choose of {known}"
+        )
     cases = find_files(asked.folder)
     if not cases:
         raise InputError(f"{asked.folder} holds no file that ends in .vtu, .vtk or .pvd")
@@ -126,7 +138,7 @@ def _survey(path: Path, place: str, asked: Asked, options: VtkOptions) -> Survey
                 f"{file.name} puts pieces of a mesh together: merge them first, for instance by"
                 " saving it as .vtu in ParaView"
             )
-    mesh = read_mesh(files[0][1])
+    mesh = largest_cells(read_mesh(files[0][1]))
     on = _where(mesh, options)
     dimension = 2 if _is_flat(mesh.points) else 3
     row = asked.row_of(place)
@@ -175,9 +187,10 @@ def _field(mesh: meshio.Mesh, on: str, array: str, options: VtkOptions, dimensio
 
 
 def _values(mesh: meshio.Mesh, on: str, array: str) -> np.ndarray:
-    """Return an array as (N, C)."""
+    """Return an array as (N, C), a symmetric tensor's components in the order of their names."""
     found = np.concatenate(mesh.cell_data[array]) if on == "cells" else mesh.point_data[array]
-    return np.asarray(found).reshape(len(found), -1)
+    values = np.asarray(found).reshape(len(found), -1)
+    return values[:, VTK_SYMMETRIC] if values.shape[1] == len(VTK_SYMMETRIC) else values
 
 
 def _read(case: Surveyed) -> SourceCase:
@@ -185,7 +198,7 @@ def _read(case: Surveyed) -> SourceCase:
     first: np.ndarray | None = None
     values: dict[str, list[np.ndarray]] = {each.name: [] for each in case.fields}
     for _, file in details.files:
-        mesh = read_mesh(file)
+        mesh = largest_cells(read_mesh(file))
         places = _places(mesh, details.on, case.dimension)
         if first is not None and (places.shape != first.shape or (places != first).any()):
             raise CaseError(

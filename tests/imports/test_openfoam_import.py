@@ -20,6 +20,8 @@ from simgen.imports.case_table import read_case_table
 from simgen.imports.openfoam import FoamOptions, import_openfoam, patches_by_kind, plan_openfoam
 from simgen.imports.openfoam.dictionary import DictionaryPlace
 from simgen.imports.openfoam.foam_fields import AskedField
+from simgen.imports.openfoam.patch_kinds import boundary_conditions, patch_kind
+from simgen.imports.openfoam.solver_log import parse_limits
 from simgen.imports.surveyed import Asked
 from simgen.store.access.writer import DatasetWriter
 from tests.imports.foam_cases import Form, box, centres, field_value, write_case
@@ -522,6 +524,79 @@ def test_a_range_of_no_parameter_is_one_line(tmp_path) -> None:
     with pytest.raises(InputError, match="--range sped: did you mean speed"):
         imported(tmp_path, ranges={"sped": (0.0, 9.0)})
     assert not (tmp_path / "store").exists()
+
+
+def test_a_parameter_in_another_unit_than_the_datasets_is_one_line(tmp_path) -> None:
+    table = tmp_path / "designs.csv"
+    options = FoamOptions(fields=FIELDS)
+    for number in (1, 2):
+        write_case(tmp_path / f"cases/c{number}", speed=number)
+    table.write_text("case,speed (m/s)\nc1,1\nc2,2\n")
+    imported(tmp_path, options, table=read_case_table(table))
+    write_case(tmp_path / "cases/c3", speed=1.5)
+    table.write_text("case,speed (km/h)\nc1,1\nc2,2\nc3,1.5\n")
+    with pytest.raises(InputError, match="has speed in m/s, and here it is in km/h"):
+        imported(tmp_path, options, table=read_case_table(table))
+    table.write_text("case,speed\nc1,1\nc2,2\nc3,1.5\n")
+    dataset, _ = imported(tmp_path, options, table=read_case_table(table))
+    assert len(dataset) == 3 and dataset.schema.parameters[0].unit == "m/s"
+
+
+def test_names_that_would_be_one_parameter_are_one_line(tmp_path) -> None:
+    write_case(tmp_path / "cases/a")
+    table = tmp_path / "designs.csv"
+    table.write_text("case,inlet speed,inlet-speed\na,1,2\n")
+    with pytest.raises(InputError, match="two columns that are called inlet_speed"):
+        read_case_table(table)
+    table.write_text("case,speed\na,1\n")
+    with pytest.raises(InputError, match=r"--parameter speed is a column of .* as well"):
+        imported(tmp_path, table=read_case_table(table))
+
+
+def test_a_table_without_training_cases_leaves_the_name_free(tmp_path) -> None:
+    for number in (1, 2):
+        write_case(tmp_path / f"cases/c{number}", speed=number)
+    table = tmp_path / "designs.csv"
+    table.write_text("case,split\nc1,test\nc2,validation\n")
+    with pytest.raises(InputError, match=r"puts no case .* into the split train"):
+        imported(tmp_path, table=read_case_table(table))
+    assert not (tmp_path / "store").exists()
+    table.write_text("case,split\nc1,test\nc2,train\n")
+    assert len(imported(tmp_path, table=read_case_table(table))[0]) == 2
+
+
+def test_a_fixed_velocity_of_zero_is_a_wall(tmp_path) -> None:
+    """As in cases from before noSlip, whose meshes have patches of type patch only."""
+    path = tmp_path / "U"
+    entries = {
+        "floor": "uniform (0 0 0)",
+        "roof": "uniform ( 0.0  -0 0e+00)",
+        "lid": "uniform (1 0 0)",
+        "fan": "nonuniform List<vector> 1((0 0 0))",
+    }
+    patches = "".join(f"{n} {{ type fixedValue; value {v}; }}\n" for n, v in entries.items())
+    path.write_text(f"internalField uniform (0 0 0);\nboundaryField {{ {patches} }}\n")
+    velocity = boundary_conditions(path)
+    kinds = {name: patch_kind(name, "patch", velocity, {}) for name in entries}
+    assert kinds == {"floor": "wall", "roof": "wall", "lid": "inlet", "fan": "inlet"}
+
+
+def test_folders_that_python_takes_for_numbers_are_no_times(tmp_path) -> None:
+    directory = write_case(tmp_path / "cases/a", times=("0.5", "1"))
+    for name in ("2020_01", "inf", "nan", "1_0"):
+        shutil.copytree(directory / "1", directory / name)
+    dataset, refused = imported(tmp_path)
+    assert refused == {} and dataset[0].time.tolist() == [0.5, 1.0]
+
+
+def test_a_limit_is_a_number_and_no_log_of_nan_passes_it(tmp_path) -> None:
+    with pytest.raises(InputError, match="is no limit"):
+        parse_limits(["courant=nan"])
+    text = "Exec   : icoFoam\nTime = 1\nCourant Number mean: nan max: nan\nEnd\n"
+    write_case(tmp_path / "cases/wild", change=lambda d: (d / "log.icoFoam").write_text(text))
+    write_case(tmp_path / "cases/calm", speed=2)
+    _, refused = imported(tmp_path, replace(OPTIONS, limits={"courant": 1.0}))
+    assert refused == {"wild": "courant in the log is nan, limit <= 1"}
 
 
 def test_a_kind_of_no_patch_is_noted(tmp_path) -> None:

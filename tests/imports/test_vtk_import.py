@@ -14,6 +14,7 @@ from simgen.errors import InputError
 from simgen.imports.case_table import read_case_table
 from simgen.imports.surveyed import Asked
 from simgen.imports.vtk import VtkOptions, find_files, import_vtk, plan_vtk
+from simgen.publish.export_vtu import export_vtu
 
 POINTS = np.array([[x, y, 0.5] for x in range(4) for y in range(3)], dtype=float)
 QUADS = [("quad", np.array([[0, 3, 4, 1], [1, 4, 5, 2], [3, 6, 7, 4], [4, 7, 8, 5]]))]
@@ -95,6 +96,34 @@ def test_a_series_is_a_transient_case_of_values_on_cells(tmp_path) -> None:
     assert refused == {"run1": "it is unfinished: run1_1.vtu, which it lists, is not there"}
 
 
+def test_symmetric_tensors_have_their_components_by_name_both_ways(tmp_path) -> None:
+    """VTK lists xx, yy, zz, xy, yz, xz."""
+    names = ("xx", "yy", "zz", "xy", "yz", "xz")
+    tensor = np.tile(np.arange(6.0), (len(POINTS), 1))
+    write(tmp_path / "files/run.vtu", sigma=tensor)
+    dataset, _ = imported(tmp_path, VtkOptions({"sigma": "stress"}))
+    (field,) = dataset.schema.fields
+    stored = dict(zip(field.components, dataset[0]["stress"][0].tolist(), strict=True))
+    assert stored == {name: float(at) for at, name in enumerate(names)}
+    (exported,) = export_vtu(dataset, tmp_path / "exported")
+    np.testing.assert_array_equal(meshio.read(exported).point_data["stress"], tensor)
+
+
+def test_faces_among_volumes_are_no_cells(tmp_path) -> None:
+    """Mesh generators write a volume's boundary along with it."""
+    points = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
+    cells = [
+        ("triangle", np.array([[0, 1, 2], [0, 1, 3]])),
+        ("tetra", np.array([[0, 1, 2, 3], [1, 2, 3, 4]])),
+    ]
+    data = {"p": [np.array([7.0, 8.0]), np.array([1.0, 2.0])]}
+    (tmp_path / "files").mkdir()
+    meshio.Mesh(points, cells, cell_data=data).write(tmp_path / "files/run.vtu")
+    dataset, _ = imported(tmp_path, VtkOptions({"p": "p"}))
+    assert dataset[0]["p"][:, 0].tolist() == [1.0, 2.0]
+    np.testing.assert_allclose(dataset[0].points, points[cells[1][1]].mean(axis=1))
+
+
 def test_a_mesh_that_changes_is_told(tmp_path) -> None:
     for number in (1, 5):
         write_series(tmp_path / f"files/run{number}.pvd", number)
@@ -107,6 +136,15 @@ def test_a_folder_without_files_is_one_line(tmp_path) -> None:
     (tmp_path / "files").mkdir()
     with pytest.raises(InputError, match="holds no file that ends in"):
         imported(tmp_path)
+
+
+def test_a_unit_of_a_field_that_is_not_imported_is_one_line(tmp_path) -> None:
+    """The array's name in place of the field's, or a slip of the pen."""
+    write(tmp_path / "files/run.vtu")
+    options = VtkOptions({"v": "velocity", "p": "p"}, units={"p": "Pa", "v": "m/s"})
+    with pytest.raises(InputError, match=r"for v, which is not imported; choose of velocity, p$"):
+        imported(tmp_path, options)
+    assert not (tmp_path / "store").exists()
 
 
 def test_pieces_of_a_mesh_are_no_cases_of_their_own(tmp_path) -> None:

@@ -29,6 +29,11 @@ def plan_openfoam(
     """Survey the cases of a folder; InputError where there is none to import."""
     if not asked.folder.is_dir():
         raise InputError(f"{asked.folder} is no folder")
+    if asked.table and (twice := sorted(options.parameters.keys() & asked.table.units.keys())):
+        raise InputError(
+            f"--parameter {twice[0]} is a column of {asked.table.path} as well; leave one of them"
+            " out"
+        )
     directories = {
         directory.relative_to(asked.folder).as_posix(): directory
         for directory in find_cases(asked.folder)

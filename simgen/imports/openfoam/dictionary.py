@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simgen.errors import CaseError, InputError
-from simgen.foam.reader import FoamReader, numbers
+from simgen.foam.reader import numbers
+from simgen.imports.openfoam.scopes import Dictionary
 
 _PLACE = re.compile(r"(?P<file>[^:]+):(?P<entries>[^\[\]]+)(?:\[(?P<index>\d+)\])?")
 _DIMENSIONS = re.compile(rb"\[[^\]]*\]")
 _WORD = re.compile(rb"(?<![\w.])[A-Za-z_]\w*")
 _COUNTED = re.compile(r"(?:uniform\s+)?\d+\s*[({]")
 """A list that says how many values it has"""
-_MACRO = re.compile(r"\$[:!]?\{?([\w.]+)\}?")
-#: How often a macro may stand for another one.
-MOST_MACROS = 8
 
 
 @dataclass(frozen=True)
@@ -51,28 +49,29 @@ class DictionaryPlace:
 
 
 def read_entry(path: Path, entries: Sequence[str]) -> str | None:
-    """Return the text of an entry without its semicolon, macros of the same file replaced.
+    """Return the text of an entry without its semicolon, comments left out and macros replaced.
 
-    None where the file has no such entry; CaseError where the file cannot be read.
+    None where the file has no such entry, or one that may not count; CaseError where the file
+    cannot be read.
     """
-    text = _raw_entry(path, entries)
-    for _ in range(MOST_MACROS):
-        macro = _MACRO.search(text) if text is not None else None
-        if text is None or macro is None:
-            return text
-        value = _raw_entry(path, (macro[1],))
-        if value is None:
-            raise CaseError(f"{path}: {'/'.join(entries)} refers to {macro[0]}, which is not there")
-        text = text[: macro.start()] + value + text[macro.end() :]
-    raise CaseError(f"{path}: {'/'.join(entries)} refers to itself")
+    dictionary = Dictionary.read(path)
+    return None if dictionary.doubt(entries) else dictionary.text(entries)
 
 
 def read_number(directory: Path, place: DictionaryPlace) -> float:
     """Return the number at a place of the case; CaseError names the place where there is none."""
     path = directory / place.file
-    text = read_entry(path, place.entries)
+    dictionary = Dictionary.read(path)
+    if doubt := dictionary.doubt(place.entries):
+        raise CaseError(
+            f"{path} has {doubt}, which is not read: {'/'.join(place.entries)} may have another"
+            " value; give the parameter in a table"
+        )
+    text = dictionary.text(place.entries)
     if text is None:
-        raise CaseError(f"{path} has no entry {'/'.join(place.entries)}")
+        unread = dictionary.unread(place.entries)
+        why = f", unless in {unread}, which is not read; give the parameter in a table"
+        raise CaseError(f"{path} has no entry {'/'.join(place.entries)}{why if unread else ''}")
     if "#" in text or "nonuniform" in text or _COUNTED.match(text):
         shown = " ".join(text.split())[:60]
         raise CaseError(
@@ -90,22 +89,3 @@ def read_number(directory: Path, place: DictionaryPlace) -> float:
         f"{path}: {'/'.join(place.entries)} is '{shown}', which holds {len(found)} numbers;"
         " say which one with [0], [1], …"
     )
-
-
-def _raw_entry(path: Path, entries: Sequence[str]) -> str | None:
-    reader = FoamReader(path)
-    closing = b""
-    for depth, wanted in enumerate(entries, start=1):
-        for name in reader.names(closing):
-            if name == wanted:
-                break
-            reader.skip_entry()
-        else:
-            return None
-        if depth == len(entries):
-            return reader.skip_entry().decode(errors="replace").strip().rstrip(";").strip()
-        if reader.peek() != b"{":
-            return None
-        reader.expect(b"{")
-        closing = b"}"
-    return None

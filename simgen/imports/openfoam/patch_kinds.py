@@ -7,6 +7,7 @@ the flow (empty, wedge, cyclic, processor) have none.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -42,6 +43,7 @@ _OF_VELOCITY = {
     "exprFixedValue": "inlet",
     "timeVaryingMapped": "inlet",
 }
+_AT_REST = re.compile(rb"\s*uniform\s*\(\s*(?:[-+]?0*\.?0*(?:[eE][-+]?\d+)?\s*){3}\)")
 OPEN = "open"
 """A patch of which nothing tells more"""
 
@@ -85,12 +87,16 @@ def patch_kind(
 
 
 def boundary_conditions(path: Path) -> dict[str, str]:
-    """Return the type of each patch's condition in a field's file; empty where there is none."""
+    """Return the type of each patch's condition in a field's file; empty where there is none.
+
+    A fixed velocity of zero is `noSlip`, which older cases have no word for.
+    """
     try:
         reader = FoamReader(path)
     except CaseError:
         return {}  # a case without U has no velocity that tells more
     conditions: dict[str, str] = {}
+    at_rest: set[str] = set()
     for key in reader.names():
         if key != "boundaryField":
             reader.skip_entry()
@@ -102,4 +108,9 @@ def boundary_conditions(path: Path) -> dict[str, str]:
                 value = reader.skip_entry()
                 if entry == "type":
                     conditions[patch] = value.rstrip(b";").decode(errors="replace").strip()
-    return conditions
+                elif entry == "value" and _AT_REST.match(value):
+                    at_rest.add(patch)
+    return {
+        patch: "noSlip" if patch in at_rest and condition == "fixedValue" else condition
+        for patch, condition in conditions.items()
+    }

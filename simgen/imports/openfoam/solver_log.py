@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,9 +112,9 @@ def figures_of(found: FoundLog | None) -> dict[str, float]:
     log = found.log
     residuals = list(log.last_residuals.values())
     figures = {"residual": float(np.max(residuals))} if residuals else {}
-    if log.max_courant > 0:
+    if log.max_courant != 0:  # NaN too, which passes no limit
         figures["courant"] = log.max_courant
-    if log.last_continuity_error > 0:
+    if log.last_continuity_error != 0:
         figures["continuity"] = log.last_continuity_error
     return figures
 
@@ -124,7 +125,7 @@ def parse_limits(texts: list[str]) -> dict[str, float]:
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
         limit = _number(value)
-        if name not in FIGURES or limit is None:
+        if name not in FIGURES or limit is None or not math.isfinite(limit):
             raise InputError(
                 f"'{text}' is no limit; expected NAME=NUMBER with one of {', '.join(FIGURES)}"
             )
