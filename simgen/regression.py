@@ -7,6 +7,7 @@ further inputs (k, d).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
@@ -39,15 +40,37 @@ def radial_basis(inputs: np.ndarray, outputs: np.ndarray) -> Predictor:
     return RBFInterpolator(inputs, outputs, kernel="linear", smoothing=_SMOOTHING)
 
 
-def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> Predictor:
-    """Return the mean of a Gaussian process with a length for each input, and noise.
+@dataclass(frozen=True)
+class GaussianProcess:
+    """The mean of a Gaussian process: a function of further inputs (k, d), returning (k, m)."""
+
+    inputs: np.ndarray
+    logs: np.ndarray
+    """(d + 1,) logarithms of the length of each input, and of the noise over the variance"""
+    mean: np.ndarray
+    scale: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, inputs: np.ndarray, outputs: np.ndarray, logs: np.ndarray) -> GaussianProcess:
+        """Condition the process of these lengths and this noise on data."""
+        mean, scale = outputs.mean(0), _scale(outputs)
+        covariance = _covariance(inputs, inputs, logs) + _noise(inputs, logs)
+        weights = np.linalg.solve(covariance, (outputs - mean) / scale)
+        return cls(inputs, logs, mean, scale, weights)
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return self.mean + self.scale * (_covariance(values, self.inputs, self.logs) @ self.weights)
+
+
+def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> GaussianProcess:
+    """Fit the mean of a Gaussian process with a length for each input, and noise.
 
     Lengths and noise are those of greatest marginal likelihood. All outputs share them, each
     counting by its variance: of POD coefficients the first matter most.
     """
-    mean, spread = outputs.mean(0), outputs.std(0)
-    scale = np.where(spread > 0, spread, 1.0)
-    normal = (outputs - mean) / scale
+    spread = outputs.std(0)
+    normal = (outputs - outputs.mean(0)) / _scale(outputs)
     shares = spread**2 / ((spread**2).sum() or 1.0)
 
     def loss(logs: np.ndarray) -> float:
@@ -58,8 +81,12 @@ def gaussian_process(inputs: np.ndarray, outputs: np.ndarray) -> Predictor:
     bounds = [*[tuple(np.log(_LENGTHS))] * inputs.shape[1], tuple(np.log(_NOISES))]
     start = np.log([*[1.0] * inputs.shape[1], 1e-2])
     logs = minimize(loss, start, method="L-BFGS-B", bounds=bounds).x
-    weights = np.linalg.solve(_covariance(inputs, inputs, logs) + _noise(inputs, logs), normal)
-    return lambda values: mean + scale * (_covariance(values, inputs, logs) @ weights)
+    return GaussianProcess.of(inputs, outputs, logs)
+
+
+def _scale(outputs: np.ndarray) -> np.ndarray:
+    spread = outputs.std(0)
+    return np.where(spread > 0, spread, 1.0)
 
 
 def _covariance(left: np.ndarray, right: np.ndarray, logs: np.ndarray) -> np.ndarray:

@@ -26,9 +26,11 @@ from simgen.store.format.layout import Schema
 from simgen.store.format.tables import read_design
 
 STATUSES: tuple[Status, ...] = ("accepted", "rejected", "failed")
-State = Literal["solving", "silent", "unpublished", "published"]
+State = Literal["begun", "solving", "silent", "unpublished", "published"]
 PATIENCE_S = 600.0
 """The shortest time without a commit after which a dataset with cases left is called silent"""
+PATIENT_GAPS, PATIENT_CASES = 5, 2
+"""More than so many usual gaps, and than so many of the longest cases so far, is silence too"""
 RECENT = 20
 """Commits that the pace is measured on"""
 
@@ -55,15 +57,23 @@ class DatasetProgress:
     """Cases that the last writer had still to commit; None where its release did not say"""
     case_s: float | None
     """Seconds between two cases of that writer, lately; None before its second commit"""
+    longest_s: float
+    """Seconds that the longest case on record took, with meshing"""
     flow_run: str | None
     """Prefect's id of the flow run that has committed last, where it said so"""
 
     @property
     def state(self) -> State:
-        """Return `silent` where cases are left and no commit has come for long."""
+        """Return `silent` where cases are left and no commit has come for long.
+
+        `begun` where no case is on record yet.
+        """
         if self.num_left:
-            patience_s = max(PATIENCE_S, 5 * (self.case_s or 0.0))
+            gaps_s, cases_s = PATIENT_GAPS * (self.case_s or 0.0), PATIENT_CASES * self.longest_s
+            patience_s = max(PATIENCE_S, gaps_s, cases_s)
             return "solving" if self.silent_s < patience_s else "silent"
+        if not any(self.num_cases.values()) and not self.is_published:
+            return "begun"
         return "published" if self.is_published else "unpublished"
 
     @property
@@ -113,6 +123,7 @@ def read_progress(url: str) -> DatasetProgress:
         # A case that another run has solved makes no commit here, which would have told of it.
         num_left=None if last is None else 0 if is_published else int(last.metadata[NUM_LEFT]),
         case_s=_pace(commits),
+        longest_s=max((float(row["wall_time_s"]) for row in rows), default=0.0),
         flow_run=str(last.metadata["flow_run"]) if last and "flow_run" in last.metadata else None,
     )
 

@@ -22,6 +22,10 @@ INSTALL_HINT = (
 )
 
 
+class MissingSolverError(InputError):
+    """A machine on which no case can be solved."""
+
+
 @dataclass(frozen=True)
 class OpenFoam:
     """A usable installation: its version (as in v1912) and its environment variables."""
@@ -35,13 +39,13 @@ class OpenFoam:
 
 
 def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> OpenFoam:
-    """Find the installation on this machine; InputError says how to get one."""
+    """Find the installation on this machine; MissingSolverError says how to get one."""
     for application in applications:
         if shutil.which(application) is None:
-            raise InputError(f"OpenFOAM's {application} is not on PATH: {INSTALL_HINT}")
+            raise MissingSolverError(f"OpenFOAM's {application} is not on PATH: {INSTALL_HINT}")
     project = Path(os.environ.get("WM_PROJECT_DIR", DEBIAN_PROJECT_DIR))
     if not (project / "etc" / "controlDict").is_file():
-        raise InputError(
+        raise MissingSolverError(
             f"OpenFOAM's etc/controlDict is not under {project} (WM_PROJECT_DIR): {INSTALL_HINT}"
         )
     version = os.environ.get("WM_PROJECT_VERSION") or _version_of(project)

@@ -63,7 +63,7 @@ def physics(dataset: Dataset) -> tuple[str, str]:
     """Return title and description of the family's physics; just its name if it is unknown here."""
     family, source = FAMILIES.get(dataset.schema.family), dataset.schema.source
     if source is not None:
-        return source.name, f"Solved elsewhere and imported from {source.url} ({source.licence})."
+        return source.name, f"Solved elsewhere and imported from {source.url}."
     if family is None:
         return dataset.schema.family, "This release does not know the family."
     documentation = inspect.getdoc(inspect.getmodule(type(family))) or ""

@@ -55,10 +55,10 @@ class Triangles:
 
 @dataclass(frozen=True)
 class Line:
-    """The points of a 1D case from left to right."""
+    """The points of a 1D case, or of one that spans no area, from left to right."""
 
     x: np.ndarray
-    """(N,) m, in order"""
+    """(N,) m along the first of the axes, in order"""
     cell: np.ndarray
     """(N,), the index of each point in the case"""
     axes: tuple[int, int] = (0, 1)
@@ -70,17 +70,33 @@ Layer = Triangles | Line
 
 
 def layer(case: StoredCase) -> Layer:
-    """Choose what is drawn of a case: all of a 1D or 2D one, the middle plane of a 3D one."""
+    """Choose what is drawn of a case: all of a 1D or 2D one, the middle plane of a 3D one.
+
+    Points that span no area are drawn as a line.
+    """
+    points = case.points.astype(float)
+    if case.dataset.schema.dimension == 1:
+        return line(points)
+    try:
+        return _triangles(case, points)
+    except (ValueError, RuntimeError):  # matplotlib's: fewer than three corners, or all in line
+        return line(points)
+
+
+def line(points: np.ndarray) -> Line:
+    """Return points (N, 3) along the axis on which they reach furthest."""
+    axis = int(np.argmax(np.ptp(points, axis=0)))
+    order = np.argsort(points[:, axis], kind="stable")
+    return Line(points[order, axis], order, (axis, (axis + 1) % 3))
+
+
+def _triangles(case: StoredCase, points: np.ndarray) -> Triangles:
     schema = case.dataset.schema
-    if schema.dimension == 1:
-        order = np.argsort(case.points[:, 0], kind="stable")
-        return Line(case.points[order, 0].astype(float), order)
     if schema.dimension == 3:
-        points = case.points.astype(float)
         return middle_plane(points, point_spacing(case))
     if case.grid_shape is not None:
-        return grid_triangles(case.points.astype(float), case.grid_shape)
-    return triangulate(case) if schema.boundary else open_triangles(case.points.astype(float))
+        return grid_triangles(points, case.grid_shape)
+    return triangulate(case) if schema.boundary else open_triangles(points)
 
 
 def layer_of_cloud(cloud: PointCloud, dimension: int) -> Layer:
@@ -199,7 +215,7 @@ def draw_field(
     """
     if isinstance(triangles, Line):
         axes.plot(triangles.x, values[triangles.cell], lw=1.2, color="#0b5fa5")
-        axes.set(ylim=_with_margin(*limits), xlabel="x (m)")
+        axes.set(ylim=_with_margin(*limits), xlabel=f"{'xyz'[triangles.axes[0]]} (m)")
         axes.grid(alpha=0.25)
         return None
     shape = triangles.triangulation

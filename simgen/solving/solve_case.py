@@ -32,6 +32,7 @@ from simgen.provenance import generator_version, host_class, source_revision
 from simgen.solving.acceptance import judge, measure, rejection
 from simgen.solving.case_lock import OwnedCase, await_orphans, own_case
 from simgen.solving.completeness import check_patches, mesh_digests
+from simgen.solving.disk_room import full_disk
 from simgen.solving.preparation import write_case
 from simgen.solving.result_file import read_result, write_result
 
@@ -40,8 +41,6 @@ logger = logging.getLogger(__name__)
 OnProgress = Callable[[Progress], None]
 
 PROGRESS_INTERVAL_S = 1.0
-#: With fewer free bytes than this, a failure is attributed to the full scratch disk.
-FULL = 5_000_000
 
 
 def solve_case(
@@ -171,12 +170,8 @@ def _solve(
 
 
 def _if_full(directory: Path) -> str:
-    """Explain a failure by a full disk, which OpenFOAM's own message rarely does."""
-    free = shutil.disk_usage(directory).free
-    return (
-        f"; the scratch disk is full ({free / 1e6:.1f} MB free): choose another with"
-        " COURANT_SCRATCH" * (free < FULL)
-    )
+    full = full_disk(directory)
+    return f"; the scratch disk is {full}: choose another with COURANT_SCRATCH" if full else ""
 
 
 class _Reporter:

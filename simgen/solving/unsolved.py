@@ -9,6 +9,7 @@ all, and any number of processes may share the folder.
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import uuid
 import zipfile
@@ -28,6 +29,7 @@ from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.case_lock import check_path
 from simgen.solving.completeness import check_patches
 from simgen.solving.convert import geometry_cloud
+from simgen.solving.disk_room import full_disk
 from simgen.solving.preparation import write_case
 
 #: Meshing takes seconds; a design for which gmsh finds no end is refused.
@@ -65,9 +67,16 @@ def mesh_design(
         with tempfile.TemporaryDirectory(prefix="courant-mesh-") as scratch:
             directory = Path(scratch) / point.id
             directory.mkdir()
-            write_case(point, directory, time_limit_s)
-            check_patches(family, directory)
-            cloud = geometry_cloud(family, read_geometry(directory), directory)
+            try:
+                write_case(point, directory, time_limit_s)
+                check_patches(family, directory)
+                cloud = geometry_cloud(family, read_geometry(directory), directory)
+            except CaseError as error:
+                if full := full_disk(directory):
+                    raise InputError(
+                        f"the disk of {Path(scratch).parent} is {full}: choose another with TMPDIR"
+                    ) from error
+                raise
     except CaseError as error:
         raise UnmeshableError(f"this design cannot be meshed: {error}") from error
     except OSError as error:
@@ -119,7 +128,8 @@ def _read(file: Path, family: CaseFamily) -> PointCloud | None:
     try:
         with np.load(file, allow_pickle=False) as kept:
             arrays = dict(kept)
-        file.touch()
+        with contextlib.suppress(OSError):  # one that others share, or that was just forgotten
+            os.utime(file)
         on_faces = {name: arrays[f"face_{name}"] for name in _ON_FACES}
         mesh = None
         if "mesh_cells" in arrays:

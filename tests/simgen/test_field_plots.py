@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from simgen.publish.field_plots import middle_plane
+import simgen
+from simgen.case import Field
+from simgen.imports.importing import import_cases
+from simgen.imports.source_case import SourceCase
+from simgen.imports.source_schema import imported_schema
+from simgen.publish.card import write_card
+from simgen.publish.field_plots import Line, layer, middle_plane
+from simgen.store.format.layout import Source
 
 
 def test_the_middle_plane_of_a_block_with_a_hole_is_one_layer_that_leaves_the_hole_out():
@@ -34,3 +41,26 @@ def test_a_plane_at_zero_says_so():
     )
     points = np.stack([x, y - 2e-18, z], axis=1)
     assert middle_plane(points, np.ones(len(points))).plane == "y = 0 m"
+
+
+@pytest.mark.parametrize(
+    ("dimension", "points"),
+    [(1, [[0.0], [2], [1]]), (2, [[0.0, 0]]), (2, [[1.0, 0], [1, 3], [1, 1]]),
+     (3, [[0.0, 0, 0], [0, 0, 1]])],
+)  # fmt: skip
+def test_points_that_span_no_area_are_drawn_as_a_line(tmp_path, dimension, points):
+    """A case of one probe, or of a line of them, has a card as well."""
+    schema = imported_schema(
+        "probes", dimension=dimension, fields=[Field("t", "K", ("t",))],
+        source=Source("probes", "here", "CC0"), splits="drawn",
+    )  # fmt: skip
+    cases = [
+        SourceCase(f"c{at}", np.array(points), {"t": at + np.arange(len(points), dtype=float)})
+        for at in range(4)
+    ]
+    dataset = simgen.open_dataset(import_cases(str(tmp_path / "probes"), schema, cases).url)
+    drawn = layer(dataset[0])
+    assert isinstance(drawn, Line)
+    assert drawn.x.tolist() == sorted(np.array(points)[:, drawn.axes[0]].tolist())
+    write_card(dataset, tmp_path / "card")
+    assert (tmp_path / "card" / "samples.png").is_file()

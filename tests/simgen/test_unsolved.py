@@ -10,7 +10,7 @@ from simgen.case import SolvedCase
 from simgen.cases import get_family
 from simgen.errors import InputError, MeshError
 from simgen.foam.environment import find_openfoam
-from simgen.solving import preparation, unsolved
+from simgen.solving import disk_room, preparation, unsolved
 from simgen.solving.convert import convert
 from simgen.solving.unsolved import mesh_design
 
@@ -127,3 +127,17 @@ def test_a_design_without_a_mesh_is_refused_and_a_damaged_file_is_no_geometry(
             kept.write_bytes(content)
         with pytest.raises(InputError, match=r"cannot be meshed: gmsh could not mesh it"):
             mesh_design(solved.point, tmp_path)
+
+
+@pytest.mark.openfoam
+def test_a_full_disk_is_no_fault_of_the_design(
+    solved: SolvedCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server would tell its client that the design is wrong."""
+    monkeypatch.setattr(unsolved, "write_case", fail_to_mesh)
+    monkeypatch.setattr(disk_room, "FULL", 1e18)
+    with pytest.raises(InputError, match=r"the disk of .* is full .* choose another with TMPDIR"):
+        mesh_design(solved.point, tmp_path)
+    with pytest.raises(InputError) as told:
+        mesh_design(solved.point, tmp_path)
+    assert not isinstance(told.value, unsolved.UnmeshableError)

@@ -51,7 +51,14 @@ def test_cases_left_by_a_writer_that_has_fallen_silent_are_not_called_solving(
 ):
     commit(writer, 0, num_left=1)
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "PATIENT_CASES", 10_000)
+    assert read_progress(url).state == "solving", "cases like the last one take longer"
+    monkeypatch.setattr(progress, "PATIENT_CASES", 0)
     assert read_progress(url).state == "silent"
+
+
+def test_a_dataset_without_a_case_is_begun(url, writer):
+    assert read_progress(url).state == "begun"
 
 
 def test_the_pace_is_that_of_the_last_writer(url, writer):
