@@ -56,8 +56,10 @@ class Committer:
         if not self._waiting:
             return
         began = time.monotonic()
-        self._num_left -= len(self._waiting)
-        self._writer.commit([solved.fork for solved in self._waiting], num_left=self._num_left)
+        left = self._num_left - len(self._waiting)
+        self._writer.commit([solved.fork for solved in self._waiting], num_left=left)
+        # Not earlier: a commit that was interrupted is made again.
+        self._num_left = left
         ended = time.monotonic()
         self._not_before = ended + (ended - began)
         committed, self._waiting = self._waiting, []

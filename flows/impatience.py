@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 
 import httpx
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import (
     PREFECT_API_REQUEST_TIMEOUT,
     PREFECT_CLIENT_MAX_RETRIES,
@@ -26,5 +27,6 @@ def if_the_server_is_there(what: str) -> Iterator[None]:
     with temporary_settings(impatient):
         try:
             yield
-        except (httpx.HTTPError, OSError) as error:
+        # A server that was started on another database knows nothing of this run.
+        except (httpx.HTTPError, OSError, ObjectNotFound) as error:
             logger.info("%s: %s", what, error)

@@ -15,6 +15,7 @@ from courant.experiment import parse_experiment
 from courant.runs.directory import RunDirectory
 from flows.cluster.process_logs import know_submitter, start_logs
 from flows.cluster.ray_cluster import ensure_ray
+from flows.cluster.ray_variables import unseal
 from flows.settings import embedded_defaults
 from simgen.errors import SimgenError
 
@@ -86,11 +87,9 @@ def solve(request: Parameters) -> None:
         warm_workers()
         points = [DesignPoint(**point) for point in request["points"]]
         writer = DatasetWriter.open(request["dataset"], Schema.of(get_family(points[0].family)))
-        solve_cases(
-            to_solve(points, writer.known(), request["retry_failed"]),
-            writer,
-            Execution(**request["execution"]),
-        )
+        left = to_solve(points, writer.known(), request["retry_failed"])
+        if left:  # another run may have committed the last ones since this was asked for
+            solve_cases(left, writer, Execution(**request["execution"]))
 
 
 KINDS: dict[str, Callable[[Parameters], None]] = {
@@ -111,6 +110,7 @@ def main() -> int:
     know_submitter()
     folder, _, name = sys.argv[1].rpartition("/")
     try:
+        unseal()
         request = RunDirectory(folder).read_json(name)
         KINDS[request.pop("kind")](request)
     except SimgenError as error:

@@ -6,6 +6,7 @@ and along with each task, nor the tasks that wait grow with the number of design
 
 from __future__ import annotations
 
+import platform
 import shutil
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ from typing import Any
 from prefect import flow, get_run_logger, task
 from prefect.client.schemas.objects import TaskRun
 from prefect.context import TagsContext
+from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 from prefect.states import State
 from prefect_ray.context import remote_options
@@ -36,6 +38,7 @@ from simgen.case import CaseResult, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import CaseError, InputError, ProgramError, StoreError
+from simgen.foam.environment import MissingSolverError
 from simgen.log_lines import Carried, about, carried
 from simgen.point_cloud import PointCloud
 from simgen.solving.case_lock import OwnedCase, forget_case, own_case
@@ -153,11 +156,14 @@ def solve_all(dataset: str, num_cases: int) -> None:
                     committer.flush()
                     get_run_logger().error(solved.trace)
                     raise solved
+                elif isinstance(solved, MissingSolverError):
+                    committer.flush()  # no other case fares better on that machine
+                    raise solved
                 else:
                     lost.append(str(solved))
             committer.flush()
             forget_on_other_nodes([point.id for point in work.points])
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, TerminationSignal):
             committer.flush()  # cases that ended since the last commit are not in flight
             raise
         finally:
@@ -205,7 +211,10 @@ def solve(
     """
     take_up(logs)
     with about(dataset=dataset, case=point.id):
-        return _solve(point, fork, dataset, execution)
+        try:
+            return _solve(point, fork, dataset, execution)
+        except MissingSolverError as error:
+            raise MissingSolverError(f"case {point.id} on {platform.node()}: {error}") from error
 
 
 def _solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:

@@ -41,6 +41,8 @@ class RayNode:
     """http://host:port, for jobs"""
     authentication: dict[str, str]
     """variables of a process that talks to this cluster"""
+    folder: Path
+    """where the node keeps its sockets and logs"""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -104,6 +106,7 @@ def ray_head(
             f"127.0.0.1:{port}",
             f"http://127.0.0.1:{dashboard}",
             authentication,
+            Path(folder),
         )
         try:
             _wait(node, Path(folder) / "start.log")
@@ -125,7 +128,7 @@ def ray_worker(head: RayNode, environment: Mapping[str, str], cpus: int = 1) -> 
             f"--num-cpus={cpus}",
             f"--temp-dir={folder}",
         )
-        node = RayNode(process, head.address, head.dashboard, head.authentication)
+        node = RayNode(process, head.address, head.dashboard, head.authentication, Path(folder))
         try:
             _wait_for_nodes(head, 1 + num_alive)
             yield node

@@ -168,8 +168,9 @@ def answers(api_url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{api_url}/health", timeout=ANSWER_S):
             return True
-    except urllib.error.HTTPError:
-        # A proxy may ask for authentication: the server is there.
-        return True
+    except urllib.error.HTTPError as error:
+        # A proxy may ask for authentication: the server is there. One of 500 and more, such as 502,
+        # says that it has no answer of the server.
+        return error.code < 500
     except (OSError, ValueError, http.client.HTTPException):  # no server, or no address of one
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import logging
 import os
 import signal
@@ -18,8 +17,9 @@ import ray
 
 from courant.ray_embedded import lost_embedded_ray, remove_embedded_ray, start_embedded_ray
 from flows.cluster.process_logs import relay_lines
+from flows.cluster.ray_variables import workers_variables
 from flows.ending import leave_nothing, need
-from flows.settings import LOOPBACK, OWN_PREFECT, load_settings
+from flows.settings import LOOPBACK, load_settings
 from simgen.errors import InputError
 
 #: A quiet machine needs some 5 s, a crowded one a minute.
@@ -51,7 +51,11 @@ def ensure_ray() -> None:
 
 def _connect(address: str | None, options: dict[str, Any]) -> None:
     if address is not None:
-        ray.init(address=address, runtime_env={"env_vars": _worker_variables()}, **options)
+        ray.init(
+            address=address,
+            runtime_env={"worker_process_setup_hook": workers_variables()},
+            **options,
+        )
         return
     # Ray makes its workers yield to every other process of the machine; here they are the main
     # work.
@@ -100,22 +104,6 @@ def _lost_ray() -> str | None:
     lost = lost_embedded_ray()
     kept = "what was done is kept, and the same command goes on from here"
     return f"{lost}; {kept}" if lost else None
-
-
-def _worker_variables() -> dict[str, str]:
-    """Return the variables through which Prefect's threads in the workers find its API.
-
-    They look in their own environment, which is not this process's.
-    """
-    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
-    given = (job.get("runtime_env") or {}).get("env_vars") or {}
-    names = (
-        "PREFECT_API_URL",
-        "PREFECT_API_AUTH_STRING",
-        "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED",
-        OWN_PREFECT,
-    )
-    return {name: os.environ[name] for name in names if name in os.environ and name not in given}
 
 
 def check_prefect_reach() -> None:

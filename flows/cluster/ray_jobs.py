@@ -10,8 +10,8 @@ Notable features:
   where the request says.
 - The code is sent as the job's working directory, packed from a copy of the three packages: no
   dataset, run or environment.
-- Environment variables are passed only if they are named in COURANT_JOB_ENV, because Ray shows
-  their values to everyone who can see the job.
+- Environment variables are passed only if they are named in COURANT_JOB_ENV, and sealed, because
+  Ray shows the values (`ray_variables`).
 - A job is stopped when its flow is interrupted.
 """
 
@@ -23,6 +23,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from courant.runs.directory import RunDirectory
 from flows.cluster.packing import pack_code
+from flows.cluster.ray_variables import seal
 from flows.settings import LOOPBACK, check_reach, load_settings
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about, fields_here, parse_line
@@ -142,7 +144,7 @@ def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address:
         pack_code(Path(code))
         try:
             client.submit_job(
-                entrypoint=f"python -m flows.ray_entrypoint {folder.url}/{file}",
+                entrypoint=f"python -m flows.ray_entrypoint {shlex.quote(f'{folder.url}/{file}')}",
                 submission_id=job,
                 runtime_env={"working_dir": code, "env_vars": job_variables(address)},
                 # Ray's dashboard shows it, and the job's log lines carry it.
@@ -155,14 +157,21 @@ def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address:
 
 
 def job_variables(address: str) -> dict[str, str]:
-    """Select the variables of this process's environment for the job's processes."""
-    names = [*PLAIN_VARIABLES, *load_settings().job_variables]
+    """Select the variables of this process's environment for the job's processes.
+
+    Those that may hold a secret are sealed.
+    """
+    names, secret = [*PLAIN_VARIABLES], [*load_settings().job_variables]
     api = os.environ.get("PREFECT_API_URL", "")
     if urlsplit(api).hostname not in (None, *LOOPBACK) or urlsplit(address).hostname in LOOPBACK:
         names.append("PREFECT_API_URL")
     if urlsplit(api).hostname in LOOPBACK and urlsplit(address).hostname in LOOPBACK:
         # The password of a server that this command has started, and that ends with it.
-        names.append("PREFECT_API_AUTH_STRING")
+        secret.append("PREFECT_API_AUTH_STRING")
+    return {**_of_here(names), **seal(_of_here(secret))}
+
+
+def _of_here(names: list[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 

@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,18 @@ def client(head: RayNode) -> JobSubmissionClient:
     return JobSubmissionClient(head.dashboard, headers=head.headers)
 
 
+def shown_by(head: RayNode) -> Iterator[str]:
+    """What the cluster tells of its jobs: its API, its nodes' logs, and command lines."""
+    for path in ("/api/jobs/", "/api/v0/runtime_envs", "/api/v0/jobs?detail=1"):
+        yield head.get(path).decode()
+    for log in head.folder.rglob("*"):
+        if log.is_file() and log.suffix in (".log", ".out", ".err", ".txt", ".json"):
+            yield log.read_text(errors="replace")
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield (process / "cmdline").read_text(errors="replace")
+
+
 def experiment_file(folder: Path, name: str, **training) -> tuple[Path, object]:
     experiment = tiny_experiment(**training).derive(name=name)
     (folder / "experiment.json").write_text(experiment.model_dump_json())
@@ -150,9 +163,31 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
         client(head).get_job_logs(job),
         (RunDirectory(f"{place}/runs") / "jobs").read_bytes(request).decode(),
         last.stdout + last.stderr,
+        *shown_by(head),
     ]
     for secret in (submitter["AWS_SECRET_ACCESS_KEY"], submitter["RAY_AUTH_TOKEN"]):
         assert not [text for text in told if secret in text]
+
+
+def test_workers_of_a_joined_cluster_know_the_password_that_the_cluster_does_not_show(head):
+    password = f"admin:{secrets.token_hex(16)}"
+    program = (
+        "import os, ray\n"
+        "from flows.cluster.ray_cluster import ensure_ray\n"
+        "ensure_ray()\n"
+        "asked = ray.remote(lambda: os.environ.get('PREFECT_API_AUTH_STRING', ''))\n"
+        "print(len(ray.get(asked.remote())))\n"
+    )
+    joined = {
+        **os.environ,
+        **head.authentication,
+        "RAY_ADDRESS": head.address,
+        "PREFECT_API_URL": "http://prefect.example:4200/api",
+        "PREFECT_API_AUTH_STRING": password,
+    }
+    done = run(joined, sys.executable, "-c", program)
+    assert done.stdout.split() == [str(len(password))], done.stderr
+    assert not [text for text in shown_by(head) if password in text]
 
 
 def test_a_cluster_that_is_not_there_or_cannot_see_the_place_or_asks_for_a_token_is_one_line(

@@ -3,6 +3,8 @@
 import pickle
 import time
 
+import pytest
+
 from flows.committer import Committer, SolvedFork
 from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
@@ -67,3 +69,19 @@ def test_a_case_does_not_wait_for_the_end_of_the_next(tmp_path):
     time.sleep(left)
     assert committer.flush_where_due() is None and writer.commits == 2
     assert committer.flush_where_due() is None and writer.commits == 2
+
+
+def test_an_interrupted_commit_is_counted_once(tmp_path):
+    class Interrupted(CountingWriter):
+        def commit(self, forks, num_left=None):
+            if not self.commits:
+                self.commits = 1
+                raise KeyboardInterrupt
+            super().commit(forks, num_left)
+
+    writer = Interrupted.open(str(tmp_path / "store"), SCHEMA)
+    committer = Committer(writer, lambda case: None, 1)
+    with pytest.raises(KeyboardInterrupt):
+        committer.take(solved(writer.fork(), 0))
+    committer.flush()
+    assert writer.left == 0

@@ -10,6 +10,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, tempor
 
 from flows.cluster.prefect_api import OtherServer
 from flows.cluster.prefect_clients import keep_asking
+from flows.cluster.prefect_server import answers
 from flows.settings import load_settings
 from simgen.errors import InputError
 from tests.conftest import free_ports
@@ -89,3 +90,25 @@ def test_a_patience_that_is_no_time_is_named(monkeypatch, given):
     monkeypatch.setenv("COURANT_PREFECT_PATIENCE_S", given)
     with pytest.raises(InputError, match="COURANT_PREFECT_PATIENCE_S is"):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    ("status", "there"), [(200, True), (401, True), (502, False), (503, False)]
+)
+def test_a_proxy_without_its_server_is_no_server(status: int, there: bool) -> None:
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        assert answers(f"http://127.0.0.1:{server.server_port}/api") is there
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -4,6 +4,7 @@ there.
 
 import asyncio
 import importlib
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from courant.benchmark.budget import parse_budget
 from courant.benchmark.contenders import contender_names
 from courant.recipes import get_recipe
 from courant.sweeps.space_files import load_space
+from flows.stages.main_job import MainJob
 from simgen.cases import FAMILIES, get_family
 from tests.infra.files import INFRA, ROOT, load
 
@@ -71,6 +73,24 @@ def test_parameters_of_deployments_are_values_that_their_flows_take(pool: str) -
         if "budget" in given:
             parse_budget(given["budget"])
             assert set(given["models"]) <= set(contender_names())
+
+
+@pytest.mark.parametrize("pool", FILES)
+def test_null_drops_a_parameter_that_is_set_and_excludes_another(pool: str) -> None:
+    """A report of a trained run, and a comparison of settings, by the same deployments."""
+    for one in deployments(pool):
+        flow, given = flow_of(one), one.get("parameters", {})
+        if flow.name == "generate-and-train":
+            # As locally, where nothing that is set excludes a run.
+            dropped = {"recipe": None} if pool == "kubernetes" else {}
+            asked = {**given, **dropped, "run": "s3://bucket/run"}
+            known = {field.name for field in fields(MainJob)}
+            job = MainJob(**{name: value for name, value in asked.items() if name in known})
+            assert job.resolved().run == "s3://bucket/run"
+        if flow.name == "benchmark":
+            asked = {**given, "models": None, "space": "anchors"}
+            flow.validate_parameters(asked)
+            assert asked.get("sizes") is None, "a space of settings has no sizes"
 
 
 @pytest.mark.parametrize("pool", FILES)
