@@ -45,7 +45,7 @@ COUNTERS = {
     "courant_training_samples": ("Samples trained on", ("run", "experiment")),
 }
 MOST_RUNS = 50
-"""Runs that are exported: all that go on, and of the others as many as there is room for"""
+"""Runs that are exported: all that are trained, and of the others as many as there is room for"""
 
 
 class RecordMetrics(Collector):
@@ -119,9 +119,9 @@ def _add_runs(made: Families, overview: Overview) -> None:
     for state in dict.fromkeys(run.state for run in overview.runs):
         number = sum(run.state == state for run in overview.runs)
         _add(made, "courant_runs", (state,), number)
-    ended = [run for run in overview.runs if run.state in ("finished", "stopped", "failed")]
-    going = [run for run in overview.runs if run not in ended]
-    for run in [*going, *ended[: max(0, MOST_RUNS - len(going))]]:
+    going = [run for run in overview.runs if run.state == "running"]
+    others = [run for run in overview.runs if run.state != "running"]
+    for run in [*going, *others[: max(0, MOST_RUNS - len(going))]]:
         ids = (run.name, run.experiment)
         _add(made, "courant_training_epoch", (*ids, run.state), run.epoch)
         _add(made, "courant_training_epochs", (*ids, run.state), run.epochs)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from courant.runs.directory import RunDirectory
 from courant.runs.progress import RunProgress, read_run_progress
+from courant.runs.standing import standing
 from courant.sweeps.progress import TrialsProgress, read_trials_progress
 from flows.display import PROGRESS_FILE
 from simgen.audit.progress import CommitCount, DatasetProgress, count_commits, read_progress
@@ -70,7 +71,7 @@ class Places:
 
 
 class Watch:
-    """Look again and again; runs that have ended are read once."""
+    """Look again and again; of runs that have ended only the state is read again."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -115,7 +116,8 @@ class Watch:
         return runs, trials, [*damaged, *worse]
 
     def _read_run(self, run: RunDirectory) -> RunProgress | None:
-        if (ended := self._ended.get(run.url)) is not None:
+        # Its folder may hold another training meanwhile.
+        if (ended := self._ended.get(run.url)) is not None and standing(run) == ended.state:
             return ended
         found = read_run_progress(run)
         if found is not None and found.state in ENDED:

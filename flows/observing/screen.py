@@ -20,6 +20,7 @@ from simgen.publish.card_text import size_text
 COLOURS = {
     "solving": "green",
     "running": "green",
+    "begun": "cyan",
     "silent": "yellow",
     "interrupted": "yellow",
     "unpublished": "yellow",

@@ -10,12 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from courant.runs.directory import RunDirectory
 from courant.serving.metrics import RequestMetrics
+from flows.observing import metrics
 from flows.observing.exporter import serve_metrics
 from flows.observing.metrics import COUNTERS, GAUGES, RecordMetrics
 from flows.observing.overview import Places, Watch
 from simgen.errors import InputError, StoreError
-from tests.observing.conftest import solve_some
+from tests.observing.conftest import make_run, solve_some
 
 DASHBOARD = Path(__file__).parents[2] / "infra/grafana/courant.json"
 
@@ -53,6 +55,19 @@ def test_metrics_are_the_records_figures(places: Places) -> None:
     solve_some(places.store, num_cases=4, num_left=0)
     metrics.refresh()
     assert exported(metrics)["courant_dataset_cases", "accepted"] == 4
+
+
+def test_interrupted_runs_do_not_grow_the_metrics_without_bound(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "MOST_RUNS", 3)
+    for number in range(6):
+        make_run(RunDirectory(places.runs) / f"demo-{number:010}", "interrupted", 1)
+    record = RecordMetrics(Watch(places))
+    record.refresh()
+    (epochs,) = [each for each in record.collect() if each.name == "courant_training_epoch"]
+    assert len(epochs.samples) == 3
+    assert any(sample.labels["state"] == "running" for sample in epochs.samples)
 
 
 def test_a_store_that_goes_away_ends_nothing_and_is_told(

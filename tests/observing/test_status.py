@@ -109,6 +109,22 @@ def test_runs_that_have_ended_are_read_once(places, monkeypatch):
     assert read and not [url for url in read if url.endswith(("1111111111", "/one"))]
 
 
+def test_a_run_that_is_trained_anew_is_read_again(places):
+    watch = Watch(places)
+    watch.look()
+    make_run(RunDirectory(places.runs) / "demo-1111111111", "running", 2)
+    found = {run.name: run for run in watch.look().runs}
+    assert (found["demo-1111111111"].state, found["demo-1111111111"].epoch) == ("running", 2)
+
+
+def test_a_damaged_table_of_trials_is_one_line(places):
+    folder = RunDirectory(places.runs) / "demo-anchors-0123456789"
+    folder.write_json("trials.json", {"one": 1})
+    done = ask(places)
+    assert done.exit_code == 1
+    assert done.stderr.count("\n") == 1 and "trials.json is damaged" in done.stderr
+
+
 def test_a_wide_number_of_cases_and_a_long_name_do_not_break_the_table(places, tmp_path):
     make_run(RunDirectory(places.runs) / ("a-long-name-" * 6 + "0123456789"), "running", 8)
     shown = Console(width=80, record=True)
