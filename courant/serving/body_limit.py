@@ -27,7 +27,9 @@ class BodyLimit:
         self._held_bytes = self._requests = 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+        headers = dict(scope.get("headers", ()))
+        has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+        if scope["type"] != "http" or (scope["method"] in ("GET", "HEAD") and not has_body):
             await self.app(scope, receive, send)
             return
         if self._requests >= self.max_requests:
@@ -46,11 +48,13 @@ class BodyLimit:
         self, body: bytearray, scope: MutableMapping[str, Any], receive: Receive, send: Send
     ) -> bool:
         """Read the whole body; False where the request has been answered or its client has gone."""
-        announced = dict(scope["headers"]).get(b"content-length", b"0")
-        if not announced.isdigit() or int(announced[:20]) > self.max_bytes:
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        # Python reads no number of thousands of digits.
+        announced = int(length.lstrip(b"0")[:20] or b"0") if length.isdigit() else -1
+        if not 0 <= announced <= self.max_bytes:
             await self._too_large(send)
             return False
-        if self._held_bytes + int(announced) > self.max_held_bytes:
+        if self._held_bytes + announced > self.max_held_bytes:
             await self._busy(send)
             return False
         more = True

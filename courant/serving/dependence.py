@@ -86,6 +86,8 @@ class DependenceStudy:
             names = [each.name for each in dataset.schema.parameters]
         except SimgenError as error:
             self._end({}, self._solved.reason(error))
+            with self._lock:
+                self._thread = None  # the next request tries again
         except Exception:  # the client learns nothing of this machine, its log has it all
             logger.exception("Sobol indices could not be computed")
             self._end({}, "the indices could not be computed; the log says why")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
+from courant.data.inputs import collected_warnings
 from courant.prediction.bands import DesignBands
 from courant.prediction.design import PredictedDesign, TooLargeError, predict_design
 from courant.prediction.prepared import NotFiniteError
@@ -49,6 +51,8 @@ class DesignBandsAnswer(BaseModel):
     """(N, C), around all values at once; null where no band holds"""
     fine: dict[str, tuple[float, float]]
     """by quantity, where it would be on an infinitely fine mesh, but for the model's error"""
+    by_regression: dict[str, tuple[float, float]]
+    """value and half-width by quantity, from the design parameters alone, without the model"""
     refusal: str
     """why no band holds; else empty"""
     unsolved: float
@@ -74,6 +78,8 @@ class DesignAnswer(BaseModel):
     known_geometry: bool
     """whether this design was meshed before"""
     seconds: DesignSeconds
+    warnings: list[str]
+    """what is unlike the training data, so that the prediction is extrapolated"""
 
 
 def answer_design(body: bytes, surrogate: Surrogate, limits: Limits) -> DesignAnswer | Refusal:
@@ -104,7 +110,9 @@ def predicted(
     except InputError as error:
         return Refusal(detail=str(error)[:_MOST_SHOWN])
     try:
-        return predict_design(surrogate, parameters, max_points=limits.max_points)
+        with collected_warnings() as told:
+            found = predict_design(surrogate, parameters, max_points=limits.max_points)
+        return replace(found, warnings=tuple(told))
     except (TooLargeError, NotFiniteError) as error:
         return Refusal(detail=str(error))
     except UnmeshableError:  # the client learns nothing of this machine, its log has it all
@@ -127,6 +135,7 @@ def _answer(found: PredictedDesign, surrogate: Surrogate) -> DesignAnswer:
         bands=None if found.bands is None else bands_answer(found.bands, found.fine),
         known_geometry=found.known_geometry,
         seconds=DesignSeconds(meshing=found.seconds.meshing, prediction=found.seconds.prediction),
+        warnings=list(found.warnings),
     )
 
 
@@ -143,6 +152,7 @@ def bands_answer(bands: DesignBands, fine: Mapping[str, tuple[float, float]]) ->
         },
         values=None if bands.field is None else bands.field.tolist(),
         fine={name: ends for name, ends in fine.items() if all(map(math.isfinite, ends))},
+        by_regression=dict(bands.by_regression),
         refusal=bands.refusal,
         unsolved=bands.unsolved,
     )

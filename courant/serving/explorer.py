@@ -77,6 +77,8 @@ class Section(BaseModel):
     num_cells: int
     known_geometry: bool
     seconds: DesignSeconds
+    warnings: list[str]
+    """what is unlike the training data"""
 
 
 class ContributionRequest(DesignRequest):
@@ -191,6 +193,7 @@ def answer_section(body: bytes, explored: Explored) -> Section | Refusal:
         num_cells=found.cloud.num_points,
         known_geometry=found.known_geometry,
         seconds=DesignSeconds(meshing=found.seconds.meshing, prediction=found.seconds.prediction),
+        warnings=list(found.warnings),
     )
 
 

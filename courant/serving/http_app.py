@@ -147,9 +147,13 @@ def build_app(
     def exported() -> Response:
         return metrics.page()
 
-    @api.get("/model")
-    async def card() -> ModelCard:
-        return await model.card()
+    @api.get("/model", response_model=ModelCard)
+    async def card() -> ModelCard | Response:
+        try:
+            return await asyncio.wait_for(model.card(), HEALTH_S)
+        except Exception:
+            logger.exception("the model does not describe itself")
+            return _refusal(503, "the model does not answer")
 
     @api.get("/health")
     async def health() -> Response:

@@ -18,24 +18,33 @@ class DeadlineProtocol(HttpToolsProtocol):
     """Close connections that miss a deadline.
 
     Headers must arrive within HEADERS_S of the connection or the last answer's end, the body within
-    BODY_S of them, and the client must take the answer within ANSWER_S of the body.
+    BODY_S of them, the answer must be ready within ANSWER_S of the body, and the client must take
+    what is written within ANSWER_S too.
     """
 
     HEADERS_S = 10.0
     BODY_S = 60.0
     ANSWER_S = 180.0
 
+    #: Bytes of answers that wait in memory for the client before writing pauses.
+    MOST_UNREAD = 65_536
+
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    """Of the client that is to take what was written; uvicorn takes that for sent"""
     _in_headers = True
     """True until headers are complete; after a body the next bytes are headers again"""
     _header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Writing goes on when the client has taken everything.
+        transport.set_write_buffer_limits(high=self.MOST_UNREAD, low=0)
         self._expect_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel()
+        self._was_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -63,7 +72,30 @@ class DeadlineProtocol(HttpToolsProtocol):
         self._cancel()
         if not self._in_headers:  # refused before its body had come
             self._expect_more()
+        if self.transport.get_write_buffer_size() and not self.flow.write_paused:
+            self._expect_reading()
         super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        self._was_read()
+        super().resume_writing()
+
+    def _expect_reading(self) -> None:
+        self._was_read()
+        self._unread = self.loop.call_later(self.ANSWER_S, self._abort_unread)
+
+    def _was_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _abort_unread(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self._abort()
 
     def _expect_more(self) -> None:
         self._cancel()

@@ -17,21 +17,37 @@ import ray
 from ray import serve
 from ray.serve import Application
 from ray.serve._private import replica
+from ray.serve._private.request_router import PowerOfTwoChoicesRequestRouter
+from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 
 from courant.loopback import LOOPBACK
 from courant.prediction.surrogate import load
+from courant.serving.answers import answer, in_parts
 from courant.serving.explorer import Explored
-from courant.serving.requests import Limits, ModelCard, answer, describe, parse_request
+from courant.serving.requests import Limits, ModelCard, describe, parse_request
 from courant.serving.routes import Route, answer_route, status_of
 from simgen.solving.preparation import keep_process_ready
 
+QUEUE_S = 10.0
+"""How long a request waits for the replica to say that it can take it"""
 MAX_BATCH = 16
 BATCH_WAIT_S = 0.005
 """How long the first of several requests waits for others to share a pass through the model"""
 
 
-@serve.deployment(name="courant", max_ongoing_requests=4 * MAX_BATCH)
+class PatientRouter(PowerOfTwoChoicesRequestRouter):
+    """Wait for the one replica, which on a busy machine answers after Ray's tenth of a second."""
+
+    queue_len_response_deadline_s = QUEUE_S
+    max_queue_len_response_deadline_s = QUEUE_S
+
+
+@serve.deployment(
+    name="courant",
+    max_ongoing_requests=4 * MAX_BATCH,
+    request_router_config=RequestRouterConfig(request_router_class=PatientRouter),
+)
 class Served:
     """The model, loaded once."""
 
@@ -48,8 +64,11 @@ class Served:
 
     def _predict(self, bodies: list[bytes]) -> list[tuple[int, bytes]]:
         requests = [parse_request(body, self.limits) for body in bodies]
-        answers = answer(requests, self.surrogate, self.limits)
-        return [(status_of(given), given.model_dump_json().encode()) for given in answers]
+        return [
+            (status_of(given), given.model_dump_json().encode())
+            for part in in_parts(requests, self.surrogate, self.limits)
+            for given in answer(part, self.surrogate, self.limits)
+        ]
 
     async def explore(self, route: Route, body: bytes) -> tuple[int, bytes]:
         given = await asyncio.to_thread(answer_route, route, body, self.explored)

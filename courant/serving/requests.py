@@ -1,29 +1,32 @@
 """Define requests and answers of a served model: typed, limited, in physical units.
 
-answers = answer([PredictRequest(points=[[1.0, 2.0], ...], initial=[[1.0, 0.0], ...],
-parameters={"radius": 2.0, ...})], surrogate)
+PredictRequest(points=[[1.0, 2.0], ...], initial=[[1.0, 0.0], ...], parameters={"radius": 2.0, ...})
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+)
 
-from courant.data.inputs import collected_warnings
-from courant.prediction.prepared import Prepared, check_finite
 from courant.prediction.quantities import family_with_quantities
 from courant.prediction.surrogate import Surrogate
-from simgen.errors import InputError
 
 VALUES_PER_POINT = 64
 """Numbers and brackets that a request may hold per allowed point: coordinates, state, distance
 field
 """
-_MOST_SHOWN = 500
+MOST_SHOWN = 500
 Request = TypeVar("Request", bound=BaseModel)
 
 # One wrong row ends the check: a request may have a million of them.
@@ -54,7 +57,7 @@ class Limits(_Strict):
     max_points: int = Field(default=200_000, ge=1)
     """points, queries and boundary faces together"""
     max_steps: int = Field(default=200, ge=1)
-    max_megabytes: float = Field(default=64.0, gt=0)
+    max_megabytes: float = Field(default=64.0, gt=0, allow_inf_nan=False)
     """of its body"""
     max_point_steps: int = Field(default=2_000_000, ge=1)
     """points times rollout steps: the size of the answer, and its time"""
@@ -152,11 +155,24 @@ class Refusal(BaseModel):
     status: ClassVar[int] = 422
     detail: str
 
+    @field_validator("detail")
+    @classmethod
+    def _as_text(cls, detail: str) -> str:
+        """Replace what JSON may hold and UTF-8 may not: halves of surrogate pairs."""
+        return detail.encode("utf-8", "replace").decode()
+
 
 class ServerFault(Refusal):
     """A valid request that this server cannot answer as it is: another one, or later, may."""
 
     status: ClassVar[int] = 503
+
+
+class Unforeseen(Refusal):
+    """A request on which the server failed; its log says why."""
+
+    status: ClassVar[int] = 500
+    detail: str = "the server failed on this request; its log says why"
 
 
 def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
@@ -200,98 +216,8 @@ def read_json(body: bytes, kind: type[Request]) -> Request | Refusal:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(each) for each in first["loc"] if each not in (_ONE, _SEVERAL))[:100]
-        return Refusal(detail=f"{place}: {first['msg']}"[:_MOST_SHOWN])
+        return Refusal(detail=f"{place}: {first['msg']}"[:MOST_SHOWN])
     except RecursionError:
         return Refusal(detail="the request is JSON that is nested too deeply")
     except ValueError as error:
-        return Refusal(detail=f"the request is not valid JSON ({error})"[:_MOST_SHOWN])
-
-
-def answer(
-    requests: Sequence[PredictRequest | Refusal], surrogate: Surrogate, limits: Limits
-) -> list[Prediction | Refusal]:
-    """Answer each request; a bad one does not affect the others.
-
-    Requests of the same sizes go through the model together.
-    """
-    answers: list[Prediction | Refusal | None] = [None] * len(requests)
-    prepared: dict[int, Prepared] = {}
-    told: dict[int, list[str]] = {}
-    for number, request in enumerate(requests):
-        if isinstance(request, Refusal):
-            answers[number] = request
-            continue
-        with collected_warnings() as told[number]:
-            try:
-                prepared[number] = _prepare(request, surrogate, limits)
-            except InputError as error:
-                answers[number] = Refusal(detail=str(error)[:_MOST_SHOWN])
-    for number, values in zip(
-        prepared, surrogate.predict_prepared(list(prepared.values())), strict=True
-    ):
-        answers[number] = _prediction(surrogate, values, prepared[number].steps, told[number])
-    return [given for given in answers if given is not None]
-
-
-def _prediction(
-    surrogate: Surrogate, values: np.ndarray, steps: int, told: list[str]
-) -> Prediction | Refusal:
-    try:
-        check_finite(values)
-    except InputError as error:
-        return Refusal(detail=str(error))
-    times = surrogate.problem.times(0.0, steps)
-    return Prediction(
-        channels=list(surrogate.channels),
-        values=values.tolist(),
-        times_s=None if times is None else times.tolist(),
-        warnings=told,
-    )
-
-
-def _check_work(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> None:
-    if request.num_points > limits.max_points:
-        raise InputError(
-            f"the request has {request.num_points} points, this server takes {limits.max_points} at"
-            " a time"
-        )
-    steps = request.steps or surrogate.problem.num_steps
-    if steps > limits.max_steps:
-        raise InputError(f"steps = {steps}: this server takes {limits.max_steps} at most")
-    wanted = len(request.points if request.queries is None else request.queries)
-    if wanted * steps > limits.max_point_steps:
-        raise InputError(
-            f"{wanted} points x {steps} steps are {wanted * steps:,}, this server predicts"
-            f" {limits.max_point_steps:,} at a time; ask for fewer steps, or for the points in"
-            " parts (queries)"
-        )
-
-
-def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> Prepared:
-    _check_work(request, surrogate, limits)
-    parts = {
-        name: getattr(request, name)
-        for name in request.model_fields_set
-        if getattr(request, name) is not None
-    }
-    for name in ("points", "initial", "queries"):
-        if name in parts:
-            parts[name] = _array(parts[name], name)
-    for name in ("distance", "query_distance"):
-        if name in parts:
-            field: DistanceField = parts[name]
-            parts[name] = (
-                _array(field.distance, f"{name}.distance"),
-                _array(field.direction, f"{name}.direction"),
-            )
-    for name in ("given", "query_given"):
-        if name in parts:
-            parts[name] = {key: _array(of, f"{name} {key}") for key, of in parts[name].items()}
-    return surrogate.prepare(**parts)
-
-
-def _array(values: list[Any], name: str) -> np.ndarray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except ValueError as error:
-        raise InputError(f"{name} has rows of different lengths") from error
+        return Refusal(detail=f"the request is not valid JSON ({error})"[:MOST_SHOWN])

@@ -7,10 +7,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from courant.serving.answers import answer
 from courant.serving.explorer import Explored
 from courant.serving.http_app import build_app
 from courant.serving.http_server import HttpServer
-from courant.serving.requests import ModelCard, Refusal, answer, describe, parse_request
+from courant.serving.requests import ModelCard, Refusal, describe, parse_request
 from courant.serving.routes import Route, answer_route
 from courant.serving.solving import Solving
 

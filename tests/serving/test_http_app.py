@@ -157,6 +157,45 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(model: StandIn) -> No
         assert read_all(connection) == b""
 
 
+@pytest.mark.parametrize("num_bytes", [30_000_000, 3_000_000])
+def test_a_client_that_reads_none_of_a_written_answer_is_cut_off(
+    model: StandIn, num_bytes: int
+) -> None:
+    """The server takes for sent what waits in its memory for the client."""
+
+    async def large(body: bytes) -> tuple[int, bytes]:
+        return 200, b"0" * num_bytes
+
+    ended = threading.Event()
+
+    class Watched(Hasty):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            ended.set()
+
+    model.predict = large  # type: ignore[method-assign]
+    with serving(model, protocol=Watched) as port, closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab")
+        assert ended.wait(60)
+
+
+def test_a_client_that_reads_slowly_but_steadily_has_all_of_its_answers(model: StandIn) -> None:
+    async def large(body: bytes) -> tuple[int, bytes]:
+        return 200, b"0" * 1_000_000
+
+    model.predict = large  # type: ignore[method-assign]
+    with serving(model) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+        for _ in range(20):
+            connection.request("POST", "/predict", b"ab")
+            answered = connection.getresponse()
+            threading.Event().wait(0.2)  # longer than ANSWER_S together
+            assert len(answered.read()) == 1_000_000
+        connection.close()
+
+
 def test_several_requests_on_one_connection_are_answered(model: StandIn) -> None:
     with serving(model, protocol=DeadlineProtocol) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
@@ -179,8 +218,33 @@ def test_a_request_above_the_limit_is_refused_announced_or_not(model: StandIn) -
                 + 3 * chunk
             )
             assert b"HTTP/1.1 413" in connection.recv(65536)
+        # A GET has a body where it announces one.
+        for head in (b"GET /dependences", b"POST /predict"):
+            for length in (b"10001", b"9" * 5000, b"-1"):
+                with closing(socket.create_connection(("127.0.0.1", port))) as connection:
+                    connection.sendall(
+                        head + b" HTTP/1.1\r\nhost: x\r\ncontent-length: " + length + b"\r\n\r\n"
+                    )
+                    assert connection.recv(65536).split()[1] in (b"413", b"400")
+        with closing(socket.create_connection(("127.0.0.1", port))) as connection:
+            length = b"0" * 5000 + b"2"
+            connection.sendall(
+                b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: " + length + b"\r\n\r\nab"
+            )
+            assert connection.recv(65536).split()[1] in (b"200", b"400")
+        model.asked, model.exploring = 1, []
         assert ask(port, b"x" * 10_000)[:2] == (200, 10_000)
-        assert model.asked == 1
+        assert model.asked == 2 and not model.exploring
+
+
+def test_a_model_that_does_not_describe_itself_is_a_503_with_a_word(model: StandIn) -> None:
+    async def fail() -> ModelCard:
+        raise RuntimeError("a secret of this machine")
+
+    model.card = fail  # type: ignore[method-assign]
+    with serving(model) as port:
+        status, answered, _ = ask(port, path="/model")
+        assert (status, answered) == (503, {"detail": "the model does not answer"})
 
 
 def test_an_answer_that_does_not_come_is_a_503_with_a_word(model: StandIn) -> None:

@@ -85,9 +85,15 @@ async function move() {
 }
 
 async function compare(asked, newest = false) {
-  solved = await showNearest(model, asked, section, go, newest);
+  if (!asked) return; // nothing could be shown yet
+  const isCurrent = () => sameDesign(asked, shown); // else the sliders have moved on meanwhile
+  const found = await showNearest(model, asked, section, go, newest, isCurrent);
+  if (!isCurrent()) return;
+  solved = found;
   showQuantities();
 }
+
+const sameDesign = (one, other) => model.parameters.every(({ name }) => one[name] === other[name]);
 
 function showAll(asked) {
   if (!element("channel").options.length) {
@@ -124,16 +130,23 @@ function showQuantities() {
   const bands = section.bands, around = bands ? bands.quantities : {}, fine = bands ? bands.fine : {};
   const level = bands ? `${Math.round(100 * bands.level)} % band` : "band";
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
-  const rows = Object.entries(section.quantities).map(([name, value]) => [
-    named(name, unit(name)), number(value),
-    name in around ? `± ${number(around[name], 2)}` : "none",
+  const alone = bands ? bands.by_regression : {}, regressed = Object.keys(alone).length > 0;
+  const shown = model.quantities.map((each) => each.name)
+    .filter((name) => name in section.quantities || name in alone);
+  const rows = shown.map((name) => [
+    named(name, unit(name)),
+    name in section.quantities ? number(section.quantities[name]) : "–",
+    name in around ? `±\u00a0${number(around[name], 2)}` : "none",
     name in fine ? `${number(fine[name][0], 3)} to ${number(fine[name][1], 3)}` : "not studied",
+    ...(regressed
+      ? [name in alone ? `${number(alone[name][0])}\u00a0±\u00a0${number(alone[name][1], 2)}` : "none"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
-    ["", "predicted", level, "on a fine mesh", ...(solved ? ["solver"] : [])], rows);
+    ["", "predicted", level, "on a fine mesh", ...(regressed ? ["by regression"] : []),
+      ...(solved ? ["solver"] : [])], rows);
   element("missing").textContent = Object.entries(section.not_predicted)
     .map(([name, why]) => `${words(name)} is not predicted: ${why}.`).join(" ");
-  const told = [];
+  const told = section.warnings.map((each) => `${each}.`);
   if (!bands) told.push("The run is not calibrated: there is no band of error.");
   else {
     if (bands.refusal) told.push(`No band holds: ${bands.refusal}.`);
@@ -216,7 +229,7 @@ try {
   drawScale(element("colours"));
   await move();
   followDependences(model);
-  await offerSolving(() => design, () => compare({ ...design }, true));
+  await offerSolving(() => design, () => compare(shown, true));
 } catch (error) {
   element("status").textContent = error.message;
 }

@@ -3,9 +3,9 @@
 import { ask } from "./server.js";
 import { element, fill, named, number } from "./tables.js";
 
-/* Shows the table; `go` sets the sliders to a design. Returns the solver's quantities where the
-   design itself is solved, else null. */
-export async function showNearest(model, design, section, go, newest = false) {
+/* Shows the table, if the design is still looked at when the answer comes; `go` sets the sliders to a
+   design. Returns the solver's quantities where the design itself is solved, else null. */
+export async function showNearest(model, design, section, go, newest, isCurrent) {
   const table = element("nearest"), note = element("nearest-note");
   let answer;
   try {
@@ -13,6 +13,7 @@ export async function showNearest(model, design, section, go, newest = false) {
   } catch (error) {
     answer = { designs: [], reason: error.message };
   }
+  if (!isCurrent()) return null;
   note.textContent = answer.reason ? `None is shown: ${answer.reason}.`
     : `Of ${answer.version} of the dataset. The difference is the root mean square over the `
       + "parameters, in parts of their ranges. Quantities of solved designs are the solver's.";
