@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 
 from prefect import flow, task
 
@@ -58,7 +59,8 @@ def draw(run: str, out: str, evaluation: Evaluation, dataset: str | None) -> Rep
     from courant.report.report import main_figure, summary_line, write_report
 
     page, verdict = str(write_report(run, out, dataset)), summary_line(evaluation)
-    key = run.rsplit("/", 1)[-1].lower().replace("_", "-").replace(".", "-")
+    # Prefect takes small letters, digits and dashes.
+    key = re.sub(r"[^a-z0-9]+", "-", run.rsplit("/", 1)[-1].lower()).strip("-") or "run"
     text = f"## {key}\n\n{verdict}\n\nReport: `{page}`\n"
     show_markdown(text, key=f"report-{key}", description=page)
     figure = RunDirectory(out).read_bytes(main_figure(evaluation))

@@ -226,20 +226,31 @@ def check_boundary(given: Any, normaliser: Normaliser, config: SteadyData) -> Bo
 
 def _patch_numbers(given: Any, num_faces: int, kinds: Sequence[str]) -> np.ndarray:
     """Return (B,) numbers of patch kinds from numbers or names."""
+    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+        raise InputError("boundary patch is no list of names or numbers")
+    if len(given) != num_faces:
+        raise InputError(f"boundary patch has {len(given)} values, expected {num_faces}")
+    # Not by an array of the names: it takes the memory of the longest for each of them.
+    if isinstance(given, np.ndarray):
+        has_names = given.dtype.kind in "US"
+    else:
+        has_names = any(isinstance(kind, str) for kind in given)
+    if has_names:
+        numbers = {kind: number for number, kind in enumerate(kinds)}
+        unknown = sorted(
+            {str(kind)[:50] for kind in given if not isinstance(kind, str) or kind not in numbers}
+        )
+        if unknown:
+            raise InputError(
+                f"boundary: no patch kind {', '.join(unknown[:5])}; choose of {', '.join(kinds)}"
+            )
+        return np.array([numbers[kind] for kind in given])
     try:
         patch = np.asarray(given)
     except ValueError as error:
         raise InputError("boundary patch is no list of names or numbers") from error
     if patch.shape != (num_faces,):
         raise InputError(f"boundary patch has shape {patch.shape}, expected ({num_faces},)")
-    if patch.dtype.kind in "US":
-        unknown = sorted(set(patch.tolist()) - set(kinds))
-        if unknown:
-            raise InputError(
-                f"boundary: no patch kind {', '.join(map(str, unknown))}; choose of"
-                f" {', '.join(kinds)}"
-            )
-        return np.array([kinds.index(kind) for kind in patch])
     if patch.dtype.kind not in "iu" or not ((patch >= 0) & (patch < len(kinds))).all():
         raise InputError(
             f"boundary patch must hold names ({', '.join(kinds)}) or whole numbers from 0 to"

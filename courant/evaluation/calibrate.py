@@ -13,10 +13,12 @@ import numpy as np
 
 from courant.evaluation.grid_study import grid_errors
 from courant.evaluation.quantities import solved_and_predicted
+from courant.evaluation.regressed_quantities import regress_quantities
 from courant.prediction.applied_bands import pooled_latents, scaled_design
 from courant.prediction.bands import (
     BANDS,
     LEVEL,
+    MOST_CASES,
     REACH,
     Bands,
     FieldErrors,
@@ -42,6 +44,7 @@ WINDOWS = 4
 MAX_CASES = 200
 MAX_OUTCOMES = 5_000
 COMPONENTS = 8
+LEAST_REACH = 1e-12
 
 Told = Callable[[int, int], None]
 """Told how many cases are predicted, and of how many"""
@@ -69,7 +72,7 @@ def calibrate(
         if grid_url is None
         else grid_errors(open_dataset(grid_url), settings_of(surrogate))
     )
-    cases = dataset.cases("calibration")
+    cases = dataset.cases("calibration")[:MOST_CASES]
     if len(cases) < least_cases(LEVEL):
         raise InputError(
             f"{dataset.url} {dataset.version} has {len(cases)} calibration cases, bands of"
@@ -109,6 +112,7 @@ def calibrate(
         outcomes=_outcomes(surrogate, dataset, trained_on),
         grid=grid,
         no_grid=no_grid,
+        regressed=regress_quantities(trained_on, dataset, cases),
     )
     if weights_digest(run) != surrogate.weights:
         raise InputError(
@@ -198,14 +202,15 @@ def _reach(known: Sequence[np.ndarray]) -> Reach | None:
         mean=tuple(mean.tolist()),
         components=tuple(map(tuple, components.tolist())),
         known=tuple(map(tuple, ((np.stack(known) - mean) @ components.T).tolist())),
-        limit=0.0,
+        limit=LEAST_REACH,
     )
 
 
 def _limited(reach: Reach, distances: np.ndarray) -> Reach:
     """Let the reach end where all but a few calibration cases are within it."""
     limit = min(conformal_quantile(distances, REACH), float(distances.max()))
-    return reach.model_copy(update={"limit": limit})
+    # A model whose latents tell nothing of the case reaches everywhere.
+    return reach.model_copy(update={"limit": max(limit, LEAST_REACH)})
 
 
 def _latents(surrogate: Surrogate, case: StoredCase) -> list[np.ndarray]:

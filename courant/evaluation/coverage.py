@@ -16,16 +16,19 @@ from pydantic import BaseModel, ConfigDict
 
 from courant.evaluation.calibrate import absolute_errors, check_settings, newest
 from courant.evaluation.evaluation import QuantityScore
-from courant.evaluation.quantities import Pair, score_quantities, solved_and_predicted
+from courant.evaluation.quantities import Pair, recorded, score_quantities, solved_and_predicted
 from courant.prediction.applied_bands import bands_of_case, scaled_design
 from courant.prediction.bands import LEVEL, Bands, DesignBands
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 
 COVERAGE = "coverage.json"
 FIELD = "field"
+BY_REGRESSION = " by regression"
+"""At the end of the name of a quantity that follows from the design parameters alone"""
 HALVINGS = 3
 
 
@@ -43,7 +46,8 @@ class BandScore(BaseModel):
     error: float | None = None
     """Of a quantity, over all cases: the sum of absolute errors over the sum of absolute values"""
     null_error: float | None = None
-    """The same of the null: a Gaussian process on the training designs' parameters"""
+    """The same of the null: a Gaussian process on the training designs' parameters; None in the
+    rows `by regression`, whose error it is"""
 
 
 class Coverage(BaseModel):
@@ -58,7 +62,7 @@ class Coverage(BaseModel):
     refused: dict[str, str]
     """Cases for which no band holds, with the reason"""
     bands: dict[str, BandScore]
-    """By quantity, and of the field"""
+    """By quantity, of the field, and `<quantity> by regression`"""
 
 
 def measure_coverage(
@@ -98,6 +102,8 @@ def measure_coverage(
         for name, (error, width) in of_case.items():
             found.setdefault(name, []).append((design, error, width))
     scores = score_quantities(surrogate, dataset, pairs, trained_on.cases("train"))
+    rows = {name: _score(each, scores.get(name)) for name, each in found.items()}
+    rows |= _of_regression(surrogate, bands, dataset, cases, level)
     coverage = Coverage(
         weights=surrogate.weights,
         version=dataset.version,
@@ -105,7 +111,7 @@ def measure_coverage(
         level=level,
         num_cases=len(cases),
         refused=refused,
-        bands={name: _score(rows, scores.get(name)) for name, rows in found.items()},
+        bands=rows,
     )
     run.write_json(COVERAGE, coverage.model_dump(mode="json"))
     return coverage
@@ -133,6 +139,30 @@ def _hold(
         if wrong is not None and np.isfinite(width):
             found[name] = wrong, width
     return found, around
+
+
+def _of_regression(
+    surrogate: Surrogate, bands: Bands, dataset: Dataset, cases: Sequence[str], level: float
+) -> dict[str, BandScore]:
+    """Score the bands of quantities that follow from the design parameters alone."""
+    designs = [scaled_design(surrogate, dataset[case].parameters) for case in cases]
+    around = [bands.by_regression(design, level) for design in designs]
+    scores = {}
+    for name in around[0]:
+        truth = recorded(dataset, name, cases)
+        known = np.flatnonzero(np.isfinite(truth)).tolist()
+        if known:
+            values = np.array([around[number][name][0] for number in known])
+            errors = np.abs(values - truth[known]).tolist()
+            rows = [
+                (designs[number], error, around[number][name][1])
+                for number, error in zip(known, errors, strict=True)
+            ]
+            size = float(np.abs(truth[known]).sum())
+            score = _score(rows, None)
+            relative = sum(errors) / size if size else None
+            scores[f"{name}{BY_REGRESSION}"] = score.model_copy(update={"error": relative})
+    return scores
 
 
 def _truth(

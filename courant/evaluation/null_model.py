@@ -18,7 +18,7 @@ import numpy as np
 
 from simgen.design_space import scaled
 from simgen.errors import InputError
-from simgen.regression import Regression, gaussian_process, least_squares
+from simgen.regression import GaussianProcess, Regression, gaussian_process, least_squares
 
 if TYPE_CHECKING:
     from simgen.store.access.reader import Dataset
@@ -91,6 +91,18 @@ def _figures(
     ]
     values = np.stack([tables[name] for name in kept], axis=1) if kept else np.zeros((0, 0))
     return kept, values[: len(train)], values[len(train) :]
+
+
+def fit_quantity(designs: np.ndarray, values: np.ndarray) -> GaussianProcess | None:
+    """Fit values (n,) to scaled designs (n, P); NaN values are left out.
+
+    None where too few are left, where there are no parameters, or all values are the same.
+    """
+    usable = np.isfinite(values)
+    known = values[usable]
+    if usable.sum() < designs.shape[1] + 2 or not designs.shape[1] or not known.std():
+        return None
+    return gaussian_process(designs[usable], known[:, None])
 
 
 def scaled_designs(dataset: Dataset, cases: Sequence[str]) -> np.ndarray:

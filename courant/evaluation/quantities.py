@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from courant.evaluation.evaluation import QuantityScore
-from courant.evaluation.null_model import scaled_designs
+from courant.evaluation.null_model import fit_quantity, scaled_designs
 from courant.prediction.prepared import NotFiniteError
 from courant.prediction.quantities import by_field, family_with_quantities, quantities_from
 from courant.prediction.surrogate import Surrogate
 from simgen.case import CaseFamily
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable
-from simgen.regression import gaussian_process
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 
@@ -165,11 +164,9 @@ def _null(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return what the cases have on record, and the regression on the training cases of it."""
     known, truth = recorded(dataset, name, train), recorded(dataset, name, cases)
-    usable = np.isfinite(known)
-    designs = scaled_designs(dataset, train)[usable]
-    if usable.sum() < designs.shape[1] + 2 or not designs.shape[1] or not known[usable].std():
+    predict = fit_quantity(scaled_designs(dataset, train), known)
+    if predict is None:
         return truth, np.full(len(cases), math.nan)
-    predict = gaussian_process(designs, known[usable][:, None])
     return truth, predict(scaled_designs(dataset, cases))[:, 0]
 
 

@@ -49,8 +49,9 @@ def apply_bands(
             f"a level of {level:.0%} needs {least_cases(level)} calibration cases, the run has"
             f" {len(bands.cases)}"
         )
+    by_regression = bands.by_regression(design, level)
     if refusal:
-        return DesignBands(level, {}, None, unsolved, refusal, refusal)
+        return DesignBands(level, {}, None, unsolved, refusal, refusal, by_regression)
     no_quantities = _other_rollout(bands, answer)
     quantities = (
         {}
@@ -67,7 +68,7 @@ def apply_bands(
         field = (bands.over_scale(design, level) * scale).reshape(answer.values.shape)
     else:
         refusal = f"bands are calibrated for {calibrated} steps, {len(states)} were asked for"
-    return DesignBands(level, quantities, field, unsolved, refusal, no_quantities)
+    return DesignBands(level, quantities, field, unsolved, refusal, no_quantities, by_regression)
 
 
 def bands_of_case(

@@ -14,8 +14,9 @@ components of the prediction at once.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -27,6 +28,7 @@ from courant.prediction.error_size import fit_error_size
 from courant.prediction.field_scale import FieldScale
 from courant.prediction.grid_error import GridError
 from courant.prediction.kernel_mean import KernelMean, fit_kernel_mean, share_loss
+from courant.prediction.regressed import Regressed
 from courant.runs.directory import RunDirectory
 
 BANDS = "bands.json"
@@ -35,7 +37,7 @@ LEVEL = 0.9
 #: the calibration cases' are.
 REACH = 0.99
 #: Comparing each design with each other one takes memory by their square.
-_MOST = 5_000
+MOST_CASES = 5_000
 
 Error = Annotated[float, Field(ge=0)]
 Design = tuple[float, ...]
@@ -62,8 +64,8 @@ class Reach(_Frozen):
 
     mean: tuple[float, ...]
     components: tuple[tuple[float, ...], ...]
-    known: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=_MOST)
-    limit: float
+    known: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=MOST_CASES)
+    limit: float = Field(gt=0)
 
     @model_validator(mode="after")
     def _fits(self) -> Reach:
@@ -81,7 +83,7 @@ class Reach(_Frozen):
 class Outcomes(_Frozen):
     """Which designs have an accepted solution."""
 
-    designs: tuple[Design, ...] = Field(min_length=1, max_length=_MOST)
+    designs: tuple[Design, ...] = Field(min_length=1, max_length=MOST_CASES)
     unsolved: tuple[bool, ...]
 
     @model_validator(mode="after")
@@ -115,7 +117,7 @@ class Bands(_Frozen):
     """Digest of the weights that were calibrated"""
     version: str
     """Of the dataset whose calibration split was predicted"""
-    cases: tuple[str, ...] = Field(min_length=1, max_length=_MOST)
+    cases: tuple[str, ...] = Field(min_length=1, max_length=MOST_CASES)
     designs: tuple[Design, ...]
     quantities: dict[str, tuple[Error | None, ...]]
     """Absolute errors by case; None where a case has none"""
@@ -127,10 +129,14 @@ class Bands(_Frozen):
     """By quantity, where the mesh was studied"""
     no_grid: dict[str, str] = {}
     """Quantities that the study told nothing of, with the reason"""
+    regressed: Regressed | None = None
+    """Quantities by the design parameters alone"""
 
     @model_validator(mode="after")
     def _fits(self) -> Bands:
         columns = [self.designs, self.field.largest, *self.quantities.values()]
+        if self.regressed is not None:
+            columns += [each.errors for each in self.regressed.quantities.values()]
         widths = {len(design) for design in (*self.designs, *self.outcomes.designs)}
         if {len(column) for column in columns} != {len(self.cases)} or len(widths) != 1:
             raise ValueError("it has not one value for each case")
@@ -138,9 +144,25 @@ class Bands(_Frozen):
 
     def quantity(self, name: str, design: np.ndarray, level: float = LEVEL) -> float:
         """Return a quantity's half-width; infinite with too few calibration cases."""
-        known = [n for n, error in enumerate(self.quantities[name]) if error is not None]
-        errors = np.array([self.quantities[name][n] for n in known], dtype=float)
-        return half_width(np.asarray(self.designs)[known], errors, design, level)
+        return self._around(self.quantities[name], design, level)
+
+    def by_regression(
+        self, design: np.ndarray, level: float = LEVEL
+    ) -> dict[str, tuple[float, float]]:
+        """Return value and half-width of each regressed quantity that has a band."""
+        if self.regressed is None:
+            return {}
+        widths = {
+            name: self._around(each.errors, design, level)
+            for name, each in self.regressed.quantities.items()
+        }
+        values = self.regressed.values_at(design)
+        return {name: (values[name], width) for name, width in widths.items() if width < math.inf}
+
+    def _around(self, errors: Sequence[float | None], design: np.ndarray, level: float) -> float:
+        known = [number for number, error in enumerate(errors) if error is not None]
+        sizes = np.array([errors[number] for number in known], dtype=float)
+        return half_width(np.asarray(self.designs)[known], sizes, design, level)
 
     def over_scale(self, design: np.ndarray, level: float = LEVEL) -> float:
         """Return the field's half-width over its scale."""
@@ -163,6 +185,8 @@ class DesignBands:
     """Why no band holds, in words"""
     no_quantities: str = ""
     """Why quantities have none, in words"""
+    by_regression: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    """Value and half-width of quantities by the design parameters alone"""
 
 
 def half_width(designs: np.ndarray, errors: np.ndarray, design: np.ndarray, level: float) -> float:

@@ -82,6 +82,8 @@ class PredictedDesign:
     solved: np.ndarray | None = None
     """The solver's values, like the predicted ones, where it solved the design"""
     solved_quantities: Mapping[str, float] | None = None
+    warnings: tuple[str, ...] = ()
+    """Where they were collected (`collected_warnings`) in place of being issued"""
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ def settings_of(surrogate: Predictor) -> dict[str, float]:
         return surrogate.open_dataset()[0].settings
     except SimgenError as error:
         raise InputError(
-            f"the run does not say with which settings its designs are meshed, and its dataset"
-            f" cannot be asked: {error}"
+            "the run does not say with which settings its designs are meshed, and its dataset is"
+            f" not where it was ({surrogate.dataset['url']}): bring it back, or train the model"
+            " again"
         ) from error
 
 

@@ -11,6 +11,11 @@ from courant.experiment import Experiment, TrainingConfig
 from courant.model import presets
 from courant.recipes.laptop import demo, small
 
+# The published models learn velocities as they are; from few designs that costs a fifth of the
+# accuracy (docs/benchmark.md).
+VELOCITY_SCALE = {"velocity": {"inlet_velocity": 1.0}}
+FLOW_SCALE = VELOCITY_SCALE | {"kinematic_pressure": {"inlet_velocity": 2.0}}
+
 
 def branched_pipe() -> Experiment:
     """The paper's baseline on 300 designs, for an A100-class GPU.
@@ -63,22 +68,25 @@ def branched_pipe_all_fields() -> Experiment:
 
 def branched_pipe_all_fields_small() -> Experiment:
     """All fields, from some 64 trial designs: under an hour on two CPU cores."""
-    return small(branched_pipe_all_fields())
+    return small(branched_pipe_all_fields()).derive(data={"scaled_by": FLOW_SCALE})
 
 
 def branched_pipe_all_fields_demo() -> Experiment:
     """All fields, from some 24 trial designs: a first model in a few minutes on two CPU cores."""
-    return demo(branched_pipe_all_fields())
+    return demo(branched_pipe_all_fields()).derive(data={"scaled_by": FLOW_SCALE})
 
 
 def branched_pipe_small() -> Experiment:
-    """The paper's model on some 64 trial designs: under an hour on two CPU cores."""
-    return small(branched_pipe())
+    """The paper's model on some 64 trial designs: under an hour on two CPU cores.
+
+    Unlike the paper's it learns velocity relative to that of the inlet.
+    """
+    return small(branched_pipe()).derive(data={"scaled_by": VELOCITY_SCALE})
 
 
 def branched_pipe_demo() -> Experiment:
     """A first model from some 24 trial designs: a few minutes on two CPU cores.
 
-    Eight designs are too few to train on.
+    Eight designs are too few to train on. Velocity is learned relative to that of the inlet.
     """
-    return demo(branched_pipe())
+    return demo(branched_pipe()).derive(data={"scaled_by": VELOCITY_SCALE})

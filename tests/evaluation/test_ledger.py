@@ -66,6 +66,13 @@ def test_a_solver_that_is_as_fast_is_never_replaced_at_a_gain() -> None:
     assert perhaps is not None and perhaps.text() == "1,100 (436 to never)"
 
 
+def test_nobody_breaks_even_before_the_first_prediction() -> None:
+    """Of two seeds Student's t makes an interval that reaches below nothing."""
+    solver = SolverTimes(1, 10.0, Interval(5.0, 1.0, 2))
+    even = Ledger(solver, Interval(90.0, 400.0, 2), 10.0, 1.0).break_even
+    assert even is not None and even.low == 0 and even.text().startswith("28 (0 to ")
+
+
 def test_without_times_on_record_nothing_is_told() -> None:
     unknown = Ledger(SolverTimes(3, None, None), Interval(90.0, None, 1), None, 1.0)
     assert unknown.break_even is None and unknown.saved_s is None

@@ -15,11 +15,12 @@ from safetensors.torch import save as save_tensors
 import courant
 import simgen
 from courant.evaluation.calibrate import calibrate
-from courant.evaluation.coverage import FIELD, measure_coverage, worst_eighth
-from courant.evaluation.quantities import measure_quantities
+from courant.evaluation.coverage import BY_REGRESSION, FIELD, measure_coverage, worst_eighth
+from courant.evaluation.null_model import fit_quantity, scaled_designs
+from courant.evaluation.quantities import measure_quantities, recorded
 from courant.prediction import error_size
-from courant.prediction.applied_bands import Answer, apply_bands
-from courant.prediction.bands import BANDS, conformal_quantile, half_width, least_cases
+from courant.prediction.applied_bands import Answer, apply_bands, scaled_design
+from courant.prediction.bands import BANDS, Bands, conformal_quantile, half_width, least_cases
 from courant.prediction.error_size import fit_error_size
 from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
 from courant.prediction.grid_error import GridError
@@ -184,11 +185,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     designs = FAMILY.design_space.sample(128, "uniform", 1)
     shapes = SPACE.sample(128, "uniform", 1)
 
+    noise = np.random.default_rng(5).normal(0, 0.01, len(designs))
+
     def add(numbers: range, split: str | None) -> None:
         fork = writer.fork()
         for number in numbers:
             point = FAMILY.point(designs[number], SETTINGS)
-            result = CaseResult(point, "accepted", split=split)
+            loss = designs[number]["inlet_velocity"] ** 2 * (1 + noise[number])
+            figures = {"figures": {"pressure_loss": loss}}
+            result = CaseResult(point, "accepted", split=split, provenance=figures)
             fork.write(result, duct(60, shapes[number], seed=number))
         point = FAMILY.point(designs[numbers[-1] + 1], SETTINGS)
         fork.write(CaseResult(point, "rejected", "it swings"), None)
@@ -214,7 +219,12 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
     assert len(bands.cases) == 40 and list(bands.quantities) == ["branch1_share"]
     assert told[0][0] == 0 and told[-1][0] == told[-1][1] - 1
     found = measure_coverage(run)
-    assert found.num_cases > 72 and set(found.bands) == {FIELD, "branch1_share"}
+    alone = f"pressure_loss{BY_REGRESSION}"
+    assert found.num_cases > 72 and set(found.bands) == {FIELD, "branch1_share", alone}
+    regressed = found.bands.pop(alone)
+    assert regressed.num_cases == found.num_cases
+    assert 0.8 <= regressed.coverage <= 1
+    assert regressed.error is not None and regressed.error < 0.05
     for score in found.bands.values():
         assert score.num_cases + len(found.refused) == found.num_cases
         assert 0.8 <= score.coverage <= 1.0
@@ -230,6 +240,29 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
     narrow = measure_coverage(run, level=0.5)
     assert narrow.bands[FIELD].coverage < found.bands[FIELD].coverage
     assert narrow.bands[FIELD].width < found.bands[FIELD].width
+
+
+def test_a_quantity_that_depends_on_the_parameters_alone_is_told_by_them(folder: Path) -> None:
+    """Which the model does not predict: it has no pressure."""
+    bands = calibrate(str(folder / "run"))
+    assert bands.regressed is not None and list(bands.regressed.quantities) == ["pressure_loss"]
+    dataset = simgen.open_dataset(folder / "branched-pipe")
+    train = simgen.open_dataset(folder / "branched-pipe", "v1").cases("train")
+    assert len(bands.regressed.designs) == len(train) < 12
+    surrogate = courant.load(folder / "run")
+    for case in dataset.cases("test")[:3]:
+        design = scaled_design(surrogate, dataset[case].parameters)
+        value, width = bands.by_regression(design)["pressure_loss"]
+        again = fit_quantity(
+            scaled_designs(dataset, train), recorded(dataset, "pressure_loss", train)
+        )
+        assert again is not None
+        assert value == pytest.approx(float(again(design[None])[0, 0]))
+        assert 0 < width < np.inf
+    record = json.loads(bands.model_dump_json())
+    assert Bands.model_validate(record).by_regression(design) == bands.by_regression(design)
+    del record["regressed"]  # as older releases wrote it
+    assert Bands.model_validate(record).by_regression(design) == {}
 
 
 def test_a_stored_case_is_predicted_with_the_band_of_its_field(
@@ -305,10 +338,13 @@ def test_a_design_that_nobody_has_solved_has_bands(
     assert (np.concatenate(written.cell_data["velocity.x_band"]) > 0).all()
     told = capsys.readouterr().out
     assert "90% band" in told and "fine mesh" in told
+    loss, width = found.bands.by_regression["pressure_loss"]
+    assert "by regression" in told and f"{loss:.4g} +- {two_digits(width)}" in told
     assert f"+- {two_digits(found.bands.quantities['branch1_share'])}" in told
     answer = answer_design(body, surrogate, Limits())
     assert isinstance(answer, DesignAnswer) and answer.bands is not None
     np.testing.assert_allclose(answer.bands.values, found.bands.field, rtol=1e-3)
+    assert answer.bands.by_regression == {"pressure_loss": (loss, width)}
 
 
 def test_bands_travel_with_a_packed_run_and_end_with_its_weights(
@@ -321,7 +357,13 @@ def test_bands_travel_with_a_packed_run_and_end_with_its_weights(
     other = _copy(run, tmp_path / "other")
     other.write_json(BANDS, {**record, "weights": "of another training"})
     assert courant.load(other.url).bands is None
-    for wrong in ({"designs": []}, {"span": 3}, {"extra": 1}, {"quantities": {"x": [math.nan]}}):
+    for wrong in (
+        {"designs": []},
+        {"span": 3},
+        {"extra": 1},
+        {"quantities": {"x": [math.nan]}},
+        {"regressed": {**record["regressed"], "designs": [[0.0] * 5]}},
+    ):
         other.write_json(BANDS, {**record, **wrong})
         with pytest.raises(StoreError, match=r"bands\.json is not (what this project|valid)"):
             _ = courant.load(other.url).bands

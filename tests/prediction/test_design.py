@@ -124,6 +124,9 @@ def test_a_model_of_an_older_revision_of_its_family_says_so(surrogate: Surrogate
     surrogate.dataset["family_revision"] = revision - 1
     with pytest.warns(UserWarning, match=f"trained on revision {revision - 1} of branched-pipe"):
         surrogate.predict_design(DESIGN)
+    answer = answer_design(json.dumps({"parameters": DESIGN}).encode(), surrogate, Limits())
+    assert isinstance(answer, DesignAnswer)
+    assert any(f"revision {revision - 1} of branched-pipe" in told for told in answer.warnings)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class Ledger:
         spread = self.training.half_width or 0.0
         return BreakEven(
             expected=_ratio(self.spent_s, per.mean - self.prediction_s),
-            low=_ratio(self.spent_s - spread, per.high - self.prediction_s),
+            low=_ratio(max(0.0, self.spent_s - spread), per.high - self.prediction_s),
             high=_ratio(self.spent_s + spread, per.low - self.prediction_s),
         )
 
@@ -131,7 +131,8 @@ def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> So
     """Read what solving took from the records; `cases` are those that are predicted.
 
     Training needed the designs of its two splits. A rejected or failed design is in no split; it
-    counts unless it was solved for another one, such as calibration, which is on record.
+    counts unless it was solved for another one, such as calibration, which is on record. A design
+    without times counts like the mean of the others.
     """
     splits = ("train", "validation")
     training = {case for split in splits for case in dataset.cases(split)}
@@ -151,7 +152,7 @@ def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> So
             saved.append(solve * share)
     return SolverTimes(
         num_solved=len(needed),
-        spent_s=sum(known) if known else None,
+        spent_s=len(needed) * sum(known) / len(known) if known else None,
         per_prediction=Interval.of(saved) if saved else None,
     )
 

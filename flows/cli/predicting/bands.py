@@ -45,6 +45,10 @@ def calibrate(
             f"bands  {counted(len(bands.cases), 'calibration case')} of {bands.version}:"
             f" the fields{', ' + names if names else ''}"
         )
+        if bands.regressed is not None:
+            regressed = ", ".join(name.replace("_", " ") for name in bands.regressed.quantities)
+            designs = counted(len(bands.regressed.designs), "training design")
+            say(f"by regression on the parameters of {designs}: {regressed}")
         for name, error in bands.grid.items():
             say(
                 f"mesh   {name.replace('_', ' ')} on a fine mesh: {error.low:+.1%} to"

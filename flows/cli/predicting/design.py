@@ -154,25 +154,32 @@ def _shown(found: PredictedDesign) -> str:
 
 
 def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
-    if found.quantities:
+    alone = {} if found.bands is None else found.bands.by_regression
+    if found.quantities or alone:
         solved, bands = found.solved_quantities, found.bands
         table = Table("quantity", "predicted", box=None, header_style="bold")
         if bands is not None and bands.quantities:
             table.add_column(f"{bands.level:.0%} band")
         if found.fine:
             table.add_column("fine mesh")
+        if alone:
+            table.add_column("by regression")
         if solved is not None:
             table.add_column("solver")
         table.add_column("unit")
         for name, unit in _units(surrogate, found).items():
-            cells = [f"{found.quantities[name]:.4g}"]
+            is_predicted = name in found.quantities
+            cells = [f"{found.quantities[name]:.4g}" if is_predicted else ""]
             if bands is not None and bands.quantities:
                 width = bands.quantities.get(name, math.inf)
-                cells.append(f"+- {two_digits(width)}" if math.isfinite(width) else "none holds")
+                none = "none holds" if is_predicted else ""
+                cells.append(f"+- {two_digits(width)}" if math.isfinite(width) else none)
             if found.fine:
                 cells.append(" to ".join(f"{end:.3g}" for end in found.fine.get(name, ())))
+            if alone:
+                cells.append(_value_and_width(*alone[name]) if name in alone else "")
             if solved is not None:
-                cells.append(f"{solved[name]:.4g}")
+                cells.append(f"{solved[name]:.4g}" if name in solved else "")
             table.add_row(plain(name), *cells, escape(unit))
         screen.print(table)
     for line in [
@@ -180,6 +187,10 @@ def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
         *trust_lines(found.bands),
     ]:
         say(line)
+
+
+def _value_and_width(value: float, width: float) -> str:
+    return f"{value:.4g} +- {two_digits(width)}"
 
 
 def two_digits(value: float) -> str:
@@ -207,7 +218,9 @@ def _units(surrogate: Surrogate, found: PredictedDesign) -> dict[str, str]:
     from simgen.cases import get_family
 
     family = get_family(surrogate.dataset["family"])
-    return {each.name: each.unit for each in family.quantities if each.name in found.quantities}
+    alone = {} if found.bands is None else found.bands.by_regression
+    shown = {*found.quantities, *alone}
+    return {each.name: each.unit for each in family.quantities if each.name in shown}
 
 
 def times_line(found: PredictedDesign) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,14 +74,26 @@ def write_state(shape: Shape, fields: Mapping[str, np.ndarray], out: Path) -> No
 def write_series(
     shape: Shape, states: Sequence[tuple[float, Mapping[str, np.ndarray]]], out: Path
 ) -> None:
-    """Write each time's fields as .vtu into a folder, then the .pvd that names them."""
-    files = {}
-    for number, (time, fields) in enumerate(states):
-        file = f"{out.stem}/{out.stem}_{number:05d}.vtu"
-        write_state(shape, fields, out.parent / file)
-        files[file] = time
-    with whole_file(out) as part:
-        write_collection(part, files)
+    """Write each time's fields as .vtu into a folder, then the .pvd that names them.
+
+    Files of a series that was there before are replaced once all of this one are written.
+    """
+    folder = out.with_name(out.stem)
+    begun, names = folder / f".{out.stem}.part", {}
+    shutil.rmtree(begun, ignore_errors=True)  # of a command that was killed
+    try:
+        for number, (time, fields) in enumerate(states):
+            name = f"{out.stem}_{number:05d}.vtu"
+            write_state(shape, fields, begun / name)
+            names[name] = time
+        with whole_file(out) as part:
+            write_collection(part, {f"{folder.name}/{name}": names[name] for name in names})
+            for name in names:
+                (begun / name).replace(folder / name)
+    finally:
+        shutil.rmtree(begun, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it holds something
+            folder.rmdir()
 
 
 def by_field(

@@ -55,6 +55,10 @@ class _Request:
     out: Path
 
 
+def _holds(folder: Path, file: Path) -> bool:
+    return folder.is_dir() and file.resolve().parent == folder.resolve()
+
+
 def predict_file(
     run: str,
     file: Path,
@@ -74,6 +78,10 @@ def predict_file(
             raise InputError(f"{mesh} does not exist; name a mesh file, or the id of a stored case")
         if mesh is not None and out.exists() and out.samefile(mesh):
             raise InputError(f"{out} is the mesh to predict on; name another file to write")
+        if mesh is not None and out.suffix == ".pvd" and _holds(out.with_suffix(""), mesh):
+            raise InputError(
+                f"{mesh} lies where the steps of {out} are written; name another file to write"
+            )
     check_output(out, SUFFIXES)
     surrogate = courant.load(run)
     check_output(out, SUFFIXES, surrogate.step_s is not None)
