@@ -18,7 +18,6 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -31,7 +30,7 @@ from ray._private.node import Node
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
 from courant.loopback import LOOPBACK
-from courant.ray_folder import make_ray_folder, remove_abandoned_rays
+from courant.ray_folder import make_ray_folder, remove_abandoned_rays, remove_ray_folder
 from courant.ray_patience import patient_start
 
 _folders: list[Path] = []
@@ -77,7 +76,7 @@ def lost_embedded_ray() -> str | None:
 def remove_embedded_ray() -> None:
     """Remove the folder of this process's Ray, for exits that skip `atexit`."""
     for folder in _folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_ray_folder(folder)
 
 
 def _services_for_others(log_to_driver: bool = True, **_: object) -> list[str]:
@@ -120,7 +119,7 @@ def _private_folder() -> Path:
 
     def remove() -> None:
         ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_ray_folder(folder)
         lock.close()
 
     atexit.register(remove)

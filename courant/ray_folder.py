@@ -8,6 +8,8 @@ their GCS for more than a minute.
 from __future__ import annotations
 
 import fcntl
+import functools
+import importlib.util
 import os
 import shutil
 import signal
@@ -25,6 +27,9 @@ LOCK = "lock"
 LONGEST_BASE = 24
 #: Longer than the time between creating a folder and locking it.
 START_S = 60.0
+#: How long processes that still write into a folder are ended and its removal is tried again. A
+#: folder that cannot be removed takes this time of every command.
+OWN_REMOVAL_S, OTHERS_REMOVAL_S = 5.0, 2.0
 
 
 def make_ray_folder() -> tuple[Path, TextIO]:
@@ -47,24 +52,58 @@ def remove_abandoned_rays() -> None:
             if not (folder / LOCK).exists():
                 # A Ray wrote its last line too late, or one has just started.
                 if time.time() - folder.lstat().st_mtime > START_S:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_ray_folder(folder, OTHERS_REMOVAL_S)
                 continue
             with (folder / LOCK).open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _end_processes_of(folder)
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_ray_folder(folder, OTHERS_REMOVAL_S)
+
+
+def remove_ray_folder(folder: Path, patience_s: float = OWN_REMOVAL_S) -> None:
+    """End what is left of a folder's Ray, and remove the folder.
+
+    A process that ends may write a last line meanwhile, and leave a folder that was not empty.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        _end_processes_of(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists() or time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
 
 
 def _end_processes_of(folder: Path) -> None:
-    """Kill the Python processes that have one of the folder's files open."""
-    python = Path(sys.executable).resolve()
+    """Kill the processes of Ray and Python, but for this one, that have the folder's files open."""
     for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
         with suppress(OSError):  # it has ended, or is another user's
-            if (process / "exe").readlink() != python:
+            if not _is_ray_s((process / "exe").readlink()):
                 continue
-            opened = [file.readlink() for file in (process / "fd").iterdir()]
-            if any(file.is_relative_to(folder.resolve()) for file in opened):
+            if any(_is_of_ray(file, folder) for file in (process / "fd").iterdir()):
                 os.kill(int(process.name), signal.SIGKILL)
+
+
+def _is_of_ray(descriptor: Path, folder: Path) -> bool:
+    """Tell whether an open file lies in the folder; its lock is opened by other commands too."""
+    try:
+        file = descriptor.readlink()
+    except OSError:  # closed meanwhile
+        return False
+    return file.is_relative_to(folder.resolve()) and not file.name.startswith(LOCK)
+
+
+def _is_ray_s(program: Path) -> bool:
+    """Tell whether a program may be a Ray's: Python itself, or one of those that Ray brings."""
+    return any(program.is_relative_to(place) for place in _programs())
+
+
+@functools.cache
+def _programs() -> list[Path]:
+    found = importlib.util.find_spec("ray")  # without importing it
+    places = (found.submodule_search_locations if found else None) or []
+    return [Path(place).resolve() for place in (sys.executable, *places)]
 
 
 def _base() -> Path:

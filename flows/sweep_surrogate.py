@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 
 from prefect import flow, get_run_logger, task
 
@@ -22,6 +23,7 @@ from flows.cluster.process_logs import know_flow_run
 from flows.display import Bars
 from flows.settings import load_settings
 from flows.stages.sweep import FinishedSweep, Trials
+from simgen.errors import StoreError
 from simgen.log_lines import about
 
 
@@ -120,7 +122,7 @@ def _try_on_cluster(
         runs, _, name = plan.folder.url.rpartition("/")
         request = {
             "experiment": plan.experiment.model_dump(mode="json"),
-            "space": plan.space.model_dump(mode="json"),
+            "space": plan.asked.model_dump(mode="json"),
             "dataset": plan.dataset_url,
             "version": plan.version,
             "runs": runs,
@@ -130,11 +132,13 @@ def _try_on_cluster(
             "cpus": cpus,
             "gpus": gpus,
         }
-        run_job(
-            JobRequest("sweep", name, runs, request),
-            bars.line,
-            lambda: bars.advance(_num_ended(plan)),
-        )
+
+        def look() -> None:
+            # The store may be away for a moment: the sweep itself goes on on the cluster.
+            with suppress(StoreError):
+                bars.advance(_num_ended(plan))
+
+        run_job(JobRequest("sweep", name, runs, request), bars.line, look)
     return [read_result(trial) for trial in plan.trials]
 
 

@@ -30,7 +30,7 @@ from courant.runs.packed_files import is_packed, open_packed
 from simgen.errors import InputError, SimgenError, StoreError
 
 M = TypeVar("M", bound=BaseModel)
-_TEMPORARY = ".partial-"
+PARTIAL = ".partial-"
 MAX_READ_BYTES = 64 * 2**20
 """The default limit of `read_bytes`; weights are read by `courant.runs.weights`"""
 
@@ -97,7 +97,7 @@ class RunDirectory:
         # Some S3 servers list an emptied folder as an object within itself.
         paths = [str(path).rstrip("/") for path in found]
         names = [path.rsplit("/", 1)[-1] for path in paths if path.lstrip("/") != here.lstrip("/")]
-        return sorted(name for name in names if _TEMPORARY not in name)
+        return sorted(name for name in names if PARTIAL not in name)
 
     def size(self, name: str) -> int:
         """Return a file's size in bytes; StoreError for anything but a regular file."""
@@ -125,7 +125,7 @@ class RunDirectory:
             return parse_json(self.read_bytes(name))
         except ValueError as error:
             raise StoreError(
-                f"{self.url}/{name} is not valid JSON ({error}); the run is damaged, train it again"
+                f"{self.url}/{name} is not valid JSON ({error}); remove it and train again"
             ) from error
 
     def read_object(self, name: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class RunDirectory:
         if not isinstance(content, dict):
             raise StoreError(
                 f"{self.url}/{name} holds a {type(content).__name__} where a mapping belongs; "
-                "the run is damaged, train it again"
+                "remove it and train again"
             )
         return content
 
@@ -208,7 +208,7 @@ class RunDirectory:
         final = Path(target)
         self._check_inside(final)
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = final.with_name(f"{final.name}{_TEMPORARY}{uuid.uuid4().hex}")
+        temporary = final.with_name(f"{final.name}{PARTIAL}{uuid.uuid4().hex}")
         try:
             with temporary.open("wb") as file:
                 file.write(content)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from courant.runs.directory import RunDirectory
-from courant.runs.record import read_records
+from courant.runs.record import best_record, read_records
 from courant.runs.standing import standing
 from simgen.errors import StoreError
 
@@ -45,8 +45,7 @@ def read_run_progress(run: RunDirectory) -> RunProgress | None:
     dataset = run.read_object("dataset.json") if run.exists("dataset.json") else {}
     records = read_records(run)
     last = records[-1] if records else None
-    validated = [each for each in records if each.validation_loss is not None]
-    best = min(validated, key=lambda each: each.validation_loss or 0.0, default=None)
+    best = best_record(records)
     return RunProgress(
         name=run.url.rsplit("/", 1)[-1],
         url=run.url,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -101,10 +102,19 @@ def read_records(run: RunDirectory) -> list[EpochRecord]:
     try:
         return [_FROM_JSON.validate_json(line) for line in run.read_bytes(METRICS).splitlines()]
     except ValueError as error:
-        first_line = " ".join(str(error).split())[:200]
         raise StoreError(
-            f"{run.url}/{METRICS} is damaged ({first_line}); train the run again"
+            f"{run.url}/{METRICS} is damaged; remove it and train again to go on"
         ) from error
+
+
+def best_record(records: Sequence[EpochRecord]) -> EpochRecord | None:
+    """Return the epoch whose weights a run keeps; None before the first finite validation."""
+    validated = [
+        (record.validation_loss, record)
+        for record in records
+        if record.validation_loss is not None and math.isfinite(record.validation_loss)
+    ]
+    return min(validated, key=lambda each: each[0], default=(0.0, None))[1]
 
 
 def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:

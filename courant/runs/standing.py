@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from courant.runs.directory import RunDirectory
+from courant.runs.leftovers import remove_leftovers
 from courant.runs.record import STATUS, read_records, read_status
 from courant.runs.weights_file import WEIGHTS
 from simgen.errors import InputError, SimgenError, StoreError
@@ -23,13 +25,22 @@ from simgen.process_start import start_of
 
 SIGN = "heartbeat.json"
 EVERY_S = 60.0
+ENDING_S = 15.0
+"""A process that was interrupted has ended by then"""
 SILENT = timedelta(minutes=5)
 """A worker on another machine that has been silent for this long is considered gone"""
 
 
 @contextmanager
 def heartbeat(run: RunDirectory) -> Iterator[None]:
-    """Write a heartbeat into the run every minute while the body runs, and remove it afterwards."""
+    """Write a heartbeat into the run every minute while the body runs, and remove it afterwards.
+
+    Half-written files of a killed training are removed first.
+
+    Raises InUseError while another process of this machine trains the run.
+    """
+    check_unused(run)
+    remove_leftovers(run)
     ended = threading.Event()
     _write_sign(run)
     beating = threading.Thread(target=_beat, args=(run, ended), name="heartbeat", daemon=True)
@@ -41,6 +52,37 @@ def heartbeat(run: RunDirectory) -> Iterator[None]:
         beating.join()
         with suppress(SimgenError):
             run.remove(SIGN)
+
+
+def check_unused(run: RunDirectory) -> None:
+    """Raise InUseError while another process of this machine trains the run.
+
+    One that is just ending is waited for. Those of other machines cannot be told from lost ones.
+    """
+    until = time.monotonic() + ENDING_S
+    while (process := _other_process(run)) is not None:
+        if time.monotonic() > until:
+            raise InUseError(
+                f"{run.url} is being trained by process {process} of this machine; wait for it, or"
+                " end it"
+            )
+        time.sleep(0.2)
+
+
+class InUseError(InputError):
+    """A run that another process trains."""
+
+
+def _other_process(run: RunDirectory) -> int | None:
+    try:
+        sign = run.read_object(SIGN) if run.exists(SIGN) else {}
+    except StoreError:
+        return None
+    process, started = sign.get("process"), sign.get("process_started")
+    if sign.get("host") != platform.node() or not isinstance(process, int) or started is None:
+        return None
+    is_other = process != os.getpid() and start_of(process) == started
+    return process if is_other else None
 
 
 def standing(run: RunDirectory) -> str:

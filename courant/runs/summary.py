@@ -16,7 +16,7 @@ from typing import Any
 from courant.experiment import without_younger
 from courant.runs.dataset_record import read_dataset_record
 from courant.runs.directory import RunDirectory
-from courant.runs.record import read_records
+from courant.runs.record import best_record, read_records
 from courant.runs.standing import standing
 from courant.runs.weights_file import WEIGHTS, read_header
 from simgen.errors import InputError, SimgenError, StoreError
@@ -126,11 +126,7 @@ def _read_if_run(run: RunDirectory) -> RunSummary | None:
     dataset = read_dataset_record(run) if run.exists("dataset.json") else {}
     environment = run.read_object("environment.json") if run.exists("environment.json") else {}
     records = read_records(run)
-    best = min(
-        (record for record in records if record.validation_loss is not None),
-        key=lambda record: record.validation_loss or 0.0,
-        default=None,
-    )
+    best = best_record(records)
     seconds = sum(record.seconds for record in records)
     samples = sum(record.samples_per_s * record.seconds for record in records)
     return RunSummary(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from courant.runs.directory import RunDirectory
 from courant.runs.progress import RunProgress
+from simgen.errors import StoreError
 
 TRIALS, TABLE = "trials", "trials.json"
 ENDED = ("finished", "stopped", "failed")
@@ -42,15 +44,24 @@ def read_trials_progress(
     """Read how far a sweep or a benchmark is; None for a folder without trials.
 
     `read` gives each trial's progress: a caller who looks often need not read ended ones again.
+    StoreError for a damaged table.
     """
     found = [read(folder / TRIALS / name) for name in folder.names(TRIALS)]
     trials = [trial for trial in found if trial is not None]
     if not trials:
         return None
     # The table has a row for each trial that is planned; a benchmark plans as it goes.
-    planned = len(folder.read_json(TABLE)) if folder.exists(TABLE) else 0
+    table = folder.read_json(TABLE) if folder.exists(TABLE) else []
+    if not isinstance(table, list):
+        raise StoreError(f"{folder.url}/{TABLE} is damaged: it is no list of trials")
+    planned = len(table)
     waiting = {"waiting": planned - len(trials)} if planned > len(trials) else {}
-    measured = [trial.validation_nmae for trial in trials if trial.validation_nmae is not None]
+    # Of NaN, `min` would make what comes first.
+    measured = [
+        trial.validation_nmae
+        for trial in trials
+        if trial.validation_nmae is not None and math.isfinite(trial.validation_nmae)
+    ]
     return TrialsProgress(
         name=folder.url.rsplit("/", 1)[-1],
         url=folder.url,

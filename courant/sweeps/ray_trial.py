@@ -7,6 +7,7 @@ before that.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,9 @@ def run_trial(
 ) -> None:
     """Train the trial `config["trial"]["number"]` to its end, from its newest checkpoint if any.
 
-    `trials` holds experiment (JSON) and run URL of each, `dataset` URL and version. Errors that no
-    retry can cure go on record; anything else is raised, and Tune starts the trial again.
+    `trials` holds experiment (JSON) and run URL of each, `dataset` URL and version. They were
+    compared with the data when they were planned: a training that fails by itself goes on record;
+    anything else, such as a machine that lacks something, is raised, and Tune tries again.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
@@ -41,7 +43,6 @@ def run_trial(
     from courant.runs.record import read_records, write_status
     from courant.training.errors import TrainingError
     from courant.training.loop import fit
-    from simgen.errors import InputError
 
     torch.set_num_threads(max(1, int(cpus)))
     logs.take_up_training()
@@ -60,7 +61,7 @@ def run_trial(
             device="cuda" if gpus else "cpu",
             on_epoch=report_unless_last,
         )
-    except (InputError, TrainingError) as error:
+    except TrainingError as error:
         write_status(run, "failed", reason=str(error))
         return
     report(read_records(run)[-1])
@@ -76,4 +77,7 @@ def report_unless_last(record: EpochRecord) -> None:
 
 
 def report(record: EpochRecord) -> None:
-    tune.report(asdict(record))
+    """Report to Tune, whose scheduler stops no trial for a NaN."""
+    nmae = record.validation_nmae
+    is_known = nmae is not None and math.isfinite(nmae)
+    tune.report({**asdict(record), "validation_nmae": nmae if is_known else math.inf})

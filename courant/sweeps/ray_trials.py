@@ -20,6 +20,7 @@ from courant.experiment import Experiment
 from courant.ray_growth import gpus_on_demand, gpus_to_be_had
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
+from courant.runs.tracking.trackers import end_stopped
 from courant.sweeps.ray_trial import run_trial
 from courant.sweeps.setting import label
 from courant.sweeps.sweep import ENDED, Trial, TrialResult, read_result
@@ -122,10 +123,10 @@ def run_trials(
         grid = tuner.fit()
     except tune.TuneError as error:
         raise TrainingError(
-            f"{folder.url}: Ray Tune stopped ({_last_line(error)}); run the same again to go on"
+            f"{folder.url}: Ray Tune stopped ({last_line(error)}); run the same again to go on"
         ) from error
     follower.write()
-    _check_ended(trials, folder, follower, [_last_line(error) for error in grid.errors])
+    _check_ended(trials, folder, follower, [last_line(error) for error in grid.errors])
 
 
 class Follower(tune.Callback):
@@ -152,14 +153,9 @@ class Follower(tune.Callback):
     ) -> None:
         number = trial.config["trial"]["number"]
         if result.get("validation_nmae") is not None:
-            self._update(
-                replace(
-                    self.results[number],
-                    state="running",
-                    epochs=result["epoch"],
-                    nmae=result["validation_nmae"],
-                )
-            )
+            # The figures of the weights that the run keeps, which the last epoch's need not be.
+            found = replace(read_result(self._trials[number]), state="running")
+            self._update(replace(found, epochs=result["epoch"]))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Handle a trial's end, also for one that the scheduler stops.
@@ -170,6 +166,7 @@ class Follower(tune.Callback):
         result = read_result(ended)
         if result.state not in ENDED:
             write_status(ended.run, "stopped", epochs=result.epochs, best_epoch=result.best_epoch)
+            end_stopped(ended.run)
         self._update(read_result(ended))
         self.write()
 
@@ -219,6 +216,6 @@ def _check_ended(
         )
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """Return the last line of Ray's traceback, which says what went wrong."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]

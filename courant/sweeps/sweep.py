@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from courant.experiment import MACHINE, MAX_NAME, Experiment, without_younger
 from courant.runs.directory import RunDirectory
-from courant.runs.record import STATUS, EpochRecord, read_records, read_status
+from courant.runs.record import STATUS, best_record, read_records, read_status
 from courant.sweeps.search_space import SearchSpace
 from courant.sweeps.setting import Setting, label
 from courant.training.errors import TrainingError
@@ -90,7 +90,10 @@ class Sweep:
     """The trials, their order, and the folder where they are kept."""
 
     folder: RunDirectory
+    asked: SearchSpace
+    """As it was asked for, from which the folder has its name"""
     space: SearchSpace
+    """Without the choices that do not fit the dataset"""
     experiment: Experiment
     """the baseline"""
     dataset_url: str
@@ -161,7 +164,9 @@ def plan_sweep(
         run = folder / "trials" / made.run_id(dataset.snapshot_id)
         trials.append(Trial(len(trials) + 1, setting, made, run))
         seen.append(setting)
-    return Sweep(folder, space, experiment, dataset.url, dataset.version, seed, tuple(trials))
+    return Sweep(
+        folder, asked, space, experiment, dataset.url, dataset.version, seed, tuple(trials)
+    )
 
 
 def trial_experiment(
@@ -228,16 +233,6 @@ def is_done(result: TrialResult, early_stopping: bool) -> bool:
     A trial that was stopped early continues where early stopping is switched off.
     """
     return result.state in ENDED and (early_stopping or result.state != "stopped")
-
-
-def best_record(records: Sequence[EpochRecord]) -> EpochRecord | None:
-    """Return the epoch whose weights a run keeps; None before the first finite validation."""
-    validated = [
-        (record.validation_loss, record)
-        for record in records
-        if record.validation_loss is not None and math.isfinite(record.validation_loss)
-    ]
-    return min(validated, key=lambda each: each[0], default=(0.0, None))[1]
 
 
 def _finite(value: float | None) -> float | None:

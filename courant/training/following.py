@@ -42,13 +42,15 @@ def following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
         yield
         return
     seen = max(checkpoint_epochs(run), default=0)
+    # Epochs after the last checkpoint are trained again; until then their old records are there.
+    stale = [record for record in read_records(run) if record.epoch > seen]
     stop = threading.Event()
     trouble: list[Exception] = []
 
     def report_new() -> None:
         nonlocal seen
         for record in read_records(run):
-            if record.epoch > seen:
+            if record.epoch > seen and record not in stale:
                 seen = record.epoch
                 on_epoch(record)
 

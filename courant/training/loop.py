@@ -81,9 +81,9 @@ def fit(
 ) -> None:
     """Train to the experiment's last epoch from the newest checkpoint; return at once where done.
 
-    Raises InputError where model, data and dataset do not fit together, TrainingError for a loss
-    that is not finite. `on_epoch` is called on the first worker alone, `on_checkpoint` on every
-    worker.
+    Raises InputError where model, data and dataset do not fit together, InUseError while another
+    process trains the run, TrainingError for a loss that is not finite. `on_epoch` is called on the
+    first worker alone, `on_checkpoint` on every worker.
     """
     if is_finished(run):
         return
@@ -130,8 +130,7 @@ class Fitting:
         loaded = time.perf_counter() - began
         fitting = cls.of(task, run, device, rank, world)
         fitting.state.seconds["load"] += loaded
-        if rank == 0:
-            fitting.log.open(task, dataset, device, world, fitting.state.epoch + 1)
+        fitting.log.open(task, dataset, device, world, fitting.state.epoch + 1)
         return fitting
 
     @classmethod

@@ -28,6 +28,7 @@ from courant.ray_embedded import is_embedded
 from courant.ray_growth import gpus_to_be_had
 from courant.runs.directory import RunDirectory, absolute_url
 from courant.runs.record import EpochRecord, is_finished, write_status
+from courant.runs.standing import InUseError, check_unused
 from courant.training.errors import TrainingError
 from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch, fit
@@ -63,13 +64,15 @@ def train(
     Ray that this process is connected to, else starts one for the time it takes. `on_epoch` is
     called in this process, with each new epoch in order.
 
-    Raises InputError for an experiment that does not fit the dataset, TrainingError when the loss
+    Raises InputError for an experiment that does not fit the dataset, InUseError while another
+    process of this machine trains the run, TrainingError when the loss
     is not finite or workers keep dying, StoreError when dataset or run directory cannot be reached.
     """
     dataset = simgen.open_dataset(absolute_url(dataset_url), version)
     run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
     if is_finished(run):
         return run.url
+    check_unused(run)
     set_up_run(experiment, dataset, runs_url)
     with ray_session(quiet=on_epoch is not None), following(run, on_epoch):
         _run_workers(experiment, dataset.url, dataset.version, run)
@@ -106,13 +109,20 @@ def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: Ru
     try:
         _beside_the_main_thread(trainer.fit)
     except Exception as error:
-        first_line = (
-            str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        )
         raise TrainingError(
-            f"{run.url}: training failed on Ray ({first_line});"
+            f"{run.url}: training failed on Ray ({_reason(error)});"
             " train again to go on from the last checkpoint"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the line that says what went wrong: the first failed worker's, else Ray's own."""
+    failures = getattr(error, "worker_failures", None) or {}
+    failed = next(iter(failures.values()), error)
+    lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
+    # The last one of a traceback; what Ray itself says begins with the matter.
+    is_traceback = any(line.startswith("Traceback ") for line in lines)
+    return (lines[-1 if is_traceback else 0] if lines else type(failed).__name__)[:500]
 
 
 def _beside_the_main_thread(work: Callable[[], object]) -> None:
@@ -153,6 +163,8 @@ def _work(config: dict[str, Any]) -> None:
             device=ray.train.torch.get_device(),
             on_checkpoint=_report,
         )
+    except InUseError:
+        raise  # the record is that of the other process
     except (InputError, TrainingError) as error:
         if context.get_world_rank() == 0:
             write_status(run, "failed", reason=str(error))

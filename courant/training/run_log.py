@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as distributed
 from torch import Tensor
 
 from courant.experiment import Experiment
@@ -21,9 +22,10 @@ from courant.runs.record import (
     write_records,
     write_status,
 )
-from courant.runs.trackers import Tracker, open_trackers
+from courant.runs.tracking.trackers import Tracker, open_trackers
 from courant.training.errors import TrainingError
 from courant.training.task import Task
+from simgen.errors import SimgenError
 from simgen.log_lines import about
 
 if TYPE_CHECKING:
@@ -56,8 +58,26 @@ class RunLog:
     ) -> None:
         """Write the run's description, and drop epochs from `first_epoch` on from the record.
 
-        These are trained again.
+        These are trained again. Called on every worker: where the first fails, all raise, or the
+        others would wait for it at their first step.
         """
+        trouble: SimgenError | None = None
+        if self._rank == 0:
+            try:
+                self._open(task, dataset, device, world, first_epoch)
+            except SimgenError as error:
+                trouble = error
+        told = [None if trouble is None else str(trouble)]
+        if world > 1:
+            distributed.broadcast_object_list(told, src=0, device=device)
+        if trouble is not None:
+            raise trouble
+        if told[0] is not None:
+            raise TrainingError(told[0])
+
+    def _open(
+        self, task: Task, dataset: Dataset, device: torch.device, world: int, first_epoch: int
+    ) -> None:
         describe_run(self._run, task.experiment, dataset, task.normaliser)
         self._run.write_json("environment.json", environment(device, world))
         write_status(self._run, "running")

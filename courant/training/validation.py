@@ -27,7 +27,8 @@ class Validation:
 
         The loss is in standardised space, averaged over samples; NMAE in physical units as
         `courant.evaluation.metrics` defines it: sums over all points of all samples, and the mean
-        of fields with different units.
+        of fields with different units. Fields that are zero in all samples are left out; where all
+        are, it is the sum of the errors themselves.
         """
         num_samples, loss_sum = 0, 0.0
         fields = [channel.field for channel in self.normaliser.channels]
@@ -49,6 +50,7 @@ class Validation:
                 columns = [number for number, name in enumerate(fields) if name == field]
                 errors[field] += float(masked_sum(error[..., columns], batch.query_mask))
                 sizes[field] += float(masked_sum(size[..., columns], batch.query_mask))
-        return loss_sum / num_samples, sum(errors[field] / sizes[field] for field in errors) / len(
-            errors
-        )
+        # Nothing is relative to a field that is zero wherever it is validated.
+        shares = [errors[field] / sizes[field] for field in errors if sizes[field] > 0]
+        nmae = sum(shares) / len(shares) if shares else sum(errors.values())
+        return loss_sum / num_samples, nmae

@@ -8,6 +8,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
-from courant.runs.standing import SIGN, heartbeat, standing
+from courant.runs.standing import SIGN, InUseError, check_unused, heartbeat, standing
 
 BEATING = """
 import sys
@@ -52,6 +53,32 @@ def test_a_run_is_running_while_its_worker_lives_and_interrupted_once_it_was_kil
         worker.send_signal(signal.SIGKILL)
         worker.wait(600)
         assert standing(run) == "interrupted"
+    finally:
+        worker.kill()
+        worker.wait(600)
+
+
+def test_a_run_is_trained_by_one_process_of_a_machine_at_a_time(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one would replace finished weights by its own of an early epoch."""
+    monkeypatch.setattr("courant.runs.standing.ENDING_S", 0.5)
+    worker = subprocess.Popen(
+        [sys.executable, "-c", BEATING, run.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert worker.stdout and worker.stdin
+    try:
+        assert worker.stdout.readline() == b"beating\n"
+        said = f"is being trained by process {worker.pid} of this machine"
+        with pytest.raises(InUseError, match=said), heartbeat(run):
+            pytest.fail("two processes train it")
+        assert standing(run) == "running"
+        monkeypatch.setattr("courant.runs.standing.ENDING_S", 600.0)
+        threading.Timer(0.5, worker.kill).start()
+        with heartbeat(run):  # waits for its end
+            assert worker.wait(600) == -signal.SIGKILL
+            assert run.read_object(SIGN)["process"] == os.getpid()
+            check_unused(run)
     finally:
         worker.kill()
         worker.wait(600)

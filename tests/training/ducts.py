@@ -130,7 +130,8 @@ def tiny_steady(**training: Any) -> Experiment:
     return branched_pipe_demo().derive(
         name="tiny-steady",
         model={"width": 24, "num_anchors": 8, "num_levels": 1},
-        data={"points_per_sample": 40, "queries_per_sample": 48},
+        # Ducts have parameters of their own.
+        data={"points_per_sample": 40, "queries_per_sample": 48, "scaled_by": {}},
         training={
             "epochs": 4,
             "batch_size": 2,

@@ -151,6 +151,9 @@ def test_every_row_trains_and_predicts(
     data = ducts if experiment.task == "steady" else dataset
     sweep = plan_sweep(experiment, data, load_space("features"), None, str(tmp_path))
     assert len(sweep.trials) == 12 - len(sweep.left_out)
+    # The job of a cluster plans again from what it is sent.
+    again = plan_sweep(experiment, data, sweep.asked, None, str(tmp_path))
+    assert again.folder.url == sweep.folder.url and again.left_out == sweep.left_out
     case = data[data.cases("test")[0]]
     for trial in sweep.trials:
         fit(trial.experiment, data, trial.run)

@@ -1,10 +1,14 @@
 """Loss and learning rate: small functions with exact answers."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import torch
 
 from courant.training.loss import derivative_loss, prediction_loss, relative_l2_loss
 from courant.training.schedule import learning_rate
+from courant.training.validation import Validation
 
 
 def test_the_loss_is_the_mean_square_over_steps_points_and_channels() -> None:
@@ -86,3 +90,23 @@ def test_the_loss_of_derivatives_is_averaged_over_samples_and_knows_the_grids_or
     line = torch.arange(24.0).reshape(1, 1, 24, 1)
     columns = line.reshape(4, 6).T.reshape(1, 1, 24, 1)
     assert derivative_loss(columns, line, (4, 6)) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("truth", "nmae"), [((2.0, 0.0), 0.25), ((0.0, 0.0), 0.5 * 12), ((2.0, 1.0), 0.5 * (0.25 + 0))]
+)
+def test_a_field_that_is_zero_in_all_validation_samples_is_left_out(truth, nmae) -> None:
+    """Such as the velocity across a plane flow."""
+    targets = torch.tensor(truth).expand(1, 3, 4, 2)
+    batch = SimpleNamespace(targets=targets, scale=None, query_mask=None)
+    normaliser = SimpleNamespace(
+        channels=[SimpleNamespace(field=name) for name in ("u", "w")], std=(1.0, 1.0), mean=(0, 0)
+    )
+    validation = Validation(cast(Any, lambda: [batch]), cast(Any, normaliser))
+    off = torch.tensor([0.5, 0.0])
+    loss, found = validation.measure(
+        lambda batch: batch.targets + off,
+        lambda prediction, batch: prediction_loss(prediction, batch.targets, None),
+    )
+    assert found == pytest.approx(nmae)
+    assert loss == pytest.approx(0.125)

@@ -18,7 +18,7 @@ from ray._raylet import (
 )
 from typer.testing import CliRunner
 
-from courant.ray_folder import make_ray_folder, remove_abandoned_rays
+from courant.ray_folder import make_ray_folder, remove_abandoned_rays, remove_ray_folder
 from courant.ray_patience import patient_start
 from flows.cli.app import app
 from tests.end_to_end.conftest import wait_for
@@ -127,6 +127,45 @@ def test_what_is_left_of_a_killed_process_s_ray_ends_with_the_next_command(short
         for process in (worker, reader):
             process.kill()
             process.wait()
+
+
+def test_a_command_that_looks_at_a_lock_is_not_of_the_ray(short_folder):
+    folder, lock = make_ray_folder()
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import sys; l = open(sys.argv[1]); print(l, flush=True); input()",
+         str(folder / "lock")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert other.stdout is not None
+        other.stdout.readline()
+        remove_ray_folder(folder)
+        lock.close()
+        assert not folder.exists() and other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_line_written_while_a_folder_is_removed_leaves_none(short_folder):
+    folder, lock = make_ray_folder()
+    lock.close()
+    logs = folder / "logs"
+    logs.mkdir()
+    program = (
+        "import pathlib, sys, time\n"
+        "end = time.monotonic() + 1\n"
+        "while time.monotonic() < end:\n"
+        "    pathlib.Path(sys.argv[1], f'{time.monotonic_ns()}').write_text('a last line')\n"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", program, str(logs)], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: any(logs.iterdir()), 60)
+        remove_abandoned_rays()
+        assert not folder.exists()
+    finally:
+        writer.kill()
+        writer.wait()
 
 
 def test_a_ray_whose_workers_are_late_starts_all_the_same(short_folder):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from courant.runs.directory import RunDirectory, absolute_url
+from courant.runs.standing import heartbeat
 from simgen.errors import InputError, StoreError
 
 
@@ -42,6 +43,22 @@ def test_a_write_that_fails_leaves_the_old_content(
 def test_a_half_written_file_is_not_listed(tmp_path: Path) -> None:
     (tmp_path / "epoch-000001.pt.partial-0123").write_bytes(b"ab")
     assert RunDirectory(tmp_path).names() == []
+
+
+def test_a_training_removes_what_a_killed_one_left_half_written(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.write_bytes("model.safetensors", b"whole")
+    left, young = tmp_path / "a.pt.partial-0123", tmp_path / "b.pt.partial-4567"
+    deep = tmp_path / "checkpoints" / "c.pt.partial-89ab"
+    deep.parent.mkdir()
+    for path in (left, young, deep):
+        path.write_bytes(b"ab")
+    for path in (left, deep):
+        os.utime(path, (0, 0))
+    with heartbeat(run):
+        assert young.exists(), "another process may be writing it"
+        assert not left.exists() and not deep.exists()
+    assert run.read_bytes("model.safetensors") == b"whole"
 
 
 def test_a_missing_file_and_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """TensorBoard's own reader and a real MLflow store see what the run directory has on record."""
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
+from courant.runs.tracking import mlflow_tracker
+from courant.runs.tracking.mlflow_tracker import MlflowTracker
+from courant.runs.tracking.trackers import end_stopped
 from courant.training.loop import fit
-from simgen.errors import InputError
+from simgen.errors import InputError, StoreError
 from simgen.store.access.reader import Dataset
 from tests.training.waves import tiny_experiment
 
@@ -66,14 +70,53 @@ def test_mlflow_has_settings_metrics_and_state_and_one_run_for_one_run_directory
     assert found.data.metrics["train_loss"] == pytest.approx(read_records(run)[-1].train_loss)
 
 
+def test_mlflow_shows_a_run_that_was_stopped_from_outside_as_killed(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a trial of a sweep is, whose process gets no further than its last report."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    run = RunDirectory(tmp_path / "run")
+    monkeypatch.setattr(MlflowTracker, "end", lambda self, state: None)
+    with pytest.raises(KeyboardInterrupt):
+        fit(tiny_experiment(), dataset, run, on_epoch=kill_at(2))
+    client = MlflowClient()
+    group = client.get_experiment_by_name("courant").experiment_id
+    assert [found.info.status for found in client.search_runs([group])] == ["RUNNING"]
+    end_stopped(run)
+    assert [found.info.status for found in client.search_runs([group])] == ["KILLED"]
+    end_stopped(RunDirectory(tmp_path / "never tracked"))
+
+
+def test_a_sweep_waits_once_and_briefly_for_an_mlflow_server_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow's client tries for minutes, for each trial that is stopped."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setattr(mlflow_tracker, "END_S", 0.1)
+    monkeypatch.setattr(mlflow_tracker, "_silent", False)
+    asked: list[str] = []
+    answered = threading.Event()
+
+    def never_answered(run: RunDirectory) -> str:
+        asked.append(run.url)
+        answered.wait()
+        return ""
+
+    monkeypatch.setattr(mlflow_tracker, "_end", never_answered)
+    for name in ("one", "two"):
+        end_stopped(RunDirectory(tmp_path / name))
+    answered.set()
+    assert [url.rsplit("/", 1)[-1] for url in asked] == ["one"]
+
+
 def test_mlflow_that_is_asked_for_and_missing_or_unusable_is_one_line(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/files")
-    with pytest.raises(InputError, match="MLflow cannot be used") as caught:
+    with pytest.raises(StoreError, match="MLflow cannot be used") as caught:
         fit(tiny_experiment(), dataset, RunDirectory(tmp_path / "a"))
     assert "\n" not in str(caught.value)
-    monkeypatch.delitem(sys.modules, "courant.runs.mlflow_tracker")
+    monkeypatch.delitem(sys.modules, "courant.runs.tracking.mlflow_tracker")
     monkeypatch.setitem(sys.modules, "mlflow.entities", None)
     with pytest.raises(InputError, match="pip install mlflow-skinny"):
         fit(tiny_experiment(), dataset, RunDirectory(tmp_path / "b"))

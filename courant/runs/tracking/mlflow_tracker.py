@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +18,7 @@ from courant.experiment import Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
 from courant.runs.summary import flatten
-from simgen.errors import InputError
+from simgen.errors import InputError, StoreError
 
 try:
     from mlflow.entities import Metric, Param, RunTag
@@ -33,6 +34,8 @@ logger = logging.getLogger("courant.training")
 
 RUN_TAG = "courant.run"
 NO_METRICS = ("epoch", "epochs", "eta_s")
+END_S = 10.0
+"""How long the end of a stopped run waits for the server"""
 MAX_PARAMS = 100
 """The limit of one request"""
 
@@ -40,8 +43,8 @@ MAX_PARAMS = 100
 class MlflowTracker:
     """Log settings once and metrics by epoch.
 
-    A server that fails later causes a warning and never stops the training. Raises InputError where
-    the server cannot be reached at the start.
+    A server that fails later causes a warning and never stops the training. Raises StoreError where
+    the server cannot be reached at the start: it may be back for the next attempt.
     """
 
     def __init__(self, run: RunDirectory, experiment: Experiment) -> None:
@@ -53,7 +56,7 @@ class MlflowTracker:
             self._client.update_run(self._id, status="RUNNING")
         except MlflowException as error:
             reason = str(error).strip().splitlines()[0]
-            raise InputError(
+            raise StoreError(
                 f"MLflow cannot be used ({reason}); correct MLFLOW_TRACKING_URI, or unset it"
             ) from error
 
@@ -88,16 +91,62 @@ class MlflowTracker:
             )
 
 
+_silent = False
+"""Whether the server did not answer this process in time, which then asks no more"""
+
+
+def end_mlflow_run(run: RunDirectory) -> None:
+    """Tell MLflow that a run was stopped whose own process tells nothing any more.
+
+    A server that does not answer soon is a warning, once: MLflow's client would try for minutes.
+    """
+    global _silent
+    if _silent:
+        return
+    told: list[str] = []
+    asking = threading.Thread(target=lambda: told.append(_end(run)), daemon=True)
+    asking.start()
+    asking.join(END_S)
+    if not told or told[0]:
+        _silent = True
+        reason = told[0] if told else f"it has not answered for {END_S:g} s"
+        logger.warning("MLflow still shows stopped runs as running: %s", reason)
+
+
+def _end(run: RunDirectory) -> str:
+    """Return why a run could not be ended; or nothing."""
+    try:
+        client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
+        group = client.get_experiment_by_name(_group_name())
+        known = _find(client, str(group.experiment_id), run) if group else None
+        if known is not None:
+            client.set_terminated(known, "KILLED")
+    except Exception as error:  # whatever its libraries raise, a sweep does not end of it
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ""
+
+
+def _group_name() -> str:
+    return os.environ.get("MLFLOW_EXPERIMENT_NAME", "courant")
+
+
+def _group(client: MlflowClient) -> str:
+    group = client.get_experiment_by_name(_group_name())
+    return str(group.experiment_id if group else client.create_experiment(_group_name()))
+
+
+def _find(client: MlflowClient, group: str, run: RunDirectory) -> str | None:
+    known = client.search_runs([group], f"tags.`{RUN_TAG}` = '{run.url}'", max_results=1)
+    return str(known[0].info.run_id) if known else None
+
+
 def _find_or_create(client: MlflowClient, run: RunDirectory, experiment: Experiment) -> str:
     """Return the id of the MLflow run of this run directory."""
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "courant")
-    group = client.get_experiment_by_name(name)
-    group_id = group.experiment_id if group else client.create_experiment(name)
-    known = client.search_runs([group_id], f"tags.`{RUN_TAG}` = '{run.url}'", max_results=1)
-    if known:
-        return known[0].info.run_id
+    group = _group(client)
+    if (known := _find(client, group, run)) is not None:
+        return known
     dataset = run.read_json("dataset.json")
-    created = client.create_run(group_id, run_name=run.url.rsplit("/", 1)[-1]).info.run_id
+    created = str(client.create_run(group, run_name=run.url.rsplit("/", 1)[-1]).info.run_id)
     tags = [RunTag(RUN_TAG, run.url)]
     tags += [
         RunTag(f"courant.dataset.{key}", str(dataset[key]))
