@@ -26,6 +26,8 @@ from simgen.errors import InputError
 
 LEFT_OUT = ("training.seed", "name")
 """Settings by which runs may differ and still be one row"""
+WATCHED = ("training.validate_every", "training.checkpoint_every", "training.keep_checkpoints")
+"""Settings that name a row only where no other one tells it apart"""
 ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
 PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}
 
@@ -213,6 +215,10 @@ def _labels(groups: Sequence[dict[str, Any]]) -> list[str]:
     """Name rows by their anchors and windows, and by what else tells them apart."""
     names = dict.fromkeys(key for settings in groups for key in settings if key not in LEFT_OUT)
     differing = [key for key in names if len({str(settings.get(key)) for settings in groups}) > 1]
+    telling = [key for key in differing if key not in WATCHED]
+    labels = [_label(settings, telling) for settings in groups]
+    if len(set(labels)) == len(labels):
+        return labels
     return [_label(settings, differing) for settings in groups]
 
 

@@ -55,6 +55,17 @@ def test_other_settings_that_differ_name_the_rows() -> None:
     assert [row.label for row in found.rows] == ["width=64", "width=128"]
 
 
+def test_how_often_a_training_is_watched_names_a_row_only_if_nothing_else_does() -> None:
+    url, settings, scores = planted("a", 1, 0.2, width="64")
+    rarely = {**settings, "training.validate_every": 20}
+    often = {**settings, "training.validate_every": 2}
+    wide = {**often, "model.width": "128"}
+    found = gather([(url, rarely, scores), ("runs/b", wide, scores)])
+    assert [row.label for row in found.rows] == ["width=64", "width=128"]
+    found = gather([(url, rarely, scores), ("runs/b", often, scores)])
+    assert [row.label for row in found.rows] == ["validate_every=20", "validate_every=2"]
+
+
 @pytest.fixture
 def runs(surrogate: Surrogate, tmp_path: Path) -> list[str]:
     """The same weights twice, as of two seeds."""
@@ -102,6 +113,8 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
     assert row["scores"]["seed_correlation"]["mean"] == pytest.approx(1)
     assert row["scores"]["nmae"]["mean"] > 0
     assert (tmp_path / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out/trade-off.png").read_bytes().startswith(b"\x89PNG")
+    assert "trade-off.png" in done.stdout
     assert "baseline (2)" in (tmp_path / "out/comparison.md").read_text()
     assert "Gini of the energies" in done.stdout
 

@@ -36,7 +36,7 @@ def sweep_with_results(name: str, folder: Path) -> tuple[Sweep, list[TrialResult
         for trial, state in zip(trials, states, strict=False)
     ]
     url = "store/cylinder-flow"
-    return Sweep(RunDirectory(folder), space, baseline, url, "v1", 42, trials), results
+    return Sweep(RunDirectory(folder), space, space, baseline, url, "v1", 42, trials), results
 
 
 @pytest.mark.parametrize("name", shipped_spaces())

@@ -16,7 +16,7 @@ from flows.terminal import one_line_errors, progress_bar, say, screen
 if TYPE_CHECKING:
     from courant.analysis.comparison import Comparison
 
-NAME = "comparison"
+NAME, TRADE_OFF = "comparison", "trade-off"
 
 
 def analyse_compare(
@@ -30,27 +30,32 @@ def analyse_compare(
 ) -> None:
     """Put all scores of several runs side by side; runs of one setting and many seeds are one row.
 
-    Writes comparison.md, .csv, .json and .png. After an interruption the same command continues.
+    Writes comparison.md, .csv, .json and .png, and trade-off.png: the error against every score
+    that has an aim. After an interruption the same command continues.
     """
     with one_line_errors():
         from courant.analysis.comparison import compare_runs
         from courant.report.comparison_figure import draw_comparison
+        from courant.report.trade_off_figure import draw_trade_off
         from courant.runs.directory import RunDirectory
         from simgen.publish.figure_files import png_bytes
 
         folder = RunDirectory(absolute(out))
-        place = absolute(dataset) if dataset else None
+        moved = absolute(dataset) if dataset else None
         with progress_bar("scoring") as progress:
             found = compare_runs(
-                [absolute(run) for run in runs], folder, case or (), place, progress
+                [absolute(run) for run in runs], folder, case or (), moved, progress
             )
         screen.print(_table(found))
         folder.write_json(f"{NAME}.json", found.to_json())
         folder.write_bytes(f"{NAME}.csv", found.to_csv().encode())
         folder.write_bytes(f"{NAME}.md", found.to_markdown().encode())
         folder.write_bytes(f"{NAME}.png", png_bytes(draw_comparison(found)))
-        where = f"{folder.url.rstrip('/')}/{NAME}"
-        say(f"table  {where}.md, .csv, .json, .png")
+        place = folder.url.rstrip("/")
+        say(f"table  {place}/{NAME}.md, .csv, .json, .png")
+        if trade_off := draw_trade_off(found):
+            folder.write_bytes(f"{TRADE_OFF}.png", png_bytes(trade_off))
+            say(f"figure {place}/{TRADE_OFF}.png")
 
 
 def _table(found: Comparison) -> Table:
