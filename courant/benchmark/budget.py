@@ -10,6 +10,8 @@ from courant.experiment import MAX_EPOCHS
 from simgen.errors import InputError
 
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+MOST = 1e9
+"""Of any unit"""
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(epochs?|s|min|h)\s*")
 
 
@@ -26,6 +28,13 @@ class Budget:
         if self.unit == "epochs":
             return f"{self.amount:.0f} epochs"
         return f"{duration(self.amount)} of processor time"
+
+    @property
+    def key(self) -> str:
+        """Return the text, with all digits where it leaves some out."""
+        exact = f"{self.amount!r} s of processor time"
+        rounded = parse_budget(duration(self.amount).replace(" ", "")).amount
+        return self.text if self.unit == "epochs" or rounded == self.amount else exact
 
     def epochs(self, model: str, epoch_s: float) -> int:
         """Return the epochs that a model can train, given its processor time for one.
@@ -46,7 +55,7 @@ def parse_budget(text: str) -> Budget:
     """Parse `40 epochs`, `90s`, `30min` or `2h`; InputError for anything else."""
     found = _TEXT.fullmatch(text)
     amount = float(found.group(1)) if found else 0.0
-    if found is None or not amount:
+    if found is None or not amount or amount > MOST:
         raise InputError(
             f"budget '{text}' is none; give epochs (40epochs) or processor time of each training"
             " (90s, 30min, 2h)"

@@ -12,8 +12,9 @@ import ray
 from courant.benchmark.assess import assess
 from courant.benchmark.carrying_out import OnPhase, carry_out
 from courant.benchmark.request import Request
-from courant.sweeps.ray_trials import Follower, OnTrial, Share, run_trials
+from courant.sweeps.ray_trials import Follower, OnTrial, Share, last_line, run_trials
 from courant.sweeps.sweep import Trial
+from courant.training.errors import TrainingError
 from courant.training.ray_session import ray_session
 from simgen.errors import InputError, SimgenError
 
@@ -60,13 +61,23 @@ class RayRunner:
         try:
             while left:
                 done, left = ray.wait(left)
-                for told in ray.get(done):
+                for told in _told(done):
                     if told:
                         raise InputError(told)
         finally:
             # Never one that has ended: its driver would not survive that.
             for each in left:
                 ray.cancel(each)
+
+
+def _told(done: Sequence[ray.ObjectRef[str]]) -> list[str]:
+    try:
+        return ray.get(list(done))
+    except ray.exceptions.RayError as error:
+        raise TrainingError(
+            f"a trained model could not be assessed ({last_line(error)}); run the same again to go"
+            " on"
+        ) from error
 
 
 def _assess(run_url: str, dataset_url: str, threads: int) -> str:

@@ -184,7 +184,7 @@ def _identity(
     return {
         "recipe": without_younger(base.model_dump(mode="json", exclude=MACHINE)),
         "snapshot": snapshot_id,
-        "budget": budget.text,
+        "budget": budget.key,
         "rates": list(rates),
         "space": space,
     }

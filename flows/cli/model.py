@@ -165,7 +165,9 @@ def serve(
     max_point_steps: Annotated[
         int, typer.Option(min=1, help="Points where one request predicts, times its rollout steps.")
     ] = 2_000_000,
-    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Size of one request.")] = 64.0,
+    max_megabytes: Annotated[
+        float, typer.Option(min=0.001, max=10_000, help="Size of one request.")
+    ] = 64.0,
 ) -> None:
     """Answer predictions over HTTP through Ray Serve, until Ctrl-C."""
     with one_line_errors():

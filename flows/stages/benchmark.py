@@ -62,7 +62,14 @@ class Comparison:
         around = Training(self.dataset, self.version, self.recipe, self.experiment, self.runs)
         base, opened = around.open()
         if self.space and self.models:
-            raise InputError("give models to compare or a space of one model's settings, not both")
+            raise InputError(
+                "give models to compare or a space of one model's settings, not both (models=null"
+                " for a deployment that sets them)"
+            )
+        if self.space and self.sizes:
+            raise InputError(
+                "sizes are those of models; a space of settings has none, leave them out"
+            )
         space = load_space(self.space) if self.space else None
         if space:
             space = space.for_data(base, lambda made: open_problem(made, opened))

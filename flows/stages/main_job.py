@@ -56,10 +56,14 @@ class MainJob(CaseRequest):
         version is named here, so that all stages take the same.
         """
         if self.run:
-            given = (self.dataset, self.sweep, self.recipe, self.experiment)
-            if any(given) or self.until != "report":
+            names = ("dataset", "sweep", "recipe", "experiment")
+            given = [name for name in names if getattr(self, name)]
+            given += ["until"] * (self.until != "report")
+            if given:
                 raise InputError(
-                    "a run is given: it has its dataset, and only its report is left to make"
+                    "a run is given: it has its dataset and its recipe, and only its report is left"
+                    f" to make; leave {given[0]} out ({given[0]}=null for a deployment that sets"
+                    " it)"
                 )
             return self
         if self.sweep:

@@ -445,9 +445,18 @@ def test_what_cannot_be_compared_is_told_in_one_line(ducts, waves, tmp_path) -> 
         space = SearchSpace(name="mine", design="isolated", parameters={key: {"values": [value]}})
         with pytest.raises(InputError, match=f"space mine: {key} cannot be compared: a benchmark"):
             settings_of(space, base, ducts)
-    for text in ("", "10", "0s", "2.5epochs", "3 weeks"):
+    for text in ("", "10", "0s", "2.5epochs", "3 weeks", "9" * 400 + "s"):
         with pytest.raises(InputError, match="budget"):
             parse_budget(text)
+    both = Comparison(ducts.url, space="features", sizes="sizes.json", recipe="branched-pipe-demo")
+    with pytest.raises(InputError, match="sizes are those of models"):
+        both.plan()
+
+
+def test_budgets_that_are_told_alike_are_not_taken_for_one() -> None:
+    keys = [parse_budget(text).key for text in ("1000s", "1002s", "16.7min", "61min", "40epochs")]
+    assert keys[1] == keys[2] == "16.7 min of processor time"  # as older releases wrote it
+    assert len(set(keys)) == 4 and keys[-1] == "40 epochs"
 
 
 def test_a_dataset_without_a_test_split_is_refused(ducts, tmp_path, monkeypatch) -> None:

@@ -3,6 +3,7 @@ and nothing half-written.
 """
 
 import os
+import platform
 import signal
 import subprocess
 import tarfile
@@ -12,6 +13,7 @@ import pytest
 
 from tests.end_to_end.conftest import MINUTE, run, solvers, wait_for
 from tests.end_to_end.interrupting import start_courant
+from tests.ray_nodes import ray_head
 
 pytestmark = pytest.mark.end_to_end
 
@@ -76,6 +78,16 @@ def test_a_failed_case_is_archived_and_solved_again_on_request(prefect_server, t
 def has_stepped(scratch):
     logs = scratch.glob("*/icoFoam.logfile")
     return any(b"Solving for Ux" in log.read_bytes() for log in logs)
+
+
+@pytest.mark.openfoam
+def test_a_node_without_a_solver_is_named(prefect_server, tmp_path):
+    """It would take one case after the other, each in a moment."""
+    environment = {**prefect_server, "COURANT_SCRATCH": str(tmp_path / "scratch")}
+    with ray_head({**environment, "WM_PROJECT_DIR": "/nowhere"}) as head:
+        joined = {**environment, **head.authentication, "RAY_ADDRESS": head.address}
+        line = refused(joined, *MINUTE, "--store", str(tmp_path / "store"))
+    assert f"on {platform.node()}: OpenFOAM's etc/controlDict is not under /nowhere" in line
 
 
 @pytest.mark.openfoam

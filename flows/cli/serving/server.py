@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from courant.experiment import parse_experiment
+from courant.prediction.surrogate import load
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.serving import ray_serve
@@ -80,12 +81,12 @@ def serve_model(
     asked_to_end = threading.Event()
     with errors.status("starting Ray Serve, loading the model"):
         ensure_ray()
-        model = ray_serve.start(run, limits, dataset)
+        model = _start(run, limits, dataset)
         name = run.rstrip("/").rsplit("/", 1)[-1]
         server = HttpServer(build_app(name, model, limits, solving=solving), listener)
         server.start()
     try:
-        address = f"http://{host}:{port}"
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         told = (
             f"serving  {address}/predict   what it takes: /model and /docs"
             if page == "docs"
@@ -98,6 +99,19 @@ def serve_model(
     finally:
         server.stop()
         ray_serve.stop()
+
+
+def _start(run: str, limits: Limits, dataset: str | None) -> ray_serve.RayModel:
+    """Start the model on Ray; the error of a run that cannot be loaded is that of loading it here.
+
+    Ray says no more than that a deployment has failed.
+    """
+    try:
+        return ray_serve.start(run, limits, dataset)
+    except RuntimeError as error:
+        load(run, device="cpu")
+        first = str(error).partition("\n")[0]
+        raise InputError(f"{run} could not be served: {first}") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
