@@ -20,7 +20,8 @@ $(STAMP): pyproject.toml constraints.txt infra/debian-packages
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=23.2"
 	@# torch first and pinned: a bare requirement would pull several GB of CUDA libraries onto a machine without a GPU
 	@$(BIN)/python -m pip install --quiet -c constraints.txt $(TORCH_ARGS) torch
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@# setuptools warns of every editable installation, in a frame
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $(STAMP)
 
 # Coarse and short: 24 designs in the time of eight, and a model learns from designs.

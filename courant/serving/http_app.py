@@ -22,7 +22,7 @@ GET  /docs      every field, and a form to try them; needs no network
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib import resources
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from courant.serving.body_limit import RETRY_AFTER_S, BodyLimit
 from courant.serving.metrics import Measured, RequestMetrics
@@ -91,8 +92,13 @@ def build_app(
     *,
     answer_s: float = ANSWER_S,
     solving: Solving | None = None,
+    hosts: Sequence[str] = ("*",),
 ) -> FastAPI:
-    """Build the application; `name` is shown to clients."""
+    """Build the application; `name` is shown to clients.
+
+    A request is answered only if its `Host` is one of `hosts`. Another site's page may have its own
+    name lead to this machine's loopback (DNS rebinding), and would then read every answer.
+    """
     # The page of the API loads nothing from elsewhere.
     api = FastAPIOffline(redoc_url=None, title="Courant", description=f"Predictions of {name}")
     max_bytes = int(limits.max_megabytes * 1e6)
@@ -101,6 +107,7 @@ def build_app(
     )
     metrics = RequestMetrics()
     api.add_middleware(Measured, metrics=metrics, routes=("predict", *TYPES))
+    api.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     predicting, asking = _Turns(max_bytes), _Turns(max_bytes)
     meshing = _Turns(max_bytes, MAX_MESHED)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from flows.cli.options import MovedDataset, RunUrl, parse_settings
+from flows.cli.options import AllowedHosts, MovedDataset, RunUrl, allowed_hosts, parse_settings
 from flows.settings import absolute, check_folder, embedded_defaults
 from flows.terminal import one_line_errors, say, screen
 from simgen.errors import InputError
@@ -168,12 +168,14 @@ def serve(
     max_megabytes: Annotated[
         float, typer.Option(min=0.001, max=10_000, help="Size of one request.")
     ] = 64.0,
+    allow_host: AllowedHosts = None,
 ) -> None:
     """Answer predictions over HTTP through Ray Serve, until Ctrl-C."""
     with one_line_errors():
         from courant.runs.directory import RunDirectory
         from courant.runs.standing import check_trained
 
+        names = allowed_hosts(allow_host)
         # Before Ray Serve is imported, which takes seconds.
         check_trained(RunDirectory(absolute(run)))
         embedded_defaults()
@@ -186,7 +188,7 @@ def serve(
             max_megabytes=max_megabytes,
             max_point_steps=max_point_steps,
         )
-        serve_model(absolute(run), host, port, limits)
+        serve_model(absolute(run), host, port, limits, names=names)
 
 
 @model_app.command(epilog="Example: courant explore pipe-run/runs/branched-pipe-small-0123456789")
@@ -197,6 +199,7 @@ def explore(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     dataset: MovedDataset = None,
+    allow_host: AllowedHosts = None,
 ) -> None:
     """Explore a design space in the browser: sliders, fields, quantities with bands.
 
@@ -206,11 +209,13 @@ def explore(
         from courant.runs.directory import RunDirectory
         from courant.runs.standing import check_trained
 
+        names = allowed_hosts(allow_host)
         check_trained(RunDirectory(absolute(run)))
         embedded_defaults()
         from flows.cli.serving.server import explore_model
 
-        explore_model(absolute(run), host, port, None if dataset is None else absolute(dataset))
+        place = None if dataset is None else absolute(dataset)
+        explore_model(absolute(run), host, port, place, names)
 
 
 recipes_app = typer.Typer(help="The training recipes: list them, show one.")

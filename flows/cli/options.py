@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -169,9 +170,31 @@ MovedDataset = Annotated[
         help="Where the dataset of the training lies now, if it was moved; checked to be the same.",
     ),
 ]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help=(
+            "Name that requests may be for, as a proxy passes it on; repeat for several. On"
+            " loopback, requests for other names than this machine's own are refused."
+        ),
+    ),
+]
 Version = Annotated[
     str | None, typer.Option(help="Dataset version, such as v2; default: the newest.")
 ]
+
+
+def allowed_hosts(names: list[str] | None) -> tuple[str, ...]:
+    """Return the names given for --allow-host; BadParameter for what is no host's name."""
+    for name in names or ():
+        if not re.fullmatch(r"(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]", name):
+            raise typer.BadParameter(
+                f"'{name}' is not the name of a host: write it without scheme and port, such as"
+                " courant.example.com or *.example.com",
+                param_hint="--allow-host",
+            )
+    return tuple(names or ())
 
 
 def parse_settings(changes: list[str] | None, option: str = "--set") -> dict[str, float] | None:

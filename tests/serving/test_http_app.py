@@ -12,7 +12,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
@@ -24,6 +24,7 @@ from courant.serving.http_deadlines import DeadlineProtocol
 from courant.serving.http_server import HttpServer
 from courant.serving.requests import Limits, ModelCard
 from courant.serving.solving import Solving
+from flows.cli.serving.server import OWN_NAMES
 
 LIMITS = Limits(max_megabytes=0.01)
 
@@ -84,9 +85,10 @@ def serving(
     answer_s: float = 60.0,
     protocol: type[DeadlineProtocol] = Hasty,
     solving: Solving | None = None,
+    hosts: Sequence[str] = ("*",),
 ) -> Iterator[int]:
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-    app = build_app("tiny", model, LIMITS, answer_s=answer_s, solving=solving)
+    app = build_app("tiny", model, LIMITS, answer_s=answer_s, solving=solving, hosts=hosts)
     server = HttpServer(app, listener, protocol)
     server.start()
     try:
@@ -363,3 +365,27 @@ def test_requests_are_counted_and_timed_by_route_and_status(model: StandIn) -> N
     assert 'courant_served_request_seconds_count{route="predict"} 3.0' in page
     assert 'courant_served_requests_waiting{route="predict"} 0.0' in page
     assert "made-up" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        (b"127.0.0.1:80", b"200"),
+        (b"LOCALHOST", b"200"),
+        (b"[::1]:8000", b"200"),
+        (b"courant.example.com", b"200"),
+        (b"attacker.example.org:80", b"400"),
+        (b"localhost.attacker.example.org", b"400"),
+        (b"", b"400"),
+    ],
+)
+def test_a_name_that_is_not_this_servers_gets_no_answer(model: StandIn, name: bytes, status: bytes):
+    hosts = [*OWN_NAMES, "courant.example.com"]
+    with (
+        serving(model, hosts=hosts) as port,
+        closing(socket.create_connection(("127.0.0.1", port))) as connection,
+    ):
+        connection.sendall(
+            b"GET /health HTTP/1.1\r\nhost: " + name + b"\r\nconnection: close\r\n\r\n"
+        )
+        assert read_all(connection).startswith(b"HTTP/1.1 " + status)

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from courant.experiment import parse_experiment
@@ -20,17 +20,22 @@ from courant.serving.requests import Limits
 from courant.serving.solving import Solving
 from flows.cli.serving.solving import offer_solver
 from flows.cluster.ray_cluster import ensure_ray
-from flows.settings import load_settings
+from flows.settings import LOOPBACK, load_settings
 from flows.terminal import errors, screen
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
 from simgen.store.access.reader import Dataset
 
+OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
+"""As requests write this machine's own"""
 
-def explore_model(run: str, host: str, port: int, place: str | None = None) -> None:
+
+def explore_model(
+    run: str, host: str, port: int, place: str | None = None, names: Sequence[str] = ()
+) -> None:
     """Serve a run, and tell where its page is; InputError for a model that has none.
 
-    `place` is where its dataset lies now, if not where the run says.
+    `place` is where its dataset lies now, if not where the run says; `names` as in `serve_model`.
     """
     parts = RunDirectory(run)
     experiment = parse_experiment(parts.read_object("experiment.json"))
@@ -44,7 +49,8 @@ def explore_model(run: str, host: str, port: int, place: str | None = None) -> N
     dataset = _dataset(run, record, place)
     solving = offer_solver(record, dataset, host)
     page = f"explorer#{solving.token}" if solving.solver else "explorer"
-    serve_model(run, host, port, Limits(), page, None if dataset is None else dataset.url, solving)
+    place = None if dataset is None else dataset.url
+    serve_model(run, host, port, Limits(), page, place, solving, names)
 
 
 def _dataset(run: str, record: Mapping[str, Any], place: str | None) -> Dataset | None:
@@ -66,8 +72,11 @@ def serve_model(
     page: str = "docs",
     dataset: str | None = None,
     solving: Solving | None = None,
+    names: Sequence[str] = (),
 ) -> None:
     """Serve a run until SIGTERM or Ctrl-C, which interrupts it like any command.
+
+    On loopback, clients must ask for it by a name of loopback or one of `names`.
 
     `page` is what a person is told to open, `dataset` the place of the run's dataset (None: it is
     not opened), and `solving` starts the solver. InputError where the port or Ray is not there.
@@ -83,7 +92,9 @@ def serve_model(
         ensure_ray()
         model = _start(run, limits, dataset)
         name = run.rstrip("/").rsplit("/", 1)[-1]
-        server = HttpServer(build_app(name, model, limits, solving=solving), listener)
+        hosts = [*OWN_NAMES, *names] if host in LOOPBACK else ["*"]
+        app = build_app(name, model, limits, solving=solving, hosts=hosts)
+        server = HttpServer(app, listener)
         server.start()
     try:
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
