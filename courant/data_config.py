@@ -41,6 +41,10 @@ class SampleData(Frozen):
     """Places (x, y, z in normalised coordinates) and how many times closer sampled anchors lie
     there; empty = equally far everywhere (the paper's way). `courant analyse refine` writes them.
     """
+    anchor_start: Literal["box", "cloud"] = "box"
+    """Where learned anchors start: uniform in the cube [-1, 1]^d of normalised coordinates, or far
+    apart among the cells of the training cases, so that none starts outside of the domain.
+    """
     resident_gb: float = Field(default=8.0, ge=0)
     """Memory for the training split: up to this size it is kept on the training device, a larger
     one is streamed from the store.

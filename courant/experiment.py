@@ -47,7 +47,13 @@ part of a run's identity.
 
 
 _YOUNGER: dict[str, dict[str, Any]] = {
-    "data": {"given": None, "input_steps": 1, "scaled_by": {}, "closer_anchors": []},
+    "data": {
+        "given": None,
+        "input_steps": 1,
+        "scaled_by": {},
+        "closer_anchors": [],
+        "anchor_start": "box",
+    },
     "training": {"derivative_weight": 0.0},
     "model": {"num_nodes": 0, "input_steps": 1},
 }

@@ -43,6 +43,7 @@ from courant.runs.checkpoint import (
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, is_finished
 from courant.runs.standing import heartbeat
+from courant.training.anchor_start import place_learned_anchors
 from courant.training.averaging import WeightAverage
 from courant.training.gradients import flops_per_sample
 from courant.training.run_log import RunLog, ids_in_lines
@@ -141,6 +142,7 @@ class Fitting:
         training = task.experiment.training
         torch.manual_seed(training.seed)
         bare = build(task.experiment.model).to(device)
+        place_learned_anchors(bare, task.anchors)
         model: nn.Module = bare
         if world > 1:
             model = DistributedDataParallel(

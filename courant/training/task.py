@@ -15,6 +15,7 @@ from courant.experiment import Experiment
 from courant.problems import Problem, open_problem
 from courant.runs.directory import RunDirectory
 from courant.runs.record import describe_run
+from courant.training.anchor_start import anchor_start
 from courant.training.loss import Loss
 from courant.training.validation import Validation
 from simgen.errors import InputError
@@ -33,6 +34,8 @@ class Task:
     """None where the version has no validation case"""
     grid: tuple[int, ...] = ()
     """The shape of the grid that all cases are; empty where the loss needs none"""
+    anchors: Tensor | None = None
+    """(L, 3), where learned anchors start; None where the model's own start stands"""
 
     @property
     def experiment(self) -> Experiment:
@@ -75,7 +78,8 @@ class Task:
         if dataset.cases("validation"):
             samples = problem.validation(dataset, training.validation_windows, device)
             validation = Validation(samples, problem.normaliser)
-        return cls(problem, train, validation, grid)
+        anchors = anchor_start(experiment, dataset, problem.normaliser)
+        return cls(problem, train, validation, grid, anchors)
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """Predict (B, T, M, C) standardised, in the experiment's precision; T = 1 if steady."""

@@ -1,0 +1,87 @@
+"""Learned anchors that start among the cells of the training cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from courant.experiment import Experiment
+from courant.models import build
+from courant.problems import open_problem
+from courant.runs.directory import RunDirectory
+from courant.training.anchor_start import anchor_start, place_learned_anchors
+from courant.training.loop import fit
+from simgen.store.access.reader import Dataset
+from tests.training.test_loop import KilledError, kill_at, weights
+
+
+def learned(experiment: Experiment, start: str = "cloud", **training: int) -> Experiment:
+    return experiment.derive(
+        model={"anchor_kind": "learned"}, data={"anchor_start": start}, training=training
+    )
+
+
+def start_of(experiment: Experiment, dataset: Dataset) -> torch.Tensor | None:
+    return anchor_start(experiment, dataset, open_problem(experiment, dataset).normaliser)
+
+
+def test_they_start_far_apart_in_the_domain_whatever_the_seed(
+    dataset: Dataset, tiny: Experiment
+) -> None:
+    start = start_of(learned(tiny), dataset)
+    assert start is not None and start.shape == (tiny.model.num_anchors, 3)
+    assert torch.all(start[:, 2] == 0)  # a plane flow
+    normaliser = open_problem(tiny, dataset).normaliser
+    cells = np.concatenate([normaliser.points(dataset[c].points) for c in dataset.cases("train")])
+    nearest = [np.linalg.norm(cells - place, axis=1).min() for place in start.numpy()]
+    assert max(nearest) == 0
+    between = torch.pdist(start)
+    spread = np.linalg.norm(cells.max(0) - cells.min(0)) / np.sqrt(len(start))
+    assert between.min() > 0.3 * spread
+    again = start_of(learned(tiny, seed=7), dataset)
+    assert again is not None and torch.equal(start, again)
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_a_model_begins_with_them(dataset: Dataset, tiny: Experiment, dimension: int) -> None:
+    experiment = learned(tiny).derive(model={"dimension": dimension})
+    start = start_of(experiment, dataset)
+    model = build(experiment.model)
+    place_learned_anchors(model, start)
+    assert start is not None
+    assert torch.equal(model.learned_anchors, start[:, :dimension])
+
+
+def test_only_learned_anchors_are_placed_and_only_on_request(
+    dataset: Dataset, tiny: Experiment
+) -> None:
+    assert start_of(learned(tiny, "box"), dataset) is None
+    assert start_of(tiny.derive(data={"anchor_start": "cloud"}), dataset) is None
+    model = build(learned(tiny).model)
+    before = model.learned_anchors.clone()
+    place_learned_anchors(model, None)
+    assert torch.equal(model.learned_anchors, before)
+
+
+def test_a_resumed_run_goes_on_with_the_anchors_that_it_has_learned(
+    dataset: Dataset, tiny: Experiment, tmp_path: Path
+) -> None:
+    experiment = learned(tiny, epochs=3)
+    straight, killed = RunDirectory(tmp_path / "straight"), RunDirectory(tmp_path / "killed")
+    fit(experiment, dataset, straight)
+    with pytest.raises(KilledError):
+        fit(experiment, dataset, killed, on_epoch=kill_at(2))
+    fit(experiment, dataset, killed)
+    start, end = start_of(experiment, dataset), weights(straight)["learned_anchors"]
+    assert start is not None and not torch.equal(end, start)
+    assert torch.equal(weights(killed)["learned_anchors"], end)
+
+
+def test_runs_from_before_there_was_a_choice_keep_their_ids(tiny: Experiment) -> None:
+    assert learned(tiny, "box").run_id("s") == tiny.derive(model={"anchor_kind": "learned"}).run_id(
+        "s"
+    )
+    assert learned(tiny).run_id("s") != learned(tiny, "box").run_id("s")
