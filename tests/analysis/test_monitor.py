@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import courant
-from courant.analysis.dynamics.monitoring import judge_monitor
+from courant.analysis.dynamics.detection import DetectionRate, detect
+from courant.analysis.dynamics.monitoring import MonitorJudgement, WatchedRollout, judge_monitor
 from courant.prediction.monitor import (
     FALSE_ALARMS,
     Monitor,
@@ -22,6 +23,7 @@ from courant.prediction.monitor import (
 )
 from courant.prediction.surrogate import Surrogate
 from flows.cli.app import app
+from flows.terminal import screen
 from simgen.errors import InputError, StoreError
 from simgen.store.access.reader import Dataset
 from tests.analysis.plain_model import PlainConfig, PlainModel
@@ -122,6 +124,60 @@ def test_nineteen_validation_rollouts_are_needed(swing: Swing) -> None:
         fit_monitor(rollouts, rollouts)
 
 
+def errors_that_double(at: int | None) -> np.ndarray:
+    """Errors that swing about one, within the horizon of ten steps up to 1.9, and double once."""
+    errors = 1 + 0.4 * np.sin(np.arange(STEPS))
+    errors[3] = 1.9
+    if at is not None:
+        errors[at - 1 :] = 2.5
+    return errors
+
+
+@pytest.mark.parametrize("at", [11, 25, STEPS, None])
+def test_the_step_at_which_an_error_doubles_is_the_planted_one(at: int | None) -> None:
+    errors = errors_that_double(at)
+    found = detect(errors, 10, 20)
+    assert found.doubled_at == at
+    assert found.level == pytest.approx(np.sqrt(np.mean(errors[:10] ** 2)))
+    assert found.lead == (None if at is None else at - 20)
+    assert found.detected == (at in (25, STEPS))
+
+
+def test_an_error_that_is_not_finite_has_doubled_and_a_short_rollout_cannot() -> None:
+    errors = errors_that_double(None)
+    errors[29:] = np.nan
+    assert detect(errors, 10, None).doubled_at == 30
+    assert detect(errors_that_double(5)[:10], 10, 3).doubled_at is None
+
+
+def test_detection_counts_flags_that_come_a_step_before_the_error_doubles(
+    swing: Swing, monitor: Monitor
+) -> None:
+    """Sixteen rollouts are kicked at step 17; their errors double when it is planted."""
+    seeds = [
+        seed for seed in range(2000, 2040) if flagged_at(monitor, swing.rollout(seed)) is None
+    ][:16]
+    monitor = monitor.model_copy(update={"horizon": 10})
+    doubled = [18] * 4 + [22] * 4 + [17] * 2 + [14] * 2 + [None] * 4
+    watched = [
+        WatchedRollout(
+            f"case {seed}",
+            0.0,
+            np.arange(1.0, STEPS + 1),
+            RolloutQuality(monitor.quality(swing.rollout(seed, kick_at=17)), monitor.horizon),
+            errors_that_double(at),
+        )
+        for seed, at in zip(seeds, doubled, strict=True)
+    ]
+    found = MonitorJudgement(monitor, 0.05, 400, tuple(watched))
+    assert found.detection == DetectionRate(16, 12, 8, 4, 3.0)
+    assert found.detection.rate == pytest.approx(8 / 12)
+    written = found.to_json()
+    assert written["detection"]["detected"] == 8 and written["detection"]["doubled"] == 12
+    assert [each["lead_steps"] for each in written["long_rollouts"]][::4] == [1, 5, 0, None]
+    assert written["long_rollouts"][11]["error_doubled_at_step"] == 14
+
+
 @pytest.fixture
 def own(surrogate: Surrogate, tmp_path: Path) -> Surrogate:
     """The model in a run directory of its own."""
@@ -130,8 +186,9 @@ def own(surrogate: Surrogate, tmp_path: Path) -> Surrogate:
 
 
 def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
-    own: Surrogate, dataset: Dataset, tmp_path: Path
+    own: Surrogate, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(screen, "width", 200)
     case = dataset[dataset.cases("test")[0]]
     asked = {"initial": case["velocity"][0], "distance": (case.distance, case.direction)}
     with pytest.raises(InputError, match=r"no calibrated monitor.*courant analyse monitor"):
@@ -143,6 +200,8 @@ def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
     judged = json.loads((tmp_path / "analysis/monitor_judgement.json").read_text())
     assert judged["horizon"] == 2 and judged["rollouts"] == 24
     (long,) = judged["long_rollouts"]
+    assert "detection  " in done.stdout and "error doubled at" in done.stdout
+    assert {"error_level", "error_doubled_at_step", "lead_steps"} <= set(long)
     assert case.id in done.stdout and len(long["departure"]) == long["steps"] == 9
     found = courant.load(own.url, device="cpu").predict(case.points, monitor=True, steps=9, **asked)
     assert isinstance(found, MonitoredPrediction) and found.quality.horizon == 2

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from courant.analysis.dynamics.detection import Detection, DetectionRate, detect
 from courant.data.trajectories import read_states, times_between
 from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor, rollout_latents
 from courant.prediction.surrogate import Surrogate
@@ -44,6 +45,11 @@ class WatchedRollout:
     errors: np.ndarray
     """Root mean square error over the standard deviation of the training cases, (T,)"""
 
+    @property
+    def detection(self) -> Detection:
+        """When the error doubled against its level within the training's steps, and the flag."""
+        return detect(self.errors, self.quality.horizon, self.quality.flagged_at)
+
 
 @dataclass(frozen=True)
 class MonitorJudgement:
@@ -62,18 +68,27 @@ class MonitorJudgement:
         errors = np.concatenate([each.errors for each in self.watched])
         return float(spearmanr(departure, errors)[0])
 
+    @property
+    def detection(self) -> DetectionRate:
+        """Return how many long rollouts are flagged before their errors double."""
+        return DetectionRate.of([each.detection for each in self.watched])
+
     def to_json(self) -> dict[str, Any]:
         return {
             "false_alarms": self.false_alarms,
             "rollouts": self.num_rollouts,
             "horizon": self.monitor.horizon,
             "rank_correlation": self.rank_correlation,
+            "detection": self.detection.to_json(),
             "long_rollouts": [
                 {
                     "case": each.case,
                     "start_s": each.start_s,
                     "steps": len(each.times),
                     "flagged_at_step": each.quality.flagged_at,
+                    "error_level": each.detection.level,
+                    "error_doubled_at_step": each.detection.doubled_at,
+                    "lead_steps": each.detection.lead,
                     "departure": each.quality.departure.tolist(),
                     "error": each.errors.tolist(),
                 }

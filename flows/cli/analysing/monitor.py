@@ -12,6 +12,7 @@ from flows.settings import absolute
 from flows.terminal import one_line_errors, progress_bar, say, screen
 
 if TYPE_CHECKING:
+    from courant.analysis.dynamics.detection import DetectionRate
     from courant.analysis.dynamics.monitoring import MonitorJudgement
 
 JUDGEMENT_FILE = "monitor_judgement.json"
@@ -54,13 +55,30 @@ def analyse_monitor(
             f"false alarms  {found.false_alarms:.1%} of {found.num_rollouts} rollouts of"
             f" {monitor.horizon} steps, of cases that it was not calibrated on"
         )
+        say(_detection(found.detection))
         folder.write_json(JUDGEMENT_FILE, found.to_json())
         say(f"numbers  {folder.url.rstrip('/')}/{JUDGEMENT_FILE}")
 
 
+def _detection(found: DetectionRate) -> str:
+    """Say how many doublings of the error were flagged in time, and how many flags were idle."""
+    if found.rate is None:
+        told = f"none of {found.rollouts} rollouts to a case's end doubles its error"
+    else:
+        told = (
+            f"{found.detected} of {found.doubled} rollouts whose error doubles are flagged at"
+            f" least one step before ({found.rate:.0%})"
+        )
+        if found.median_lead is not None:
+            told += f", by {found.median_lead:g} steps in the median"
+    others = found.rollouts - found.doubled
+    return f"detection  {told}; {found.flagged_in_vain} of the {others} others are flagged too"
+
+
 def _table(found: MonitorJudgement) -> Table:
     table = Table("case, rolled out to its end", box=None, header_style="bold")
-    for name in ("steps", "flag at step", "error before (std)", "error from there on (std)"):
+    names = ("steps", "flag at step", "error doubled at", "lead")
+    for name in (*names, "error before (std)", "error from there on (std)"):
         table.add_column(name, justify="right")
     for each in found.watched:
         flag = each.quality.flagged_at
@@ -70,6 +88,8 @@ def _table(found: MonitorJudgement) -> Table:
             each.case,
             str(len(each.times)),
             "never" if flag is None else str(flag),
+            "never" if each.detection.doubled_at is None else str(each.detection.doubled_at),
+            "" if each.detection.lead is None else str(each.detection.lead),
             *(f"{part.mean():.2f}" if len(part) else "" for part in (before, after)),
         )
     return table
