@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from courant.baselines.published import OWN
 from courant.experiment import Experiment
 from courant.models import kinds
 from courant.problems import open_problem
@@ -30,11 +29,6 @@ VARIANTS: dict[str, dict[str, Value]] = {
     "courant-abstract-queries": {"anchor_kind": "abstract"},
 }
 """Courant's optional parts, by the name that puts them in its place"""
-_PAPER_CASES = {
-    "cylinder-flow": "Cyl.Flow",
-    "branched-pipe": "Br.Pipe",
-    "centrifugal-pump": "Ctr.Pump",
-}
 CHOSEN = {
     "training.learning_rate": "searches it for each model; give --rates",
     "training.warmup_steps": "limits it to a part of each training",
@@ -124,8 +118,7 @@ def _usable(name: str, base: Experiment, dataset: Dataset, sizes: Mapping[str, A
         else:
             # Named anew, so that the paper's own epochs and batches do not come with its models.
             placed = compared(base.derive(name=f"{base.name}-benchmark"), name)
-            own = {**OWN.get((name, _PAPER_CASES.get(base.family, "")), {}), **sizes}
-            experiment = placed.derive(model=own)
+            experiment = placed.derive(model=sizes)
         open_problem(experiment, dataset)
     except InputError as error:
         raise InputError(

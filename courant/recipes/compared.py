@@ -1,8 +1,9 @@
 """Put a baseline in Courant's place: the same data, batches, schedule and evaluation.
 
 A recipe's name takes a baseline's kind at its end. With a family's published run the result is the
-paper's run of that baseline (tab:cf-hparams, tab:hvac-hparams, tab:pump-hparams); with any other
-recipe, its training stays as it is.
+paper's run of that baseline (tab:cf-hparams, tab:hvac-hparams, tab:pump-hparams, and for the
+community benchmarks `community_baselines`); with any other recipe, its training stays as it is.
+Sizes are the paper's for the family, whichever the recipe.
 
     get_recipe("cylinder-flow-transolver")        # the paper's
     get_recipe("cylinder-flow-small-transolver")  # on two CPU cores, like Courant's
@@ -15,6 +16,7 @@ from typing import Any
 from courant.baselines.published import OWN
 from courant.experiment import Experiment, parse_experiment
 from courant.models import BASELINES
+from courant.recipes.community_baselines import community_sizes, community_training
 
 ROWS: dict[str, dict[str, tuple[float, int, int]]] = {
     "cylinder-flow": {
@@ -27,7 +29,7 @@ ROWS: dict[str, dict[str, tuple[float, int, int]]] = {
     "branched-pipe": {"upt": (2e-4, 2500, 1), "mgn": (3e-4, 300, 1), "transolver": (1e-3, 150, 1)},
     "centrifugal-pump": {"upt": (3e-4, 300, 1), "transolver": (1e-3, 150, 1)},
 }
-"""Learning rate, epochs and batch size of each row of the paper's tables, by family and kind"""
+"""Learning rate, epochs and batch size of each row of the tables of the paper's own cases"""
 _CASES = {"cylinder-flow": "Cyl.Flow", "branched-pipe": "Br.Pipe", "centrifugal-pump": "Ctr.Pump"}
 _ON_GRIDS = ("fno", "factformer")
 _FLAT = ("cylinder-flow",)
@@ -38,6 +40,11 @@ def split_name(name: str) -> tuple[str, str] | None:
     """Split `<recipe>-<kind>`; None where no baseline's kind stands at the end."""
     recipe, _, kind = name.rpartition("-")
     return (recipe, kind) if recipe and kind in BASELINES else None
+
+
+def paper_sizes(family: str, kind: str) -> dict[str, Any]:
+    """Return the sizes of a kind that the paper has for a family, beside the kind's defaults."""
+    return {**OWN.get((kind, _CASES.get(family, "")), {}), **community_sizes(family, kind)}
 
 
 def compared(experiment: Experiment, kind: str) -> Experiment:
@@ -66,9 +73,11 @@ def compared(experiment: Experiment, kind: str) -> Experiment:
         model["dimension"] = 2
     if kind == "mgn" and content["data"]["points_per_sample"] is not None:
         model["num_nodes"] = content["data"]["points_per_sample"]
+    model |= paper_sizes(experiment.family, kind)
     content |= {"name": f"{experiment.name}-{kind}", "model": {"kind": kind, **model}}
+    content["training"] |= community_training(experiment.name, kind)
     if row := ROWS.get(experiment.name, {}).get(kind):
         rate, epochs, batch = row
         content["training"] |= {"learning_rate": rate, "epochs": epochs, "batch_size": batch}
-        content["model"] |= {"num_parameters": 0, **OWN.get((kind, _CASES[experiment.name]), {})}
+        content["model"]["num_parameters"] = 0
     return parse_experiment(content)

@@ -1,15 +1,89 @@
 """A recipe with a baseline in Courant's place is a complete experiment on the same data."""
 
+from typing import Any
+
 import pytest
 
 from courant.baselines.published import COUNTS
 from courant.experiment import parse_experiment
 from courant.models import BASELINES, count
 from courant.recipes import get_recipe
+from courant.recipes.community_baselines import TRAININGS
 from courant.recipes.compared import ROWS
 from simgen.errors import InputError
 
 CASES = {"Cyl.Flow": "cylinder-flow", "Br.Pipe": "branched-pipe", "Ctr.Pump": "centrifugal-pump"}
+COMMUNITY: dict[str, dict[str, dict[str, Any]]] = {
+    "transolver": {
+        name: {"width": 128, "num_heads": 8, "num_layers": 8, "num_slices": 64}
+        for name in ("elasticity", "pipe", "airfoil", "darcy-flow", "diffusion-sorption")
+    },
+    "fno": {
+        "elasticity": {"width": 32, "num_layers": 8},
+        "pipe": {"width": 128, "num_layers": 8, "resolution": 129},
+        "airfoil": {"width": 32, "num_layers": 8},
+        "darcy-flow": {"width": 128, "num_layers": 8, "resolution": 85},
+        "diffusion-sorption": {"width": 64, "num_layers": 8, "resolution": 1024},
+        "compressible-flow-3d": {"width": 20, "num_layers": 8, "resolution": 16},
+    },
+    "upt": {
+        name: {"width": 512, "num_heads": 8, "num_latents": 32}
+        for name in ("elasticity", "pipe", "airfoil", "darcy-flow", "diffusion-sorption")
+    },
+    "factformer": {
+        "airfoil": {"width": 32, "num_heads": 8, "num_layers": 8},
+        "pipe": {"width": 128, "num_heads": 8, "num_layers": 8, "resolution": 129},
+        "darcy-flow": {"width": 128, "num_heads": 8, "num_layers": 8, "resolution": 85},
+    },
+}
+"""tab:baseline-transolver, tab:baseline-fno, tab:baseline-upt, tab:baseline-factformer: rows"""
+LIBRARY = {"epochs": 500, "learning_rate": 1e-3, "weight_decay": 1e-5}
+OTHERWISE: dict[tuple[str, str], dict[str, float]] = {
+    ("transolver", "airfoil"): {"weight_decay": 1e-4},
+    ("transolver", "diffusion-sorption"): {"learning_rate": 5e-4, "weight_decay": 1e-4},
+    ("fno", "diffusion-sorption"): {"learning_rate": 5e-4},
+    ("fno", "compressible-flow-3d"): {"learning_rate": 5e-4},
+    ("upt", "diffusion-sorption"): {"weight_decay": 1e-4},
+}
+"""Where a row is not the library's default"""
+BATCHES = {
+    "transolver": {"elasticity": 1, "airfoil": 8, "diffusion-sorption": 20},
+    "fno": {"diffusion-sorption": 20, "compressible-flow-3d": 5},
+    "upt": {"elasticity": 1, "airfoil": 8, "diffusion-sorption": 16},
+    "factformer": {},
+}
+"""Where it is not 4"""
+PRINTED = [(kind, name) for kind, names in COMMUNITY.items() for name in names]
+
+
+@pytest.mark.parametrize(("kind", "name"), PRINTED)
+def test_baselines_of_the_community_benchmarks_follow_their_tables(kind: str, name: str) -> None:
+    recipe, like = get_recipe(f"{name}-{kind}"), get_recipe(name)
+    sizes = {key: getattr(recipe.model, key) for key in COMMUNITY[kind][name]}
+    assert sizes == COMMUNITY[kind][name]
+    if kind == "upt":
+        assert 3 * recipe.model.num_layers == 6
+    training = recipe.training.model_dump()
+    defaults = {**LIBRARY, "epochs": 1000, "learning_rate": 5e-4} if kind == "upt" else LIBRARY
+    expected = {**defaults, **OTHERWISE.get((kind, name), {})}
+    assert {key: training[key] for key in expected} == expected
+    assert training["batch_size"] == BATCHES[kind].get(name, 4)
+    assert (training["clip_norm"] == 0.1) == ((kind, name) == ("transolver", "airfoil"))
+    for key in ("schedule", "loss", "derivative_weight"):
+        assert training[key] == getattr(like.training, key)
+    assert recipe.data == like.data
+
+
+def test_every_row_of_the_community_tables_is_a_recipe() -> None:
+    assert {(kind, name) for name, rows in TRAININGS.items() for kind in rows} == set(PRINTED)
+
+
+@pytest.mark.parametrize("kind", ["transolver", "fno", "upt", "factformer"])
+def test_sizes_are_the_families_whichever_the_recipe(kind: str) -> None:
+    paper, small = get_recipe(f"darcy-flow-{kind}"), get_recipe(f"darcy-flow-small-{kind}")
+    assert small.model == paper.model
+    assert get_recipe(f"darcy-flow-published-{kind}").model == paper.model
+    assert small.training == get_recipe("darcy-flow-small").training
 
 
 @pytest.mark.parametrize(("kind", "case"), COUNTS)
