@@ -48,10 +48,11 @@ def _flat(row: Row) -> dict[str, Any]:
     }
     if row.errors is not None:
         flat |= _spread("nmae", row.errors.nmae) | _spread("median case", row.errors.typical)
-        flat |= _spread("relative_l2", row.errors.relative_l2)
+        flat |= _spread("rae", row.errors.rae) | _spread("relative_l2", row.errors.relative_l2)
         flat |= _spread("largest_error", row.errors.maximum) | {"seeds": row.errors.nmae.count}
-        for name, (nmae, relative) in row.errors.components.items():
-            flat |= _spread(f"nmae {name}", nmae) | _spread(f"relative_l2 {name}", relative)
+        for name, (nmae, rae, relative) in row.errors.components.items():
+            flat |= _spread(f"nmae {name}", nmae) | _spread(f"rae {name}", rae)
+            flat |= _spread(f"relative_l2 {name}", relative)
         for step, (nmae, relative) in enumerate(row.errors.steps, start=1):
             flat |= _spread(f"nmae step {step}", nmae)
             flat |= _spread(f"relative_l2 step {step}", relative)

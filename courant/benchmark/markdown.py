@@ -64,8 +64,9 @@ Cells = tuple[Sequence[str], list[list[str]]]
 
 def _main(table: Table) -> Cells:
     numbers = bool(table.paper.nmae)
-    header = ["", "NMAE", "median case", "relative L2", "largest error", "parameters", "rate"]
-    header += ["epochs", "seeds", "training", *(["paper's NMAE"] if numbers else [])]
+    header = ["", "NMAE", "median case", "RAE", "relative L2", "largest error"]
+    header += ["parameters", "rate", "epochs", "seeds", "training"]
+    header += ["paper's NMAE"] if numbers else []
     rows = []
     for row in table.rows:
         if row.errors is None:
@@ -75,6 +76,7 @@ def _main(table: Table) -> Cells:
             f"*{row.name}*" if row.is_reference else row.name,
             errors.nmae.text(),
             errors.typical.text(),
+            errors.rae.text(),
             errors.relative_l2.text(),
             errors.maximum.text(2),
             NONE if row.parameters is None else f"{row.parameters:,}",
@@ -98,9 +100,10 @@ def _explanation(table: Table) -> str:
     said = [
         "Errors on the test split: mean over seeds and 95 % interval of that mean. The median case"
         " is the NMAE of the test case in the middle; where it is far lower, a few bad cases rule"
-        " the NMAE of all. The largest error is over the largest value of the field. References,"
-        " which have no network, are in italics; nearest design, training mean, POD and DMD need"
-        " the solved training designs as well.",
+        " the NMAE of all. RAE is the error over the fields' variation about the training cases'"
+        " mean, so that an offset of a field does not lower it. The largest error is over the"
+        " largest value of the field. References, which have no network, are in italics; nearest"
+        " design, training mean, POD and DMD need the solved training designs as well.",
         table.paper.words,
     ]
     if any(row.rate_at_edge for row in table.rows):
@@ -205,7 +208,7 @@ def _but(table: Table, row: Row) -> str:
 
 def _components(table: Table) -> Cells:
     names = next(list(row.errors.components) for row in table.rows if row.errors)
-    header = ["", *(f"{name}, {kind}" for name in names for kind in ("NMAE", "relative L2"))]
+    header = ["", *(f"{name}, {kind}" for name in names for kind in ("NMAE", "RAE", "relative L2"))]
     rows = [
         [row.name, *(each.text() for name in names for each in row.errors.components[name])]
         for row in table.rows

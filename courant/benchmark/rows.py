@@ -44,10 +44,11 @@ class Errors:
     """Of all test cases together, so that a few bad ones may rule it"""
     typical: Interval
     """NMAE of the median test case"""
+    rae: Interval
     relative_l2: Interval
     maximum: Interval
-    components: dict[str, tuple[Interval, Interval]]
-    """NMAE and relative L2 by component"""
+    components: dict[str, tuple[Interval, Interval, Interval]]
+    """NMAE, RAE and relative L2 by component"""
     steps: tuple[tuple[Interval, Interval], ...]
     """NMAE and relative L2 after each step; a single one in steady problems"""
 
@@ -227,11 +228,13 @@ def _errors(evaluations: Sequence[Evaluation], predictor: str) -> Errors:
                 for each in evaluations
             ]
         ),
+        rae=Interval.of([each.rae for each in overall]),
         relative_l2=Interval.of([each.relative_l2 for each in overall]),
         maximum=Interval.of([each.maximum for each in overall]),
         components={
             name: (
                 Interval.of([part[name].nmae for part in parts]),
+                Interval.of([part[name].rae for part in parts]),
                 Interval.of([part[name].relative_l2 for part in parts]),
             )
             for name in evaluations[0].components

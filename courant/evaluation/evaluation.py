@@ -31,6 +31,8 @@ class Score(_Frozen):
 
     nmae: float
     relative_l2: float
+    rae: float
+    """Sum of absolute errors over the sum of deviations from the training split's mean"""
     maximum: float
     """Largest error over the field's largest value"""
 

@@ -64,15 +64,16 @@ def _measure_case(
 ) -> tuple[dict[str, ErrorSums], list[Taken]]:
     """Sum one case's errors by predictor, and time each of the model's predictions."""
     sums = {name: ErrorSums(surrogate.channels) for name in (MODEL, *beside)}
+    mean = np.asarray(surrogate.problem.normaliser.at(case.parameters).mean)
     times = []
     for window in surrogate.problem.windows(case):
         began, processor_began = time.perf_counter(), time.process_time()
         predicted = surrogate.predict_case(case, start_s=window.start_s)
         wall, processor = time.perf_counter() - began, time.process_time() - processor_began
         times.append(Taken(wall, wall if surrogate.device.type == "cuda" else processor))
-        sums[MODEL].add(predicted.reshape(window.truth.shape), window.truth)
+        sums[MODEL].add(predicted.reshape(window.truth.shape), window.truth, mean)
         for name, reference in beside.items():
-            sums[name].add(reference.predict(case, window), window.truth)
+            sums[name].add(reference.predict(case, window), window.truth, mean)
     return sums, times
 
 

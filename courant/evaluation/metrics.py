@@ -3,6 +3,11 @@
     NMAE        sum |u_hat - u| / sum |u|, both sums over all windows, points and (for "all")
                 components of a field
     relative L2 |u_hat - u|_2 / |u|_2 of each window and step, averaged over windows
+    RAE         sum |u_hat - u| / sum |u - m|, the relative absolute error, with the same sums; m is
+                the mean of each component over the training split. NMAE of a field with a large
+                offset is small whatever the model knows, such as that of a temperature around
+                300 K; RAE does not change with an offset, and predicting m everywhere has an RAE
+                of one
     maximum     largest |u_hat - u| over largest |u|, each over all windows, steps and points
 
 A steady case is a window of one step. Fields of different units cannot be summed: where velocity
@@ -40,9 +45,13 @@ class ErrorSums:
     """(C,) largest |u_hat - u| of each window"""
     peak: list[np.ndarray] = field(default_factory=list)
     """(C,) largest |u|"""
+    variation: list[np.ndarray] = field(default_factory=list)
+    """(T, C) sum of |u - m|, of windows that were added with a mean"""
 
-    def add(self, prediction: np.ndarray, truth: np.ndarray) -> None:
-        """Add one window: (T, N, C) each."""
+    def add(
+        self, prediction: np.ndarray, truth: np.ndarray, mean: np.ndarray | None = None
+    ) -> None:
+        """Add one window: (T, N, C) each. RAE needs the training split's mean (C,) as well."""
         prediction, truth = (
             np.asarray(prediction, dtype=np.float64),
             np.asarray(truth, dtype=np.float64),
@@ -56,6 +65,8 @@ class ErrorSums:
         self.power.append((truth**2).sum(axis=1))
         self.worst.append(np.abs(error).max(axis=(0, 1)))
         self.peak.append(np.abs(truth).max(axis=(0, 1)))
+        if mean is not None:
+            self.variation.append(np.abs(truth - mean).sum(axis=1))
 
     def merge(self, other: ErrorSums) -> None:
         """Add all windows of another case."""
@@ -65,6 +76,7 @@ class ErrorSums:
         self.power += other.power
         self.worst += other.worst
         self.peak += other.peak
+        self.variation += other.variation
 
     @property
     def num_windows(self) -> int:
@@ -89,9 +101,12 @@ class ErrorSums:
         return self._named(np.mean(joint, axis=0), _mean_ratio(squared, power))
 
     def total(self, component: str = ALL) -> dict[str, float]:
-        """Return NMAE, relative L2 and maximum over all steps, of one component or of all."""
+        """Return NMAE, relative L2 and maximum over all steps, of one component or of all.
+
+        Also RAE where every window was added with a mean; NaN of components that do not vary.
+        """
         parts = self._fields() if component == ALL else [[self.components.index(component)]]
-        nmae, relative, maximum = [], [], []
+        nmae, relative, maximum, varying = [], [], [], []
         for chosen in parts:
             absolute, magnitude, squared, power = (
                 np.stack(sums)[..., chosen]
@@ -101,7 +116,11 @@ class ErrorSums:
             relative.append(_mean_ratio(squared.sum(axis=(1, 2)), power.sum(axis=(1, 2))))
             worst, peak = (np.stack(each)[:, chosen].max() for each in (self.worst, self.peak))
             maximum.append(worst / peak)
+            if len(self.variation) == self.num_windows:
+                variation = np.stack(self.variation)[..., chosen].sum()
+                varying.append(absolute.sum() / variation if variation > 0 else np.nan)
         found = {"nmae": nmae, "relative_l2": relative, "maximum": maximum}
+        found |= {"rae": varying} if varying else {}
         return {name: float(np.mean(values)) for name, values in found.items()}
 
     def _fields(self) -> list[list[int]]:

@@ -14,7 +14,7 @@ from simgen.errors import StoreError
 
 EVALUATION = "evaluation.json"
 #: Raise this when the same weights would give other numbers, or the record has other entries.
-REVISION = 6
+REVISION = 7
 _OLDER = re.compile(rf"[0-9a-f]{{16}}-[a-z]+-(?!{REVISION}$)[0-9]+")
 
 

@@ -93,6 +93,7 @@ def test_models_and_references_stand_in_one_table_ordered_by_error(done, ducts) 
             assert float(row["training_processor_s"]) > 0 and float(row["search_processor_s"]) > 0
             assert float(row["prediction_s 1000"]) > 0
             assert float(row["nmae velocity.x"]) > 0
+            assert float(row["rae"]) > 0 and float(row["rae velocity.x"]) > 0
     text = page.read_text()
     assert "![error against processor time](figure.png)" in text
     assert (page.parent / "figure.png").read_bytes().startswith(b"\x89PNG")
@@ -128,7 +129,12 @@ def test_the_mean_is_that_of_the_seeds_own_evaluations(done, ducts) -> None:
         for each in found
     ]
     assert row["errors"]["typical"]["mean"] == pytest.approx(sum(typical) / 2)
-    assert " | median case | " in page.read_text()
+    assert " | median case | RAE | " in page.read_text()
+    rae = [each["overall"]["model"]["rae"] for each in found]
+    assert row["errors"]["rae"]["mean"] == pytest.approx(sum(rae) / 2)
+    # The mean of the training everywhere has an error of about the fields' variation.
+    (mean,) = (row for row in table["rows"] if row["name"] == "training mean")
+    assert mean["errors"]["rae"]["mean"] == pytest.approx(1, abs=1e-6)
     # Student's factor of two values is 12.7 for 95 %.
     assert row["errors"]["nmae"]["half_width"] == pytest.approx(
         12.706 * abs(nmae[0] - nmae[1]) / 2, rel=1e-3

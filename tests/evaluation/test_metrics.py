@@ -77,3 +77,38 @@ def test_a_component_that_is_zero_in_a_window_has_no_relative_error_there():
     assert both.relative_l2()["velocity.y"] == pytest.approx([0.1])
     assert both.total("velocity.y")["relative_l2"] == pytest.approx(0.1)
     assert both.total()["relative_l2"] == pytest.approx((0.1 / np.sqrt(2) + 0.01) / 2)
+
+
+def test_the_error_over_the_variation_is_measured_about_the_mean_of_the_training():
+    measured = ErrorSums(("velocity.x", "velocity.y"))
+    measured.add(*map(np.asarray, ONE_STEP), np.array([1.0, 4.0]))
+    assert measured.total("velocity.x")["rae"] == pytest.approx(2 / (1 + 1))
+    assert measured.total("velocity.y")["rae"] == pytest.approx(4 / (2 + 4))
+    assert measured.total()["rae"] == pytest.approx(6 / 8)
+
+
+def test_an_offset_of_a_temperature_leaves_its_error_over_the_variation_unchanged():
+    """NMAE of the same error falls a hundred times once 300 K are added to the field."""
+    truth = np.random.default_rng(0).normal(size=(2, 40, 1))
+    prediction, mean = truth + 0.5, truth.mean(axis=(0, 1))
+    found = []
+    for offset in (0.0, 300.0):
+        measured = ErrorSums(("temperature.T",))
+        measured.add(prediction + offset, truth + offset, mean + offset)
+        found.append(measured.total())
+    assert found[1]["rae"] == pytest.approx(found[0]["rae"], rel=1e-9)
+    assert found[1]["nmae"] < found[0]["nmae"] / 100
+
+
+def test_the_mean_of_the_training_everywhere_has_an_error_of_its_variation():
+    truth = np.random.default_rng(0).normal(300.0, 2.0, size=(1, 40, 1))
+    measured = ErrorSums(("temperature.T",))
+    measured.add(np.full_like(truth, 299.0), truth, np.array([299.0]))
+    assert measured.total()["rae"] == pytest.approx(1.0)
+
+
+def test_a_field_that_does_not_vary_has_no_error_over_its_variation():
+    measured = ErrorSums(("temperature.T",))
+    measured.add(np.full((1, 3, 1), 301.0), np.full((1, 3, 1), 300.0), np.array([300.0]))
+    assert np.isnan(measured.total()["rae"])
+    assert measured.total()["nmae"] == pytest.approx(1 / 300)

@@ -20,7 +20,7 @@ def evaluation(step_s: float | None = 1.0, **nmae: Sequence[float]) -> Evaluatio
     """Of one component and one case, from NMAE at each step by predictor."""
     names = {name: name.replace("_", " ") for name in nmae}
     overall = {
-        names[name]: Score(nmae=sum(values) / len(values), relative_l2=0.5, maximum=0.9)
+        names[name]: Score(nmae=sum(values) / len(values), relative_l2=0.5, rae=0.8, maximum=0.9)
         for name, values in nmae.items()
     }
     steps = {names[name]: {ALL: tuple(v), "depth.h": tuple(v)} for name, v in nmae.items()}
@@ -96,6 +96,7 @@ def test_without_steps_the_verdict_counts_cases() -> None:
     found = evaluation(None, model=[0.1], nearest_design=[0.2], training_mean=[0.5])
     assert summary_line(found) == (
         "NMAE 0.100 on the test split, 50% below the nearest design's 0.200 and 80% below the "
-        "training mean's 0.500. The model is better than the nearest design on 1 of 1 cases."
+        "training mean's 0.500. Over the variation of the fields (RAE) the error is 0.800. The "
+        "model is better than the nearest design on 1 of 1 cases."
     )
     assert main_figure(found) == "errors_by_case.png"

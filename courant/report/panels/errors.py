@@ -1,4 +1,4 @@
-"""Compare errors of the model and its references by component: NMAE and relative L2."""
+"""Compare errors of the model and its references by component: NMAE, RAE and relative L2."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FIELD_REFERENCES = {
     ),
     POD_RBF: "Both POD models know the geometry only by its parameters.",
 }
-MEASURES = {"NMAE": "nmae", "relative L2": "relative_l2"}
+MEASURES = {"NMAE": "nmae", "RAE": "rae", "relative L2": "relative_l2"}
 
 
 def panel(context: Context) -> Panel:
@@ -100,6 +100,9 @@ def _definitions(evaluation: Evaluation) -> str:
     sample = "window and step" if is_rollout else "case"
     return (
         f"NMAE (normalised mean absolute error) is Σ|û − u| / Σ|u|, both sums over all {over}. "
+        "RAE (relative absolute error) is Σ|û − u| / Σ|u − m|, where m is the training cases' mean "
+        "of each component: it does not change with an offset, such as the 300 K of a temperature, "
+        "and m everywhere has an RAE of one. "
         f"Relative L2 is |û − u|₂ / |u|₂ of each {sample}, averaged. The paper's tables of its own "
         "cases have the NMAE, which the paper never defines: its normalisation here is our "
         "reading. The paper's evaluation protocol uses relative L2. All points count alike, so "

@@ -117,13 +117,14 @@ def _designs(context: Context) -> Designs:
 def _arrays(
     evaluation: Evaluation, parameters: Sequence[Parameter], designs: Designs
 ) -> dict[str, np.ndarray]:
-    """n cases, P predictors: nmae and relative_l2 (n, P), parameters (n, D), their names."""
+    """n cases, P predictors: nmae, rae and relative_l2 (n, P), parameters (n, D), their names."""
     cases, predictors = ranked_cases(evaluation), evaluation.predictors
     scores = [[evaluation.cases[case].overall[name] for name in predictors] for case in cases]
     return {
         "cases": np.array(cases),
         "predictors": np.array(predictors),
         "nmae": np.array([[score.nmae for score in row] for row in scores]),
+        "rae": np.array([[score.rae for score in row] for row in scores]),
         "relative_l2": np.array([[score.relative_l2 for score in row] for row in scores]),
         "parameter_names": np.array([each.name for each in parameters]),
         "parameters": np.array(
