@@ -18,21 +18,21 @@ from courant.prediction.applied_bands import pooled_latents, scaled_design
 from courant.prediction.bands import (
     BANDS,
     LEVEL,
-    MOST_CASES,
-    REACH,
     Bands,
     FieldErrors,
-    Outcomes,
-    Reach,
     Span,
     conformal_quantile,
     least_cases,
 )
 from courant.prediction.design_settings import settings_of
 from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
+from courant.prediction.guards.outcomes import Outcomes
+from courant.prediction.guards.ranges import common, ranges_of
+from courant.prediction.guards.reach import MOST_CASES, REACH, ending_at, fit_reach
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import weights_digest
+from simgen.design_space import scaled
 from simgen.errors import InputError
 from simgen.store.access.content import design_records
 from simgen.store.access.reader import Dataset, open_dataset
@@ -43,8 +43,6 @@ WINDOWS = 4
 #: Validation and training cases that are predicted, at most.
 MAX_CASES = 200
 MAX_OUTCOMES = 5_000
-COMPONENTS = 8
-LEAST_REACH = 1e-12
 
 Told = Callable[[int, int], None]
 """Told how many cases are predicted, and of how many"""
@@ -94,7 +92,7 @@ def calibrate(
     scale = _scale(surrogate, progress.cases(validation))
     known = [latent for case in progress.cases(train) for latent in _latents(surrogate, case)]
     largest, errors, distances = [], [], []
-    reach = _reach(known)
+    reach = fit_reach(known)
     for case in progress.cases(cases):
         largest.append(_largest_over(scale, surrogate, case))
         errors.append(quantity_errors(surrogate, dataset, case))
@@ -108,7 +106,11 @@ def calibrate(
         quantities={name: tuple(of[name] for of in errors) for name in errors[0]},
         span=_span(surrogate, dataset[cases[0]]),
         field=FieldErrors(scale=scale, largest=tuple(largest)),
-        reach=None if reach is None else _limited(reach, np.array(distances)),
+        reach=None if reach is None else ending_at(reach, _limit(distances)),
+        ranges=common(
+            ranges_of(_designs(trained_on, trained_on.cases("train"))),
+            ranges_of(_designs(dataset, cases)),
+        ),
         outcomes=_outcomes(surrogate, dataset, trained_on),
         grid=grid,
         no_grid=no_grid,
@@ -190,27 +192,16 @@ def _span(surrogate: Surrogate, case: StoredCase) -> Span | None:
     return None if start is None or steps is None else Span(start_s=start, steps=steps)
 
 
-def _reach(known: Sequence[np.ndarray]) -> Reach | None:
-    """Learn the latents of training cases; None for a model that has none."""
-    if len(known) < 3:
-        return None
-    mean = np.mean(known, axis=0)
-    _, sizes, directions = np.linalg.svd(np.stack(known) - mean, full_matrices=False)
-    kept = [n for n, size in enumerate(sizes[:COMPONENTS]) if size > 1e-6 * sizes[0]]
-    components = directions[kept] / (sizes[kept, None] / np.sqrt(len(known)))
-    return Reach(
-        mean=tuple(mean.tolist()),
-        components=tuple(map(tuple, components.tolist())),
-        known=tuple(map(tuple, ((np.stack(known) - mean) @ components.T).tolist())),
-        limit=LEAST_REACH,
-    )
+def _designs(dataset: Dataset, cases: Sequence[str]) -> np.ndarray:
+    """Return scaled designs (cases, P) from the dataset's table: no case is opened."""
+    parameters = dataset.schema.parameters
+    table = dataset.design.loc[list(cases), [each.name for each in parameters]]
+    return np.array([scaled(parameters, row) for row in table.to_dict("records")])
 
 
-def _limited(reach: Reach, distances: np.ndarray) -> Reach:
-    """Let the reach end where all but a few calibration cases are within it."""
-    limit = min(conformal_quantile(distances, REACH), float(distances.max()))
-    # A model whose latents tell nothing of the case reaches everywhere.
-    return reach.model_copy(update={"limit": max(limit, LEAST_REACH)})
+def _limit(distances: Sequence[float]) -> float:
+    """Return the distance within which all but a few calibration cases are."""
+    return min(conformal_quantile(np.array(distances), REACH), max(distances))
 
 
 def _latents(surrogate: Surrogate, case: StoredCase) -> list[np.ndarray]:

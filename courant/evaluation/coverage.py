@@ -16,8 +16,22 @@ from pydantic import BaseModel, ConfigDict
 
 from courant.evaluation.calibrate import absolute_errors, check_settings, newest
 from courant.evaluation.evaluation import QuantityScore
+from courant.evaluation.guards.outside import (
+    Box,
+    OutsideScore,
+    Unguarded,
+    check_box,
+    is_inside,
+    score_outside,
+)
 from courant.evaluation.quantities import Pair, recorded, score_quantities, solved_and_predicted
-from courant.prediction.applied_bands import bands_of_case, scaled_design
+from courant.prediction.applied_bands import (
+    Answer,
+    apply_bands,
+    out_of_ranges,
+    out_of_reach,
+    scaled_design,
+)
 from courant.prediction.bands import LEVEL, Bands, DesignBands
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
@@ -63,6 +77,8 @@ class Coverage(BaseModel):
     """Cases for which no band holds, with the reason"""
     bands: dict[str, BandScore]
     """By quantity, of the field, and `<quantity> by regression`"""
+    outside: dict[str, OutsideScore] = {}
+    """The same of cases outside of a box that was given; they are left out of all other figures"""
 
 
 def measure_coverage(
@@ -71,10 +87,12 @@ def measure_coverage(
     dataset_url: str | None = None,
     level: float = LEVEL,
     told: Callable[[int, int], None] | None = None,
+    inside: Box | None = None,
 ) -> Coverage:
     """Hold the bands against the solved cases of a split of the newest version; keep the result.
 
-    InputError where the run is not calibrated, or the split has no case.
+    Cases outside of the box `inside` are scored apart: are they refused? InputError where the run
+    is not calibrated, or the split has no case inside.
     """
     run = RunDirectory(run_url)
     run.check_writable()
@@ -83,17 +101,19 @@ def measure_coverage(
     if bands is None:
         raise InputError(f"{run.url} has no bands of these weights: courant calibrate {run.url}")
     dataset = newest(surrogate, dataset_url)
-    cases = dataset.cases(split)
-    if not cases:
-        raise InputError(f"{dataset.url} {dataset.version} has no {split} case")
+    check_box(inside or {}, dataset.schema.parameters)
     trained_on = surrogate.open_dataset(dataset_url)
-    check_settings(dataset, cases, trained_on)
+    check_settings(dataset, dataset.cases(split), trained_on)
+    cases, beyond = _divided(dataset, split, inside or {})
+    if not cases:
+        where = " inside of the box" if beyond else ""
+        raise InputError(f"{dataset.url} {dataset.version} has no {split} case{where}")
     refused: dict[str, str] = {}
     found: dict[str, list[tuple[np.ndarray, float, float]]] = {}
     pairs: dict[str, Pair] = {}
     for number, case in enumerate(map(dataset.__getitem__, cases)):
         if told is not None:
-            told(number, len(cases))
+            told(number, len(cases) + len(beyond))
         pairs[case.id] = solved_and_predicted(surrogate, dataset, case)
         of_case, around = _hold(surrogate, bands, pairs[case.id], case, level)
         if around.refusal:
@@ -112,9 +132,45 @@ def measure_coverage(
         num_cases=len(cases),
         refused=refused,
         bands=rows,
+        outside=score_outside(
+            [
+                _unguarded(surrogate, bands, dataset, case, level)
+                for case in map(dataset.__getitem__, beyond)
+            ]
+        ),
     )
     run.write_json(COVERAGE, coverage.model_dump(mode="json"))
     return coverage
+
+
+def _divided(dataset: Dataset, split: str, inside: Box) -> tuple[list[str], list[str]]:
+    """Return a split's cases inside and outside of a box."""
+    cases = dataset.cases(split)
+    designs = dataset.design.loc[cases].to_dict("index")
+    chosen = [case for case in cases if is_inside(inside, designs[case])]
+    return chosen, [case for case in cases if case not in set(chosen)]
+
+
+def _unguarded(
+    surrogate: Surrogate, bands: Bands, dataset: Dataset, case: StoredCase, level: float
+) -> Unguarded:
+    """Take a case's errors and bands as if nothing were refused, and what would refuse it."""
+    free = bands.unguarded()
+    pair = solved_and_predicted(surrogate, dataset, case)
+    errors, _ = _hold(surrogate, free, pair, case, level)
+    alone = {}
+    for name, (value, width) in free.by_regression(
+        scaled_design(surrogate, case.parameters), level
+    ).items():
+        truth = float(recorded(dataset, name, [case.id])[0])
+        if np.isfinite(truth):
+            alone[f"{name}{BY_REGRESSION}"] = abs(value - truth), width
+    prepared = surrogate.prepare_case(case, surrogate.problem.shown_start(case))
+    return Unguarded(
+        {**errors, **alone},
+        bool(out_of_ranges(surrogate, bands, case.parameters)),
+        bool(out_of_reach(surrogate, bands, prepared)),
+    )
 
 
 def _hold(
@@ -122,9 +178,10 @@ def _hold(
 ) -> tuple[Mapping[str, tuple[float, float]], DesignBands]:
     """Return error and half-width by quantity, and of the field at its worst place."""
     start = surrogate.problem.shown_start(case)
-    values = surrogate.predict_prepared([surrogate.prepare_case(case, start)])[0]
-    around = bands_of_case(surrogate, case, values, start, level)
-    assert around is not None
+    prepared = surrogate.prepare_case(case, start)
+    values = surrogate.predict_prepared([prepared])[0]
+    answer = Answer(prepared, np.asarray(case.points), values, case.parameters, start)
+    around = apply_bands(surrogate, bands, answer, level)
     found: dict[str, tuple[float, float]] = {}
     if around.refusal and around.field is None:
         return found, around
@@ -148,10 +205,10 @@ def _of_regression(
     designs = [scaled_design(surrogate, dataset[case].parameters) for case in cases]
     around = [bands.by_regression(design, level) for design in designs]
     scores = {}
-    for name in around[0]:
+    for name in dict.fromkeys(name for each in around for name in each):
         truth = recorded(dataset, name, cases)
-        known = np.flatnonzero(np.isfinite(truth)).tolist()
-        if known:
+        finite = np.flatnonzero(np.isfinite(truth)).tolist()
+        if known := [number for number in finite if name in around[number]]:
             values = np.array([around[number][name][0] for number in known])
             errors = np.abs(values - truth[known]).tolist()
             rows = [

@@ -12,6 +12,7 @@ import torch
 
 from courant.field_model import Encodes
 from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases
+from courant.prediction.guards.ranges import outside
 from courant.prediction.predictor import Predictor
 from courant.prediction.prepared import Prepared
 from simgen.design_space import Parameter, scaled
@@ -37,13 +38,10 @@ class Answer:
 def apply_bands(
     surrogate: Predictor, bands: Bands, answer: Answer, level: float = LEVEL
 ) -> DesignBands:
-    """Return the bands of a prediction; none where it starts from nothing like the training cases.
-
-    The design has to lie in the design space, which predictions of designs check.
-    """
+    """Return the bands of a prediction; none where nothing like it was trained on or calibrated."""
     design = scaled_design(surrogate, answer.parameters)
     unsolved = bands.outcomes.unsolved_near(design)
-    refusal = out_of_reach(surrogate, bands, answer.prepared)
+    refusal = refused(surrogate, bands, answer.parameters, answer.prepared)
     if not refusal and len(bands.cases) < least_cases(level):
         refusal = (
             f"a level of {level:.0%} needs {least_cases(level)} calibration cases, the run has"
@@ -92,7 +90,12 @@ def bands_of_case(
 
 def scaled_design(surrogate: Predictor, parameters: Mapping[str, float]) -> np.ndarray:
     """Return (P,) design parameters of the training's dataset, -1..1 over their ranges."""
-    return scaled([Parameter(**each) for each in surrogate.dataset["parameters"]], parameters)
+    return scaled(space_of(surrogate), parameters)
+
+
+def space_of(surrogate: Predictor) -> list[Parameter]:
+    """Return the design parameters of the training's dataset."""
+    return [Parameter(**each) for each in surrogate.dataset["parameters"]]
 
 
 def pooled_latents(surrogate: Predictor, prepared: Prepared) -> np.ndarray | None:
@@ -107,6 +110,18 @@ def pooled_latents(surrogate: Predictor, prepared: Prepared) -> np.ndarray | Non
         latents = surrogate.model.encode(inputs)[0].float()
     pooled = torch.cat([latents.mean(dim=0), latents.std(dim=0, unbiased=False)])
     return pooled.cpu().numpy().astype(np.float64)
+
+
+def refused(
+    surrogate: Predictor, bands: Bands, parameters: Mapping[str, float], prepared: Prepared
+) -> str:
+    """Say why no band holds for a request, by its parameters or by its latents; else empty."""
+    return out_of_ranges(surrogate, bands, parameters) or out_of_reach(surrogate, bands, prepared)
+
+
+def out_of_ranges(surrogate: Predictor, bands: Bands, parameters: Mapping[str, float]) -> str:
+    """Say by which parameters a design lies outside of those that are known; else empty."""
+    return outside(bands.ranges, space_of(surrogate), parameters)
 
 
 def out_of_reach(surrogate: Predictor, bands: Bands, prepared: Prepared) -> str:

@@ -18,7 +18,6 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -27,20 +26,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from courant.prediction.error_size import fit_error_size
 from courant.prediction.field_scale import FieldScale
 from courant.prediction.grid_error import GridError
-from courant.prediction.kernel_mean import KernelMean, fit_kernel_mean, share_loss
+from courant.prediction.guards.outcomes import Design, Outcomes
+from courant.prediction.guards.ranges import Ranges, is_outside
+from courant.prediction.guards.reach import MOST_CASES, Reach
 from courant.prediction.regressed import Regressed
 from courant.runs.directory import RunDirectory
 
 BANDS = "bands.json"
 LEVEL = 0.9
-#: A prediction is within reach if its latents are as near to a training case's as this share of
-#: the calibration cases' are.
-REACH = 0.99
-#: Comparing each design with each other one takes memory by their square.
-MOST_CASES = 5_000
 
 Error = Annotated[float, Field(ge=0)]
-Design = tuple[float, ...]
 
 
 class _Frozen(BaseModel):
@@ -53,54 +48,6 @@ class FieldErrors(_Frozen):
     scale: FieldScale
     largest: tuple[Error, ...]
     """By calibration case: the largest error at any point, step and component, over the scale"""
-
-
-class Reach(_Frozen):
-    """Latents of training cases, to tell whether a prediction starts from anything like them.
-
-    A latent state is reduced to the mean and the deviation over anchors, then to whitened
-    principal components.
-    """
-
-    mean: tuple[float, ...]
-    components: tuple[tuple[float, ...], ...]
-    known: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=MOST_CASES)
-    limit: float = Field(gt=0)
-
-    @model_validator(mode="after")
-    def _fits(self) -> Reach:
-        wide = {len(row) for row in self.components} <= {len(self.mean)}
-        if not wide or {len(row) for row in self.known} != {len(self.components)}:
-            raise ValueError("its sizes do not fit one another")
-        return self
-
-    def distance(self, latent: np.ndarray) -> float:
-        """Return the distance of pooled latents (2 d,) from the nearest known ones."""
-        reduced = np.asarray(self.components) @ (latent - np.asarray(self.mean))
-        return float(np.linalg.norm(np.asarray(self.known) - reduced, axis=1).min())
-
-
-class Outcomes(_Frozen):
-    """Which designs have an accepted solution."""
-
-    designs: tuple[Design, ...] = Field(min_length=1, max_length=MOST_CASES)
-    unsolved: tuple[bool, ...]
-
-    @model_validator(mode="after")
-    def _fits(self) -> Outcomes:
-        if len(self.designs) != len(self.unsolved):
-            raise ValueError("it has not one outcome for each design")
-        return self
-
-    @cached_property
-    def _near(self) -> KernelMean:
-        """Fitted once: its time grows with the square of the designs."""
-        outcomes = np.asarray(self.unsolved, dtype=float)
-        return fit_kernel_mean(np.asarray(self.designs), outcomes, share_loss)
-
-    def unsolved_near(self, design: np.ndarray) -> float:
-        """Return the share of designs near one that have no accepted solution."""
-        return float(self._near.at(design[None])[0])
 
 
 class Span(_Frozen):
@@ -124,6 +71,8 @@ class Bands(_Frozen):
     span: Span | None = None
     field: FieldErrors
     reach: Reach | None = None
+    ranges: Ranges = ()
+    """Within which training and calibration designs lie; empty in those of older releases"""
     outcomes: Outcomes
     grid: dict[str, GridError] = {}
     """By quantity, where the mesh was studied"""
@@ -138,6 +87,7 @@ class Bands(_Frozen):
         if self.regressed is not None:
             columns += [each.errors for each in self.regressed.quantities.values()]
         widths = {len(design) for design in (*self.designs, *self.outcomes.designs)}
+        widths |= {len(self.ranges)} if self.ranges else set()
         if {len(column) for column in columns} != {len(self.cases)} or len(widths) != 1:
             raise ValueError("it has not one value for each case")
         return self
@@ -149,8 +99,11 @@ class Bands(_Frozen):
     def by_regression(
         self, design: np.ndarray, level: float = LEVEL
     ) -> dict[str, tuple[float, float]]:
-        """Return value and half-width of each regressed quantity that has a band."""
-        if self.regressed is None:
+        """Return value and half-width of each regressed quantity that has a band.
+
+        None has one outside of the designs that were trained on and calibrated.
+        """
+        if self.regressed is None or is_outside(self.ranges, design):
             return {}
         widths = {
             name: self._around(each.errors, design, level)
@@ -163,6 +116,10 @@ class Bands(_Frozen):
         known = [number for number, error in enumerate(errors) if error is not None]
         sizes = np.array([errors[number] for number in known], dtype=float)
         return half_width(np.asarray(self.designs)[known], sizes, design, level)
+
+    def unguarded(self) -> Bands:
+        """Return these bands for designs unlike the calibration's too, where they hold no more."""
+        return self.model_copy(update={"reach": None, "ranges": ()})
 
     def over_scale(self, design: np.ndarray, level: float = LEVEL) -> float:
         """Return the field's half-width over its scale."""

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from courant.evaluation.evaluation import Evaluation, QuantityScore
-from courant.prediction.applied_bands import out_of_reach, scaled_design
+from courant.prediction.applied_bands import refused, scaled_design
 from courant.prediction.bands import LEVEL
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, PALETTE
@@ -66,8 +66,11 @@ def half_widths(context: Context) -> dict[str, np.ndarray]:
     cases = [context.dataset[case] for case in context.evaluation.cases]
     designs = [scaled_design(surrogate, case.parameters) for case in cases]
     holds = [
-        not out_of_reach(
-            surrogate, bands, surrogate.prepare_case(case, surrogate.problem.start(case))
+        not refused(
+            surrogate,
+            bands,
+            case.parameters,
+            surrogate.prepare_case(case, surrogate.problem.start(case)),
         )
         for case in cases
     ]

@@ -10,6 +10,7 @@ from rich.table import Table
 from flows.cli.options import MovedDataset, RunUrl, SplitChoice
 from flows.settings import absolute
 from flows.terminal import counted, one_line_errors, progress_bar, say, screen
+from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from courant.evaluation.coverage import Coverage
@@ -67,21 +68,64 @@ def coverage(
     level: Annotated[
         float, typer.Option(min=0.5, max=0.99, help="Probability with which bands are to hold.")
     ] = 0.9,
+    inside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=LOW:HIGH,...",
+            help="Score cases outside of these ranges apart: are those with large errors refused?",
+        ),
+    ] = None,
     dataset: MovedDataset = None,
 ) -> None:
     """Hold the bands of a calibrated run against solved cases: how often do they hold?"""
     with one_line_errors():
         from courant.evaluation.coverage import measure_coverage
 
+        box = {} if inside is None else parse_box(inside)
         place = absolute(dataset) if dataset else None
         with progress_bar("predicting") as progress:
-            found = measure_coverage(absolute(run), split.value, place, level, progress)
+            found = measure_coverage(absolute(run), split.value, place, level, progress, box)
         screen.print(_table(found))
+        if found.outside:
+            screen.print(_table_outside(found))
         if found.refused:
             say(
                 f"no band for {counted(len(found.refused), 'case')} of {found.num_cases}:"
                 f" {next(iter(found.refused.values()))}"
             )
+
+
+def parse_box(text: str) -> dict[str, tuple[float, float]]:
+    """Read `aperture=24:37,inlet_velocity=3:8`."""
+    box = {}
+    for part in text.split(","):
+        name, _, ends = part.partition("=")
+        low, _, high = ends.partition(":")
+        try:
+            box[name.strip()] = float(low), float(high)
+        except ValueError:
+            raise InputError(
+                f"--inside {part}: give NAME=LOW:HIGH, such as aperture=24:37"
+            ) from None
+    return box
+
+
+def _table_outside(found: Coverage) -> Table:
+    table = Table(
+        "outside of the box",
+        "cases",
+        "error exceeds band",
+        "refused by ranges",
+        "by latents",
+        "by either",
+        box=None,
+        header_style="bold",
+    )
+    for name, score in found.outside.items():
+        refused = (score.by_ranges, score.by_latents, score.by_either)
+        shares = (f"{each / score.exceeding:.0%}" if score.exceeding else "" for each in refused)
+        table.add_row(name.replace("_", " "), str(score.num_cases), str(score.exceeding), *shares)
+    return table
 
 
 def _table(found: Coverage) -> Table:

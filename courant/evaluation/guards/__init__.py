@@ -1,0 +1,1 @@
+"""Measure whether bands are refused where they would not hold."""

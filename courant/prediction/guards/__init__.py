@@ -1,0 +1,1 @@
+"""Tell for which requests a calibration does not speak."""
