@@ -42,6 +42,8 @@ class Rhythm:
     """(T, N, C) -> (T, P)"""
     usual: float
     """The standard deviation, over the training, of what it reads"""
+    places: np.ndarray | None = None
+    """(P, d) m of the probes; None where it reads no places"""
 
     def strength(self, series: np.ndarray) -> float:
         """Return the root mean square of series (T, P) about their means, over what is usual."""
@@ -65,7 +67,10 @@ def reference_rhythm(
     if len(cells) and "velocity.y" in channels:
         column = list(channels).index("velocity.y")
         return Rhythm(
-            "wake probes", lambda of: of[:, cells, column].astype(float), float(std[column])
+            "wake probes",
+            lambda of: of[:, cells, column].astype(float),
+            float(std[column]),
+            points[cells],
         )
     scale = np.sqrt(volumes / volumes.sum())[:, None] / np.asarray(std)
     mean = states.mean(axis=0, dtype=np.float64)
