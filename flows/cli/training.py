@@ -65,7 +65,7 @@ def sweep(
         str,
         typer.Option(
             help=(
-                "ablations, anchors, features, gwa, heads, levels, loops,"
+                "ablations, anchors, features, gwa, heads, legibility, levels, loops,"
                 " or a YAML file of your own."
             )
         ),
