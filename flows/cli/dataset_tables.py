@@ -28,6 +28,7 @@ MAX_NAMED = 8
 
 def print_dataset(dataset: Dataset) -> None:
     """Print a version: fields with statistics, all cases, and the command that makes it again."""
+    from simgen.publish.card_text import left_out
     from simgen.publish.remake import how_to_make
 
     tell(
@@ -48,6 +49,8 @@ def print_dataset(dataset: Dataset) -> None:
             values = [f"{measured[each][number]:.3g}" for each in ("mean", "std", "min", "max")]
             fields.add_row(title, escape(field.unit) if title else "", component, *values)
     screen.print(fields, "")
+    for each in left_out(dataset):
+        say(f"left out of these statistics, with nearly all of the variance: {each}")
     _print_quantities(dataset)
     screen.print(_cases(dataset), "")
     source = dataset.schema.source

@@ -14,7 +14,7 @@ Notable properties:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
@@ -61,8 +61,9 @@ def verify(
     )  # nothing from the caches of `dataset`
     cases = [fresh[case] for case in fresh.design.index]
     checks = [_check_tables(fresh)]
+    left_out = _left_out(fresh)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="verify") as threads:
-        pending = [threads.submit(_check_case, case) for case in cases]
+        pending = [threads.submit(_check_case, case, left_out.get(case.id, {})) for case in cases]
         try:
             for future in as_completed(pending):
                 checks.append(future.result())
@@ -110,7 +111,16 @@ def _check_tables(dataset: Dataset) -> CaseCheck:
     return check
 
 
-def _check_case(case: StoredCase) -> CaseCheck:
+def _left_out(dataset: Dataset) -> dict[str, dict[str, list[int]]]:
+    """Return by case and field the snapshots on record as left out of statistics."""
+    try:
+        return content.left_out_snapshots(dataset)
+    except Exception:  # which the check of the tables tells of
+        return {}
+
+
+def _check_case(case: StoredCase, left_out: Mapping[str, Sequence[int]]) -> CaseCheck:
+    """Read one case; `left_out` are by field the snapshots that its moments leave out."""
     check = CaseCheck(case.id)
     digests: list[ArrayDigest] = []
     moments: dict[str, Moments] = {}
@@ -130,12 +140,14 @@ def _check_case(case: StoredCase) -> CaseCheck:
     for name, array in arrays.items():
         digest = ArrayDigest(name, array.shape, array.dtype, str(array.attrs.get("unit", "")))
         of = moments.setdefault(name, Moments.empty(array.shape[-1])) if name in wanted else None
-        left_out = _startup_rows(case) if of is not None and name != "points" else 0
+        startup = _startup_rows(case) if of is not None and name != "points" else 0
+        counts = ~np.isin(np.arange(array.shape[0]), [*range(startup), *left_out.get(name, ())])
+        begin = 0
         for block in _blocks(case.dataset, name, array, check):
             digest.update(block)
             if of is not None:
-                of.add(block[left_out:])
-            left_out = max(0, left_out - len(block))
+                of.add(block[counts[begin : begin + len(block)]])
+            begin += len(block)
         digests.append(digest)
     expected = content.digest(case)
     check.without_digest = not expected

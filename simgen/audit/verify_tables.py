@@ -125,8 +125,9 @@ def _statistics(dataset: Dataset, moments: Mapping[str, Mapping[str, Moments]]) 
     if not set(training) <= set(moments):
         return  # a damaged training case has findings of its own
     for name in ("points", *(field.name for field in dataset.schema.fields)):
-        recomputed = reduce(Moments.merge, (moments[case][name] for case in training)).to_record()
         stored = dataset.statistics[name]
+        kept = [case for case in training if case not in dataset.left_out(name).cases]
+        recomputed = reduce(Moments.merge, (moments[case][name] for case in kept)).to_record()
         scale = max(
             float(np.max(np.abs(recomputed["max"]))), float(np.max(np.abs(recomputed["min"])))
         )

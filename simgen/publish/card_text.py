@@ -43,6 +43,7 @@ def card_text(dataset: Dataset, physics: tuple[str, str], remake: Remake, licens
         refused=[(status, reason, count) for (status, reason), count in reasons],
         arrays=_arrays(dataset),
         statistics=_statistics(dataset),
+        left_out=left_out(dataset),
         quantities=_quantities(dataset),
         sobol=_sobol(dataset),
         sizes=_sizes(dataset),
@@ -52,7 +53,7 @@ def card_text(dataset: Dataset, physics: tuple[str, str], remake: Remake, licens
             (gate["name"], f"{gate['limit']} {gate['unit']}".strip()) for gate in dataset[0].gates
         ],
         solver=dataset[0].provenance.get("solver", "an unknown solver"),
-        hours=f"{table['wall_time_s'].sum() / 3600:.1f}",
+        duration=duration_text(float(table["wall_time_s"].sum())),
         hosts=_hosts(dataset),
         settings=", ".join(f"{name} {value:g}" for name, value in dataset[0].settings.items()),
         remake=remake,
@@ -146,6 +147,25 @@ def _statistics(dataset: Dataset) -> Rows:
     ]
 
 
+def left_out(dataset: Dataset) -> list[str]:
+    """Tell by field what its statistics leave out besides the start-up; empty where nothing."""
+    told = []
+    for field in dataset.schema.fields:
+        of = dataset.left_out(field.name)
+        parts = []
+        if of.snapshots:
+            parts.append(f"{_counted(of.snapshots, 'snapshot')} of {_counted(of.of_cases, 'case')}")
+        if of.cases:
+            parts.append(f"the whole of {', '.join(of.cases)}")
+        if parts:
+            told.append(f"{field.name}, {' and '.join(parts)}")
+    return told
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def _quantities(dataset: Dataset) -> Rows:
     from simgen.publish.sensitivity import shown_quantities  # imports much of scipy
 
@@ -202,6 +222,14 @@ def size_text(num_bytes: float) -> str:
         if num_bytes >= scale:
             return f"{num_bytes / scale:.3g} {unit}"
     return f"{num_bytes:.0f} B"
+
+
+def duration_text(seconds: float) -> str:
+    """Write a duration in the unit that suits it."""
+    for unit, scale in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def _range(values: pandas.Series, digits: int = 0) -> str:

@@ -14,7 +14,8 @@ from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 from simgen.store.format import schema_1
 from simgen.store.format.damage import panics_as_errors
-from simgen.store.format.tables import TABLES, read_kept_splits
+from simgen.store.format.statistics import LEFT_OUT
+from simgen.store.format.tables import TABLES, read_kept_splits, read_moments
 
 #: Keys of a design record that are for the store's own use.
 _INTERNAL = ("moments", "provenance_at", "seal_at", "seal")
@@ -96,7 +97,20 @@ def bound_splits(dataset: Dataset) -> dict[str, str]:
     return {**kept_splits(dataset), **split_members(dataset)}
 
 
+def left_out_snapshots(dataset: Dataset) -> dict[str, dict[str, list[int]]]:
+    """Return by case and field the numbers of the snapshots that statistics leave out.
+
+    Those of the start-up that the family states are not among them.
+    """
+    if is_schema_1(dataset):
+        return {}
+    return {
+        case: {field: record[LEFT_OUT] for field, record in of.items() if LEFT_OUT in record}
+        for case, of in read_moments(dataset._root).items()
+    }
+
+
 def statistics_record(dataset: Dataset) -> dict[str, Any]:
-    """Return count, mean, std, min and max by field, as stored."""
+    """Return count, mean, std, min and max by field, and what they leave out, as stored."""
     stored: dict[str, Any] = dict(dataset._root["statistics"].attrs["fields"])  # type: ignore[arg-type]
     return stored

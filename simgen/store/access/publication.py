@@ -19,7 +19,7 @@ from simgen.store.access.withdrawal import Withdrawal
 from simgen.store.format.digest import digest_version
 from simgen.store.format.layout import Schema
 from simgen.store.format.split import RATIOS, SEED, decide_splits
-from simgen.store.format.statistics import combine
+from simgen.store.format.statistics import combine, combine_training
 from simgen.store.format.tables import (
     append_splits,
     bound_splits,
@@ -161,11 +161,13 @@ def _write_tables(
     drawn = {"seed": SEED, "ratios": RATIOS} if schema.splits == "drawn" else {}
     root["splits"].attrs.update({**drawn, "dealt_at": datetime.now(UTC).isoformat()})
     moments_of = read_moments(root)
-    training = [moments_of[case] for case, split in members.items() if split == "train"]
-    fields = {
-        field: combine(record[field] for record in training).to_record() for field in training[0]
+    training = {case: moments_of[case] for case, split in members.items() if split == "train"}
+    root["statistics"].attrs["fields"] = {
+        name: combine(record[name] for record in training.values()).to_record()
+        if name == "points"
+        else combine_training({case: record[name] for case, record in training.items()})
+        for name in next(iter(training.values()))
     }
-    root["statistics"].attrs["fields"] = fields
 
 
 def complete_version(repository: icechunk.Repository, url: str, design: Design) -> str | None:

@@ -21,6 +21,7 @@ from simgen.store.access.open_version import OpenVersion
 from simgen.store.access.stored_case import StoredCase
 from simgen.store.access.versions import VersionInfo, list_versions, version_problems
 from simgen.store.format.split import SPLITS, counts_of
+from simgen.store.format.statistics import LeftOut
 
 if TYPE_CHECKING:
     import pandas
@@ -157,3 +158,8 @@ class Dataset(OpenVersion):
             field: {name: np.asarray(record[name]) for name in ("mean", "std", "min", "max")}
             for field, record in stored.items()
         }
+
+    def left_out(self, field: str) -> LeftOut:
+        """Return what the field's statistics leave out, because it has nearly all variance."""
+        stored: Mapping[str, Any] = self._root["statistics"].attrs["fields"]  # type: ignore[assignment]
+        return LeftOut.from_record(stored[field])

@@ -14,7 +14,7 @@ from simgen.point_cloud import PointCloud
 from simgen.provenance import core_seconds
 from simgen.store.format.digest import ArrayDigest, digest_case
 from simgen.store.format.split import PUBLISHED
-from simgen.store.format.statistics import first_settled, moments
+from simgen.store.format.statistics import moments, settled
 
 #: Key of an imported case's provenance, and column of the design table: what tells whether the
 #: files it was read from have changed since, and the digest of its arrays.
@@ -120,9 +120,10 @@ def _design_record(
 
 
 def _moments(cloud: PointCloud, startup_s: float) -> dict[str, Any]:
-    first = first_settled(cloud.time, startup_s)
-    of = {"points": cloud.points, **{name: each[first:] for name, each in cloud.fields.items()}}
-    return json_ready({name: moments(values).to_record() for name, values in of.items()})
+    of_fields = {
+        name: settled(values, cloud.time, startup_s) for name, values in cloud.fields.items()
+    }
+    return json_ready({"points": moments(cloud.points).to_record(), **of_fields})
 
 
 def json_ready(record: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,21 @@ import simgen
 from courant.data.normalisation import Normaliser
 from simgen.audit.verify import verify
 from simgen.errors import InputError
+from simgen.publish.card_text import left_out
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
 from simgen.store.format.split import RATIOS, SPLITS, assign_splits
-from simgen.store.format.statistics import Moments, combine, first_settled, moments
+from simgen.store.format.statistics import (
+    LEFT_OUT,
+    LeftOut,
+    Moments,
+    combine,
+    combine_training,
+    first_settled,
+    moments,
+    ruling_snapshots,
+    settled,
+)
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
 ids = st.lists(
@@ -156,3 +167,107 @@ def test_a_schema_without_a_start_is_written_as_before_there_was_one():
     assert "startup_s" not in replace(SCHEMA, startup_s=0.0).to_json()
     stated = replace(SCHEMA, startup_s=4.0)
     assert Schema.from_attrs(stated.to_attrs(), "here").startup_s == 4.0
+
+
+UNSTATED = replace(SCHEMA, startup_s=0.0)
+
+
+def publish(url, clouds):
+    """A version of cases in a family that states no start-up."""
+    writer = DatasetWriter.open(url, UNSTATED)
+    fork = writer.fork()
+    for number, cloud in enumerate(clouds):
+        fork.write(make_result(number), cloud)
+    writer.commit([fork])
+    return simgen.open_dataset(url, writer.publish("planted"))
+
+
+def test_a_snapshot_that_rules_is_left_out_where_no_family_states_a_start(url):
+    clouds = [make_cloud(number) for number in range(3)]
+    for cloud in clouds:
+        cloud.fields["kinematic_pressure"][0] *= 1e4
+    dataset = publish(url, clouds)
+    (case,) = dataset.cases("train")
+    number = [make_result(number).id for number in range(3)].index(case)
+    rest = clouds[number].fields["kinematic_pressure"][1:]
+    found = dataset.statistics["kinematic_pressure"]
+    np.testing.assert_allclose(found["std"], rest.std(axis=(0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(found["max"], rest.max(axis=(0, 1)), rtol=1e-6)
+    assert Normaliser.of(dataset, ("kinematic_pressure",)).std[0] < 2
+    assert dataset.left_out("kinematic_pressure") == LeftOut(1, 1)
+    assert dataset.left_out("velocity") == dataset.left_out("points") == LeftOut()
+    assert left_out(dataset) == ["kinematic_pressure, 1 snapshot of 1 case"]
+    assert dataset[case]["kinematic_pressure"][0].max() > 1e3, "it is stored"
+    assert verify(dataset).findings == []
+
+
+def test_a_case_that_rules_is_left_out(url):
+    clouds = [make_cloud(number) for number in range(10)]
+    ruling = first_of(10, "train")
+    clouds[ruling].fields["kinematic_pressure"] *= 1e4
+    dataset = publish(url, clouds)
+    case = make_result(ruling).id
+    assert dataset.left_out("kinematic_pressure") == LeftOut(cases=(case,))
+    assert dataset.statistics["kinematic_pressure"]["std"] == pytest.approx(1, rel=0.1)
+    assert left_out(dataset) == [f"kinematic_pressure, the whole of {case}"]
+    assert case in dataset.cases("train")
+    assert verify(dataset).findings == []
+
+
+def first_of(num_cases, split):
+    """The number of the first case that is drawn into the split."""
+    members = assign_splits([make_result(number).id for number in range(num_cases)], {})
+    return next(n for n in range(num_cases) if members[make_result(n).id] == split)
+
+
+def test_without_a_snapshot_or_case_that_rules_moments_are_those_of_all_values():
+    cases = {f"case{n}": make_cloud(n).fields["velocity"] for n in range(8)}
+    records = {case: settled(values, np.arange(6.0), 0.0) for case, values in cases.items()}
+    assert records == {case: moments(values).to_record() for case, values in cases.items()}
+    assert combine_training(records) == combine(records.values()).to_record()
+
+
+@settings(max_examples=25)
+@given(st.integers(5, 60), st.floats(0.75, 1.3), st.floats(-1e3, 1e3), st.integers(0, 2**32 - 1))
+def test_what_grows_or_decays_from_one_snapshot_to_the_next_is_not_left_out(
+    num_snapshots, factor, offset, seed
+):
+    """Nine tenths in one of twenty snapshots takes a jump, not a rate such as these."""
+    noise = np.random.default_rng(seed).normal(size=(num_snapshots, 200, 1))
+    amplitude = factor ** np.arange(min(num_snapshots, 20), dtype=float)
+    amplitude = np.concatenate([amplitude, np.full(num_snapshots - len(amplitude), amplitude[-1])])
+    assert ruling_snapshots(amplitude[:, None, None] * noise + offset) == []
+
+
+def test_a_start_that_dies_away_over_a_few_snapshots_is_left_out_as_a_whole():
+    values = np.random.default_rng(0).normal(size=(100, 30, 1))
+    values[:4] *= np.array([1e4, 1e3, 1e2, 50])[:, None, None]
+    assert ruling_snapshots(values) == [0, 1, 2, 3]
+    values[:8] = 1e4 * values[20:28]
+    assert ruling_snapshots(values) == [], "eight of a hundred are not few"
+    assert ruling_snapshots(values[:4]) == [], "nor is one of four"
+
+
+def test_a_state_far_from_all_others_rules_even_where_it_is_uniform():
+    """A plate that is at 0 K before it is at 300: the deviation is in the snapshot's mean."""
+    values = 300 + np.random.default_rng(0).normal(size=(20, 30, 1))
+    values[0] = 0.0
+    assert ruling_snapshots(values) == [0]
+    assert settled(values, np.arange(20.0), 4.0).get(LEFT_OUT) is None, "it is in the start-up"
+    values[7] = 0.0
+    assert settled(values, np.arange(20.0), 4.0)[LEFT_OUT] == [7], "counted from the first of all"
+
+
+def test_a_field_that_does_nothing_else_keeps_its_only_event():
+    still = np.full((20, 30, 1), 300.0, np.float32)
+    still[3] += 10.0
+    assert ruling_snapshots(still) == []
+    still += np.float32(3e-5) * np.random.default_rng(0).choice([-1, 0, 1], still.shape)
+    assert ruling_snapshots(still.astype(np.float32)) == [], "nor is rounding a scale"
+
+
+def test_noise_in_a_component_that_is_not_there_leaves_nothing_out():
+    values = np.random.default_rng(0).normal(size=(20, 30, 2))
+    values[..., 1] *= 1e-9
+    values[0, :, 1] *= 1e3
+    assert ruling_snapshots(values) == []

@@ -10,10 +10,11 @@ import pytest
 import simgen
 from simgen.errors import InputError
 from simgen.publish.card import write_card
-from simgen.publish.card_text import _facts
+from simgen.publish.card_text import _facts, duration_text
 from simgen.publish.remake import how_to_make, run_command
+from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Source
-from tests.store.conftest import FAMILY, add, make_cloud, make_result
+from tests.store.conftest import FAMILY, SCHEMA, add, make_cloud, make_result
 
 RUN = {
     "family": "cylinder-flow",
@@ -67,6 +68,34 @@ def test_a_card_tells_a_stranger_what_the_version_is(dataset, tmp_path):
         assert {row["case"] for row in csv.DictReader(file)} == set(dataset.design.index)
     assert told[-1][0] == told[-1][1]
     assert "tab:" not in text
+    assert "Solved with an unknown solver in 15 s of wall time" in text, "six cases of 2.5 s"
+    assert "Of the times after 10 s: before, the flow starts." in text
+    assert "nearly all of a component's variance" not in text
+
+
+def test_a_card_says_what_the_statistics_leave_out(url, tmp_path):
+    """Of a family that states no start-up, with one snapshot that rules."""
+    writer = DatasetWriter.open(url, replace(SCHEMA, startup_s=0.0))
+    fork = writer.fork()
+    for number in range(3):
+        cloud = make_cloud(number)
+        cloud.fields["kinematic_pressure"][0] *= 1e4
+        fork.write(make_result(number), cloud)
+    writer.commit([fork])
+    text = write_card(simgen.open_dataset(url, writer.publish("planted")), tmp_path).read_text()
+    assert (
+        "They leave out a few snapshots or cases that have nearly all of a component's variance"
+        " (kinematic_pressure, 1 snapshot of 1 case). All are stored."
+    ) in text
+    assert "before, the flow starts" not in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 s"), (8.24, "8.24 s"), (90.0, "1.5 min"), (3600.0, "1 h"), (150 * 3600.0, "150 h")],
+)
+def test_durations_are_in_the_unit_that_suits_them(seconds, text):
+    assert duration_text(seconds) == text
 
 
 def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_alone(
