@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from prefect import artifacts, get_run_logger
@@ -43,6 +45,20 @@ class ProgressArtifact:
         if self._id is not None:
             with if_the_server_is_there(NOT_SHOWN):
                 artifacts.update_progress_artifact(self._id, percent)
+
+
+def page_link(url: str) -> str:
+    """Return Markdown that leads to a page: a link, or for object storage how to open it.
+
+    A path is linked as file://, which a browser follows on the machine that it names.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme in ("http", "https", "file"):
+        return f"[{url}]({url})"
+    folder, _, name = url.rpartition("/")
+    if scheme:
+        return f"`{url}`; to open it: `aws s3 cp --recursive {folder} page`, then `page/{name}`"
+    return f"[`{url}`]({Path(url).absolute().as_uri()}) on {platform.node()}"
 
 
 def show_markdown(text: str, key: str, description: str | None = None) -> None:

@@ -9,7 +9,7 @@ from prefect import flow, task
 
 from courant.evaluation.evaluation import Evaluation, Split
 from courant.runs.directory import RunDirectory
-from flows.artifacts import show_image, show_markdown
+from flows.artifacts import page_link, show_image, show_markdown
 from flows.cluster.process_logs import know_flow_run
 from flows.stages.evaluation import Measurement, Report
 
@@ -61,7 +61,7 @@ def draw(run: str, out: str, evaluation: Evaluation, dataset: str | None) -> Rep
     page, verdict = str(write_report(run, out, dataset)), summary_line(evaluation)
     # Prefect takes small letters, digits and dashes.
     key = re.sub(r"[^a-z0-9]+", "-", run.rsplit("/", 1)[-1].lower()).strip("-") or "run"
-    text = f"## {key}\n\n{verdict}\n\nReport: `{page}`\n"
+    text = f"## {key}\n\n{verdict}\n\nReport: {page_link(page)}\n"
     show_markdown(text, key=f"report-{key}", description=page)
     figure = RunDirectory(out).read_bytes(main_figure(evaluation))
     show_image(

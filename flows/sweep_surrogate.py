@@ -18,7 +18,7 @@ from courant.sweeps.sweep import (
     read_result,
     table_row,
 )
-from flows.artifacts import show_image, show_markdown, show_table
+from flows.artifacts import page_link, show_image, show_markdown, show_table
 from flows.cluster.process_logs import know_flow_run
 from flows.display import Bars
 from flows.settings import load_settings
@@ -159,7 +159,8 @@ def show_sweep(plan: Sweep, results: list[TrialResult]) -> FinishedSweep:
     rows = [table_row(plan.space, result) for result in results]
     show_table(rows, key=f"{key}-trials", description=page)
     best = plan.trials[best_trial(results).number - 1]
-    show_markdown(f"## {key}\n\n{said}\n\nPage: `{page}`\n\nBest run: `{best.run.url}`\n", key=key)
+    text = f"## {key}\n\n{said}\n\nPage: {page_link(page)}\n\nBest run: `{best.run.url}`\n"
+    show_markdown(text, key=key)
     figure = base64.b64encode(plan.folder.read_bytes(HYPERPARAMETERS)).decode()
     show_image(
         f"data:image/png;base64,{figure}",

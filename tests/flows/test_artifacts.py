@@ -7,10 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from flows import artifacts
+from courant.runs.directory import RunDirectory
+from flows import artifacts, evaluate_surrogate
 from flows.settings import OWN_PREFECT
 from simgen.case import Progress
 from simgen.cases import get_family
+from tests.report.test_verdict import evaluation
 
 FAMILY = get_family("cylinder-flow")
 POINT = FAMILY.point(FAMILY.design_space.sample(1, "sobol", 1)[0], FAMILY.settings("trial"))
@@ -56,3 +58,42 @@ def test_a_server_without_pages_is_asked_for_no_bar(
     monkeypatch.setenv(OWN_PREFECT, "1")
     solve(tmp_path / "case")
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("url", "link"),
+    [
+        ("/a folder/index.html", "[`/a folder/index.html`](file:///a%20folder/index.html) on "),
+        ("https://host/r/index.html", "[https://host/r/index.html](https://host/r/index.html)"),
+        (
+            "s3://bucket/report/index.html",
+            "`s3://bucket/report/index.html`; to open it:"
+            " `aws s3 cp --recursive s3://bucket/report page`, then `page/index.html`",
+        ),
+    ],
+)
+def test_a_page_is_linked_or_said_how_to_open(url: str, link: str) -> None:
+    assert artifacts.page_link(url).startswith(link)
+
+
+def test_the_report_is_a_link_beside_its_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = evaluation(model=[0.1], persistence=[0.2], training_mean=[0.5])
+    folder, page = RunDirectory(tmp_path), tmp_path / "index.html"
+
+    def write_report(run: str, out: str, dataset: str | None) -> Path:
+        folder.write_bytes("error_growth.png", b"a picture")
+        return page
+
+    shown: dict[str, str] = {}
+    monkeypatch.setattr("courant.report.report.write_report", write_report)
+    for name in ("show_markdown", "show_image"):
+        monkeypatch.setattr(
+            evaluate_surrogate, name, lambda text, key, description: shown.update({key: text})
+        )
+    report = evaluate_surrogate.draw.fn("/runs/demo-1a2b", folder.url, found, None)
+    assert report.url == str(page)
+    assert f"Report: [`{page}`]({page.as_uri()}) on " in shown["report-demo-1a2b"]
+    assert "NMAE 0.100 on the test split" in shown["report-demo-1a2b"]
+    assert shown["errors-demo-1a2b"] == "data:image/png;base64,YSBwaWN0dXJl"
