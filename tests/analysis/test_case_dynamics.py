@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
 import simgen
+from courant.analysis.dynamics import frequency_study
 from courant.analysis.dynamics.case_dynamics import follow_case, rhythm_scores
 from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
 from courant.problems import problem_of
-from courant.report.panels import frequencies
+from courant.report.panels.dynamics import frequencies
+from flows.cli.app import app
+from flows.terminal import screen
 from simgen.case import CaseResult
 from simgen.cases import get_family
+from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
@@ -119,7 +126,8 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     scores = rhythm_scores(found)
     assert scores["frequency_error"] == pytest.approx(0.1, abs=0.03)
     assert (scores["locked_in"], scores["rhythm_kept"]) == (1.0, 1.0)
-    frequencies.draw(found).canvas.draw()
+    for figure in frequencies.figures(found, dataset[0]):
+        figure.figure.canvas.draw()
     shown = {row[0].text: row[1].text for row in frequencies.table(found).rows}
     assert shown["DMD of the solution, strongest pair"] == f"{WAVE_HZ:.3g}"
 
@@ -132,10 +140,10 @@ def test_a_case_too_short_for_a_spectrum_is_not_followed(dataset: Dataset) -> No
 def test_a_flow_that_stands_still_has_no_rhythm(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from courant.analysis.dynamics import case_dynamics
+    from courant.analysis.dynamics import case_rhythm
 
     still = np.ones((NUM_FRAMES, dataset[0].num_points, 2))
-    monkeypatch.setattr(case_dynamics, "read_states", lambda *_: still)
+    monkeypatch.setattr(case_rhythm, "read_states", lambda *_: still)
     assert follow_case(surrogate_of(dataset), dataset[0]) is None
 
 
@@ -144,3 +152,92 @@ def test_a_model_without_latents_is_not_followed(
 ) -> None:
     monkeypatch.delattr(SwingModel, "derivative")
     assert follow_case(surrogate_of(dataset), dataset[0]) is None
+
+
+@pytest.fixture
+def planted(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> Surrogate:
+    """The run that every command of these tests loads."""
+    surrogate = surrogate_of(dataset)
+    monkeypatch.setattr("courant.prediction.surrogate.load", lambda url: surrogate)
+    monkeypatch.setattr(Surrogate, "open_dataset", lambda self, url=None: dataset)
+    monkeypatch.setattr(screen, "width", 200)
+    return surrogate
+
+
+def test_the_frequencies_of_test_cases_are_one_table_with_medians(
+    planted: Surrogate, dataset: Dataset, tmp_path: Path
+) -> None:
+    named = [part for case in dataset.cases()[:2] for part in ("--case", case)]
+    asked = ["analyse", "frequencies", "RUN", *named, "--steps", "30", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert "median error of 2" in done.stdout
+    written = json.loads((tmp_path / "frequencies.json").read_text())
+    for each in written["cases"]:
+        assert each["steps"] == 30 and each["series_name"] == "wake probes"
+        assert each["reference_hz"] == pytest.approx(WAVE_HZ, rel=0.02)
+        assert each["true_dmd_hz"] == pytest.approx(WAVE_HZ, rel=1e-3)
+        for name in ("predicted_hz", "dmd_hz", "latent_hz"):
+            assert each[name] == pytest.approx(PLANTED_HZ, rel=0.02)
+            assert each[f"{name}_error"] == pytest.approx(0.1, abs=0.03)
+        assert each["locked_in"] == 1.0 and each["lost_s"] is None
+        assert each["drift"] == pytest.approx(0.1, abs=0.05)
+    assert written["never_lost"] == 2 and written["medians"]["kept"] == 1.0
+    assert written["medians"]["dmd_hz_error"] == pytest.approx(0.1, abs=0.03)
+    with np.load(tmp_path / f"{dataset.cases()[0]}_frequencies.npz") as arrays:
+        assert arrays["components"].shape == (30, 4, 3) and arrays["time"][-1] == 30 * STEP_S
+        assert arrays["drift"].shape == (30,)
+
+
+def test_cases_without_a_rhythm_are_named_beside_the_others(
+    planted: Surrogate, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = dataset.cases()[:2]
+    follow = frequency_study.follow_case
+    monkeypatch.setattr(
+        frequency_study,
+        "follow_case",
+        lambda of, case, **options: None if case.id == first else follow(of, case, **options),
+    )
+    found = frequency_study.study_frequencies(planted, dataset, [first, second], steps=30)
+    assert found.without == (first,) and [each.case for each in found.cases] == [second]
+    monkeypatch.delattr(SwingModel, "derivative")
+    with pytest.raises(InputError, match="this is a transient model of kind swing"):
+        frequency_study.study_frequencies(planted, dataset, [first])
+
+
+@pytest.mark.parametrize("exact_up_to", [None, "11"], ids=["exact", "Arnoldi"])
+def test_the_spectrum_command_finds_the_planted_pair_at_the_steps_that_are_named(
+    planted: Surrogate, dataset: Dataset, tmp_path: Path, exact_up_to: str | None
+) -> None:
+    case = dataset.cases()[0]
+    limit = [] if exact_up_to is None else ["--exact-up-to", exact_up_to]
+    asked = ["analyse", "spectrum", "RUN", "--case", case, "--at", "0", "--at", "20"]
+    done = CliRunner().invoke(app, [*asked, *limit, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    (written,) = json.loads((tmp_path / "spectrum.json").read_text())["cases"]
+    assert [(each["step"], each["time_s"]) for each in written["states"]] == [(0, 0), (20, 60)]
+    assert written["reference_hz"] == pytest.approx(WAVE_HZ, rel=0.02)
+    for each in written["states"]:
+        assert each["exact"] == (exact_up_to is None)
+        for pair in (each["longest"], each["nearest"]):
+            turn = 2 * np.pi * PLANTED_HZ * STEP_S
+            assert pair["step"] == pytest.approx([KEPT * np.cos(turn), KEPT * np.sin(turn)])
+            assert pair["derivative"][0] == pytest.approx(pair["step"][0] - 1)
+            assert pair["frequency_hz"] == pytest.approx(PLANTED_HZ)
+            assert pair["over_reference"] == pytest.approx(1.1, rel=0.02)
+    assert "lasts longest" in done.stdout
+    with np.load(tmp_path / f"{case}_spectrum.npz") as arrays:
+        assert len(arrays["step_eigenvalues_20"]) == (12 if exact_up_to is None else 10)
+
+
+def test_a_model_without_a_processor_has_no_spectrum(
+    planted: Surrogate, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delattr(SwingModel, "derivative")
+    done = CliRunner().invoke(
+        app, ["analyse", "spectrum", "RUN", "--case", dataset.cases()[0], "--out", str(tmp_path)]
+    )
+    assert done.exit_code == 1 and done.stderr.count("\n") == 1
+    assert "only a transient model with latents has a processor" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,7 +1,7 @@
 """Follow the rhythm of a rollout of a stored case: in the flow, in the latents, in the processor.
 
-The rollout begins where training windows do and is as long as the case, but for a limit, so that
-most of it lies beyond the training horizon.
+The rollout begins where training windows do and is as long as the case, or as asked, so that most
+of it lies beyond the training horizon.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from courant.analysis.dynamics import scalogram
+from courant.analysis.dynamics.case_rhythm import mean_frequency, read_rhythm
 from courant.analysis.dynamics.frequencies import (
     MIN_SAMPLES,
     Spectrum,
@@ -21,18 +22,15 @@ from courant.analysis.dynamics.frequencies import (
     peak_frequency,
     spectrum,
 )
-from courant.analysis.dynamics.jacobian import StepSpectrum, spectrum_at
+from courant.analysis.dynamics.jacobian import StepSpectrum
 from courant.analysis.dynamics.latent_components import Components, principal_components
 from courant.analysis.dynamics.modes import Dmd, dmd
-from courant.analysis.dynamics.probes import reference_rhythm
-from courant.data.trajectories import read_states, time_tolerance
+from courant.analysis.dynamics.step_spectra import latent_spectrum, rolled_out
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
 from simgen.store.access.stored_case import StoredCase
 
 MAX_STEPS = 100
-STEADY = 0.05
-"""A rhythm weaker than this share of the training's standard deviation counts as none"""
 DMD_RANK = 12
 EXACT_UP_TO = 1024
 """Numbers in a state up to which all eigenvalues are computed: more would take minutes"""
@@ -58,6 +56,8 @@ class CaseDynamics:
     find_jacobians: Callable[[], tuple[tuple[float, StepSpectrum], ...]]
     modes: tuple[Dmd, Dmd]
     """DMD of solution and prediction at the rollout's times"""
+    probes: np.ndarray | None = None
+    """(P, d) m, where the series are read; None where they are not of single places"""
 
     @cached_property
     def jacobians(self) -> tuple[tuple[float, StepSpectrum], ...]:
@@ -87,17 +87,31 @@ class CaseDynamics:
         return int(np.argmax(self.latent_spectra.at(self.reference_hz)))
 
     @cached_property
-    def lock_in(self) -> np.ndarray:
-        """The relative error of the frequency of each anchor's first component, (L,).
+    def anchor_hz(self) -> np.ndarray:
+        """The frequency of each anchor's first component, (L,) Hz.
 
         NaN for an anchor that stands still.
         """
         series = self.components.series[..., 0]
-        found = [
-            peak_frequency(each - each.mean(), self.interval_s) if np.ptp(each) else np.nan
-            for each in series.T
-        ]
-        return lock_in_errors(np.array(found), self.reference_hz)
+        return np.array(
+            [
+                peak_frequency(each - each.mean(), self.interval_s) if np.ptp(each) else np.nan
+                for each in series.T
+            ]
+        )
+
+    @property
+    def latent_hz(self) -> float:
+        """The frequency of the first component of the anchor in which it varies most.
+
+        Chosen without the reference, so that it can differ from it.
+        """
+        return float(self.anchor_hz[np.argmax(self.components.series[..., 0].var(axis=0))])
+
+    @property
+    def lock_in(self) -> np.ndarray:
+        """The relative error of the frequency of each anchor's first component, (L,)."""
+        return lock_in_errors(self.anchor_hz, self.reference_hz)
 
     @cached_property
     def scalogram(self) -> scalogram.Scalogram:
@@ -110,56 +124,69 @@ class CaseDynamics:
         return scalogram.drift(self.scalogram.peaks, self.reference_hz)
 
     @property
+    def last_drift(self) -> float:
+        """The drift at the last time on which the record's end has no influence.
+
+        NaN where the rollout is too short to have one.
+        """
+        reach = scalogram.end_reach(self.reference_hz)
+        known = np.flatnonzero(
+            (self.times - self.times[0] >= reach) & (self.times[-1] - self.times >= reach)
+        )
+        return float(self.drift[known[-1]]) if len(known) else float("nan")
+
+    @property
     def lost_s(self) -> float | None:
         """When the leading anchor leaves the reference frequency, s from the start; None: never."""
         return scalogram.lost_at(self.times, self.drift, self.reference_hz)
 
 
-def follow_case(surrogate: Surrogate, case: StoredCase) -> CaseDynamics | None:
-    """Roll a case out to its end, at most 100 steps; None where there is no rhythm on record.
+def follow_case(
+    surrogate: Surrogate,
+    case: StoredCase,
+    *,
+    steps: int = MAX_STEPS,
+    at: Sequence[int] = (),
+    exact_up_to: int = EXACT_UP_TO,
+) -> CaseDynamics | None:
+    """Roll a case out, at most `steps` and to its end; None where there is no rhythm on record.
 
     That is so of a steady model, of one without latents, of a flow that stands still, and of a case
-    that is too short for a spectrum or for the frequency that it has.
+    that is too short for a spectrum or for the frequency that it has. Eigenvalues are those after
+    the steps `at` (from 1; none named: the first and the last), all of them for states of up to
+    `exact_up_to` numbers.
     """
     step_s, start = surrogate.step_s, surrogate.problem.start(case)
     if step_s is None or start is None or case.time is None:
         return None
-    steps = min(MAX_STEPS, int((case.time[-1] - start) / step_s + 1e-6))
+    steps = min(steps, int((case.time[-1] - start) / step_s + 1e-6))
     if not isinstance(surrogate.model, Evolves) or steps < MIN_SAMPLES:
         return None
-    std = np.asarray(surrogate.normaliser.std, np.float32)
-    late = np.flatnonzero(case.time >= start - time_tolerance(case.time))
-    solved = read_states(case, surrogate.normaliser.channels, slice(int(late[0]), None))
-    volumes = case.volumes if case.dataset.schema.volumes else np.ones(case.num_points)
-    rhythm = reference_rhythm(
-        solved, surrogate.channels, std, case.points, volumes, case.parameters
-    )
-    interval = float(np.diff(case.time[late]).mean())
-    series = rhythm.read(solved)
-    if rhythm.strength(series) <= STEADY:
-        return None
-    reference = mean_frequency(series, interval)
-    if not _is_resolved(reference, steps, step_s):
+    found = read_rhythm(surrogate, case, start)
+    if found is None or not _is_resolved(found.frequency, steps, step_s):
         return None
     wanted = start + step_s * np.arange(1, steps + 1)
-    frames = np.abs(case.time[late][None] - wanted[:, None]).argmin(axis=1)
+    frames = found.frames(wanted)
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
-    latents = _latents(surrogate, surrogate.model, case, start, steps)
-    rank = min(DMD_RANK, steps // 2)
+    latents = rolled_out(surrogate, surrogate.model, case, start, steps)[1:]
+    std, rank = np.asarray(surrogate.normaliser.std, np.float32), min(DMD_RANK, steps // 2)
     return CaseDynamics(
         times=wanted - start,
         interval_s=step_s,
         horizon=min(steps, surrogate.problem.num_steps),
-        reference_hz=reference,
-        series_name=rhythm.name,
-        true_series=series[frames],
-        predicted_series=rhythm.read(predicted),
+        reference_hz=found.frequency,
+        series_name=found.rhythm.name,
+        true_series=found.series[frames],
+        predicted_series=found.rhythm.read(predicted),
         components=principal_components(latents.cpu().numpy(), surrogate.problem.num_steps),
-        find_jacobians=partial(_jacobians, surrogate.model, latents, wanted - start, step_s),
-        modes=(
-            dmd(solved[frames] / std, volumes, step_s, rank),
-            dmd(predicted / std, volumes, step_s, rank),
+        find_jacobians=partial(
+            _jacobians, surrogate.model, latents, at or (1, steps), step_s, exact_up_to
         ),
+        modes=(
+            dmd(found.states[frames] / std, found.volumes, step_s, rank),
+            dmd(predicted / std, found.volumes, step_s, rank),
+        ),
+        probes=found.rhythm.places,
     )
 
 
@@ -174,12 +201,6 @@ def rhythm_scores(found: CaseDynamics) -> dict[str, float]:
     }
 
 
-def mean_frequency(series: np.ndarray, interval_s: float) -> float:
-    """Return the mean over series (T, P) of their dominant frequencies, Hz."""
-    centred = series - series.mean(axis=0)
-    return float(np.mean([peak_frequency(each, interval_s) for each in centred.T]))
-
-
 def _is_resolved(reference: float, steps: int, step_s: float) -> bool:
     """Tell whether so many steps can show a frequency."""
     try:
@@ -189,30 +210,11 @@ def _is_resolved(reference: float, steps: int, step_s: float) -> bool:
     return low < reference < high
 
 
-def _latents(
-    surrogate: Surrogate, model: Evolves, case: StoredCase, start: float, steps: int
-) -> torch.Tensor:
-    """Return the latents of the rollout, (T, L, d)."""
-    inputs, _ = surrogate.model_inputs(case, start)
-    with torch.no_grad():
-        return model.rollout(model.encode(inputs), steps)[0]
-
-
 def _jacobians(
-    model: Evolves, latents: torch.Tensor, times: Sequence[float] | np.ndarray, unit_s: float
+    model: Evolves, latents: torch.Tensor, at: Sequence[int], step_s: float, exact_up_to: int
 ) -> tuple[tuple[float, StepSpectrum], ...]:
-    """Return eigenvalues at the first and at the last state."""
+    """Return times and eigenvalues after some steps, of states (T, L, d) from the first step on."""
     return tuple(
-        (
-            float(times[at]),
-            spectrum_at(
-                lambda Z: model.derivative(Z[None])[0],
-                latents[at],
-                model.inner_step,
-                unit_s,
-                solver=model.inner_solver,
-                exact_up_to=EXACT_UP_TO,
-            ),
-        )
-        for at in (0, len(latents) - 1)
+        (step * step_s, latent_spectrum(model, latents[step - 1], step_s, exact_up_to))
+        for step in at
     )

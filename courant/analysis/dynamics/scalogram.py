@@ -48,7 +48,7 @@ class Scalogram:
     @property
     def trusted(self) -> np.ndarray:
         """Tell where the ends of the record have no say, sqrt(2) s from both: (F, T) bool."""
-        reach = math.sqrt(2) * OMEGA / (2 * np.pi * self.frequencies)
+        reach = end_reach(self.frequencies)
         from_ends = np.minimum(self.times, self.times[-1] - self.times)
         return from_ends[None] >= reach[:, None]
 
@@ -71,6 +71,11 @@ class Scalogram:
         refined = inner + np.where(places == inner, np.clip(shift, -0.5, 0.5), places - inner)
         ratio = self.frequencies[1] / self.frequencies[0]
         return self.frequencies[0] * ratio**refined
+
+
+def end_reach(frequencies: np.ndarray | float) -> np.ndarray:
+    """Return how far from an end of the record it influences |W| at frequencies in Hz, s."""
+    return math.sqrt(2) * OMEGA / (2 * np.pi * np.asarray(frequencies))
 
 
 def frequency_range(num: int, interval_s: float, reference: float) -> tuple[float, float]:

@@ -9,10 +9,12 @@ from typer.core import TyperGroup
 
 from flows.cli.analysing.comparison import analyse_compare
 from flows.cli.analysing.errors import analyse_errors
+from flows.cli.analysing.frequencies import analyse_frequencies
 from flows.cli.analysing.maps import analyse_maps
 from flows.cli.analysing.monitor import analyse_monitor
 from flows.cli.analysing.refinement import analyse_refine
 from flows.cli.analysing.scores import EXAMPLE, analyse_scores
+from flows.cli.analysing.spectrum import analyse_spectrum
 
 DEFAULT = "scores"
 
@@ -39,6 +41,12 @@ analysis_app.command("refine", epilog="Example: courant analyse refine RUN --anc
 )
 analysis_app.command("monitor", epilog="Example: courant analyse monitor RUN")(analyse_monitor)
 analysis_app.command("maps", epilog="Example: courant analyse maps RUN --anchor 14")(analyse_maps)
+analysis_app.command("frequencies", epilog="Example: courant analyse frequencies RUN --steps 40")(
+    analyse_frequencies
+)
+analysis_app.command(
+    "spectrum", epilog="Example: courant analyse spectrum RUN --case b0159c13a91f --at 1 --at 40"
+)(analyse_spectrum)
 analysis_app.command(
     "compare", epilog="Example: courant analyse compare RUN OTHER-RUN --out analysis"
 )(analyse_compare)

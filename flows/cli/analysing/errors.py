@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from flows.cli.analysing.arrays import write_arrays
 from flows.cli.analysing.scores import ChosenCases, OutFolder
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
@@ -88,6 +88,4 @@ def _write(folder: RunDirectory, found: IndicatorStudy) -> None:
     }
     if all(each.state.places is not None for each in found.judged):
         arrays["anchors"] = np.stack([np.asarray(each.state.places) for each in found.judged])
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    folder.write_bytes("error_indicator.npz", buffer.getvalue())
+    write_arrays(folder, "error_indicator.npz", arrays)

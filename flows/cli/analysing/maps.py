@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from typing import Annotated
 
 import typer
 
+from flows.cli.analysing.arrays import chosen_cases, write_arrays
 from flows.cli.analysing.scores import ChosenCases, OutFolder
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
 from flows.terminal import one_line_errors, progress_bar, say
-from simgen.errors import InputError
 
 
 def analyse_maps(
@@ -30,8 +29,6 @@ def analyse_maps(
     anchors their places at each.
     """
     with one_line_errors():
-        import numpy as np
-
         from courant.analysis.decomposition.case_scores import score_case
         from courant.analysis.decomposition.maps import map_anchors, telling_anchors
         from courant.prediction.surrogate import load
@@ -39,9 +36,7 @@ def analyse_maps(
 
         folder, surrogate = RunDirectory(absolute(out)), load(absolute(run))
         opened = surrogate.open_dataset(absolute(dataset) if dataset else None)
-        names = list(case or ()) or opened.cases("test")
-        if not names:
-            raise InputError(f"{opened.url} {opened.version} has no test case; name one by --case")
+        names = chosen_cases(opened, case)
         with progress_bar("mapping") as progress:
             for number, name in enumerate(names):
                 stored, chosen = opened[name], anchor
@@ -50,9 +45,7 @@ def analyse_maps(
                     chosen = telling_anchors(scores.fields.energies, scores.temporal_variance)
                 start = surrogate.problem.shown_start(stored)
                 found = map_anchors(surrogate, stored, chosen, start)
-                buffer = io.BytesIO()
-                np.savez_compressed(buffer, **found.arrays())  # type: ignore[arg-type]
-                folder.write_bytes(f"{name}_maps.npz", buffer.getvalue())
+                write_arrays(folder, f"{name}_maps.npz", found.arrays())
                 progress(number + 1, len(names))
         listed = ", ".join(f"{name}_maps.npz" for name in names[:3])
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
