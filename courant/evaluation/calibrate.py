@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from courant.evaluation.grid_study import grid_errors
+from courant.evaluation.guards.states import observed_states
 from courant.evaluation.quantities import solved_and_predicted
 from courant.evaluation.regressed_quantities import regress_quantities
 from courant.prediction.applied_bands import pooled_latents, scaled_design
@@ -114,6 +115,7 @@ def calibrate(
         outcomes=_outcomes(surrogate, dataset, trained_on),
         grid=grid,
         no_grid=no_grid,
+        states=observed_states(dataset),
         regressed=regress_quantities(trained_on, dataset, cases),
     )
     if weights_digest(run) != surrogate.weights:
@@ -195,8 +197,9 @@ def _span(surrogate: Surrogate, case: StoredCase) -> Span | None:
 def _designs(dataset: Dataset, cases: Sequence[str]) -> np.ndarray:
     """Return scaled designs (cases, P) from the dataset's table: no case is opened."""
     parameters = dataset.schema.parameters
-    table = dataset.design.loc[list(cases), [each.name for each in parameters]]
-    return np.array([scaled(parameters, row) for row in table.to_dict("records")])
+    names = [each.name for each in parameters]
+    rows = dataset.design.loc[list(cases), names].to_numpy(float).tolist()
+    return np.array([scaled(parameters, dict(zip(names, row, strict=True))) for row in rows])
 
 
 def _limit(distances: Sequence[float]) -> float:

@@ -24,6 +24,7 @@ from courant.evaluation.guards.outside import (
     is_inside,
     score_outside,
 )
+from courant.evaluation.guards.states import StateScore, score_states
 from courant.evaluation.quantities import Pair, recorded, score_quantities, solved_and_predicted
 from courant.prediction.applied_bands import (
     Answer,
@@ -77,6 +78,8 @@ class Coverage(BaseModel):
     """Cases for which no band holds, with the reason"""
     bands: dict[str, BandScore]
     """By quantity, of the field, and `<quantity> by regression`"""
+    states: dict[str, StateScore] = {}
+    """By state of the family, on cases that its share was not learned from"""
     outside: dict[str, OutsideScore] = {}
     """The same of cases outside of a box that was given; they are left out of all other figures"""
 
@@ -132,6 +135,7 @@ def measure_coverage(
         num_cases=len(cases),
         refused=refused,
         bands=rows,
+        states=score_states(bands.states, dataset, cases),
         outside=score_outside(
             [
                 _unguarded(surrogate, bands, dataset, case, level)
@@ -146,9 +150,12 @@ def measure_coverage(
 def _divided(dataset: Dataset, split: str, inside: Box) -> tuple[list[str], list[str]]:
     """Return a split's cases inside and outside of a box."""
     cases = dataset.cases(split)
-    designs = dataset.design.loc[cases].to_dict("index")
-    chosen = [case for case in cases if is_inside(inside, designs[case])]
-    return chosen, [case for case in cases if case not in set(chosen)]
+    rows = dataset.design.loc[cases, list(inside)].to_numpy(float).tolist()
+    held = [is_inside(inside, dict(zip(inside, row, strict=True))) for row in rows]
+    return (
+        [case for case, within in zip(cases, held, strict=True) if within],
+        [case for case, within in zip(cases, held, strict=True) if not within],
+    )
 
 
 def _unguarded(

@@ -48,8 +48,9 @@ def apply_bands(
             f" {len(bands.cases)}"
         )
     by_regression = bands.by_regression(design, level)
+    states = {name: each.near(design) for name, each in bands.states.items()}
     if refusal:
-        return DesignBands(level, {}, None, unsolved, refusal, refusal, by_regression)
+        return DesignBands(level, {}, None, unsolved, refusal, refusal, by_regression, states)
     no_quantities = _other_rollout(bands, answer)
     quantities = (
         {}
@@ -57,16 +58,18 @@ def apply_bands(
         else {name: bands.quantity(name, design, level) for name in bands.quantities}
     )
     field = None
-    states = answer.values.reshape(-1, *answer.values.shape[-2:])
+    steps = answer.values.reshape(-1, *answer.values.shape[-2:])
     calibrated = len(bands.field.scale.growth)
-    if len(states) <= calibrated:
+    if len(steps) <= calibrated:
         normaliser = surrogate.normaliser.at(answer.parameters)
-        scale = bands.field.scale.at(answer.points, normaliser.standardise(states))
+        scale = bands.field.scale.at(answer.points, normaliser.standardise(steps))
         scale = scale * np.asarray(normaliser.std)
         field = (bands.over_scale(design, level) * scale).reshape(answer.values.shape)
     else:
-        refusal = f"bands are calibrated for {calibrated} steps, {len(states)} were asked for"
-    return DesignBands(level, quantities, field, unsolved, refusal, no_quantities, by_regression)
+        refusal = f"bands are calibrated for {calibrated} steps, {len(steps)} were asked for"
+    return DesignBands(
+        level, quantities, field, unsolved, refusal, no_quantities, by_regression, states
+    )
 
 
 def bands_of_case(

@@ -32,7 +32,7 @@ from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import InputError
 from simgen.point_cloud import PointCloud
-from simgen.quantities import CaseFields, obtainable
+from simgen.quantities import CaseFields, observe, obtainable
 
 
 class TooLargeError(InputError):
@@ -79,6 +79,10 @@ class PredictedDesign:
     """Where quantities would be on an infinitely fine mesh, but for the model's error; empty where
     the mesh was not studied, or no band holds
     """
+    fine_by_regression: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """The same of the values by regression"""
+    states: Mapping[str, bool] = field(default_factory=dict)
+    """Whether the predicted fields are in each two-valued state that the family declares"""
     solved: np.ndarray | None = None
     """The solver's values, like the predicted ones, where it solved the design"""
     solved_quantities: Mapping[str, float] | None = None
@@ -199,15 +203,19 @@ def _predicted(
     declared = family.quantities if family_with_quantities(family.name) else ()
     wanted, reasons = obtainable(declared, surrogate.channels)
 
-    def quantities(of: np.ndarray) -> dict[str, float]:
+    def fields_of(of: np.ndarray) -> CaseFields:
         fields = by_field(of, surrogate.normaliser.channels)
         cloud = replace(start.cloud, time=times, fields=fields, boundary=_bare(start.cloud))
-        case = CaseFields(point.parameters, point.settings, cloud)
-        return quantities_from(wanted, case, counted_from_s(surrogate, family, times))
+        return CaseFields(point.parameters, point.settings, cloud)
+
+    def quantities(of: np.ndarray) -> dict[str, float]:
+        return quantities_from(wanted, fields_of(of), counted_from_s(surrogate, family, times))
 
     predicted = quantities(values)
     # They were studied where quantities were calibrated.
-    grid = surrogate.bands.grid if surrogate.bands and bands and not bands.no_quantities else {}
+    studied = surrogate.bands.grid if surrogate.bands else {}
+    grid = studied if bands and not bands.no_quantities else {}
+    regressed = {} if bands is None else bands.by_regression
     return PredictedDesign(
         point=point,
         cloud=replace(start.cloud, time=None, fields={}, boundary=_bare(start.cloud)),
@@ -220,6 +228,10 @@ def _predicted(
         prepared=prepared,
         bands=bands,
         fine={name: of.fine(predicted[name]) for name, of in grid.items() if name in predicted},
+        fine_by_regression={
+            name: of.fine(regressed[name][0]) for name, of in studied.items() if name in regressed
+        },
+        states=observe(family.states, fields_of(values), surrogate.channels),
         solved=solved,
         solved_quantities=None if solved is None else quantities(solved),
     )

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from courant.data.inputs import collected_warnings
@@ -41,6 +42,17 @@ class DesignSeconds(BaseModel):
     prediction: float
 
 
+class StateAnswer(BaseModel):
+    """A state that solved designs near this one are in, or not."""
+
+    name: str
+    meaning: str
+    share: float
+    """of the solved designs near this one that are in it"""
+    predicted: bool | None
+    """whether the predicted fields are; null where they do not tell"""
+
+
 class DesignBandsAnswer(BaseModel):
     """Half-widths of bands that hold with the probability `level`."""
 
@@ -53,10 +65,14 @@ class DesignBandsAnswer(BaseModel):
     """by quantity, where it would be on an infinitely fine mesh, but for the model's error"""
     by_regression: dict[str, tuple[float, float]]
     """value and half-width by quantity, from the design parameters alone, without the model"""
+    fine_by_regression: dict[str, tuple[float, float]]
+    """where values by regression would be on an infinitely fine mesh, but for their own error"""
     refusal: str
     """why no band holds; else empty"""
     unsolved: float
     """share of the designs near this one that had no accepted solution"""
+    states: list[StateAnswer]
+    """what may turn out in two ways"""
 
 
 class DesignAnswer(BaseModel):
@@ -132,7 +148,7 @@ def _answer(found: PredictedDesign, surrogate: Surrogate) -> DesignAnswer:
         values=found.values.tolist(),
         quantities=finite(found.quantities),
         not_predicted=dict(found.not_predicted),
-        bands=None if found.bands is None else bands_answer(found.bands, found.fine),
+        bands=None if found.bands is None else bands_answer(found, found.bands, found.bands.field),
         known_geometry=found.known_geometry,
         seconds=DesignSeconds(meshing=found.seconds.meshing, prediction=found.seconds.prediction),
         warnings=list(found.warnings),
@@ -144,18 +160,36 @@ def finite(values: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def bands_answer(bands: DesignBands, fine: Mapping[str, tuple[float, float]]) -> DesignBandsAnswer:
+def bands_answer(
+    found: PredictedDesign, bands: DesignBands, field: np.ndarray | None
+) -> DesignBandsAnswer:
+    """Return the bands of a design; `field`: half-widths (N, C), None where they are not sent."""
     return DesignBandsAnswer(
         level=bands.level,
         quantities={
             name: width for name, width in bands.quantities.items() if math.isfinite(width)
         },
-        values=None if bands.field is None else bands.field.tolist(),
-        fine={name: ends for name, ends in fine.items() if all(map(math.isfinite, ends))},
+        values=None if field is None else field.tolist(),
+        fine=_finite_ends(found.fine),
         by_regression=dict(bands.by_regression),
+        fine_by_regression=_finite_ends(found.fine_by_regression),
         refusal=bands.refusal,
         unsolved=bands.unsolved,
+        states=[
+            StateAnswer(
+                name=each.name,
+                meaning=each.meaning,
+                share=bands.states[each.name],
+                predicted=found.states.get(each.name),
+            )
+            for each in get_family(found.point.family).states
+            if each.name in bands.states
+        ],
     )
+
+
+def _finite_ends(intervals: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    return {name: ends for name, ends in intervals.items() if all(map(math.isfinite, ends))}
 
 
 def read_design(body: bytes, kind: type[Request]) -> Request | Refusal:

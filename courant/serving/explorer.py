@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -242,7 +242,7 @@ def answer_contributions(body: bytes, explored: Explored) -> Contributions | Ref
 def _bands(found: PredictedDesign) -> DesignBandsAnswer | None:
     if found.bands is None:
         return None
-    return bands_answer(replace(found.bands, field=None), found.fine)
+    return bands_answer(found, found.bands, None)
 
 
 def _anchors(surrogate: Surrogate, found: PredictedDesign) -> np.ndarray | None:

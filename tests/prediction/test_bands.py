@@ -9,8 +9,10 @@ import meshio
 import numpy as np
 import pytest
 import torch
+import typer
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
+from typer.testing import CliRunner
 
 import courant
 import simgen
@@ -32,12 +34,14 @@ from courant.runs.weights_file import WEIGHTS
 from courant.serving.designs import DesignAnswer, answer_design
 from courant.serving.requests import Limits
 from courant.training.loop import fit
-from flows.cli.predicting.bands import parse_box
-from flows.cli.predicting.design import predict_to_files, trust_lines, two_digits
+from flows.cli.predicting.bands import bands_app, parse_box
+from flows.cli.predicting.design import predict_to_files, state_lines, trust_lines, two_digits
 from flows.cli.predicting.stored_case import write_prediction as predict_stored
 from simgen.case import CaseResult
 from simgen.cases import get_family
+from simgen.cases.branched_pipe.jet import jet_lean
 from simgen.errors import InputError, StoreError
+from simgen.quantities import State
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
 from tests.training.ducts import SPACE, duct, tiny_steady
@@ -328,6 +332,7 @@ def test_a_design_that_nobody_has_solved_has_bands(
 
     grid = GridError(order=2.0, low=0.1, high=0.2, num_designs=5, sizes=(5.0, 7.0))
     near = bands.model_copy(update={"reach": None, "grid": {"branch1_share": grid}})
+    of_loss = near.model_copy(update={"grid": {"pressure_loss": grid}})
     RunDirectory(folder / "run").write_json(BANDS, near.model_dump(mode="json"))
     surrogate = courant.load(folder / "run", device="cpu")
     found = surrogate.predict_design(DESIGN, folder=tmp_path)
@@ -341,12 +346,17 @@ def test_a_design_that_nobody_has_solved_has_bands(
     told = capsys.readouterr().out
     assert "90% band" in told and "fine mesh" in told
     loss, width = found.bands.by_regression["pressure_loss"]
+    assert found.fine_by_regression == {}  # no mesh was studied for the pressure loss
     assert "by regression" in told and f"{loss:.4g} +- {two_digits(width)}" in told
     assert f"+- {two_digits(found.bands.quantities['branch1_share'])}" in told
     answer = answer_design(body, surrogate, Limits())
     assert isinstance(answer, DesignAnswer) and answer.bands is not None
     np.testing.assert_allclose(answer.bands.values, found.bands.field, rtol=1e-3)
     assert answer.bands.by_regression == {"pressure_loss": (loss, width)}
+    RunDirectory(folder / "run").write_json(BANDS, of_loss.model_dump(mode="json"))
+    predict_to_files(str(folder / "run"), DESIGN, tmp_path / "pipe.vtu")
+    told = capsys.readouterr().out
+    assert "that on a fine mesh" in told and f"{1.1 * loss:.3g} to {1.2 * loss:.3g}" in told
 
 
 def test_designs_outside_of_those_that_were_trained_on_and_calibrated_are_refused(
@@ -404,6 +414,62 @@ def test_cases_outside_of_a_box_are_scored_apart(folder: Path) -> None:
         measure_coverage(run.url, inside={"aperture": (0, 1)})
     with pytest.raises(InputError, match="give NAME=LOW:HIGH"):
         parse_box("aperture=30")
+
+
+@pytest.mark.openfoam
+@pytest.mark.filterwarnings("ignore:.*outside the training domain")
+def test_a_state_that_designs_may_be_in_is_foretold_by_those_near(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fast = State(
+        "fast",
+        "the flow is fast",
+        lambda case: bool(np.abs(case.vectors("velocity")[:, 0]).mean() > 2.5),
+        ("velocity.x",),
+    )
+    monkeypatch.setattr(type(FAMILY), "states", (fast,))
+    run = str(folder / "run")
+    bands = calibrate(run)
+    dataset = simgen.open_dataset(folder / "branched-pipe")
+    known = bands.states["fast"]
+    assert not set(known.cases) & set(dataset.cases("test")) and 0.1 < known.share < 0.9
+    scored = measure_coverage(run).states["fast"]
+    assert scored.num_cases == len(dataset.cases("test"))
+    assert scored.brier < 0.95 * scored.brier_of_share  # ducts' shapes are no pipes' parameters
+    surrogate = courant.load(run, device="cpu")
+    found = surrogate.predict_design(DESIGN, folder=tmp_path)
+    assert found.bands is not None and 0 < found.bands.states["fast"] < 1
+    here = "in" if found.states["fast"] else "not in"
+    told = f"of the solved designs near this one the flow is fast; {here} the prediction"
+    assert told in state_lines(found)[0]
+    answer = answer_design(json.dumps({"parameters": DESIGN}).encode(), surrogate, Limits())
+    assert isinstance(answer, DesignAnswer) and answer.bands is not None
+    (state,) = answer.bands.states
+    assert (state.name, state.share) == ("fast", found.bands.states["fast"])
+    assert state.predicted == found.states["fast"]
+    record = json.loads(bands.model_dump_json())
+    with pytest.raises(ValueError, match="not one state for each case"):
+        Bands.model_validate(
+            record | {"states": {"fast": record["states"]["fast"] | {"found": []}}}
+        )
+    app = typer.Typer()
+    app.add_typer(bands_app)
+    result = CliRunner().invoke(app, ["coverage", run])
+    assert "the flow is fast: in" in result.output and "Brier score of the share" in result.output
+
+
+def test_the_side_that_a_jet_leans_to_is_read_from_the_trunk_behind_the_plates() -> None:
+    generator = np.random.default_rng(0)
+    points = generator.uniform((-0.27, -0.025, -0.025), (0.1, 0.025, 0.025), (2000, 3))
+    velocity = np.zeros((2000, 3))
+    velocity[:, 0] = np.where(points[:, 2] > 0, 3.0, 1.0)
+    velocity[points[:, 0] > 0, 0] *= -9  # the branches do not count
+    assert jet_lean(points, velocity) == pytest.approx(2.0)
+    assert jet_lean(points, velocity[::-1] * 0) == 0
+    assert np.isnan(jet_lean(points + 5, velocity))
 
 
 def test_ranges_are_wider_than_designs_by_what_is_not_known_of_their_ends() -> None:

@@ -131,18 +131,23 @@ function showQuantities() {
   const level = bands ? `${Math.round(100 * bands.level)} % band` : "band";
   const unit = (name) => model.quantities.find((each) => each.name === name)?.unit;
   const alone = bands ? bands.by_regression : {}, regressed = Object.keys(alone).length > 0;
+  const fineAlone = bands ? bands.fine_by_regression : {};
+  const studied = regressed && Object.keys(fineAlone).length > 0;
+  const range = (ends) => `${number(ends[0], 3)} to ${number(ends[1], 3)}`;
   const shown = model.quantities.map((each) => each.name)
     .filter((name) => name in section.quantities || name in alone);
   const rows = shown.map((name) => [
     named(name, unit(name)),
     name in section.quantities ? number(section.quantities[name]) : "–",
     name in around ? `±\u00a0${number(around[name], 2)}` : "none",
-    name in fine ? `${number(fine[name][0], 3)} to ${number(fine[name][1], 3)}` : "not studied",
+    name in fine ? range(fine[name]) : "not studied",
     ...(regressed
       ? [name in alone ? `${number(alone[name][0])}\u00a0±\u00a0${number(alone[name][1], 2)}` : "none"] : []),
+    ...(studied ? [name in fineAlone ? range(fineAlone[name]) : "not studied"] : []),
     ...(solved ? [number(solved[name])] : [])]);
   fill(element("quantities"),
     ["", "predicted", level, "on a fine mesh", ...(regressed ? ["by regression"] : []),
+      ...(studied ? ["that on a fine mesh"] : []),
       ...(solved ? ["solver"] : [])], rows);
   element("missing").textContent = Object.entries(section.not_predicted)
     .map(([name, why]) => `${words(name)} is not predicted: ${why}.`).join(" ");
@@ -152,6 +157,11 @@ function showQuantities() {
     if (bands.refusal) told.push(`No band holds: ${bands.refusal}.`);
     if (bands.unsolved >= 0.1) {
       told.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
+    }
+    for (const state of bands.states) {
+      if (state.share < 0.05 || state.share > 0.95) continue;
+      const here = state.predicted === null ? "" : state.predicted ? "; here too" : "; not here";
+      told.push(`In ${Math.round(100 * state.share)} % of the solved designs near this one ${state.meaning}${here}.`);
     }
   }
   element("trust").textContent = told.join(" ");

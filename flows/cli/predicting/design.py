@@ -36,6 +36,8 @@ from simgen.publish.figure_files import png_bytes
 SUFFIXES = (".npz", ".vtu", ".pvd")
 #: Share of unsolved designs near a design from which on that is said.
 TOLD_UNSOLVED = 0.1
+#: Share of designs near a design in a state, and not in it, from which on that is said.
+LEAST_STATE = 0.05
 
 
 def predict_to_files(
@@ -164,6 +166,8 @@ def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
             table.add_column("fine mesh")
         if alone:
             table.add_column("by regression")
+        if found.fine_by_regression:
+            table.add_column("that on a fine mesh")
         if solved is not None:
             table.add_column("solver")
         table.add_column("unit")
@@ -175,9 +179,11 @@ def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
                 none = "none holds" if is_predicted else ""
                 cells.append(f"+- {two_digits(width)}" if math.isfinite(width) else none)
             if found.fine:
-                cells.append(" to ".join(f"{end:.3g}" for end in found.fine.get(name, ())))
+                cells.append(_between(found.fine.get(name, ())))
             if alone:
                 cells.append(_value_and_width(*alone[name]) if name in alone else "")
+            if found.fine_by_regression:
+                cells.append(_between(found.fine_by_regression.get(name, ())))
             if solved is not None:
                 cells.append(f"{solved[name]:.4g}" if name in solved else "")
             table.add_row(plain(name), *cells, escape(unit))
@@ -185,8 +191,13 @@ def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
     for line in [
         *(f"{plain(name)} is not predicted: {why}" for name, why in found.not_predicted.items()),
         *trust_lines(found.bands),
+        *state_lines(found),
     ]:
         say(line)
+
+
+def _between(ends: tuple[float, ...]) -> str:
+    return " to ".join(f"{end:.3g}" for end in ends)
 
 
 def _value_and_width(value: float, width: float) -> str:
@@ -212,6 +223,23 @@ def trust_lines(bands: DesignBands | None) -> list[str]:
             " may be none to predict"
         )
     return sorted(lines)
+
+
+def state_lines(found: PredictedDesign) -> list[str]:
+    """Say what may turn out in two ways, where either is likely."""
+    from simgen.cases import get_family
+
+    lines = []
+    near = {} if found.bands is None else found.bands.states
+    for each in get_family(found.point.family).states:
+        share, predicted = near.get(each.name, 0.0), found.states.get(each.name)
+        if LEAST_STATE <= share <= 1 - LEAST_STATE:
+            here = {True: "; in the prediction too", False: "; not in the prediction"}
+            lines.append(
+                f"in {share:.0%} of the solved designs near this one {each.meaning}"
+                + ("" if predicted is None else here[predicted])
+            )
+    return lines
 
 
 def _units(surrogate: Surrogate, found: PredictedDesign) -> dict[str, str]:
