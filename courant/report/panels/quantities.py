@@ -13,6 +13,7 @@ from courant.prediction.bands import LEVEL
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, PALETTE
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
+from courant.report.panels.trust import trust_note, trust_table
 from courant.report.wording import count, number, plain, with_unit
 
 NAME = "quantities"
@@ -49,10 +50,16 @@ def panel(context: Context) -> Panel | None:
         NAME,
         "Quantities of interest",
         figures,
-        (table(evaluation.quantities),) if evaluation.quantities else (),
-        note=_note(evaluation),
+        _tables(context, widths),
+        note=" ".join(filter(None, (_note(evaluation), trust_note(context)))),
         arrays=_arrays(evaluation, widths),
     )
+
+
+def _tables(context: Context, widths: Mapping[str, np.ndarray]) -> tuple[Table, ...]:
+    found = context.evaluation.quantities
+    trust = trust_table(context, widths)
+    return (*((table(found),) if found else ()), *(() if trust is None else (trust,)))
 
 
 def half_widths(context: Context) -> dict[str, np.ndarray]:
