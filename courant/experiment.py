@@ -55,7 +55,7 @@ _YOUNGER: dict[str, dict[str, Any]] = {
         "anchor_start": "box",
     },
     "training": {"derivative_weight": 0.0},
-    "model": {"num_nodes": 0, "input_steps": 1},
+    "model": {"num_nodes": 0, "input_steps": 1, "edges": "nearest"},
 }
 """Settings that older experiments lack, as JSON has the behaviour of that time: older runs keep
 their ids.

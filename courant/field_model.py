@@ -51,15 +51,20 @@ class Inputs(NamedTuple):
     """(B, num_parameters), the design parameters"""
     anchors: Tensor | None = None
     """(B, L, d), points sampled from each cloud beforehand; None lets the model place its own"""
+    neighbours: Tensor | None = None
+    """(B, N, k) int32, the numbers of the points that a mesh connects to each point, -1 beyond
+    them; None where no mesh is known, and for models that read none
+    """
 
     def without_padding(self) -> Inputs:
         """Replace padding values, which may be NaN, by zeros."""
         if self.mask is None:
             return self
-        padding = ~self.mask[..., None]
+        padding, listed = ~self.mask[..., None], self.neighbours
         return self._replace(
             points=self.points.masked_fill(padding, 0.0),
             features=self.features.masked_fill(padding, 0.0),
+            neighbours=None if listed is None else listed.masked_fill(padding, -1),
         )
 
 
@@ -155,6 +160,20 @@ class Decomposes(Protocol):
 
     def decompose(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> FieldDecomposition:
         """Split the field of `forward` into an offset and one contribution for each anchor."""
+
+
+@runtime_checkable
+class MeasuresSpread(Protocol):
+    """The capability of telling in a training step how far contributions are from their anchors."""
+
+    def predict_with_spread(
+        self, inputs: Inputs, queries: Queries, num_steps: int = 1, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the field of `forward`, and each anchor's mean squared distance (B, L).
+
+        The distance is from the anchor to the query points, weighted by the energy of its
+        contribution there at the last step, over domain^2 / L. `mask` (B, M) is True at real ones.
+        """
 
 
 @runtime_checkable

@@ -36,6 +36,11 @@ class ModelConfig:
         return 0
 
     @property
+    def reads_edges(self) -> bool:
+        """Whether the model reads which points of the cloud a mesh connects."""
+        return False
+
+    @property
     def waits_for_device(self) -> str | None:
         """Name what makes the host wait for a number from the device, if anything.
 

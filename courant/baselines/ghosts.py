@@ -35,6 +35,8 @@ class Sites(NamedTuple):
     num_cloud: int
     """N"""
     parameters: Tensor | None
+    neighbours: Tensor | None = None
+    """(B, N, k) of the cloud's points, as `Inputs` has them"""
 
     def known(self, features: Tensor) -> Tensor:
         """Join position, features and design parameters of every site, (B, S, c)."""
@@ -113,4 +115,5 @@ def _join(inputs: Inputs, queries: Queries | None, config: MeshConfig) -> Sites:
         features = torch.cat([features, torch.cat(known, dim=-1)], dim=1)
         silent = torch.zeros_like(queries.points[..., 0], dtype=torch.bool)
         writes = torch.cat([writes, silent], dim=1)
-    return Sites(points, features, writes, inputs.points.shape[1], inputs.parameters)
+    num_cloud = inputs.points.shape[1]
+    return Sites(points, features, writes, num_cloud, inputs.parameters, inputs.neighbours)

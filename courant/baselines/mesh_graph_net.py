@@ -3,11 +3,13 @@
 T. Pfaff, M. Fortunato, A. Sanchez-Gonzalez and P. Battaglia, Learning Mesh-Based Simulation with
 Graph Networks, ICLR 2021.
 
-Edges: dataset versions hold point clouds without the mesh's edges, so each point hears its
-`neighbours` nearest others; the number is on record in the experiment. An edge knows the vector
-between its points and its length; a node its position, features and design parameters. Where
-training draws a part of the points, their graph is sparser than that of the whole mesh, and what is
-learned on the one does not hold on the other: `num_nodes` thins every cloud to as many.
+Edges: `edges` is on record in the experiment. With "mesh", each point hears the cells that share a
+face with it in the mesh of its case, and so do predictions of stored cases; points that belong to
+no mesh, such as queries elsewhere, hear their nearest. With "nearest", every point hears its
+`neighbours` nearest others. An edge knows the vector between its points and its length; a node its
+position, features and design parameters. Where training draws a part of the points, their graph is
+sparser than that of the whole mesh, and what is learned on the one does not hold on the other:
+`num_nodes` thins every cloud to as many.
 
 The paper prints 1,437,572 parameters (Cyl.Flow) and 878,210 (Br.Pipe). With width 128, one hidden
 layer in the networks of edges and nodes, two in the decoder, and 7 rounds of messages the pipe's
@@ -25,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +35,10 @@ from torch.nn.functional import linear
 
 from courant.baselines.ghosts import GhostConfig, GhostModel, Sites
 from courant.baselines.known_states import newest
-from courant.baselines.nearest import Neighbours, find_nearest
+from courant.baselines.nearest import Neighbours, connected, find_nearest, join
 from courant.models import count_built, register
 
+Edges = Literal["mesh", "nearest"]
 _WAVES, _SCATTER = (129.898, 782.33, 377.19), 43_758.5453
 """Numbers without a meaning, such that the digits of neighbouring places have nothing in common"""
 
@@ -60,6 +63,25 @@ class MeshGraphNetConfig(GhostConfig):
     #: Nodes of the graph at most, chosen of a larger cloud; its other points are ghosts. 0 takes
     #: every point.
     num_nodes: int = 0
+    #: What connects the points of a cloud: the faces of its case's mesh, or nearness.
+    edges: Edges = "nearest"
+
+    def __post_init__(self) -> None:
+        if self.edges not in get_args(Edges):
+            raise ValueError(
+                f"MeshGraphNetConfig.edges must be one of {', '.join(get_args(Edges))}, got"
+                f" {self.edges!r}"
+            )
+        super().__post_init__()
+        if self.reads_edges and self.num_nodes:
+            raise ValueError(
+                f'MeshGraphNetConfig.num_nodes = {self.num_nodes} with edges = "mesh": a part of'
+                " the points has no edges of the whole; set it to 0"
+            )
+
+    @property
+    def reads_edges(self) -> bool:
+        return self.edges == "mesh"
 
 
 class Graph(NamedTuple):
@@ -131,7 +153,14 @@ class MeshGraphNet(GhostModel):
 
     def prepare(self, sites: Sites) -> Graph:
         cloud, mask = sites.points[:, : sites.num_cloud], sites.writes[:, : sites.num_cloud]
-        near = find_nearest(sites.points, cloud, mask, self.config.neighbours, others=True)
+        num = self.config.neighbours
+        if sites.neighbours is None:
+            near = find_nearest(sites.points, cloud, mask, num, others=True)
+        else:
+            ghosts = sites.points[:, sites.num_cloud :]
+            heard = connected(sites.neighbours, cloud, mask)
+            elsewhere = find_nearest(ghosts, cloud, mask, num, others=True)
+            near = join(heard, heard.at(find_nearest(ghosts, cloud, mask, 1), elsewhere))
         vector = near.gather(cloud) - sites.points[:, :, None]
         edges = torch.cat([vector, vector.norm(dim=-1, keepdim=True)], dim=-1)
         return Graph(near, edges, sites.num_cloud)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from scipy.spatial import cKDTree
 from torch import Tensor
+from torch.nn.functional import pad
 
 _MOST_DISTANCES = 2**24
 """Distances held at a time, 64 MiB"""
@@ -27,6 +29,19 @@ class Neighbours(NamedTuple):
         """(B, P, k) bool, False where the cloud has no such point."""
         return self.squared.isfinite()
 
+    def at(self, nearest: Neighbours, elsewhere: Neighbours) -> Neighbours:
+        """Return the neighbours (B, Q, k) of other places.
+
+        They are those of the point (B, Q, 1) that is met there, and `elsewhere` where none is.
+        """
+        met = nearest.squared == 0
+        here = Neighbours(*(nearest.gather(each)[:, :, 0] for each in self))
+        here, other = _widened([here, elsewhere])
+        return Neighbours(
+            torch.where(met, here.numbers, other.numbers),
+            torch.where(met, here.squared, other.squared),
+        )
+
     def gather(self, values: Tensor) -> Tensor:
         """(B, N, c) at the cloud's points -> (B, P, k, c)."""
         flat = self.numbers.flatten(1)[..., None].expand(-1, -1, values.shape[-1])
@@ -40,6 +55,38 @@ class Neighbours(NamedTuple):
         weights = self.there / (self.squared + _CLOSE)
         weights = weights / weights.sum(-1, keepdim=True).clamp(min=_CLOSE)
         return (weights[..., None] * self.gather(values)).sum(2)
+
+
+@torch.no_grad()
+def connected(lists: Tensor, points: Tensor, mask: Tensor | None) -> Neighbours:
+    """Return the neighbours (B, N, k) that a mesh lists for each point of its cloud (B, N, d).
+
+    A number below zero, or that of a point which is not real, is no neighbour.
+    """
+    found = Neighbours(lists.clamp(min=0).long(), torch.zeros(lists.shape, device=points.device))
+    there = lists >= 0
+    if mask is not None:
+        there = there & found.gather(mask[..., None])[..., 0]
+    squared = (found.gather(points) - points[:, :, None]).square().sum(-1)
+    return Neighbours(found.numbers, squared.masked_fill(~there, torch.inf))
+
+
+def join(first: Neighbours, second: Neighbours) -> Neighbours:
+    """Return the neighbours of some places followed by those of others, of one cloud."""
+    parts = zip(*_widened([first, second]), strict=True)
+    return Neighbours(*(torch.cat(part, dim=1) for part in parts))
+
+
+def _widened(lists: Sequence[Neighbours]) -> list[Neighbours]:
+    """Add absent neighbours, so that all lists are as long."""
+    width = max(each.numbers.shape[2] for each in lists)
+
+    def to_width(values: Tensor, nothing: float) -> Tensor:
+        return pad(values, (0, width - values.shape[2]), value=nothing)
+
+    return [
+        Neighbours(to_width(each.numbers, 0), to_width(each.squared, torch.inf)) for each in lists
+    ]
 
 
 @torch.no_grad()

@@ -136,7 +136,8 @@ def _resampled(
         return inputs, queries
     chosen, apart = _spread(inputs.points, num)
     cloud = {"points": inputs.points[:, chosen] + apart, "features": inputs.features[:, chosen]}
-    return inputs._replace(mask=None, **cloud), queries
+    # Such a cloud is no mesh: a model of its edges looks for neighbours instead.
+    return inputs._replace(mask=None, neighbours=None, **cloud), queries
 
 
 def _spread(points: Tensor, num: int) -> tuple[Tensor, Tensor]:

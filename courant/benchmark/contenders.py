@@ -117,7 +117,8 @@ def _usable(name: str, base: Experiment, dataset: Dataset, sizes: Mapping[str, A
             experiment = base.derive(model={**VARIANTS.get(name, {}), **sizes})
         else:
             # Named anew, so that the paper's own epochs and batches do not come with its models.
-            placed = compared(base.derive(name=f"{base.name}-benchmark"), name)
+            anew = base.derive(name=f"{base.name}-benchmark")
+            placed = compared(anew, name, has_mesh=dataset[dataset.cases()[0]].mesh is not None)
             experiment = placed.derive(model=sizes)
         open_problem(experiment, dataset)
     except InputError as error:

@@ -42,6 +42,10 @@ class Batch:
     """(B, P) design parameters"""
     scale: Tensor | None = None
     """(B, C), by how much each sample's units are those of the split; None where they are them"""
+    neighbours: Tensor | None = None
+    """(B, N, k) int32, the points that share a face with each, -1 beyond them; None where the model
+    reads no edges, or the points have no mesh
+    """
 
     def for_model(self, config: ModelConfig) -> tuple[Inputs, Queries]:
         """Return what a model of these sizes reads; a size that leaves out a part drops it."""
@@ -53,6 +57,7 @@ class Batch:
             mask=self.mask,
             parameters=self.parameters if config.num_parameters else None,
             anchors=self.anchors[..., :d] if config.num_sampled_anchors else None,
+            neighbours=self.neighbours if config.reads_edges else None,
         )
         width = config.num_query_features
         features = self.query_features[..., :width] if width else None

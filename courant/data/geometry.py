@@ -1,16 +1,20 @@
-"""Compute distance fields from design parameters alone, for points that belong to no stored case.
+"""Read a stored case's mesh edges, and compute distance fields where there is no stored case.
 
-A dataset stores distances to the meshed faces; these are distances to the exact shapes. They differ
-by the sagitta of a face: 0.3 % of the radius at the cylinder.
+A dataset stores distances to the meshed faces; those of design parameters alone are distances to
+the exact shapes. They differ by the sagitta of a face: 0.3 % of the radius at the cylinder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.access.stored_case import StoredCase
 
 # As in simgen.cases.cylinder.family; repeated, because a machine that only predicts has no mesher
 # to import.
@@ -20,6 +24,21 @@ DistanceField = tuple[np.ndarray, np.ndarray]
 """distance (N, K) m and direction (N, K, 3), a unit vector to the nearest boundary point of each
 patch kind
 """
+
+
+def check_mesh(case: StoredCase) -> None:
+    """Raise InputError for a case without a mesh on record."""
+    if case.mesh is None:
+        raise InputError(
+            f'case {case.id} has no mesh on record, whose edges model.edges = "mesh" reads; set it'
+            ' to "nearest"'
+        )
+
+
+def read_edges(case: StoredCase) -> np.ndarray:
+    """Return (N, k) i4, the cells that share a face with each of a case's; InputError without."""
+    check_mesh(case)
+    return np.asarray(case.neighbours)
 
 
 def distance_field(

@@ -32,9 +32,10 @@ def load_batches(
     order: BatchOrder,
     anchors: AnchorChoice,
     device: torch.device | str = "cpu",
+    with_edges: bool = False,
 ) -> Batches:
     """Return training batches on the device, resident or streamed."""
-    split = _open_split(dataset, "train", normaliser, config, anchors, config.mirror_y)
+    split = _open_split(dataset, "train", normaliser, config, anchors, with_edges, config.mirror_y)
     if isinstance(split, WindowReader):
         return StreamingBatches(split, config, order, device)
     return ResidentBatches(split.to(device), config, order)
@@ -48,13 +49,14 @@ def load_windows(
     num: int,
     anchors: AnchorChoice,
     device: torch.device | str = "cpu",
+    with_edges: bool = False,
 ) -> tuple[TrajectorySet, Tensor]:
     """Load at most `num` windows, spread evenly over a split.
 
     Returns trajectories on the device that hold the windows, and the windows' places in them.
     If the split is larger than `config.resident_gb`, only these windows are read.
     """
-    source = _open_split(dataset, split, normaliser, config, anchors)
+    source = _open_split(dataset, split, normaliser, config, anchors, with_edges)
     windows = spread(list_windows(source, config), num)
     if isinstance(source, TrajectorySet):
         return source.to(device), windows
@@ -80,6 +82,7 @@ def _open_split(
     normaliser: Normaliser,
     config: TransientData,
     anchors: AnchorChoice,
+    with_edges: bool,
     mirror_y: bool = False,
 ) -> TrajectorySet | WindowReader:
     """Load the trajectories of a split that fits into memory; else a reader of its windows."""
@@ -93,9 +96,16 @@ def _open_split(
             anchors=anchors,
             start_s=config.start_s,
             mirror_y=mirror_y,
+            with_edges=with_edges,
         )
     return load_trajectories(
-        dataset, ids, normaliser, anchors=anchors, start_s=config.start_s, mirror_y=mirror_y
+        dataset,
+        ids,
+        normaliser,
+        anchors=anchors,
+        start_s=config.start_s,
+        mirror_y=mirror_y,
+        with_edges=with_edges,
     )
 
 

@@ -210,6 +210,12 @@ def _gather(
         query_mask=query_mask,
         targets=targets,
         parameters=trajectories.parameters[case],
+        # A part of the points has no edges of the whole.
+        neighbours=(
+            None
+            if points is not None or trajectories.neighbours is None
+            else trajectories.neighbours[case]
+        ),
     )
 
 

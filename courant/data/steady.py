@@ -21,6 +21,7 @@ from torch.nn.functional import pad
 from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.batches import BatchOrder
+from courant.data.geometry import read_edges
 from courant.data.known import SteadyInputs, prepare_inputs, read_channels, read_known
 from courant.data.normalisation import Normaliser
 from courant.data.samples import spread
@@ -55,6 +56,7 @@ class SteadySource:
         normaliser: Normaliser,
         config: SteadyData,
         anchors: AnchorChoice,
+        with_edges: bool = False,
     ) -> None:
         if not ids:
             raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
@@ -62,7 +64,7 @@ class SteadySource:
         self._dataset = dataset
         self._normaliser = normaliser
         self._config = config
-        self._choice = anchors
+        self._choice, self._with_edges = anchors, with_edges
         self._anchors: dict[int, Tensor] = {}
 
     def read(self, number: int) -> SteadySample:
@@ -76,7 +78,8 @@ class SteadySource:
             self._anchors[number] = self._choice.among(points)
         normaliser = self._normaliser.at(case.parameters)
         targets = normaliser.standardise(read_solution(case, normaliser))
-        return SteadySample(case.id, as_batch(inputs, self._anchors[number], targets))
+        edges = read_edges(case) if self._with_edges else None
+        return SteadySample(case.id, as_batch(inputs, self._anchors[number], targets, edges))
 
     def read_all(self, device: torch.device | str) -> list[SteadySample]:
         with ThreadPoolExecutor(READERS) as readers:
@@ -88,8 +91,10 @@ def read_solution(case: StoredCase, normaliser: Normaliser) -> np.ndarray:
     return read_channels(case, normaliser.channels)
 
 
-def as_batch(inputs: SteadyInputs, anchors: Tensor, targets: np.ndarray) -> Batch:
-    """Build a batch of one; targets (M, C) standardised."""
+def as_batch(
+    inputs: SteadyInputs, anchors: Tensor, targets: np.ndarray, edges: np.ndarray | None = None
+) -> Batch:
+    """Build a batch of one; targets (M, C) standardised, edges (N, k) of `read_edges`."""
     tensor = {
         name: torch.from_numpy(value)[None]
         for name, value in vars(inputs).items()
@@ -101,6 +106,7 @@ def as_batch(inputs: SteadyInputs, anchors: Tensor, targets: np.ndarray) -> Batc
         anchors=anchors,
         query_mask=None,
         targets=torch.from_numpy(targets)[None, None],
+        neighbours=None if edges is None else torch.from_numpy(edges)[None],
     )
 
 
@@ -182,6 +188,7 @@ def draw(sample: Batch, config: SteadyData, generator: torch.Generator) -> Batch
         query_points=queries(sample.query_points),
         query_features=queries(sample.query_features),
         targets=queries(sample.targets[:, 0])[:, None],
+        neighbours=None if config.points_per_sample is not None else sample.neighbours,
     )
 
 
@@ -204,6 +211,7 @@ def collate(samples: Sequence[Batch]) -> Batch:
     if len(samples) == 1:
         return samples[0]
     scales = [sample.scale for sample in samples if sample.scale is not None]
+    edges = [sample.neighbours for sample in samples if sample.neighbours is not None]
     return Batch(
         points=_stack([sample.points for sample in samples]),
         features=_stack([sample.features for sample in samples]),
@@ -215,6 +223,7 @@ def collate(samples: Sequence[Batch]) -> Batch:
         targets=_stack([sample.targets for sample in samples]),
         parameters=torch.cat([sample.parameters for sample in samples]),
         scale=torch.cat(scales) if scales else None,
+        neighbours=_stack_edges(edges) if edges else None,
     )
 
 
@@ -222,6 +231,14 @@ def _stack(values: Sequence[Tensor]) -> Tensor:
     """Stack (1, ..., n_i, c) arrays to (B, ..., max n, c)."""
     most = max(value.shape[-2] for value in values)
     return torch.cat([pad(value, (0, 0, 0, most - value.shape[-2])) for value in values])
+
+
+def _stack_edges(lists: Sequence[Tensor]) -> Tensor:
+    """Stack neighbour lists (1, n_i, k_i) to (B, max n, max k), with -1 where there is none."""
+    most, width = (max(each.shape[axis] for each in lists) for axis in (1, 2))
+    return torch.cat(
+        [pad(each, (0, width - each.shape[2], 0, most - each.shape[1]), value=-1) for each in lists]
+    )
 
 
 def _mask(clouds: Sequence[Tensor]) -> Tensor | None:
@@ -240,13 +257,14 @@ def load_steady_batches(
     order: BatchOrder,
     anchors: AnchorChoice,
     device: torch.device | str = "cpu",
+    with_edges: bool = False,
 ) -> SteadyBatches:
     """Return training batches on the device, resident or streamed.
 
     They are resident if the training split fits into `config.resident_gb`.
     """
     ids = dataset.cases("train")
-    source = SteadySource(dataset, ids, normaliser, config, anchors)
+    source = SteadySource(dataset, ids, normaliser, config, anchors, with_edges)
     num_points = dataset.design.loc[ids, "num_points"]
     # Clouds of all kinds grow with the mesh, so the first case's bytes per cell represent all
     # cases.
@@ -264,6 +282,7 @@ def load_steady_samples(
     num: int,
     anchors: AnchorChoice,
     device: torch.device | str = "cpu",
+    with_edges: bool = False,
 ) -> list[SteadySample]:
     """Load at most `num` cases of a split on the device, with every point.
 
@@ -271,4 +290,5 @@ def load_steady_samples(
     """
     ids = dataset.cases(split)
     chosen = [ids[n] for n in spread(torch.arange(len(ids)), num).tolist()]
-    return SteadySource(dataset, chosen, normaliser, config, anchors).read_all(device)
+    source = SteadySource(dataset, chosen, normaliser, config, anchors, with_edges)
+    return source.read_all(device)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from courant.data.anchor_choice import AnchorChoice
 from courant.data.channels import Channel
-from courant.data.geometry import DistanceField
+from courant.data.geometry import DistanceField, read_edges
 from courant.data.normalisation import Normaliser
 from simgen.errors import InputError
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 READERS = 4
 TIME_TOLERANCE = 1e-3
 """Of the interval between two snapshots, by which times may differ and still be the same"""
-_ON_DEVICE = ("points", "distance", "anchors", "parameters", "frames", "sign", "offset")
+_ON_DEVICE = (
+    *("points", "distance", "anchors", "parameters", "frames", "sign", "offset"),
+    "neighbours",
+)
 
 
 def is_spatial(component: str) -> bool:
@@ -84,13 +87,16 @@ class TrajectorySet:
     """(K, C + G)"""
     num_given: int = 0
     """G: channels that are only inputs"""
+    neighbours: Tensor | None = None
+    """(K, N, k) int32 of `Batch.neighbours`; None where the model reads no edges"""
 
     def to(self, device: torch.device | str) -> TrajectorySet:
         """Move everything that batches are made of to the device.
 
         The positions of windows stay on the CPU, where they are chosen.
         """
-        moved = {name: getattr(self, name).to(device) for name in _ON_DEVICE}
+        here = {name: getattr(self, name) for name in _ON_DEVICE}
+        moved = {name: each.to(device) for name, each in here.items() if each is not None}
         return replace(self, **moved)
 
     @property
@@ -110,11 +116,12 @@ def load_trajectories(
     anchors: AnchorChoice,
     start_s: float = 0.0,
     mirror_y: bool = False,
+    with_edges: bool = False,
 ) -> TrajectorySet:
-    """Read the cases' snapshots from `start_s` on.
+    """Read the cases' snapshots from `start_s` on, and `with_edges` which cells share a face.
 
     With `mirror_y` each case is followed by its image in the plane y = 0. InputError for cases
-    whose snapshots are not evenly spaced, or not alike.
+    whose snapshots are not evenly spaced, or not alike, and for edges that are not on record.
     """
     if not ids:
         raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
@@ -122,7 +129,7 @@ def load_trajectories(
     with ThreadPoolExecutor(READERS) as readers:
         spans = list(readers.map(lambda case: Span.of(case, start_s), cases))
         interval_s = common_interval(dataset, spans)
-        clouds = list(readers.map(Cloud.read, cases))
+        clouds = list(readers.map(lambda case: Cloud.read(case, with_edges), cases))
         frames, first_frame = _read_frames(readers, cases, spans, normaliser)
     shown = [(number, cloud) for number, cloud in enumerate(clouds)]
     if mirror_y:
@@ -177,6 +184,7 @@ def prepare_geometry(
             [torch.from_numpy(normaliser.design(cloud.parameters)) for cloud in clouds]
         ),
         "num_points": num_points,
+        **_edges([cloud.neighbours for cloud in clouds], most),
         "sign": sign,
         # The mirrored value -v, standardised: (-v - mean) / std = -(v - mean) / std - 2 mean / std.
         "offset": (sign - 1) * mean / std,
@@ -260,13 +268,16 @@ class Cloud:
     field: DistanceField | None
     """None in data without one"""
     parameters: Mapping[str, float]
+    neighbours: np.ndarray | None = None
+    """(N, k) of `read_edges`, which a mirror image shares; None where they are not asked for"""
     is_mirrored: bool = False
 
     @classmethod
-    def read(cls, case: StoredCase) -> Cloud:
+    def read(cls, case: StoredCase, with_edges: bool = False) -> Cloud:
         has_distance = bool(case.dataset.schema.measured_kinds)
         field = (case.distance, case.direction) if has_distance else None
-        return cls(case.id, case.points, field, case.parameters)
+        edges = read_edges(case) if with_edges else None
+        return cls(case.id, case.points, field, case.parameters, edges)
 
     def mirrored(self) -> Cloud:
         """Return the image in the plane y = 0."""
@@ -286,6 +297,21 @@ class Cloud:
         """
         odd = is_spatial(channel.component) and channel.component.count("y") % 2
         return -1.0 if self.is_mirrored and odd else 1.0
+
+
+def _edges(lists: Sequence[np.ndarray | None], most: int) -> dict[str, Tensor]:
+    """Stack neighbour lists (N, k) to (K, most, most k) under their name; empty without them."""
+    found = [each for each in lists if each is not None]
+    if not found:
+        return {}
+    width = max(each.shape[1] for each in found)
+    return {"neighbours": torch.stack([pad_edges(each, most, width) for each in found])}
+
+
+def pad_edges(lists: np.ndarray, length: int, width: int) -> Tensor:
+    """Pad neighbour lists (N, k) to (length, width) by -1."""
+    wanted = ((0, length - len(lists)), (0, width - lists.shape[1]))
+    return torch.from_numpy(np.pad(lists, wanted, constant_values=-1))
 
 
 def _pad(values: np.ndarray, length: int) -> Tensor:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from courant.data.anchor_choice import AnchorChoice
 from courant.data.normalisation import Normaliser
@@ -59,11 +60,12 @@ class WindowReader:
         anchors: AnchorChoice,
         start_s: float = 0.0,
         mirror_y: bool = False,
+        with_edges: bool = False,
     ) -> None:
         if not ids:
             raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
         self.dataset, self.normaliser, self.cache = dataset, normaliser, cache
-        self._choice = anchors
+        self._choice, self._with_edges = anchors, with_edges
         with ThreadPoolExecutor(READERS) as readers:
             spans = list(readers.map(lambda case: Span.of(dataset[case], start_s), ids))
         self.snapshot_interval_s = common_interval(dataset, spans)
@@ -110,10 +112,7 @@ class WindowReader:
             num_frames=torch.full((len(rows),), num),
             num_given=len(self.normaliser.given),
             start_s=self.start_s[windows[:, 0]] + windows[:, 1] * self.snapshot_interval_s,
-            **{
-                name: torch.cat([geometry[name] for geometry in geometries])
-                for name in geometries[0]
-            },
+            **{name: _joined(name, geometries) for name in geometries[0]},
         )
 
     def _states(self, case: StoredCase, frames: slice) -> np.ndarray:
@@ -137,12 +136,21 @@ class WindowReader:
         geometry = self._geometries.get(number)
         if geometry is None:
             case, _, image = self._shown[number]
-            cloud = Cloud.read(self.dataset[case])
+            cloud = Cloud.read(self.dataset[case], self._with_edges)
             geometry = prepare_geometry(
                 [cloud.mirrored() if image else cloud], self.normaliser, self._most, self._choice
             )
             self._geometries.put(number, geometry)
         return geometry
+
+
+def _joined(name: str, geometries: Sequence[Geometry]) -> Tensor:
+    """Join what the geometries have under a name; lists of neighbours differ in their width."""
+    parts = [geometry[name] for geometry in geometries]
+    if name == "neighbours":
+        width = max(part.shape[-1] for part in parts)
+        parts = [pad(part, (0, width - part.shape[-1]), value=-1) for part in parts]
+    return torch.cat(parts)
 
 
 def _that_fit(

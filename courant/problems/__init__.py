@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from courant.data.geometry import check_mesh
 from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.experiment import Experiment
@@ -57,4 +58,6 @@ def open_problem(experiment: Experiment, dataset: Dataset) -> Problem:
             f"experiment {experiment.name}: {'; '.join(wrong)} for channels {channels}"
             f"{given and f', given {given}'} and patch kinds {kinds or 'none'}"
         )
+    if problem.reads_edges and (ids := dataset.cases()):
+        check_mesh(dataset[ids[0]])
     return problem

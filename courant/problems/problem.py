@@ -19,6 +19,7 @@ from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
 from courant.data.geometry import DistanceField
+from courant.data.inputs import tell_caller
 from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment, Kind
 from simgen.errors import InputError
@@ -174,6 +175,11 @@ class Problem(ABC):
         """Return the share of a case's solve that one prediction covers; None if unknown."""
 
     @property
+    def reads_edges(self) -> bool:
+        """Whether the model reads which points of a case's mesh share a face."""
+        return self.experiment.model.reads_edges
+
+    @property
     def anchors(self) -> AnchorChoice:
         """How points are sampled from each cloud for the model."""
         return AnchorChoice(
@@ -201,6 +207,7 @@ class Problem(ABC):
     def wrong_sizes(self) -> list[str]:
         """List the model's sizes that do not fit, as `model.num_outputs = 3, expected 2`."""
         self.check()
+        self._check_edges()
         model = self.experiment.model
         return [
             f"model.{name} = {getattr(model, name)}, expected"
@@ -209,8 +216,27 @@ class Problem(ABC):
             if getattr(model, name, values[0]) not in values
         ]
 
-    def refuse_foreign(self, request: Request) -> None:
-        """Raise InputError for arguments of another kind of problem."""
+    def _check_edges(self) -> None:
+        """Raise InputError where the model reads edges, and the data section no whole mesh."""
+        if not self.reads_edges:
+            return
+        if self.experiment.data.points_per_sample is not None:
+            raise InputError(
+                'model.edges = "mesh" needs whole meshes: set data.points_per_sample to null, or'
+                ' model.edges to "nearest"'
+            )
+
+    def check_request(self, request: Request) -> None:
+        """Raise InputError for arguments of another kind of problem; warn of a missing mesh."""
+        self._refuse_foreign(request)
+        if self.reads_edges:
+            tell_caller(
+                "the model was trained on the edges of meshes, and the points of a request have"
+                " none: each is connected to its nearest points, and errors are larger than those"
+                " of stored cases"
+            )
+
+    def _refuse_foreign(self, request: Request) -> None:
         foreign = [name for name in request.parts() if name not in ("points", *self.takes)]
         if foreign:
             raise InputError(f"a {self.kind} model takes no {', '.join(foreign)}")

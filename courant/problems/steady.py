@@ -10,7 +10,7 @@ import torch
 
 from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
-from courant.data.geometry import DistanceField
+from courant.data.geometry import DistanceField, read_edges
 from courant.data.inputs import (
     check_boundary,
     check_distance,
@@ -78,17 +78,26 @@ class SteadyProblem(Problem):
         )
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
-        return load_steady_batches(dataset, self.normaliser, self.data, order, self.anchors, device)
+        return load_steady_batches(
+            dataset, self.normaliser, self.data, order, self.anchors, device, self.reads_edges
+        )
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
         """Yield one case at a time: their clouds are large."""
         samples = load_steady_samples(
-            dataset, "validation", self.normaliser, self.data, num, self.anchors, device
+            dataset,
+            "validation",
+            self.normaliser,
+            self.data,
+            num,
+            self.anchors,
+            device,
+            self.reads_edges,
         )
         return lambda: (sample.batch for sample in samples)
 
     def prepare(self, request: Request, space: Space) -> Batch:
-        self.refuse_foreign(request)
+        self.check_request(request)
         if request.parameters is None and space.parameters:
             raise InputError(f"give parameters={{...}}, the design parameters {space.names}")
         parameters = request.parameters or {}
@@ -115,7 +124,8 @@ class SteadyProblem(Problem):
     def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
         self.check_case(case)
         self.start(case, start_s)
-        return self._batch(read_known(case, self.normaliser, self.data))
+        edges = read_edges(case) if self.reads_edges else None
+        return self._batch(read_known(case, self.normaliser, self.data), edges)
 
     def windows(self, case: StoredCase) -> Iterator[Window]:
         yield Window(None, None, self.solution(case, None)[None])
@@ -152,8 +162,9 @@ class SteadyProblem(Problem):
     def share_of_solve(self, case: StoredCase) -> float:
         return 1.0
 
-    def _batch(self, known: KnownCase) -> Batch:
-        """Build a batch of one; its targets are empty."""
+    def _batch(self, known: KnownCase, edges: np.ndarray | None = None) -> Batch:
+        """Build a batch of one, of the points' edges if there are any; its targets are empty."""
         inputs = prepare_inputs(known, self.normaliser, self.data)
         anchors = self.anchors.among(torch.from_numpy(inputs.points)[None])
-        return as_batch(inputs, anchors, np.zeros((0, len(self.normaliser.channels)), np.float32))
+        nothing = np.zeros((0, len(self.normaliser.channels)), np.float32)
+        return as_batch(inputs, anchors, nothing, edges)

@@ -13,7 +13,7 @@ import torch
 
 from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
-from courant.data.geometry import DistanceField, distance_field
+from courant.data.geometry import DistanceField, distance_field, read_edges
 from courant.data.inputs import (
     check_array,
     check_distance,
@@ -111,17 +111,26 @@ class TransientProblem(Problem):
                 )
 
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
-        return load_batches(dataset, self.normaliser, self.data, order, self.anchors, device)
+        return load_batches(
+            dataset, self.normaliser, self.data, order, self.anchors, device, self.reads_edges
+        )
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
         trajectories, windows = load_windows(
-            dataset, "validation", self.normaliser, self.data, num, self.anchors, device
+            dataset,
+            "validation",
+            self.normaliser,
+            self.data,
+            num,
+            self.anchors,
+            device,
+            self.reads_edges,
         )
         draw = partial(full_batch, trajectories, config=self.data)
         return lambda: (draw(windows=chosen) for chosen in windows.split(VALIDATION_BATCH))
 
     def prepare(self, request: Request, space: Space) -> Batch:
-        self.refuse_foreign(request)
+        self.check_request(request)
         if request.initial is None:
             raise InputError(f"give initial, the state ({self._known}) at each point")
         parameters = request.parameters
@@ -159,7 +168,8 @@ class TransientProblem(Problem):
         has_distance = bool(self.normaliser.stored_kinds)
         field = (np.asarray(case.distance), np.asarray(case.direction)) if has_distance else None
         cloud = Cloud(np.asarray(case.points), field, given[-1])
-        return self._batch(cloud, states, cloud, case.parameters)
+        edges = read_edges(case) if self.reads_edges else None
+        return self._batch(cloud, states, cloud, case.parameters, edges)
 
     def windows(self, case: StoredCase) -> Iterator[Window]:
         """Yield one window per step of the rollout, from where training windows begin."""
@@ -257,6 +267,7 @@ class TransientProblem(Problem):
         states: np.ndarray,
         queries: Cloud,
         parameters: Mapping[str, float] | None,
+        edges: np.ndarray | None = None,
     ) -> Batch:
         """Build a batch of one from points, what is known there, and the states (I, N, C)."""
         normaliser = self.normaliser
@@ -275,6 +286,7 @@ class TransientProblem(Problem):
             query_mask=None,
             targets=torch.zeros(1, 0, len(queries.points), num_channels),
             parameters=torch.from_numpy(design)[None],
+            neighbours=None if edges is None else torch.from_numpy(edges)[None],
         )
 
     def _distance(

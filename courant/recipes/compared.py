@@ -17,6 +17,7 @@ from courant.baselines.published import OWN
 from courant.experiment import Experiment, parse_experiment
 from courant.models import BASELINES
 from courant.recipes.community_baselines import community_sizes, community_training
+from simgen.cases import FAMILIES
 
 ROWS: dict[str, dict[str, tuple[float, int, int]]] = {
     "cylinder-flow": {
@@ -47,10 +48,12 @@ def paper_sizes(family: str, kind: str) -> dict[str, Any]:
     return {**OWN.get((kind, _CASES.get(family, "")), {}), **community_sizes(family, kind)}
 
 
-def compared(experiment: Experiment, kind: str) -> Experiment:
+def compared(experiment: Experiment, kind: str, *, has_mesh: bool | None = None) -> Experiment:
     """Return the experiment with a baseline of this kind as its model.
 
     It reads the full mesh, as the paper's baselines do, and all else that Courant reads there.
+    Where whole meshes are read, a model of edges takes those of the cells' faces if the dataset's
+    cases have a mesh; None stands for the answer of the family: those that are solved here do.
     """
     content = experiment.model_dump(mode="json")
     model: dict[str, Any] = {
@@ -71,8 +74,13 @@ def compared(experiment: Experiment, kind: str) -> Experiment:
         model["input_steps"] = content["data"]["input_steps"]
     if kind in _ON_GRIDS and experiment.family in _FLAT:
         model["dimension"] = 2
-    if kind == "mgn" and content["data"]["points_per_sample"] is not None:
-        model["num_nodes"] = content["data"]["points_per_sample"]
+    if kind == "mgn":
+        has_mesh = experiment.family in FAMILIES if has_mesh is None else has_mesh
+        most = content["data"]["points_per_sample"]
+        if most is not None:
+            model["num_nodes"] = most
+        elif has_mesh:
+            model["edges"] = "mesh"
     model |= paper_sizes(experiment.family, kind)
     content |= {"name": f"{experiment.name}-{kind}", "model": {"kind": kind, **model}}
     content["training"] |= community_training(experiment.name, kind)

@@ -102,3 +102,38 @@ def test_a_recipe_that_draws_points_names_as_many_nodes() -> None:
     assert isinstance(paper.model, MeshGraphNetConfig)
     assert small.model.num_nodes == small.data.points_per_sample == 512
     assert paper.model.num_nodes == 0
+
+
+@torch.no_grad()
+def test_a_point_hears_its_mesh_and_nothing_else() -> None:
+    """Two rounds of messages along a row of cells reach two cells, near or far as they may lie."""
+    config = tiny("mgn", "mesh edges, steady")
+    torch.manual_seed(0)
+    model = build(config).eval()
+    row = torch.arange(9)
+    lists = torch.stack([row - 1, torch.where(row < 8, row + 1, -1)], dim=-1)[None].int()
+    inputs = Inputs(
+        torch.randn(1, 9, 3), torch.randn(1, 9, 6), parameters=torch.randn(1, 1), neighbours=lists
+    )
+    queries = Queries(inputs.points, inputs.features[..., -4:])
+    expected = model(inputs, queries)
+    features = inputs.features.clone()
+    features[:, 4] += 1
+    changed = (model(inputs._replace(features=features), queries) != expected).any(-1)[0, 0]
+    assert changed.nonzero()[:, 0].tolist() == [2, 3, 4, 5, 6]
+    bare = model(inputs._replace(neighbours=None), queries)
+    assert not torch.allclose(bare, expected)
+
+
+def test_edges_of_the_mesh_exclude_a_part_of_the_points() -> None:
+    config = tiny("mgn", "mesh edges")
+    with pytest.raises(ValueError, match="a part of the points has no edges"):
+        replace(config, num_nodes=5)
+    with pytest.raises(ValueError, match="edges must be one of mesh, nearest, got 'faces'"):
+        replace(config, edges="faces")
+
+
+def test_recipes_take_the_edges_of_families_that_have_meshes() -> None:
+    assert get_recipe("branched-pipe-mgn").model.reads_edges
+    assert not get_recipe("branched-pipe-small-mgn").model.reads_edges
+    assert not get_recipe("darcy-flow-mgn").model.reads_edges

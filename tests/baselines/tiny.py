@@ -32,8 +32,16 @@ CHOICES: dict[str, dict[str, Any]] = {
     "no distance field": {"dimension": 2, "num_features": 2, "num_query_features": 0},
 }
 """The data that a baseline has to suit"""
-CASES = [(kind, choice) for kind in BASELINES for choice in CHOICES]
+EDGES: dict[str, dict[str, Any]] = {
+    "mesh edges": {"dimension": 2, "transient": True, "edges": "mesh"},
+    "mesh edges, steady": {"edges": "mesh", "num_parameters": 1},
+}
+"""More choices, of the model that reads them"""
+CASES = [
+    *((kind, choice) for kind in BASELINES for choice in CHOICES),
+    *(("mgn", choice) for choice in EDGES),
+]
 
 
 def tiny(kind: str, choice: str) -> ModelConfig:
-    return parse_config({"kind": kind, **OWN[kind], **SIZES, **CHOICES[choice]})
+    return parse_config({"kind": kind, **OWN[kind], **SIZES, **{**CHOICES, **EDGES}[choice]})

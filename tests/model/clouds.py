@@ -58,10 +58,22 @@ class Inputs:
     parameters: Tensor | None = None
     num_steps: int = 1
     anchors: Tensor | None = None
+    neighbours: Tensor | None = None
 
     @property
     def cloud(self) -> ModelInputs:
-        return ModelInputs(self.points, self.features, self.mask, self.parameters, self.anchors)
+        given = (self.points, self.features, self.mask, self.parameters, self.anchors)
+        return ModelInputs(*given, self.neighbours)
+
+    def reordered(self, order: Tensor) -> Inputs:
+        """The same clouds with their points in another order."""
+        listed = self.neighbours
+        if listed is not None:
+            place = torch.cat([order.argsort(), torch.tensor([-1])])  # -1 stays as it is
+            listed = place[listed.long()][:, order].int()
+        return replace(
+            self, points=self.points[:, order], features=self.features[:, order], neighbours=listed
+        )
 
     @property
     def queries(self) -> Queries:
@@ -72,8 +84,9 @@ class Inputs:
         return {"inputs": self.cloud, "queries": self.queries, "num_steps": self.num_steps}
 
     def tensors(self) -> dict[str, Any]:
-        """Of the literal model."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Of the literal model, which reads no edges."""
+        names = [field.name for field in fields(self) if field.name != "neighbours"]
+        return {name: getattr(self, name) for name in names}
 
 
 def random_inputs(
@@ -99,7 +112,15 @@ def random_inputs(
         else None,
         parameters=normal(config.num_parameters) if config.num_parameters else None,
         num_steps=3 if config.transient else 1,
+        neighbours=random_edges(clouds, points) if config.reads_edges else None,
     )
+
+
+def random_edges(clouds: int, points: int, most: int = 4) -> Tensor:
+    """Each point's 0 to `most` neighbours (B, N, most), as a mesh lists them."""
+    listed = torch.rand(clouds, points, points).argsort(-1)[..., :most]
+    counts = torch.randint(0, most + 1, (clouds, points, 1))
+    return listed.masked_fill(torch.arange(most) >= counts, -1).int()
 
 
 def random_model(config: CourantConfig, dtype: torch.dtype = torch.float32) -> Courant:
@@ -127,7 +148,17 @@ def pad_cloud(inputs: Inputs, extra: int, filling: float = float("nan")) -> Inpu
         points=padded(inputs.points),
         features=padded(inputs.features),
         mask=torch.cat((outside, mask, outside), dim=1),
+        neighbours=_padded_edges(inputs.neighbours, extra),
     )
+
+
+def _padded_edges(listed: Tensor | None, extra: int) -> Tensor | None:
+    """Neighbours by their new numbers; padded points name real ones, which must not count."""
+    if listed is None:
+        return None
+    moved = torch.where(listed < 0, listed, listed + extra)
+    junk = torch.full_like(moved[:, :1], extra).expand(-1, extra, -1)
+    return torch.cat((junk, moved, junk), dim=1)
 
 
 def relative_error(value: Tensor, reference: Tensor) -> float:

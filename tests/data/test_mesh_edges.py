@@ -1,0 +1,124 @@
+"""A model of edges gets those of each case's mesh, wherever whole meshes are read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import courant
+import simgen
+from courant.data.loading import load_windows
+from courant.data.normalisation import Normaliser
+from courant.experiment import Experiment
+from courant.problems import open_problem
+from courant.recipes.compared import compared
+from courant.runs.directory import RunDirectory
+from courant.training.loop import fit
+from courant.training.task import set_up_run
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from tests.baselines.tiny import OWN
+from tests.data.meshed import expected_edges, publish_meshed_ducts, publish_meshed_waves
+from tests.training.ducts import tiny_steady
+from tests.training.waves import publish_waves, tiny_experiment
+
+WHOLE = {"points_per_sample": None, "queries_per_sample": 12}
+BRIEF = {"epochs": 1, "samples_per_epoch": 4, "batch_size": 2, "validation_windows": 2}
+
+
+@pytest.fixture(scope="module")
+def meshed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+    folder = tmp_path_factory.mktemp("meshed")
+    return {
+        "transient": simgen.open_dataset(publish_meshed_waves(str(folder / "cylinder-flow"))),
+        "steady": simgen.open_dataset(publish_meshed_ducts(str(folder / "branched-pipe"))),
+    }
+
+
+def of_edges(task: str) -> Experiment:
+    like = tiny_experiment(**BRIEF) if task == "transient" else tiny_steady(**BRIEF)
+    return compared(like.derive(data=WHOLE), "mgn").derive(model=OWN["mgn"])
+
+
+@pytest.mark.parametrize("task", ["transient", "steady"])
+def test_every_batch_has_the_faces_of_its_cases_meshes(
+    task: str, meshed: dict[str, Dataset]
+) -> None:
+    torch.set_num_threads(1)
+    dataset, experiment = meshed[task], of_edges(task)
+    assert experiment.model.reads_edges
+    problem = open_problem(experiment, dataset)
+    case = dataset[dataset.cases("test")[0]]
+    np.testing.assert_array_equal(case.neighbours, expected_edges(case.num_points))
+    batch = problem.case_inputs(case, None)
+    assert batch.neighbours is not None
+    np.testing.assert_array_equal(batch.neighbours[0], expected_edges(case.num_points))
+    for shown in problem.validation(dataset, 2, torch.device("cpu"))():
+        assert shown.neighbours is not None and shown.neighbours.shape[:2] == shown.points.shape[:2]
+        real = torch.ones(shown.points.shape[:2]).bool() if shown.mask is None else shown.mask
+        for lists, there in zip(shown.neighbours, real, strict=True):
+            np.testing.assert_array_equal(lists[there], expected_edges(int(there.sum())))
+            assert (lists[~there] == -1).all()
+
+
+@pytest.mark.parametrize("task", ["transient", "steady"])
+def test_it_trains_on_meshes_and_predicts_stored_cases(
+    task: str, meshed: dict[str, Dataset], tmp_path: Path
+) -> None:
+    torch.set_num_threads(1)
+    dataset, run = meshed[task], RunDirectory(tmp_path / "run")
+    fit(of_edges(task), dataset, run)
+    surrogate, case = courant.load(run.url, device="cpu"), dataset[dataset.cases("test")[0]]
+    predicted = surrogate.predict_case(case)
+    assert np.isfinite(predicted).all()
+    with pytest.warns(UserWarning, match="points of a request have none"):
+        if task == "transient":
+            state = np.asarray(case["velocity"][0])
+            asked = surrogate.predict(case.points, initial=state, parameters=case.parameters)
+        else:
+            asked = surrogate.predict(
+                case.points,
+                parameters=case.parameters,
+                boundary=case.boundary,
+                distance=(case.distance, case.direction),
+            )
+    assert asked.shape == predicted.shape and not np.allclose(asked, predicted)
+
+
+def test_edges_that_are_streamed_are_those_in_memory(
+    meshed: dict[str, Dataset], tmp_path: Path
+) -> None:
+    dataset, data = meshed["transient"], of_edges("transient").data
+    streamed = data.model_copy(update={"resident_gb": 0.0, "cache_folder": str(tmp_path)})
+    normaliser = Normaliser.of(dataset, data.fields)
+    anchors = open_problem(of_edges("transient"), dataset).anchors
+    found = [
+        load_windows(dataset, "train", normaliser, each, 3, anchors, with_edges=True)
+        for each in (data, streamed)
+    ]
+    (held, windows), (read, places) = found
+    assert held.neighbours is not None and read.neighbours is not None
+    for (case, _), (place, _) in zip(windows.tolist(), places.tolist(), strict=True):
+        assert torch.equal(held.neighbours[case], read.neighbours[place])
+
+
+def test_edges_need_whole_meshes_that_are_on_record(
+    meshed: dict[str, Dataset], tmp_path: Path
+) -> None:
+    part = of_edges("steady").derive(data={"points_per_sample": 40})
+    with pytest.raises(InputError, match="needs whole meshes: set data"):
+        open_problem(part, meshed["steady"])
+    bare = simgen.open_dataset(publish_waves(str(tmp_path / "cylinder-flow")))
+    with pytest.raises(InputError, match=r'has no mesh on record.* set it to "nearest"'):
+        set_up_run(of_edges("transient"), bare, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_older_runs_of_a_nearest_graph_keep_their_ids() -> None:
+    experiment = of_edges("transient").derive(model={"edges": "nearest"})
+    content = experiment.model_dump(mode="json")
+    del content["model"]["edges"]
+    again = courant.experiment.parse_experiment(content)
+    assert again == experiment and again.run_id("s") == experiment.run_id("s")
+    assert of_edges("transient").run_id("s") != experiment.run_id("s")
