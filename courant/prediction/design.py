@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,12 +27,20 @@ from courant.prediction.design_settings import counted_from_s, settings_of
 from courant.prediction.predictor import Predictor
 from courant.prediction.prepared import Prepared, check_finite
 from courant.prediction.quantities import by_field, family_with_quantities, quantities_from
+from courant.prediction.states.carried import carried_over
+from courant.prediction.states.solved import solution, state
 from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import InputError
 from simgen.point_cloud import PointCloud
 from simgen.quantities import CaseFields, observe, obtainable
+
+if TYPE_CHECKING:
+    from simgen.store.access.stored_case import StoredCase
+
+FROM_ANOTHER = "it starts from the state of another design"
+"""Why no band holds"""
 
 
 class TooLargeError(InputError):
@@ -109,14 +117,17 @@ def predict_design(
     folder: str | Path | None = None,
     scratch: str | Path | None = None,
     max_points: int | None = None,
+    start_of: StoredCase | None = None,
 ) -> PredictedDesign:
     """Mesh and predict a design; see the module for the options.
 
+    A transient model may also start from the state of another design, `start_of`, carried over to
+    this mesh: the solver runs nothing, and no band of the model holds.
+
     `folder` keeps known geometry (None: ~/.cache/courant/geometry), `scratch` is where a case is
-    solved (None: the system's temporary folder), and `max_points` bounds the cells of a steady
-    model's mesh. Raises InputError for a design
-    outside the family's design space, one that cannot be meshed or solved, and where a transient
-    model has no start.
+    solved (None: the system's temporary folder), and `max_points` bounds the cells of a
+    mesh. Raises InputError for a design outside the family's design space, one that cannot be
+    meshed or solved, and where a transient model has no start.
     """
     family = get_family(surrogate.dataset["family"])
     trained_on = surrogate.dataset.get("family_revision")
@@ -130,14 +141,14 @@ def predict_design(
     if surrogate.step_s is None:
         if from_solver_s is not None or steps is not None:
             raise InputError("a steady model starts from no state: leave out the start and steps")
-        kept = default_folder() if folder is None else Path(folder)
-        start = _solved(point, scratch) if verify else _meshed(point, kept)
-        if max_points is not None and start.cloud.num_points > max_points:
-            raise TooLargeError(
-                f"the mesh of this design has {start.cloud.num_points} cells, {max_points} are"
-                " allowed"
-            )
+        start = _solved(point, scratch) if verify else _meshed(point, folder, max_points)
         return _predicted(surrogate, family, point, start, None, None)
+    if start_of is not None:
+        start = _meshed(point, folder, max_points)
+        cloud, begin = carried_over(surrogate, start_of, start.cloud)
+        start = replace(start, cloud=cloud)
+        found = _predicted(surrogate, family, point, start, begin, surrogate.problem.steps(steps))
+        return _without_bands(found, FROM_ANOTHER)
     if from_solver_s is None:
         raise InputError(
             "a transient model needs a state to start from: say how many seconds the solver runs"
@@ -156,11 +167,15 @@ def predict_design(
     return _predicted(surrogate, family, point, start, from_solver_s, steps)
 
 
-def _meshed(point: DesignPoint, folder: Path) -> _Start:
+def _meshed(point: DesignPoint, folder: str | Path | None, max_points: int | None) -> _Start:
     from simgen.solving.unsolved import mesh_design
 
     began = time.perf_counter()
-    cloud, known = mesh_design(point, folder)
+    cloud, known = mesh_design(point, default_folder() if folder is None else Path(folder))
+    if max_points is not None and cloud.num_points > max_points:
+        raise TooLargeError(
+            f"the mesh of this design has {cloud.num_points} cells, {max_points} are allowed"
+        )
     return _Start(cloud, Seconds(time.perf_counter() - began, 0.0, 0.0), known)
 
 
@@ -199,7 +214,7 @@ def _predicted(
         answer = Answer(prepared, start.cloud.points, values, point.parameters, from_s)
         bands = apply_bands(surrogate, surrogate.bands, answer)
     times = None if from_s is None else surrogate.times(from_s, steps)
-    solved = _solution(surrogate, start.cloud, times)
+    solved = solution(surrogate, start.cloud, times)
     declared = family.quantities if family_with_quantities(family.name) else ()
     wanted, reasons = obtainable(declared, surrogate.channels)
 
@@ -237,6 +252,14 @@ def _predicted(
     )
 
 
+def _without_bands(found: PredictedDesign, reason: str) -> PredictedDesign:
+    """Withhold the model's bands; those by regression do not hang on the start."""
+    if found.bands is None:
+        return found
+    bands = replace(found.bands, quantities={}, field=None, refusal=reason, no_quantities=reason)
+    return replace(found, bands=bands, fine={})
+
+
 def _bare(cloud: PointCloud) -> Any:
     """Return the boundary without fields."""
     return None if cloud.boundary is None else replace(cloud.boundary, fields={})
@@ -254,38 +277,10 @@ def _request(
         asked["distance"] = (cloud.distance[:, columns], cloud.direction[:, columns])
     if from_s is not None:
         moments = surrogate.problem.input_times(from_s).tolist()
-        states = [_state(surrogate, cloud, moment) for moment in moments]
+        states = [state(surrogate, cloud, moment) for moment in moments]
         initial = states[0] if len(states) == 1 else np.stack(states)
         return {**asked, "initial": initial, "steps": steps}
     if normaliser.has_boundary and cloud.boundary is not None:
         faces = cloud.boundary
         asked["boundary"] = {"points": faces.points, "patch": faces.patch, **faces.fields}
     return asked
-
-
-def _solution(
-    surrogate: Predictor, cloud: PointCloud, times: np.ndarray | None
-) -> np.ndarray | None:
-    """Return the solver's values of a steady case or at all these times; None where it has none."""
-    if not cloud.fields:
-        return None
-    if times is None:
-        return _channels(surrogate, cloud.fields)
-    if cloud.time is None or cloud.time[-1] < times[-1] * (1 - 1e-6):
-        return None
-    return np.stack([_state(surrogate, cloud, at) for at in times.tolist()])
-
-
-def _state(surrogate: Predictor, cloud: PointCloud, at_s: float) -> np.ndarray:
-    """Return (N, C) at a stored time; InputError where nothing is stored then."""
-    stored = np.zeros(0) if cloud.time is None else cloud.time
-    nearest = int(np.abs(stored - at_s).argmin()) if len(stored) else -1
-    if nearest < 0 or abs(stored[nearest] - at_s) > 1e-6 * max(1.0, at_s):
-        raise InputError(f"the solver stores no state at {at_s:g} s")
-    return _channels(surrogate, {name: values[nearest] for name, values in cloud.fields.items()})
-
-
-def _channels(surrogate: Predictor, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return (..., N, C), the model's channels."""
-    columns = [fields[each.field][..., each.column] for each in surrogate.normaliser.channels]
-    return np.stack(columns, axis=-1)

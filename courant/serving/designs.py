@@ -19,6 +19,7 @@ from courant.serving.requests import Limits, Refusal, Request, ServerFault, read
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
 from simgen.solving.unsolved import UnmeshableError
+from simgen.store.access.stored_case import StoredCase
 
 MAX_BODY = 10_000
 """Bytes; a design is a handful of numbers"""
@@ -108,12 +109,20 @@ def answer_design(body: bytes, surrogate: Surrogate, limits: Limits) -> DesignAn
 
 
 def predicted(
-    parameters: Mapping[str, float], surrogate: Surrogate, limits: Limits
+    parameters: Mapping[str, float],
+    surrogate: Surrogate,
+    limits: Limits,
+    start_of: StoredCase | None = None,
 ) -> PredictedDesign | Refusal:
-    """Mesh and predict a design within the design space."""
-    if surrogate.step_s is not None:
+    """Mesh and predict a design within the design space.
+
+    A transient model starts from the state of the case `start_of`.
+    """
+    if surrogate.step_s is not None and start_of is None:
         return Refusal(
-            detail="a transient model needs a state to start from: POST /predict takes one"
+            detail="a transient model needs a state to start from: POST /predict takes one, courant"
+            " predict --design --from-solver has the solver make one, and courant explore starts"
+            " from the nearest solved design"
         )
     # Never the dataset, which a run's author names and this machine's credentials open.
     if not surrogate.dataset.get("settings"):
@@ -127,7 +136,9 @@ def predicted(
         return Refusal(detail=str(error)[:_MOST_SHOWN])
     try:
         with collected_warnings() as told:
-            found = predict_design(surrogate, parameters, max_points=limits.max_points)
+            found = predict_design(
+                surrogate, parameters, max_points=limits.max_points, start_of=start_of
+            )
         return replace(found, warnings=tuple(told))
     except (TooLargeError, NotFiniteError) as error:
         return Refusal(detail=str(error))

@@ -13,17 +13,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
-from pydantic import BaseModel, Field
 
 from courant.prediction.design import PredictedDesign
 from courant.prediction.surrogate import Surrogate
 from courant.serving.dependence import DependenceStudy
 from courant.serving.designs import (
     DesignBandsAnswer,
-    DesignRequest,
     DesignSeconds,
     bands_answer,
     finite,
@@ -31,91 +30,48 @@ from courant.serving.designs import (
     read_design,
 )
 from courant.serving.requests import Limits, Refusal
+from courant.serving.sections import (
+    Contribution,
+    ContributionRequest,
+    Contributions,
+    Section,
+    SectionRequest,
+)
 from courant.serving.solved_designs import SolvedDesigns
-from simgen.publish.field_plots import Triangles, layer_of_cloud
+from simgen.cases import get_family
+from simgen.errors import InputError, SimgenError
+from simgen.publish.field_plots import Triangles, layer_of_cloud, section
+from simgen.store.access.stored_case import StoredCase
 
 MAX_KEPT = 32
 MOST_ANCHORS = 8
-
-
-class SectionRequest(DesignRequest):
-    """A design to show."""
-
-    anchors: bool = False
-    """whether to tell where the anchors are"""
-
-
-class Section(BaseModel):
-    """A predicted design in the plane of the picture, and its quantities."""
-
-    across: str
-    """the coordinate that runs to the right"""
-    up: str
-    plane: str
-    """such as `y = 0 m`"""
-    x: list[float]
-    """(V,) m"""
-    y: list[float]
-    triangles: list[tuple[int, int, int]]
-    """(F,) corners"""
-    channels: list[str]
-    units: list[str]
-    limits: list[tuple[float, float]]
-    """by channel: the ends of its colours, the same for all designs"""
-    values: list[list[float]]
-    """by channel, (V,)"""
-    widths: list[list[float]] | None
-    """by channel, (V,): half-widths of the band; null where none holds"""
-    quantities: dict[str, float | None]
-    not_predicted: dict[str, str]
-    bands: DesignBandsAnswer | None
-    """without values of fields"""
-    anchors: list[tuple[float, float]]
-    """places of the anchors in the picture; empty where they have none, or were not asked for"""
-    has_surface: bool
-    """whether `POST /surfaces` has the boundary"""
-    num_cells: int
-    known_geometry: bool
-    seconds: DesignSeconds
-    warnings: list[str]
-    """what is unlike the training data"""
-
-
-class ContributionRequest(DesignRequest):
-    """A place in the picture of a design."""
-
-    x: float
-    y: float
-    channel: int = Field(ge=0)
-
-
-class Contribution(BaseModel):
-    """What one anchor adds to a value."""
-
-    anchor: int
-    value: float
-    x: float | None
-    """its place in the picture"""
-    y: float | None
-
-
-class Contributions(BaseModel):
-    """The value at the cell nearest to a place, as a sum."""
-
-    x: float
-    y: float
-    value: float
-    offset: float
-    anchors: list[Contribution]
-    """those that add or take most, the largest first"""
-    rest: float
-    """what all others add together"""
 
 
 @dataclass(frozen=True)
 class _Shown:
     found: PredictedDesign
     layer: Triangles
+    start: str
+    """What a transient prediction started from, in words; empty for a steady one"""
+
+    @property
+    def values(self) -> np.ndarray:
+        """Return (N, C): the steady field, or the last state."""
+        return self.found.values if self.found.times is None else self.found.values[-1]
+
+    @cached_property
+    def positions(self) -> tuple[float, float] | None:
+        """Return from where to where a plane may lie, m; None in 2D."""
+        if self.found.cloud.mesh is None or np.ptp(self.found.cloud.points[:, 2]) == 0:
+            return None
+        across = self.found.cloud.points[:, 3 - sum(self.layer.axes)]
+        return float(across.min()), float(across.max())
+
+    @property
+    def widths(self) -> np.ndarray | None:
+        """Return (N, C) half-widths of the band; None where none holds."""
+        field = None if self.found.bands is None else self.found.bands.field
+        return field if field is None or self.found.times is None else field[-1]
 
 
 @dataclass
@@ -142,18 +98,60 @@ class Explored:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = predicted(parameters, self.surrogate, self.limits)
+        begun = self._begun(parameters)
+        if isinstance(begun, Refusal):
+            return begun
+        case, start = begun
+        found = predicted(parameters, self.surrogate, self.limits, case)
         if isinstance(found, Refusal):
             return found
+        if found.times is not None:
+            start += f" and shows t = {found.times[-1]:g} s"
         layer = layer_of_cloud(found.cloud, self.surrogate.normaliser.dimension)
         if not isinstance(layer, Triangles):
             return Refusal(detail="a model in one dimension has no section to show")
-        shown = _Shown(found, layer)
+        shown = _Shown(found, layer, start)
         with self._lock:
             self._kept[key] = shown
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return shown
+
+    def _begun(self, parameters: Mapping[str, float]) -> tuple[StoredCase | None, str] | Refusal:
+        """Return the case whose state a transient prediction starts from, and say so."""
+        surrogate = self.surrogate
+        if surrogate.step_s is None:
+            return None, ""
+        try:
+            get_family(surrogate.dataset["family"]).design_space.check(parameters)
+        except InputError as error:
+            return Refusal(detail=str(error)[:500])
+        try:
+            case, distance = self.solved.nearest(parameters)
+        except SimgenError as error:
+            return Refusal(detail=self.solved.reason(error))
+        begin = surrogate.problem.start(case)
+        return case, (
+            f"The rollout starts from the state at {begin:g} s of the nearest solved design,"
+            f" {case.id}, which differs by {100 * distance:.2g} %,"
+        )
+
+
+def _cut(shown: _Shown, position: float | None) -> Triangles | Refusal:
+    """Return the plane through the middle of a design, or the one at a position, m."""
+    cloud, across = shown.found.cloud, shown.positions
+    if position is None or across is None:
+        return shown.layer
+    if not across[0] <= position <= across[1]:
+        return Refusal(
+            detail=f"position = {position:g} m is outside of {across[0]:g} to {across[1]:g}"
+        )
+    assert cloud.volumes is not None
+    points, sizes = cloud.points.astype(float), np.cbrt(cloud.volumes.astype(float))
+    try:
+        return section(points, sizes, 3 - sum(shown.layer.axes), position)
+    except ValueError as error:
+        return Refusal(detail=str(error))
 
 
 def answer_section(body: bytes, explored: Explored) -> Section | Refusal:
@@ -164,16 +162,21 @@ def answer_section(body: bytes, explored: Explored) -> Section | Refusal:
     shown = explored.of(request.parameters)
     if isinstance(shown, Refusal):
         return shown
+    layer = _cut(shown, request.position)
+    if isinstance(layer, Refusal):
+        return layer
     # They take an encoding of their own, and most moves do not show them.
     anchors = _anchors(explored.surrogate, shown.found) if request.anchors else None
-    found, layer, normaliser = shown.found, shown.layer, explored.surrogate.normaliser
+    found, normaliser = shown.found, explored.surrogate.normaliser
     shape, cells = layer.triangulation, layer.cell
     across, up = ("xyz"[axis] for axis in layer.axes)
-    band = None if found.bands is None else found.bands.field
+    band = shown.widths
     return Section(
         across=across,
         up=up,
         plane=layer.plane,
+        position=layer.position,
+        positions=shown.positions,
         x=short(shape.x),
         y=short(shape.y),
         triangles=[tuple(corners) for corners in shape.get_masked_triangles().tolist()],
@@ -183,12 +186,13 @@ def answer_section(body: bytes, explored: Explored) -> Section | Refusal:
             (mean - 2.5 * std, mean + 2.5 * std)
             for mean, std in zip(normaliser.mean, normaliser.std, strict=True)
         ],
-        values=[short(values) for values in found.values[cells].T],
+        values=[short(values) for values in shown.values[cells].T],
         widths=None if band is None else [short(values) for values in band[cells].T],
         quantities=finite(found.quantities),
         not_predicted=dict(found.not_predicted),
         bands=_bands(found),
         anchors=_in_picture(anchors, layer),
+        start=shown.start,
         has_surface=normaliser.dimension == 3 and found.cloud.mesh is not None,
         num_cells=found.cloud.num_points,
         known_geometry=found.known_geometry,
@@ -210,21 +214,24 @@ def answer_contributions(body: bytes, explored: Explored) -> Contributions | Ref
     shown = explored.of(request.parameters)
     if isinstance(shown, Refusal):
         return shown
-    shape = shown.layer.triangulation
+    layer = _cut(shown, request.position)
+    if isinstance(layer, Refusal):
+        return layer
+    shape = layer.triangulation
     corner = int(np.hypot(shape.x - request.x, shape.y - request.y).argmin())
-    cell = int(shown.layer.cell[corner])
+    cell = int(layer.cell[corner])
     parts = surrogate.decompose_prepared(shown.found.prepared, np.array([cell]))
     with torch.inference_mode():
-        normal = parts.whole().contributions[0, 0, :, 0, request.channel].cpu().numpy()
+        normal = parts.whole().contributions[0, -1, :, 0, request.channel].cpu().numpy()
     normaliser = surrogate.normaliser.at(request.parameters)
     values = normal * normaliser.std[request.channel]
     offset = normaliser.restore(parts.offset.cpu().numpy())[request.channel]
-    places = _in_picture(_anchors(surrogate, shown.found), shown.layer)
+    places = _in_picture(_anchors(surrogate, shown.found), layer)
     largest = np.argsort(np.abs(values))[::-1][:MOST_ANCHORS]
     return Contributions(
         x=float(shape.x[corner]),
         y=float(shape.y[corner]),
-        value=float(shown.found.values[cell, request.channel]),
+        value=float(shown.values[cell, request.channel]),
         offset=float(offset),
         anchors=[
             Contribution(

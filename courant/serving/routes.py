@@ -8,16 +8,9 @@ from pydantic import BaseModel
 
 from courant.serving.dependence import Dependences
 from courant.serving.designs import DesignAnswer, DesignRequest, answer_design
-from courant.serving.explorer import (
-    ContributionRequest,
-    Contributions,
-    Explored,
-    Section,
-    SectionRequest,
-    answer_contributions,
-    answer_section,
-)
+from courant.serving.explorer import Explored, answer_contributions, answer_section
 from courant.serving.requests import Refusal
+from courant.serving.sections import ContributionRequest, Contributions, Section, SectionRequest
 from courant.serving.solved_designs import NearestDesigns, NearestRequest, answer_nearest
 from courant.serving.surface import Surface, answer_surface
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections.abc import Mapping
 
 import numpy as np
 from pydantic import BaseModel
@@ -20,6 +21,7 @@ from courant.serving.requests import Refusal
 from simgen.design_space import scaled
 from simgen.errors import InputError, SimgenError
 from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
 
 MOST = 5
 NOT_OPENED = "this server does not open the run's dataset; courant explore does"
@@ -88,6 +90,13 @@ class SolvedDesigns:
                 self._newest = simgen.open_dataset(trained.url)
             return self._newest
 
+    def nearest(self, parameters: Mapping[str, float]) -> tuple[StoredCase, float]:
+        """Return the training version's case nearest to a design, and how far it is off."""
+        dataset = self.trained
+        rows, distances = _distances(dataset, parameters)
+        first = int(distances.argmin())
+        return dataset[rows[first]], float(distances[first])
+
     def reason(self, error: SimgenError) -> str:
         """Say why there is no dataset; a client learns nothing of this machine, its log does."""
         if self._place is None:
@@ -116,20 +125,27 @@ def answer_nearest(body: bytes, solved: SolvedDesigns) -> NearestDesigns | Refus
     )
 
 
-def _nearest(dataset: Dataset, parameters: dict[str, float], known: set[str]) -> list[SolvedDesign]:
-    asked = scaled(dataset.schema.parameters, parameters)
-    table = dataset.design.loc[dataset.cases()]
+def _distances(dataset: Dataset, parameters: Mapping[str, float]) -> tuple[list[str], np.ndarray]:
+    """Return the solved cases and the distance of each from a design."""
+    asked, cases = scaled(dataset.schema.parameters, parameters), dataset.cases()
     names = [each.name for each in dataset.schema.parameters]
-    designs = [dict(zip(names, row, strict=True)) for row in table[names].to_numpy(float).tolist()]
+    rows = dataset.design.loc[cases, names].to_numpy(float).tolist()
+    designs = [dict(zip(names, row, strict=True)) for row in rows]
     places = np.array([scaled(dataset.schema.parameters, design) for design in designs])
-    distances = np.sqrt(np.mean(((places - asked) / 2) ** 2, axis=1))
+    return cases, np.sqrt(np.mean(((places - asked) / 2) ** 2, axis=1))
+
+
+def _nearest(dataset: Dataset, parameters: dict[str, float], known: set[str]) -> list[SolvedDesign]:
+    cases, distances = _distances(dataset, parameters)
+    table = dataset.design.loc[cases]
+    names = [each.name for each in dataset.schema.parameters]
     return [
         SolvedDesign(
             case=str(table.index[row]),
             distance=float(distances[row]),
             split=str(table["split"].iloc[row]),
             added=table.index[row] not in known,
-            parameters=designs[row],
+            parameters={name: float(table[name].iloc[row]) for name in names},
             quantities={
                 each.name: None if math.isnan(value := float(table[each.name].iloc[row])) else value
                 for each in dataset.schema.quantities

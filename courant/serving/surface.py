@@ -43,14 +43,14 @@ def answer_surface(body: bytes, explored: Explored) -> Surface | Refusal:
     _, behind = cKDTree(found.cloud.points).query(boundary.points)
     cells = behind[faces]
     used, corners = np.unique(triangles, return_inverse=True)
-    band = None if found.bands is None else found.bands.field
+    band = shown.widths
     size = float(np.ptp(mesh.points[used], axis=0).max())
     digits = 5 - int(np.floor(np.log10(size)))
     places = np.round(mesh.points[used].astype(float), digits)
     return Surface(
         points=[(x, y, z) for x, y, z in places.tolist()],
         triangles=[(a, b, c) for a, b, c in corners.reshape(-1, 3).tolist()],
-        values=[short(values) for values in found.values[cells].T],
+        values=[short(values) for values in shown.values[cells].T],
         widths=None if band is None else [short(values) for values in band[cells].T],
     )
 

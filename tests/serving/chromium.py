@@ -95,14 +95,27 @@ class Page:
 
     def click(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
         """Click at a share of an element's width and height, scrolled into sight."""
-        box = self.see(
+        box = self.box(selector)
+        place = {"x": box[0] + across * box[2], "y": box[1] + down * box[3]}
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+    def touch(self, *places: tuple[float, float]) -> None:
+        """Touch the screen at a place, move the finger over the others, and lift it."""
+        first, *others = [{"x": x, "y": y} for x, y in places]
+        self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[first])
+        for place in others:
+            self.send("Input.dispatchTouchEvent", type="touchMove", touchPoints=[place])
+        self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def box(self, selector: str) -> tuple[float, float, float, float]:
+        """Return x, y, width and height of an element, scrolled into sight."""
+        x, y, width, height = self.see(
             f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
             " one.scrollIntoView({block: 'center'}); const box = one.getBoundingClientRect();"
             " return [box.x, box.y, box.width, box.height]; })()"
         )
-        place = {"x": box[0] + across * box[2], "y": box[1] + down * box[3]}
-        for kind in ("mousePressed", "mouseReleased"):
-            self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+        return x, y, width, height
 
 
 @contextmanager

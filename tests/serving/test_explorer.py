@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 
 import courant
-from courant.recipes import get_recipe
+import simgen
+from courant.prediction.states.carried import carried_over
 from courant.runs.directory import RunDirectory
 from courant.serving import explorer
-from courant.serving.explorer import (
-    Contributions,
-    Explored,
-    Section,
-    answer_contributions,
-    answer_section,
-)
+from courant.serving.explorer import Explored, answer_contributions, answer_section
 from courant.serving.http_app import PAGE
 from courant.serving.requests import Limits, Refusal
+from courant.serving.sections import Contributions, Section
+from courant.serving.solved_designs import NOT_OPENED
 from courant.serving.surface import Surface, answer_surface
+from courant.training.loop import fit
 from flows.cli.serving.server import explore_model
 from simgen.errors import InputError
 from tests.training.pipes import DESIGN
+from tests.training.waves import publish_waves, tiny_experiment
 
 
 @pytest.fixture
@@ -76,6 +76,20 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
         assert [(each.x, each.y) for each in parts.anchors] == [
             section.anchors[number] for number in numbers
         ]
+    assert section.positions is not None
+    low, high = section.positions
+    assert low < section.position < high
+    at_wall = answer_section(asked(position=high), explored)
+    assert isinstance(at_wall, Section) and at_wall.plane == f"y = {high:.3g} m"
+    cells = np.flatnonzero(np.isclose(explored.of(DESIGN).found.cloud.points[:, 1], high))
+    assert len(at_wall.x) >= len(cells) > 50 and at_wall.values != section.values
+    parts = answer_contributions(
+        asked(x=at_wall.x[9], y=at_wall.y[9], channel=0, position=high), explored
+    )
+    assert isinstance(parts, Contributions)
+    assert parts.value == pytest.approx(at_wall.values[0][9], abs=1e-3)
+    beyond = answer_section(asked(position=2 * high), explored)
+    assert isinstance(beyond, Refusal) and "is outside of" in beyond.detail
     refused = answer_contributions(asked(**place, channel=7), explored)
     assert isinstance(refused, Refusal) and "channel 7" in refused.detail
 
@@ -87,7 +101,7 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
         (b'{"parameters": {"aperture": 50}}', "missing"),
         (json.dumps({"parameters": {**DESIGN, "aperture": 50}}).encode(), "aperture = 50"),
         (b" " * 20_000, "more than 10,000 bytes"),
-        (b'{"parameters": {}, "plane": 1}', "plane"),
+        (b'{"parameters": {}, "depth": 1}', "depth"),
     ],
 )
 def test_a_request_that_is_none_is_refused_in_one_line(
@@ -105,10 +119,57 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
         assert "//" not in (folder / name).read_text().replace("// ", "")
 
 
-def test_a_transient_model_has_no_page_and_that_is_said_before_anything_starts(
-    tmp_path: Path,
+@pytest.fixture(scope="module")
+def waves(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A transient model of the cylinder's family, and its dataset."""
+    folder = tmp_path_factory.mktemp("waves")
+    dataset = simgen.open_dataset(publish_waves(str(folder / "cylinder-flow")))
+    run = RunDirectory(folder / "run")
+    fit(tiny_experiment(epochs=1), dataset, run)
+    return run.url
+
+
+@pytest.mark.openfoam
+@pytest.mark.filterwarnings("ignore:.*outside the training domain")
+def test_a_transient_model_starts_from_the_nearest_solved_design(
+    waves: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = get_recipe("cylinder-flow-demo")
-    RunDirectory(tmp_path).write_json("experiment.json", experiment.model_dump(mode="json"))
-    with pytest.raises(InputError, match="is a transient model, which needs a state to start"):
-        explore_model(str(tmp_path), "127.0.0.1", 8000)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    surrogate = courant.load(waves, device="cpu")
+    dataset = surrogate.open_dataset()
+    explored = Explored.open(surrogate, Limits(), dataset.url)
+    near = {"radius": 1.55, "center_x": 0.0, "center_y": 0.0}
+    body = json.dumps({"parameters": near}).encode()
+    section = answer_section(body, explored)
+    assert isinstance(section, Section), section
+    case, distance = explored.solved.nearest(near)
+    assert case.parameters["radius"] == 1.5 and 0 < distance < 0.05
+    begin = surrogate.problem.start(case)
+    assert f"from the state at {begin:g} s of the nearest solved design, {case.id}" in section.start
+    assert section.positions is None and not section.has_surface
+    found = explored.of(near).found
+    cloud, _ = carried_over(surrogate, case, found.cloud)
+    frame = int(np.flatnonzero(np.asarray(case.time) == begin)[0])
+    there = cKDTree(case.points).query(found.cloud.points[:5])[1]
+    np.testing.assert_array_equal(cloud.fields["velocity"][-1][:5], case["velocity"][frame][there])
+    assert found.times is not None and section.start.endswith(f"t = {found.times[-1]:g} s")
+    middle = len(section.x) // 2
+    place = {"x": section.x[middle], "y": section.y[middle], "channel": 0}
+    parts = answer_contributions(json.dumps({"parameters": near, **place}).encode(), explored)
+    assert isinstance(parts, Contributions)
+    total = parts.offset + sum(each.value for each in parts.anchors) + parts.rest
+    assert total == pytest.approx(parts.value, abs=1e-4), "of the state that is shown"
+    outside = answer_section(json.dumps({"parameters": {**near, "radius": 90}}).encode(), explored)
+    assert isinstance(outside, Refusal) and "radius = 90" in outside.detail
+    closed = answer_section(body, Explored.open(surrogate, Limits()))
+    assert isinstance(closed, Refusal) and closed.detail == NOT_OPENED
+
+
+def test_a_transient_model_without_its_dataset_has_no_page_and_the_way_out_is_said(
+    waves: str, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+    for name in ("experiment.json", "dataset.json"):
+        run.write_bytes(name, RunDirectory(waves).read_bytes(name).replace(b"waves", b"gone"))
+    with pytest.raises(InputError, match="name its place with --dataset, or let the solver make"):
+        explore_model(run.url, "127.0.0.1", 8000)

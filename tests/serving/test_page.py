@@ -182,6 +182,51 @@ def test_the_surface_of_a_3d_design_is_turned_by_keys(page: Page) -> None:
     page.wait_for("!document.getElementById('plane').innerText.startsWith('The boundary')")
 
 
+def test_the_plane_of_a_section_is_moved(page: Page) -> None:
+    settled(page)
+    middle = text(page, "plane")
+    assert "y = " in middle
+    before = page.see("document.getElementById('picture').toDataURL()")
+    page.see("document.getElementById('position').focus()")
+    for _ in range(30):
+        page.press("ArrowRight")
+    page.wait_for(f"document.getElementById('plane').innerText !== {middle!r}")
+    settled(page)
+    assert page.see("document.getElementById('picture').toDataURL()") != before
+
+
+def test_a_finger_moves_a_slider_chooses_a_place_and_turns_the_surface(page: Page) -> None:
+    page.send("Emulation.setTouchEmulationEnabled", enabled=True)
+    settled(page)
+    before = float(page.see("document.getElementById('p-aperture').value"))
+    x, y, width, height = page.box("#p-aperture")
+    start, end = (x + 0.5 * width, y + 0.5 * height), (x + 0.8 * width, y + 0.5 * height)
+    page.touch(start, end)
+    page.wait_for(f"Number(document.getElementById('p-aperture').value) > {before}")
+    page.wait_for(f"{STATUS}.includes('in all')")
+    settled(page)
+    page.see("document.getElementById('contributions').replaceChildren()")
+    x, y, width, height = page.box("#picture")
+    page.touch((x + width / 2, y + height / 2))
+    page.wait_for("document.querySelectorAll('#contributions tr').length > 3")
+    page.see("document.getElementById('view').value = 'surface'")
+    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
+    page.wait_for("document.getElementById('plane').innerText.startsWith('The boundary')")
+    settled(page)
+    turned = page.see("document.getElementById('picture').toDataURL()")
+    x, y, width, height = page.box("#picture")
+    page.touch(
+        (x + 0.3 * width, y + 0.5 * height),
+        (x + 0.4 * width, y + 0.5 * height),
+        (x + 0.6 * width, y + 0.5 * height),
+    )
+    page.wait_for(f"document.getElementById('picture').toDataURL() !== {turned!r}")
+    page.see("document.getElementById('view').value = 'section'")
+    page.see("document.getElementById('view').dispatchEvent(new Event('change'))")
+    page.wait_for("!document.getElementById('plane').innerText.startsWith('The boundary')")
+    settled(page)
+
+
 def test_fingers_find_large_targets_and_a_narrow_screen_needs_no_scrolling_sideways(
     page: Page,
 ) -> None:

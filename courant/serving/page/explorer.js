@@ -16,6 +16,7 @@ let surface = null; // the boundary of the design, where it is looked at
 let chosen = null; // the place that was clicked, and what made it
 let solved = null; // the solver's quantities of the design, where it is solved
 let design = {};
+let position = null; // of the plane in m, null in the middle
 let choices = 0;
 let asking = false;
 let waiting = false;
@@ -66,7 +67,8 @@ async function move() {
   element("status").textContent = "meshing and predicting";
   const began = performance.now(), asked = { ...design };
   try {
-    section = await ask("sections", { parameters: asked, anchors: element("anchors").checked });
+    section = await ask("sections", { parameters: asked, position, anchors: element("anchors").checked });
+    showPosition();
     shown = asked;
     chosen = solved = surface = null;
     if (!section.has_surface) element("view").value = "section";
@@ -82,6 +84,15 @@ async function move() {
   }
   asking = false;
   if (waiting) { waiting = false; move(); }
+}
+
+/* The plane of a 3D section; where it lies is told below the picture. */
+function showPosition() {
+  const slider = element("position"), ends = section.positions;
+  slider.parentElement.hidden = !ends || turnable();
+  if (!ends) return;
+  Object.assign(slider, { min: ends[0], max: ends[1], step: (ends[1] - ends[0]) / 100 });
+  if (position === null) slider.value = section.position;
 }
 
 async function compare(asked, newest = false) {
@@ -151,6 +162,7 @@ function showQuantities() {
       ...(solved ? ["solver"] : [])], rows);
   element("missing").textContent = Object.entries(section.not_predicted)
     .map(([name, why]) => `${words(name)} is not predicted: ${why}.`).join(" ");
+  element("start").textContent = section.start && `${section.start}. No band of the model holds for that.`;
   const told = section.warnings.map((each) => `${each}.`);
   if (!bands) told.push("The run is not calibrated: there is no band of error.");
   else {
@@ -189,7 +201,7 @@ async function choose(x, y) {
   const current = () =>
     shown === parameters && choice === choices && channel === Number(element("channel").value);
   try {
-    const found = await ask("contributions", { parameters, x, y, channel });
+    const found = await ask("contributions", { parameters, x, y, channel, position });
     if (!current()) return;
     chosen = found;
     showContributions();
@@ -224,6 +236,12 @@ picture.addEventListener("pointermove", (event) => {
   draw();
 });
 element("view").addEventListener("change", move);
+element("position").addEventListener("input", () => {
+  // Rounded steps must not end beyond the outermost cells.
+  const [low, high] = section.positions;
+  position = Math.min(Math.max(Number(element("position").value), low), high);
+  move();
+});
 element("middle").addEventListener("click", () => go(middle()));
 element("channel").addEventListener("change", () => { chosen = null; showContributions(); draw(); });
 element("shown").addEventListener("change", draw);

@@ -39,14 +39,15 @@ def explore_model(
     """
     parts = RunDirectory(run)
     experiment = parse_experiment(parts.read_object("experiment.json"))
-    if experiment.task != "steady":
-        raise InputError(
-            f"{run} is a transient model, which needs a state to start from: courant predict"
-            " --design with --from-solver"
-        )
     get_family(experiment.family)
     record = read_dataset_record(parts)
     dataset = _dataset(run, record, place)
+    if dataset is None and experiment.task != "steady":
+        raise InputError(
+            f"{run} is a transient model: its page starts from the states of solved designs, and"
+            " the dataset is not where it was; name its place with --dataset, or let the solver"
+            " make the start: courant predict RUN --design ... --from-solver 100"
+        )
     solving = offer_solver(record, dataset, host)
     page = f"explorer#{solving.token}" if solving.solver else "explorer"
     place = None if dataset is None else dataset.url
