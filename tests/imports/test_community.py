@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import h5py
@@ -16,6 +17,7 @@ from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.imports.benchmarks import community
 from simgen.imports.benchmarks.community import READERS, hold_out, read_community
+from simgen.imports.benchmarks.files import MD5
 from simgen.imports.importing import import_cases
 
 RANDOM = np.random.default_rng(0)
@@ -82,7 +84,7 @@ def small(monkeypatch) -> None:
 
 def imported(name: str, tmp_path: Path, cases: int = 7):
     WRITERS[name](tmp_path, cases)
-    schema, number, cases_of = read_community(name, tmp_path)
+    schema, number, cases_of = read_community(name, tmp_path, other_files=True)
     done = import_cases(str(tmp_path / "store"), schema, cases_of)
     assert done.num_cases == number
     dataset = simgen.open_dataset(done.url)
@@ -164,7 +166,7 @@ def test_a_wrong_file_is_one_line(name, file, content, says, tmp_path) -> None:
     else:
         np.save(tmp_path / file, content)
     with pytest.raises(InputError, match=says) as told:
-        schema, _, cases = read_community(name, tmp_path)
+        schema, _, cases = read_community(name, tmp_path, other_files=True)
         import_cases(str(tmp_path / "store"), schema, cases)
     assert "\n" not in str(told.value)
     assert not (tmp_path / "store").exists()
@@ -189,3 +191,24 @@ def test_training_cases_can_be_held_out_to_choose_by(tmp_path) -> None:
         "train": ["elasticity-0002"],
         "test": ["elasticity-0005", "elasticity-0006"],
     }
+
+
+@pytest.mark.parametrize("name", ["diffusion-sorption", "compressible-flow"])
+def test_a_file_that_is_not_the_published_one_is_told_by_its_checksum(name, tmp_path) -> None:
+    WRITERS[name](tmp_path, 20)
+    with pytest.raises(
+        InputError, match=r"has the MD5 \w{32}, the published file \w{32}: "
+    ) as told:
+        read_community(name, tmp_path)
+    assert "--other-files" in str(told.value) and "\n" not in str(told.value)
+    assert read_community(name, tmp_path, other_files=True)[1] == 20
+
+
+def test_the_published_file_is_taken_and_another_name_is_not(tmp_path, monkeypatch) -> None:
+    write_sorption(tmp_path, 20)
+    path = tmp_path / "1D_diff-sorp_NA_NA.h5"
+    monkeypatch.setitem(MD5, path.name, hashlib.md5(path.read_bytes()).hexdigest())
+    assert read_community("diffusion-sorption", tmp_path)[1] == 20
+    (tmp_path / "3D_CFD_mine.hdf5").write_bytes(b"")
+    with pytest.raises(InputError, match="is none of the files whose checksums are published"):
+        read_community("compressible-flow", tmp_path)

@@ -244,6 +244,13 @@ def import_benchmark(
             ),
         ),
     ] = 0,
+    other_files: Annotated[
+        bool,
+        typer.Option(
+            "--other-files",
+            help="Take files of PDEBench's layout that are not those which it published.",
+        ),
+    ] = False,
     name: Annotated[
         str | None, typer.Option(help="Name of the dataset; default: the benchmark's.")
     ] = None,
@@ -254,7 +261,9 @@ def import_benchmark(
         from simgen.imports.benchmarks.community import hold_out, read_community
         from simgen.imports.importing import import_cases
 
-        schema, number, cases = read_community(benchmark, local_path(str(folder)))
+        schema, number, cases = read_community(
+            benchmark, local_path(str(folder)), other_files=other_files
+        )
         schema = replace(schema, family=name or schema.family)
         base = absolute(store or load_settings().store).rstrip("/")
         with progress_bar("importing cases") as on_progress:

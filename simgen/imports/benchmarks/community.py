@@ -15,7 +15,7 @@ import numpy as np
 
 from simgen.case import Field
 from simgen.errors import InputError
-from simgen.imports.benchmarks.files import find, member, open_hdf5, open_npy, read_mat
+from simgen.imports.benchmarks.files import check_md5, find, member, open_hdf5, open_npy, read_mat
 from simgen.imports.source_case import SourceCase, grid_points
 from simgen.imports.source_schema import imported_schema
 from simgen.store.format.layout import Schema, Source
@@ -24,6 +24,10 @@ GEO_FNO = "https://drive.google.com/drive/folders/1YBuaoTdOSr_qzaow-G-iwvbUI7fiU
 FNO = "https://drive.google.com/drive/folders/1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt-"
 PDEBENCH = "https://doi.org/10.18419/darus-2986"
 NUM_TRAIN, NUM_TEST = 1000, 200
+PDEBENCH_FILES = {
+    "diffusion-sorption": "1D_diff-sorp_NA_NA.h5",
+    "compressible-flow": "3D_CFD_*.hdf5",
+}
 DARCY_SIZE, DARCY_EVERY = 421, 5
 FLOW_EVERY = 8
 FLOW_FIELDS = (
@@ -117,7 +121,7 @@ def read_darcy(folder: Path) -> Cases:
 
 def read_diffusion_sorption(folder: Path) -> Cases:
     """PDEBench's contaminant in soil: the first tenth of the cases to test, as PDEBench does."""
-    path = find(folder, "1D_diff-sorp_NA_NA.h5", PDEBENCH)
+    path = find(folder, PDEBENCH_FILES["diffusion-sorption"], PDEBENCH)
     file = open_hdf5(path)
     names = sorted(name for name in file if name.isdigit())
     if len(names) < 2:
@@ -146,8 +150,11 @@ def read_diffusion_sorption(folder: Path) -> Cases:
 
 
 def read_compressible_flow(folder: Path) -> Cases:
-    """PDEBench's 3D compressible flow, every eighth point: the first tenth of the cases to test."""
-    path = find(folder, "3D_CFD_*.hdf5", PDEBENCH)
+    """PDEBench's 3D compressible flow, every eighth point: the first tenth of the cases to test.
+
+    The paper says 1000 and 200 cases without saying which; this is PDEBench's own split.
+    """
+    path = find(folder, PDEBENCH_FILES["compressible-flow"], PDEBENCH)
     file = open_hdf5(path)
     shape = tuple(member(file, "density", (None,) * 5).shape)
     for name in ("Vx", "Vy", "Vz", "pressure"):
@@ -194,10 +201,15 @@ READERS: dict[str, Callable[[Path], Cases]] = {
 }
 
 
-def read_community(name: str, folder: Path) -> Cases:
-    """Read the benchmark called `name`; InputError lists the known ones."""
+def read_community(name: str, folder: Path, *, other_files: bool = False) -> Cases:
+    """Read the benchmark called `name`; InputError lists the known ones.
+
+    Files whose checksums are published must be those, unless `other_files` are meant.
+    """
     if name not in READERS:
         raise InputError(f"benchmark '{name}' is unknown; choose one of {', '.join(READERS)}")
+    if name in PDEBENCH_FILES and not other_files:
+        check_md5(find(folder, PDEBENCH_FILES[name], PDEBENCH))
     return READERS[name](folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,32 @@ import numpy as np
 
 from simgen.errors import InputError
 from simgen.imports.told import told
+
+MD5 = {
+    "1D_diff-sorp_NA_NA.h5": "9d466d1213065619d087319e16d9a938",
+    "3D_CFD_Rand_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5": "45892a12d1066d54af74badae55c438e",
+    "3D_CFD_Turb_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5": "4f0eacaec5ff000bbd9a31026ea207b8",
+}
+"""Checksums that PDEBench publishes, in pdebench/data_download/pdebench_data_urls.csv"""
+
+
+def check_md5(path: Path) -> None:
+    """Raise InputError unless a file is the published one of its name; reads all of it."""
+    if path.name not in MD5:
+        raise InputError(
+            f"{path} is none of the files whose checksums are published ({', '.join(MD5)});"
+            " --other-files takes it as it is"
+        )
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {told(error)}") from error
+    if found.hexdigest() != MD5[path.name]:
+        raise InputError(
+            f"{path} has the MD5 {found.hexdigest()}, the published file {MD5[path.name]}: fetch it"
+            " again, or take it as it is with --other-files"
+        )
 
 
 def find(folder: Path, name: str, where: str) -> Path:
