@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import gpu_model, gpu_training
+from tests.benchmarks import bench_model, gpu_model, gpu_training
 
 ROOT = Path(__file__).parents[2]
 TESTED = ("tests/model/", "tests/paper/test_equations.py", "tests/paper/test_parameter_counts.py")
@@ -35,6 +35,7 @@ def main(out: Path, short: bool) -> None:
     report: dict[str, Any] = {"machine": machine(device), "short": short}
     parts: dict[str, Callable[[], Any]] = {
         "accuracy": lambda: gpu_model.accuracy(device, short),
+        "literal": lambda: literal(device, short),
         "predictions": lambda: gpu_model.predictions(device, short),
         "decoding": lambda: gpu_model.decoding(device, short),
         "decompositions": lambda: gpu_model.decompositions(device, short),
@@ -64,28 +65,28 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
+def literal(device: torch.device, short: bool) -> list[dict[str, Any]]:
+    """A training step beside the equations read literally, on the same weights."""
+    sizes = bench_model.SHORT if short else bench_model.Sizes()
+    return [bench_model.training_step(sizes, bench_model.matmul_peak(device, sizes.matmul))]
+
+
 def tests(out: Path) -> list[tuple[str, str]]:
     """The suite's tests of the model and of the paper's numbers: pytest's last line for each."""
     lines = []
     for target in TESTED:
-        folder = target.rpartition("/")[0]
-        # tests/conftest.py starts servers that these tests do without, and imports what they need.
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"--confcutdir={folder}",
-            target,
-        ]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(pytest_of(target), cwd=ROOT, capture_output=True, text=True)
         written = done.stdout + done.stderr
         (out / f"{target.strip('/').replace('/', '-')}.log").write_text(written)
         lines.append((target, written.strip().splitlines()[-1]))
         print(*lines[-1], flush=True)
     return lines
+
+
+def pytest_of(target: str) -> list[str]:
+    """tests/conftest.py starts servers that these tests do without, and imports what they need."""
+    without = ["-p", "no:cacheprovider", f"--confcutdir={target.rpartition('/')[0]}"]
+    return [sys.executable, "-m", "pytest", "-q", *without, target]
 
 
 def as_table(report: dict[str, Any]) -> Table:
@@ -123,6 +124,11 @@ def _accuracy(row: dict[str, Any]) -> tuple[str, str]:
     )
 
 
+def _literal(row: dict[str, Any]) -> tuple[str, str]:
+    slower = ", ".join(f"{name} x {ratio:.2f}" for name, ratio in row["ratio"].items())
+    return "Cyl.Flow, a training step", f"{1e3 * row['seconds']['courant']:.2f} ms, {slower}"
+
+
 def _prediction(row: dict[str, Any]) -> tuple[str, str]:
     replayed = f", CUDA graph {row['CUDA graph']:.2f} ms" if "CUDA graph" in row else ""
     return (
@@ -142,6 +148,7 @@ def _decoding(row: dict[str, Any]) -> tuple[str, str]:
 LINES: dict[str, Callable[[Any], tuple[str, str]]] = {
     "tests": lambda row: row,
     "accuracy": _accuracy,
+    "literal": _literal,
     "steps": lambda row: (
         row["mode"],
         f"{row['ms']:.2f} ms, host {row['host_ms']:.2f} ms, {row['peak_gb']:.1f} GB",

@@ -19,10 +19,18 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from courant.field_model import Inputs, Queries
 from courant.model import Courant, CourantConfig, presets
 from tests.benchmarks.measure import exponent, matmul_peak, peak_bytes, race, seconds
-from tests.model.literal import explicit_attention, fused_attention, literal_decode, literal_forward
+from tests.model.literal import (
+    Attention,
+    explicit_attention,
+    fused_attention,
+    literal_decode,
+    literal_forward,
+)
 
+Forward = Callable[[Inputs, Queries, int], Tensor]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BARS = {
     "training step": 5.0 if DEVICE.type == "cuda" else 2.5,
@@ -57,21 +65,36 @@ class Case:
     """A model with inputs to call it on."""
 
     model: Courant
-    arguments: dict[str, Any]
+    inputs: Inputs
+    queries: Queries
+    num_steps: int
     target: Tensor
     optimiser: torch.optim.Optimizer
 
-    def step(self, forward: Callable[..., Tensor]) -> None:
+    def step(self, forward: Forward) -> None:
         """One training step through `forward`."""
         self.optimiser.zero_grad()
-        (forward(**self.arguments) - self.target).square().mean().backward()
+        field = forward(self.inputs, self.queries, self.num_steps)
+        (field - self.target).square().mean().backward()
         self.optimiser.step()
 
-    def literal(self, attention: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        return lambda **arguments: literal_forward(self.model, **arguments, attention=attention)
+    def literal(self, attention: Attention) -> Forward:
+        def forward(inputs: Inputs, queries: Queries, num_steps: int) -> Tensor:
+            return literal_forward(
+                self.model,
+                inputs.points,
+                inputs.features,
+                *queries,
+                parameters=inputs.parameters,
+                num_steps=num_steps,
+                anchors=inputs.anchors,
+                attention=attention,
+            )
+
+        return forward
 
 
-def case(config: CourantConfig, *, batch: int, points: int, steps: int | None = None) -> Case:
+def case(config: CourantConfig, *, batch: int, points: int, steps: int = 1) -> Case:
     """Encoder points are the decoder's queries, anchors are cached, as in training."""
     torch.manual_seed(0)
     model = Courant(config).to(DEVICE)
@@ -80,17 +103,16 @@ def case(config: CourantConfig, *, batch: int, points: int, steps: int | None = 
     def normal(*shape: int) -> Tensor:
         return torch.randn(batch, *shape, device=DEVICE)
 
-    arguments = {
-        "points": cloud,
-        "features": normal(points, config.num_features),
-        "query_points": cloud,
-        "query_features": normal(points, config.num_query_features),
-        "parameters": normal(config.num_parameters) if config.num_parameters else None,
-        "num_steps": steps,
-        "anchors": model.place_anchors(cloud),
-    }
-    target = normal(*(() if steps is None else (steps,)), points, config.num_outputs)
-    return Case(model, arguments, target, torch.optim.AdamW(model.parameters(), lr=1e-5))
+    inputs = Inputs(
+        cloud,
+        normal(points, config.num_features),
+        parameters=normal(config.num_parameters) if config.num_parameters else None,
+        anchors=model.place_anchors(cloud),
+    )
+    queries = Queries(cloud, normal(points, config.num_query_features))
+    target = normal(steps, points, config.num_outputs)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    return Case(model, inputs, queries, steps, target, optimiser)
 
 
 def main(out: Path, short: bool) -> None:
@@ -118,7 +140,7 @@ def main(out: Path, short: bool) -> None:
 def training_step(sizes: Sizes, peak: float) -> dict[str, Any]:
     """Cyl.Flow: the whole step, AdamW included."""
     it = case(presets.cylinder_flow(), batch=sizes.batch, points=sizes.points, steps=sizes.steps)
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "courant": lambda: it.step(it.model),
         "literal": lambda: it.step(it.literal(explicit_attention)),
         "literal, fused kernel": lambda: it.step(it.literal(fused_attention)),
@@ -150,7 +172,7 @@ def gaussian_window(sizes: Sizes) -> dict[str, Any]:
         batch=1,
         points=sizes.window_points,
     )
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "no window": lambda: plain.step(plain.model),
         "window": lambda: windowed.step(windowed.model),
         "window, literal": lambda: windowed.step(windowed.literal(fused_attention)),
@@ -185,7 +207,7 @@ def decode(sizes: Sizes, peak: float, config: CourantConfig, steps: int) -> dict
     x = 2 * torch.rand(1, sizes.decode_points, config.dimension, device=DEVICE) - 1
     xi = torch.randn(1, sizes.decode_points, config.num_query_features, device=DEVICE)
 
-    def literal(attention: Callable[..., Tensor]) -> list[Tensor]:
+    def literal(attention: Attention) -> list[Tensor]:
         return [
             literal_decode(model, Z[:, t], part, features, None, attention)
             for t in range(steps)
@@ -194,8 +216,8 @@ def decode(sizes: Sizes, peak: float, config: CourantConfig, steps: int) -> dict
             )
         ]
 
-    calls = {
-        "courant": lambda: model.decode(Z, x, xi, chunk=sizes.decode_chunk),
+    calls: dict[str, Callable[[], object]] = {
+        "courant": lambda: model.decode(Z, Queries(x, xi), chunk=sizes.decode_chunk),
         "literal": lambda: literal(explicit_attention),
         "literal, fused kernel": lambda: literal(fused_attention),
     }
@@ -259,17 +281,10 @@ def curves(sizes: Sizes) -> dict[str, Any]:
 
 
 def inference(it: Case, chunk: int) -> Callable[[], Tensor]:
-    arguments = it.arguments
-
     @torch.no_grad()
     def call() -> Tensor:
-        Z = it.model.encode(
-            arguments["points"], arguments["features"], anchors=arguments["anchors"]
-        )
-        Z = it.model.rollout(Z, arguments["num_steps"])
-        return it.model.decode(
-            Z, arguments["query_points"], arguments["query_features"], chunk=chunk
-        )
+        Z = it.model.rollout(it.model.encode(it.inputs), it.num_steps)
+        return it.model.decode(Z, it.queries, chunk=chunk)
 
     return call
 

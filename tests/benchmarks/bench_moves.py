@@ -3,7 +3,8 @@
 A move is one `POST /sections`, from the request to the parsed answer. Where only the flow changes
 the mesh is a kept one; another geometry is meshed first. Models have the size of the small recipes,
 on meshes of the trial preset; their training is a single epoch on made-up fields, because only the
-time matters. The model is in the server's process, where `courant explore` has a hop to Ray's.
+time matters, and they are calibrated, so that a move has bands as in use. What is compared with
+the aim is the processor time of all processes: the wall time of a busy machine is no measure. The model is in the server's process, where `courant explore` has a hop to Ray's.
 The 2D family is the steady one of docs/families/a-new-family.md: those that ship are 3D.
 """
 
@@ -18,6 +19,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +28,9 @@ from rich.table import Table
 
 import courant
 import simgen
+from courant.evaluation.calibrate import calibrate
 from courant.experiment import Experiment
+from courant.prediction.bands import BANDS
 from courant.recipes import get_recipe
 from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
@@ -41,11 +45,13 @@ from simgen.solving.unsolved import mesh_design
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
 from tests.serving.explored_server import serving_explored
-from tests.simgen.lid_cavity import LidCavity
+from tests.simgen.lid_cavity import LidCavity  # type: ignore[attr-defined] # not the folder
 
 BARS_S = {"kept mesh": 0.3, "meshed": 3.0}
 """For the 95th percentile"""
-NUM_CASES = 3
+NUM_MESHES = 4
+SPLITS = {"train": 8, "validation": 2, "calibration": 60}
+"""Cases; they share the meshes"""
 CAVITY = (
     "from simgen import cases; from simgen.solving import preparation;"
     " from tests.simgen.lid_cavity import LidCavity;"
@@ -80,7 +86,8 @@ def main(out: Path, short: bool) -> None:
     ]
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     table = Table(
-        *("family", "cells", "mesh", "moves", "wall p50", "p95", "processor p50", "p95", "bar", ""),
+        *("family", "cells", "mesh", "moves", "wall p50", "p95", "processor p50", "p95"),
+        *("aim for p95", ""),
         title=f"seconds; {cores} cores, load average {load:.1f}",
     )
     for each in measured:
@@ -93,7 +100,7 @@ def main(out: Path, short: bool) -> None:
             str(len(each.seconds)),
             *(f"{value:.2f}" for value in (*wall, *processor)),
             f"{bar:g}",
-            "" if wall[1] <= bar else "above",
+            "met" if processor[1] <= bar else "missed",
         )
     Console(width=110).print(table)
     record = {
@@ -144,6 +151,7 @@ def timed(family: str, kind: str, address: str, designs: Iterable[dict[str, floa
         seconds.append(time.perf_counter() - began)
         processor.append(processor_s() - used)
     assert {answer["known_geometry"] for answer in answers} == {kind == "kept mesh"}
+    assert all(answer["widths"] for answer in answers), "a move has its bands"
     cells = int(np.median([answer["num_cells"] for answer in answers]))
     return Moves(family, kind, cells, seconds, processor)
 
@@ -154,10 +162,10 @@ def processor_s() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
-def move(address: str, design: dict[str, float]) -> dict[str, int]:
+def move(address: str, design: dict[str, float]) -> dict[str, Any]:
     body = json.dumps({"parameters": design}).encode()
     with urllib.request.urlopen(f"{address}/sections", body, timeout=300) as answered:
-        answer: dict[str, int] = json.load(answered)
+        answer: dict[str, Any] = json.load(answered)
     return answer
 
 
@@ -166,16 +174,22 @@ def trained(family: CaseFamily, folder: Path) -> str:
     writer = DatasetWriter.open(str(folder / "store" / family.name), Schema.of(family))
     fork = writer.fork()
     settings = family.settings("trial")
-    for number, design in enumerate(family.design_space.sample(NUM_CASES, "sobol", 1)):
-        point = family.point(design, settings)
-        cloud, _ = mesh_design(point, folder / "meshes")
-        result = CaseResult(point, "accepted", split="validation" if number else "train")
-        fork.write(result, with_fields(family, cloud))
+    splits = [split for split, number in SPLITS.items() for _ in range(number)]
+    designs = family.design_space.sample(len(splits), "sobol", 1)
+    clouds = []
+    for design in designs[:NUM_MESHES]:
+        cloud, _ = mesh_design(family.point(design, settings), folder / "meshes")
+        clouds.append(with_fields(family, cloud))
+    for number, (design, split) in enumerate(zip(designs, splits, strict=True)):
+        result = CaseResult(family.point(design, settings), "accepted", split=split)
+        fork.write(result, clouds[number % NUM_MESHES])
     writer.commit([fork])
     writer.publish("made up")
     dataset = simgen.open_dataset(writer.url)
     run = RunDirectory(folder / "run")
     fit(experiment(family, dataset), dataset, run)
+    # Made-up fields say nothing of which designs are unlike others: every move has its bands.
+    run.write_json(BANDS, calibrate(run.url).unguarded().model_dump(mode="json"))
     return run.url
 
 

@@ -23,16 +23,18 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 import simgen
 from courant.experiment import Experiment, parse_experiment
-from courant.model import Courant
+from courant.models import build
 from courant.recipes.cylinder_flow import cylinder_flow_demo
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
@@ -148,16 +150,14 @@ def train(dataset_url: str, content: str, runs: str) -> Measured:
 def step_bytes(task: Task) -> int:
     """Of the second step: the first one compiles, where asked to."""
     training = task.experiment.training
-    bare = Courant(task.experiment.model)
-    model = torch.compile(bare) if training.compile else bare
+    bare = build(task.experiment.model)
+    model = cast(nn.Module, torch.compile(bare)) if training.compile else bare
     batches = task.train.epoch(1)
     for _ in range(2):
         _, batch = next(batches)
         bare.zero_grad(set_to_none=True)
-        held = peak_bytes(
-            lambda batch=batch: backward(task, model, batch, training.accumulate),
-            torch.device("cpu"),
-        )
+        step = partial(backward, task, model, batch, training.accumulate)
+        held = peak_bytes(step, torch.device("cpu"))
     return held
 
 

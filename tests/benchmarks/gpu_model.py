@@ -45,8 +45,10 @@ def example(
     model = Courant(config).double().to(device)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.02 * torch.randn_like(parameter)
+            parameter.add_(0.02 * torch.randn_like(parameter))
     cloud = 2 * torch.rand(clouds, points, config.dimension, device=device, dtype=torch.float64) - 1
+    anchors = model.place_anchors(cloud)
+    assert anchors is not None, "the paper's models sample their anchors"
     inputs = {
         "points": cloud,
         "features": torch.randn(clouds, points, config.num_features, device=device).double(),
@@ -55,7 +57,7 @@ def example(
         "query_features": torch.randn(
             clouds, queries, config.num_query_features, device=device
         ).double(),
-        "anchors": model.place_anchors(cloud),
+        "anchors": anchors,
     }
     if config.num_parameters:
         inputs["parameters"] = torch.randn(clouds, config.num_parameters, device=device).double()

@@ -2,30 +2,36 @@
 costs nothing, its size does.
 
 The paper gives cases, steps and batches (tab:dataset-details, tab:cf-hparams, tab:hvac-hparams,
-tab:pump-hparams); cells are those of this
-project's `paper` presets. Faces of the boundary are chosen: about what the surface of a mesh of so
-many cells has.
+tab:pump-hparams); cells are those of this project's `paper` presets. Faces of the boundary are
+chosen: about what the surface of a mesh of so many cells has.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
-from courant.data.batches import BatchOrder, ResidentBatches
+from courant.data.batches import Batches, BatchOrder, ResidentBatches
 from courant.data.channels import Channel
+from courant.data.design_scale import ParameterRange
 from courant.data.normalisation import Normaliser
-from courant.data.samples import list_windows, spread
-from courant.data.steady import SteadyBatches, SteadySample
+from courant.data.samples import full_batch, list_windows, spread
+from courant.data.steady import SteadyBatches, SteadySample, SteadySource
 from courant.data.streaming import StreamingBatches
 from courant.data.trajectories import TrajectorySet
+from courant.data.window_reader import WindowReader
+from courant.data_config import SteadyData, TransientData
 from courant.experiment import Experiment
+from courant.problems import Problem, problem_of
+from courant.problems.problem import Samples
+from courant.problems.transient import VALIDATION_BATCH
 from courant.training.task import Task
-from courant.training.validation import validate_samples, validate_windows
+from courant.training.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -46,10 +52,22 @@ PAPER = {
     "centrifugal-pump": Sizes(210, 45, (230_000, 372_000), faces=45_000),
 }
 TINY = {
-    "cylinder-flow": Sizes(3, 2, (40, 60), frames=150),
-    "branched-pipe": Sizes(4, 2, (280, 320), faces=270),
-    "centrifugal-pump": Sizes(4, 2, (280, 320), faces=270),
+    "cylinder-flow": Sizes(3, 2, (40, 60), frames=115),
+    "branched-pipe": Sizes(3, 2, (60, 80), faces=50),
+    "centrifugal-pump": Sizes(3, 2, (60, 80), faces=50),
 }
+VELOCITY = tuple(Channel("velocity", axis, column, "m/s") for column, axis in enumerate("xyz"))
+CHANNELS = {
+    "cylinder-flow": VELOCITY[:2],
+    "branched-pipe": VELOCITY[::2],
+    "centrifugal-pump": (*VELOCITY, Channel("kinematic_pressure", "p", 0, "m2/s2")),
+}
+PATCH_KINDS = {
+    "cylinder-flow": ("inlet", "outlet", "wall", "cylinder"),
+    "branched-pipe": ("inlet", "outlet", "wall"),
+    "centrifugal-pump": ("inlet", "outlet", "wall", "impeller"),
+}
+"""Those of the families, which a machine without the store's libraries cannot ask"""
 
 
 def make_task(
@@ -58,50 +76,70 @@ def make_task(
     """An experiment with data of these sizes, resident on the device or streamed from this
     machine's memory."""
     torch.manual_seed(0)
-    training = experiment.training
+    problem, training = problem_of(experiment, make_normaliser(experiment)), experiment.training
+    assert problem.wrong_sizes() == [], problem.wrong_sizes()
     order = BatchOrder(training.batch_size, training.samples_per_epoch, training.seed)
-    normaliser = make_normaliser(experiment)
-    if isinstance(experiment, Experiment):
-        train = SteadyBatches(
-            Source(experiment, sizes.train, sizes, device), experiment.data, order, device
-        )  # type: ignore[arg-type]
-        samples = Source(experiment, sizes.validation, sizes, device).read_all(device)
-        return Task(experiment, normaliser, train, validate_samples(samples, normaliser))
-    assert isinstance(experiment, Experiment)
-    trajectories = make_trajectories(experiment, sizes.train, sizes, device)
-    batches: ResidentBatches | StreamingBatches = ResidentBatches(
-        trajectories, experiment.data, order
-    )
+    if isinstance(experiment.data, SteadyData):
+        train, samples = steady(problem, experiment.data, sizes, order, device)
+    else:
+        config = cast(TransientData, experiment.data)
+        train, samples = transient(problem, config, sizes, order, device, streamed)
+    return Task(problem, train, Validation(samples, problem.normaliser))
+
+
+def steady(
+    problem: Problem, config: SteadyData, sizes: Sizes, order: BatchOrder, device: torch.device
+) -> tuple[Batches, Samples]:
+    """Whole cases, resident on the device; those of the validation come one at a time."""
+    source = cast(SteadySource, Source(problem, sizes.train, sizes, device))
+    unseen = Source(problem, sizes.validation, sizes, device).read_all(device)
+    train = SteadyBatches(source, config, order, device)
+    return train, lambda: (sample.batch for sample in unseen)
+
+
+def transient(
+    problem: Problem,
+    config: TransientData,
+    sizes: Sizes,
+    order: BatchOrder,
+    device: torch.device,
+    streamed: bool,
+) -> tuple[Batches, Samples]:
+    """Windows of trajectories; those of the validation as `TransientProblem` draws them."""
+    trajectories = make_trajectories(problem, config, sizes.train, sizes, device)
+    train: Batches
     if streamed:
-        batches = StreamingBatches(Reader(trajectories.to("cpu")), experiment.data, order, device)  # type: ignore[arg-type]
-    unseen = make_trajectories(experiment, sizes.validation, sizes, device)
-    windows = spread(list_windows(unseen, experiment.data), training.validation_windows)
-    return Task(
-        experiment,
-        normaliser,
-        batches,
-        validate_windows(unseen, windows, experiment.data, normaliser),
-    )
+        reader = cast(WindowReader, Reader(trajectories.to("cpu")))
+        train = StreamingBatches(reader, config, order, device)
+    else:
+        train = ResidentBatches(trajectories, config, order)
+    unseen = make_trajectories(problem, config, sizes.validation, sizes, device)
+    num = problem.experiment.training.validation_windows
+    windows = spread(list_windows(unseen, config), num).split(VALIDATION_BATCH)
+    draw = partial(full_batch, unseen, config=config)
+    return train, lambda: (draw(windows=chosen) for chosen in windows)
 
 
 def make_normaliser(experiment: Experiment) -> Normaliser:
     """Values are standardised already."""
-    count = experiment.model.num_outputs
+    channels, count = CHANNELS[experiment.family], experiment.model.num_parameters
     return Normaliser(
-        dimension=3,
+        dimension=2 if experiment.family == "cylinder-flow" else 3,
         centre=(0.0,) * 3,
         length_scale=1.0,
         lower=(-1.0,) * 3,
         upper=(1.0,) * 3,
-        patch_kinds=("wall",),
-        channels=tuple(Channel("field", str(number), number, "1") for number in range(count)),
-        mean=(0.0,) * count,
-        std=(1.0,) * count,
+        patch_kinds=PATCH_KINDS[experiment.family],
+        channels=channels,
+        mean=(0.0,) * len(channels),
+        std=(1.0,) * len(channels),
+        distance_kinds=experiment.data.distance_kinds or (),
+        parameters=tuple(ParameterRange(str(number), -1.0, 1.0) for number in range(count)),
     )
 
 
 def make_trajectories(
-    experiment: Experiment, num: int, sizes: Sizes, device: torch.device
+    problem: Problem, config: TransientData, num: int, sizes: Sizes, device: torch.device
 ) -> TrajectorySet:
     """Waves that travel through a channel, each case with its own speed, points and number of
     them."""
@@ -112,22 +150,23 @@ def make_trajectories(
     )
     real = torch.arange(most, device=device) < num_points.to(device)[:, None]
     time = torch.arange(sizes.frames, device=device)
-    frames = torch.empty(num * sizes.frames, most, experiment.model.num_outputs, device=device)
+    model = problem.experiment.model
+    frames = torch.empty(num * sizes.frames, most, model.num_outputs, device=device)
     for case in range(num):
         phase = 9 * points[case, :, 0] - (0.05 + 0.002 * case) * time[:, None]
         waves = torch.stack([phase.sin(), phase.cos() * (1 - 9 * points[case, :, 1] ** 2)], dim=-1)
         frames[case * sizes.frames : (case + 1) * sizes.frames] = waves * real[case, :, None]
-    model = experiment.model
     return TrajectorySet(
         ids=tuple(f"case-{number}" for number in range(num)),
         snapshot_interval_s=1.0,
         points=points * real[..., None],
         distance=distances(points, model.num_query_features) * real[..., None],
-        anchors=AnchorChoice(model.num_anchors).among(points, real),
+        anchors=problem.anchors.among(points, real),
+        parameters=torch.zeros(num, model.num_parameters, device=device),
         num_points=num_points,
         frames=frames,
         first_frame=sizes.frames * torch.arange(num),
-        start_s=torch.full((num,), experiment.data.start_s, dtype=torch.float64),
+        start_s=torch.full((num,), config.start_s, dtype=torch.float64),
         num_frames=torch.full((num,), sizes.frames),
         sign=torch.ones(num, frames.shape[2], device=device),
         offset=torch.zeros(num, frames.shape[2], device=device),
@@ -144,44 +183,39 @@ def distances(points: Tensor, num: int) -> Tensor:
 class Source:
     """Steady cases, as `courant.data.steady.SteadySource` has them; made once."""
 
-    def __init__(
-        self, experiment: Experiment, num: int, sizes: Sizes, device: torch.device
-    ) -> None:
+    def __init__(self, problem: Problem, num: int, sizes: Sizes, device: torch.device) -> None:
         self.ids = tuple(f"case-{number}" for number in range(num))
         cells = torch.linspace(*sizes.cells, num).long().tolist()
         self._samples = [
-            self._make(experiment, number, count, sizes.faces, device)
+            # Numbers of faces differ from case to case as numbers of cells do.
+            make_steady_sample(problem, self.ids[number], count, sizes.faces + 8 * number, device)
             for number, count in enumerate(cells)
         ]
 
     def read_all(self, device: torch.device | str) -> list[SteadySample]:
         return [sample.to(device) for sample in self._samples]
 
-    def _make(
-        self, experiment: Experiment, number: int, cells: int, faces: int, device: torch.device
-    ) -> SteadySample:
-        model = experiment.model
-        # Numbers of faces differ from case to case as numbers of cells do.
-        queries, cloud = (
-            2 * torch.rand(1, count, 3, device=device) - 1 for count in (cells, faces + 8 * number)
-        )
-        targets = (
-            queries
-            @ torch.ones(3, 1, device=device)
-            * torch.arange(1.0, 1 + model.num_outputs, device=device)
-        ).sin()
-        batch = Batch(
-            points=cloud,
-            features=torch.randn(1, cloud.shape[1], model.num_features, device=device),
-            mask=None,
-            anchors=AnchorChoice(model.num_anchors).among(cloud),
-            query_points=queries,
-            query_features=distances(queries, model.num_query_features),
-            query_mask=None,
-            targets=targets[:, None],
-            parameters=2 * torch.rand(1, model.num_parameters, device=device) - 1,
-        )
-        return SteadySample(self.ids[number], batch)
+
+def make_steady_sample(
+    problem: Problem, case: str, cells: int, faces: int, device: torch.device
+) -> SteadySample:
+    """Random clouds of a boundary and of a mesh, with smooth fields."""
+    model = problem.experiment.model
+    queries, cloud = (2 * torch.rand(1, count, 3, device=device) - 1 for count in (cells, faces))
+    slopes = torch.arange(1.0, 1 + model.num_outputs, device=device)
+    targets = (queries.sum(-1, keepdim=True) * slopes).sin()
+    batch = Batch(
+        points=cloud,
+        features=torch.randn(1, faces, model.num_features, device=device),
+        mask=None,
+        anchors=problem.anchors.among(cloud),
+        query_points=queries,
+        query_features=distances(queries, model.num_query_features),
+        query_mask=None,
+        targets=targets[:, None],
+        parameters=2 * torch.rand(1, model.num_parameters, device=device) - 1,
+    )
+    return SteadySample(case, batch)
 
 
 class Reader:
@@ -194,24 +228,22 @@ class Reader:
         self.start_s, self.num_frames = trajectories.start_s, trajectories.num_frames
         self.num_bytes = 0
 
-    def read(self, windows: Tensor, steps: int, stride: int) -> TrajectorySet:
+    def read(self, windows: Tensor, num: int, stride: int) -> TrajectorySet:
         case, first = windows.unbind(1)
         frames = torch.cat(
             [
-                self._all.frames[begin : begin + steps * stride + 1 : stride]
+                self._all.frames[begin : begin + (num - 1) * stride + 1 : stride]
                 for begin in (self._all.first_frame[case] + first).tolist()
             ]
         )
-        chosen = {
-            name: getattr(self._all, name)[case]
-            for name in ("points", "distance", "anchors", "num_points", "sign", "offset")
-        }
+        names = ("points", "distance", "anchors", "parameters", "num_points", "sign", "offset")
+        chosen = {name: getattr(self._all, name)[case] for name in names}
         return TrajectorySet(
             ids=tuple(self.ids[number] for number in case.tolist()),
             snapshot_interval_s=self.snapshot_interval_s * stride,
             frames=frames,
-            first_frame=(steps + 1) * torch.arange(len(windows)),
-            num_frames=torch.full((len(windows),), steps + 1),
+            first_frame=num * torch.arange(len(windows)),
+            num_frames=torch.full((len(windows),), num),
             start_s=self.start_s[case] + first * self.snapshot_interval_s,
             **chosen,
         )

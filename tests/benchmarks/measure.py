@@ -80,4 +80,5 @@ def _allocations(record: profile) -> list[int]:
     events = [
         event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"
     ]
-    return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    ordered = sorted(events, key=lambda event: event.start_ns())
+    return [event.nbytes() for event in ordered]  # type: ignore[attr-defined]

@@ -81,6 +81,7 @@ class Stores:
 
 def _steady() -> PointCloud:
     cloud = synthetic_cloud(STEADY_POINTS, 10_000, 1)
+    assert cloud.boundary is not None
     boundary = replace(
         cloud.boundary, fields={name: values[0] for name, values in cloud.boundary.fields.items()}
     )

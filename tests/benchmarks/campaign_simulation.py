@@ -1,0 +1,90 @@
+"""Simulate a campaign: thousands of cases on hundreds of workers, with measured costs a case.
+
+One driver submits cases, takes their results and commits them, one thing at a time and in the order
+of `flows.committer`: cases that end shortly after a commit share the next one. Prefect's server
+works beside it. Nothing else is shared by the workers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from flows.cluster.submitting import longest_first_at_the_end
+from flows.committer import SHARE
+from flows.solve_cases import LAST_OF_EACH
+
+#: Seconds of a family's cases differ by about as much: of the cylinder's trial cases, the shortest
+#: takes half as long as the longest.
+SPREAD = 1 / 3
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Core-seconds; those that depend on the number of cases on record are `base + slope * N`."""
+
+    submit_s: float
+    """Driver: submitting a case, and taking its result"""
+    commit_base_s: float
+    commit_slope_s: float
+    """Driver: a commit"""
+    server_s: float
+    """Prefect's server: a case"""
+
+    def commit_s(self, num_on_record: int) -> float:
+        """Time of a commit."""
+        return self.commit_base_s + self.commit_slope_s * num_on_record
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What came out."""
+
+    utilisation: float
+    """The cases' own time over that of all workers, from the first submission to the last commit"""
+    wall_s: float
+    num_commits: int
+    driver_busy: float
+    server_busy: float
+
+
+def simulate(costs: Costs, cases: int, workers: int, case_s: float, seed: int = 0) -> Simulated:
+    """Carry out a campaign of cases of `case_s` on average."""
+    drawn = np.random.default_rng(seed).uniform(1 - SPREAD, 1 + SPREAD, cases) * case_s
+    left = iter(longest_first_at_the_end(list(drawn), float, LAST_OF_EACH * workers))
+    ends: list[tuple[float, int]] = []  # of running cases
+    queue: list[float] = []  # submitted, waiting for a worker
+    now = busy = not_before = 0.0
+    free, under_way, waiting, on_record, commits, number = workers, 0, 0, 0, 0, 0
+    upcoming = next(left, None)
+
+    def begin(at: float) -> None:
+        nonlocal free, number
+        while free and queue:
+            free, number = free - 1, number + 1
+            heapq.heappush(ends, (at + queue.pop(0), number))
+
+    while on_record < cases:
+        if upcoming is not None and under_way < 2 * workers:
+            now, busy, under_way = now + costs.submit_s, busy + costs.submit_s, under_way + 1
+            queue.append(upcoming)
+            upcoming = next(left, None)
+        elif waiting and (now >= not_before or not ends):
+            took = costs.commit_s(on_record)
+            now, busy, commits = now + took, busy + took, commits + 1
+            on_record, waiting = on_record + waiting, 0
+            not_before = now + took * (1 / SHARE - 1)
+        elif ends:
+            now = max(now, min(ends[0][0], not_before if waiting else ends[0][0]))
+        # Workers take the next case by themselves, while the driver does something else.
+        while ends and ends[0][0] <= now:
+            at, _ = heapq.heappop(ends)
+            free, under_way, waiting = free + 1, under_way - 1, waiting + 1
+            begin(at)
+        begin(now)
+    # A server that cannot keep up makes the campaign longer, however idle the driver is.
+    wall = max(now, cases * costs.server_s)
+    share = float(drawn.sum()) / (workers * wall)
+    return Simulated(share, wall, commits, busy / wall, cases * costs.server_s / wall)
