@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from courant.analysis.decomposition.case_scores import CaseScores, score_case
+from courant.analysis.dynamics.case_dynamics import CaseDynamics, follow_case
 from courant.data.channels import Channel
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load
@@ -61,6 +62,11 @@ class Context:
     def scores(self) -> CaseScores:
         """The scores of the first shown case's decomposition; for models that decompose."""
         return score_case(self.surrogate, self.shown[0].case)
+
+    @cached_property
+    def dynamics(self) -> CaseDynamics | None:
+        """The rhythm of the first shown case's rollout; None where there is none."""
+        return follow_case(self.surrogate, self.shown[0].case)
 
     def truth(self, shown: Shown) -> np.ndarray:
         """(N, C), in physical units."""

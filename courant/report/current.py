@@ -15,7 +15,7 @@ from courant.sweeps.sweep import TABLE, sweep_of
 
 PAGE = "index.html"
 INPUTS = "report.json"
-GENERATOR = 13
+GENERATOR = 14
 """Raise this when the same inputs would give another report"""
 
 

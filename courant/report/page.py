@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jinja2
@@ -11,6 +11,7 @@ import numpy as np
 
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.report.context import Context
+from courant.report.images.embedding import data_url, webp_of_png
 from courant.report.panel import Panel
 from courant.report.verdict import summary_line
 from courant.report.wording import count
@@ -30,10 +31,14 @@ class KeyFigure:
     label: str
 
 
-def write_panel(folder: RunDirectory, panel: Panel) -> list[str]:
-    """Write the panel's figures and its file of arrays; return the names of the files."""
+def write_panel(folder: RunDirectory, panel: Panel, drawn: dict[str, bytes]) -> list[str]:
+    """Write the panel's figures and its file of arrays; return the names of the files.
+
+    The figures' PNG files, by name, are added to `drawn`, from which the page takes them.
+    """
     for figure in panel.figures:
-        folder.write_bytes(figure.name, png_bytes(figure.figure))
+        drawn[figure.name] = png_bytes(figure.figure)
+        folder.write_bytes(figure.name, drawn[figure.name])
     if panel.data is not None:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **panel.arrays)  # type: ignore[arg-type]
@@ -41,13 +46,14 @@ def write_panel(folder: RunDirectory, panel: Panel) -> list[str]:
     return [figure.name for figure in panel.figures] + ([panel.data] if panel.data else [])
 
 
-def report_page(context: Context, panels: Sequence[Panel]) -> str:
-    """Render the page of a trained run."""
+def report_page(context: Context, panels: Sequence[Panel], drawn: Mapping[str, bytes]) -> str:
+    """Render the page of a trained run, with figures that `write_panel` has drawn."""
     return render_page(
         title=f"{context.dataset.schema.family}: {context.surrogate.experiment.name}",
         meta=_meta(context),
         verdict=summary_line(context.evaluation),
         panels=panels,
+        drawn=drawn,
         keys=key_figures(context),
     )
 
@@ -57,9 +63,24 @@ def render_page(
     meta: Sequence[str],
     verdict: str,
     panels: Sequence[Panel],
+    drawn: Mapping[str, bytes],
     keys: Sequence[KeyFigure] = (),
 ) -> str:
-    """Render index.html; everything that comes from data is escaped."""
+    """Render index.html with its pictures in it; everything that comes from data is escaped."""
+    return template("page.html.j2").render(
+        title=title,
+        meta=meta,
+        verdict=verdict,
+        keys=keys,
+        panels=panels,
+        scrolled_rows=SCROLLED_ROWS,
+        embedded=data_url,
+        picture=lambda figure: data_url(webp_of_png(drawn[figure.name])),
+    )
+
+
+def template(name: str) -> jinja2.Template:
+    """Load a template of this package."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("courant.report"),
         autoescape=True,
@@ -67,14 +88,7 @@ def render_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return templates.get_template("page.html.j2").render(
-        title=title,
-        meta=meta,
-        verdict=verdict,
-        keys=keys,
-        panels=panels,
-        scrolled_rows=SCROLLED_ROWS,
-    )
+    return templates.get_template(name)
 
 
 def key_figures(context: Context) -> list[KeyFigure]:

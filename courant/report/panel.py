@@ -17,12 +17,19 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class PanelFigure:
-    """A figure with its file name and caption."""
+    """A figure with its file name, what to see in it, and what it is drawn from."""
 
     name: str
     """Name of a file in the report's folder, such as parity.png"""
     figure: Figure
     caption: str
+    """How to read it in detail"""
+    look_for: str = ""
+    """One sentence: what to see"""
+    score: str = ""
+    """The number that the picture stands for, such as `NMAE 0.12`"""
+    arrays: tuple[str, ...] = ()
+    """Those of the panel's arrays that it is drawn from; all of them where none is named"""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -31,6 +38,27 @@ class PanelFigure:
     def alt(self) -> str:
         """Text shown in place of the picture."""
         return self.name.rpartition(".")[0].replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Animation:
+    """Pictures that are played one after the other in the page."""
+
+    name: str
+    frames: tuple[bytes, ...]
+    """WebP files of one size"""
+    labels: tuple[str, ...]
+    """What is below each of them, such as its time"""
+    caption: str
+    look_for: str
+    score: str
+    arrays: tuple[str, ...] = ()
+    """As those of a figure"""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not self.frames or len(self.frames) != len(self.labels):
+            raise ValueError(f"{len(self.frames)} frames with {len(self.labels)} labels")
 
 
 @dataclass(frozen=True)
@@ -49,6 +77,8 @@ class Cell:
     mark: Literal["", "good", "bad"] = ""
     panel: str = ""
     """Name of a panel that the text leads to"""
+    picture: bytes | None = None
+    """A small PNG beside the text"""
 
 
 @dataclass(frozen=True)
@@ -57,6 +87,8 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    sortable: bool = False
+    """Whether a click on a column's head sorts the rows by it"""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -76,10 +108,14 @@ class Panel:
     code: str = ""
     """Lines to paste"""
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    animations: tuple[Animation, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.arrays):
             check_name(name)
+        for figure in (*self.figures, *self.animations):
+            if unknown := set(figure.arrays) - set(self.arrays):
+                raise ValueError(f"{figure.name} is drawn from {sorted(unknown)}, not in the panel")
 
     @property
     def data(self) -> str | None:

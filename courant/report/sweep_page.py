@@ -27,8 +27,9 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         _trials(sweep, results),
         _next_steps(sweep, results),
     )
+    drawn: dict[str, bytes] = {}
     for panel in panels:
-        write_panel(sweep.folder, panel)
+        write_panel(sweep.folder, panel, drawn)
     epochs = sweep.experiment.training.epochs
     meta = (
         sweep.space.about,
@@ -36,7 +37,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         f"{len(results)} trials of up to {epochs} epochs",
     )
     title = f"Sweep {sweep.space.name} of {sweep.experiment.name}"
-    page = render_page(title, [words for words in meta if words], line, panels)
+    page = render_page(title, [words for words in meta if words], line, panels, drawn)
     sweep.folder.write_bytes(PAGE, page.encode())
     return f"{sweep.folder.url}/{PAGE}"
 
@@ -70,8 +71,18 @@ def _hyperparameters(sweep: Sweep, results: Sequence[TrialResult]) -> Panel:
         "Hollow: stopped early, so its error would have fallen further."
     )
     figure = hyperparameters(results, sweep.baseline, isolated)
-    shown = PanelFigure(HYPERPARAMETERS, figure, caption)
+    shown = PanelFigure(
+        HYPERPARAMETERS,
+        figure,
+        caption,
+        look_for="A setting matters where the error changes along its axis more than it scatters.",
+        score=_best(results),
+    )
     return Panel("hyperparameters", "Each hyperparameter", (shown,))
+
+
+def _best(results: Sequence[TrialResult]) -> str:
+    return f"Lowest validation NMAE {best_trial(results).nmae:.3f}"
 
 
 def _together(sweep: Sweep, results: Sequence[TrialResult]) -> Panel:
@@ -80,7 +91,14 @@ def _together(sweep: Sweep, results: Sequence[TrialResult]) -> Panel:
         " early dotted."
     )
     figure = parallel_coordinates(results, list(sweep.baseline))
-    return Panel("together", "Together", (PanelFigure(PARALLEL, figure, caption),))
+    shown = PanelFigure(
+        PARALLEL,
+        figure,
+        caption,
+        look_for="Dark lines that run together show the settings that good trials share.",
+        score=_best(results),
+    )
+    return Panel("together", "Together", (shown,))
 
 
 def _trials(sweep: Sweep, results: Sequence[TrialResult]) -> Panel:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from flows.cli.options import AllowedHosts, MovedDataset, RunUrl, allowed_hosts, parse_settings
-from flows.settings import absolute, check_folder, embedded_defaults
+from flows.settings import absolute, check_folder, embedded_defaults, load_settings
 from flows.terminal import one_line_errors, say, screen
 from simgen.errors import InputError
 from simgen.store.access.local_files import local_path
@@ -33,6 +33,19 @@ def report(
         check_folder(absolute(out))
         page = write_report(absolute(run), absolute(out), place)
         say(f"report  {page}")
+
+
+@model_app.command(epilog="Example: courant reports courant-data/reports")
+def reports(
+    folder: Annotated[
+        str | None, typer.Argument(help="Folder of reports; default: COURANT_REPORTS.")
+    ] = None,
+) -> None:
+    """Write the index page of a folder of reports again, as after one was removed."""
+    with one_line_errors():
+        from courant.report.index import write_index
+
+        say(f"index  {write_index(absolute(folder or load_settings().reports))}")
 
 
 @model_app.command(

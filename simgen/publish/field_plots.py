@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from scipy.spatial import cKDTree
 
@@ -207,7 +208,12 @@ def section(points: np.ndarray, sizes: np.ndarray, axis: int, position: float) -
 
 
 def draw_field(
-    axes: Axes, triangles: Layer, values: np.ndarray, *, limits: tuple[float, float], cmap: str
+    axes: Axes,
+    triangles: Layer,
+    values: np.ndarray,
+    *,
+    limits: tuple[float, float],
+    cmap: str | Colormap,
 ) -> ScalarMappable | None:
     """Fill the triangles with the cells' values (N,), or draw the line.
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from courant.data.channels import Channel
+from courant.report.images.raster import Raster
 from courant.report.panels.anchors.sections import positions, shown_channel
-from courant.report.panels.pictures.streamlines import in_plane, on_grid
-from courant.report.panels.pictures.surface import squares
+from courant.report.panels.pictures.streamlines import ACROSS, in_plane
+from courant.report.panels.pictures.tiles import squares
 from courant.report.panels.prediction import scale_of
 from simgen.publish.field_plots import middle_plane, open_triangles, section, thinnest_axis
 
@@ -43,7 +44,9 @@ def test_a_linear_velocity_is_exact_on_the_grid_of_streamlines_and_nowhere_beyon
     points = box()[0][::12]  # of one layer
     plane = open_triangles(points[np.hypot(points[:, 0] - 2, points[:, 1] - 1) > 0.5])
     x, y = plane.triangulation.x, plane.triangulation.y
-    columns, rows, sampled = on_grid(plane, np.stack([1 + 2 * x - y, 3 * y], axis=1))
+    raster = Raster.of(plane, ACROSS)
+    columns, rows = raster.x, raster.y
+    sampled = raster.sample(np.stack([1 + 2 * x - y, 3 * y], axis=1))
     inside = np.isfinite(sampled[..., 0])
     expected = np.stack(
         [1 + 2 * columns[None] - rows[:, None], np.broadcast_to(3 * rows[:, None], inside.shape)],

@@ -17,17 +17,9 @@ from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
 from courant.report.context import Context, open_context
 from courant.report.current import current_page, keep_inputs
-from courant.report.panels import (
-    PANELS,
-    cases,
-    designs,
-    errors_by_case,
-    frequencies,
-    monitor,
-    sensitivity,
-    use,
-)
+from courant.report.panels import PANELS, cases, designs, errors_by_case, sensitivity, use
 from courant.report.panels.anchors import decomposition, error_indicator
+from courant.report.panels.dynamics import frequencies, monitor
 from courant.report.panels.errors_by_case import short_ids
 from courant.report.panels.pictures import streamlines, surface
 from courant.report.report import main_figure, summary_line, write_report
@@ -75,24 +67,41 @@ def context(
     return open_context(run, evaluate(run.url))
 
 
-def test_a_report_holds_every_file_that_its_page_names(context: Context, tmp_path: Path) -> None:
+def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
+    context: Context, tmp_path: Path
+) -> None:
     url = write_report(context.run.url, str(tmp_path))
     page = html.unescape(Path(url).read_text())
-    named = re.findall(r'(?:src|href)="([^"#]+)"', page)
+    named = re.findall(r'href="([^"#]+)"', page)
     led_to = re.findall(r'href="#([^"]+)"', page)
     assert len(led_to) >= 5 and set(led_to) <= set(re.findall(r'h2 id="([^"]+)"', page))
-    written = {file.name for file in tmp_path.iterdir()} - {"index.html", "report.json"}
-    assert set(named) == written
-    assert all((tmp_path / name).stat().st_size > 5000 for name in named if name.endswith(".png"))
+    written = {file.name for file in tmp_path.iterdir()}
+    assert set(named) == {name for name in written if name.endswith(".npz")}
+    figures = {name for name in written if name.endswith(".png")}
+    assert written - set(named) - figures == {"index.html", "report.json", "summary.json"}
+    assert all((tmp_path / name).stat().st_size > 5000 for name in figures)
+    pictures = re.findall(r'src="([^"]+)"', page)
+    assert len(pictures) > len(figures)
+    assert all(each.startswith(("data:image/webp;", "data:image/png;")) for each in pictures)
+    assert "Content-Security-Policy" in page and not re.search(r"(src|href)=\"http", page)
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, flags=re.S)
+    is_transient = context.evaluation.step_s is not None
+    assert len(captions) == len(figures) + is_transient
+    for caption in captions:
+        assert re.search(r"<b>.+</b>", caption) and 'class="score">' in caption, caption
+        assert ".npz" in caption and "None" not in caption and "nan" not in caption, caption
     assert summary_line(context.evaluation) in page
     assert main_figure(context.evaluation) in written
     assert {"decomposition.png", "decomposition.npz", "prediction.npz"} <= written
-    for name in (file for file in named if file.endswith(".npz")):
+    for name in set(named):
         with np.load(tmp_path / name, allow_pickle=False) as arrays:
             assert all(arrays[key].size for key in arrays.files), name
     assert "the paper never defines" in page
     assert "Quantities of interest" in page
     assert ("quantities.png" in written) == bool(context.evaluation.quantities)
+    rows = re.search(r'id="anchor_table".*?<tbody>(.*?)</tbody>', page, flags=re.S)
+    assert rows is not None
+    assert rows[1].count("<tr>") == context.surrogate.model.config.num_anchors
     for channel in context.channels:
         assert f"{channel.field} {channel.component}".replace("_", " ") in page
 

@@ -18,9 +18,7 @@ from courant.report.panels import (
     errors,
     errors_by_case,
     errors_over_rollout,
-    frequencies,
     ledger,
-    monitor,
     parity,
     prediction,
     quantities,
@@ -31,13 +29,16 @@ from courant.report.panels import (
 )
 from courant.report.panels.anchors import (
     anchor_scores,
+    anchor_table,
+    component_fields,
     decomposition,
     error_addresses,
     error_indicator,
     maps,
     sections,
 )
-from courant.report.panels.pictures import streamlines, surface
+from courant.report.panels.dynamics import frequencies, monitor
+from courant.report.panels.pictures import rollout, streamlines, surface
 
 MakePanel = Callable[[Context], Panel | None]
 
@@ -46,6 +47,7 @@ _DATA_AND_TRAINING = (designs.panel, cases.panel, training.panel, stages.panel, 
 PANELS: dict[Kind, tuple[MakePanel, ...]] = {
     "transient": (
         prediction.panel,
+        rollout.panel,
         streamlines.panel,
         surface.panel,
         errors_over_rollout.panel,
@@ -53,8 +55,10 @@ PANELS: dict[Kind, tuple[MakePanel, ...]] = {
         errors.panel,
         errors_by_case.panel,
         decomposition.panel,
+        component_fields.panel,
         sections.panel,
         maps.panel,
+        anchor_table.panel,
         anchor_scores.panel,
         error_addresses.panel,
         error_indicator.panel,
@@ -74,8 +78,10 @@ PANELS: dict[Kind, tuple[MakePanel, ...]] = {
         sensitivity.panel,
         parity.panel,
         decomposition.panel,
+        component_fields.panel,
         sections.panel,
         maps.panel,
+        anchor_table.panel,
         anchor_scores.panel,
         error_addresses.panel,
         error_indicator.panel,

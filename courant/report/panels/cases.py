@@ -30,7 +30,18 @@ def panel(context: Context) -> Panel:
     field, shown = context.channels[0].field, context.shown[0].case
     accepted = [dataset[case] for case in dataset.cases()[:NUM_THUMBNAILS]]
     pictures = dataset_figures.sample_cases(accepted, field)
-    figures = [PanelFigure("cases.png", pictures, _thumbnails(dataset, field))]
+    ended = dataset.design["status"].value_counts().to_dict()
+    outcomes = listed([f"{total} {status}" for status, total in ended.items()])
+    figures = [
+        PanelFigure(
+            "cases.png",
+            pictures,
+            _thumbnails(dataset, field),
+            look_for="This is what the solver made of the designs: an odd one stands out here.",
+            score=f"{outcomes} of {count(len(dataset.design), 'case')}",
+            arrays=("shown",),
+        )
+    ]
     triangles = layer(shown)
     if isinstance(triangles, Triangles):
         where = place(shown, triangles)
@@ -38,11 +49,22 @@ def panel(context: Context) -> Panel:
             f"Cell centres of case {shown.id}{where and f' in {where}'}, joined to triangles"
             f"{', and its boundary faces by patch kind' if dataset.schema.boundary else ''}."
         )
-        figures.append(PanelFigure("mesh.png", draw_mesh(shown, triangles), caption))
-    ended = dataset.design["status"].value_counts().to_dict()
-    outcomes = listed([f"{total} {status}" for status, total in ended.items()])
+        figures.append(
+            PanelFigure(
+                "mesh.png",
+                draw_mesh(shown, triangles),
+                caption,
+                look_for="Errors count every point alike: where points are dense, they count most.",
+                score=f"{shown.num_points:,} cells",
+                arrays=("mesh_points",),
+            )
+        )
     note = f"Outcomes of all cases: {outcomes}."
-    return Panel("cases", "Cases", tuple(figures), (table(dataset),), note)
+    arrays = {
+        "shown": np.array([each.id for each in accepted]),
+        "mesh_points": np.asarray(shown.points),
+    }
+    return Panel("cases", "Cases", tuple(figures), (table(dataset),), note, arrays=arrays)
 
 
 def table(dataset: Dataset) -> Table:

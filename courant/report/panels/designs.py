@@ -19,7 +19,14 @@ def panel(context: Context) -> Panel | None:
         "The sampled designs over their parameters. A case keeps its split in every later version"
         " of the dataset."
     )
-    figure = PanelFigure("designs.png", dataset_figures.designs(context.dataset), caption)
+    accepted = int((table["status"] == "accepted").sum())
+    figure = PanelFigure(
+        "designs.png",
+        dataset_figures.designs(context.dataset),
+        caption,
+        look_for="Gaps are designs that the model has never seen.",
+        score=f"{accepted} of {len(table)} designs accepted",
+    )
     arrays = {
         "cases": np.array(table.index.tolist(), dtype=str),
         "split": np.array([split or "" for split in table["split"]], dtype=str),

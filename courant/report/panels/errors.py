@@ -30,6 +30,10 @@ _ROLLOUT_REFERENCES = {
         "DMD (dynamic mode decomposition) advances the initial state by the linear map that fits "
         "the training cases best."
     ),
+    NEAREST_DESIGN: (
+        "The nearest design's states are those of the training case with the nearest parameters and"
+        " given fields, at the same times and the nearest points, whatever the initial state."
+    ),
 }
 _FIELD_REFERENCES = {
     NEAREST_DESIGN: (

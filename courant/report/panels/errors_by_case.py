@@ -29,7 +29,16 @@ def panel(context: Context) -> Panel:
     """Show NMAE of each case beside the references', and where in the design space it is large."""
     evaluation, parameters = context.evaluation, context.dataset.schema.parameters
     caption = f"NMAE of each {evaluation.split} case, the best predicted first."
-    figures = [PanelFigure(FIGURE, draw_cases(evaluation), caption)]
+    figures = [
+        PanelFigure(
+            FIGURE,
+            draw_cases(evaluation),
+            caption,
+            look_for="The blue points should lie below all others, and the last not far above.",
+            score=_score(evaluation),
+            arrays=("cases", "predictors", "nmae"),
+        )
+    ]
     designs = _designs(context)
     if parameters:
         figures.append(
@@ -38,6 +47,9 @@ def panel(context: Context) -> Panel:
                 draw_parameters(evaluation, parameters, designs),
                 "The model's NMAE against each design parameter; ticks below are training designs. "
                 "Where errors rise and ticks are few, more training cases may help.",
+                look_for="Find your design on each axis: expect the error of the points around it.",
+                score=_span(evaluation),
+                arrays=("cases", "nmae", "parameter_names", "parameters"),
             )
         )
     return Panel(
@@ -46,6 +58,21 @@ def panel(context: Context) -> Panel:
         tuple(figures),
         arrays=_arrays(evaluation, parameters, designs),
     )
+
+
+def _score(evaluation: Evaluation) -> str:
+    """Count the cases in which the model is better than every reference."""
+    cases = evaluation.cases.values()
+    won = sum(
+        case.overall[MODEL].nmae < min(case.overall[name].nmae for name in evaluation.references)
+        for case in cases
+    )
+    return f"The model is better than every reference in {won} of {len(cases)} cases"
+
+
+def _span(evaluation: Evaluation) -> str:
+    values = [case.overall[MODEL].nmae for case in evaluation.cases.values()]
+    return f"NMAE from {min(values):.3f} to {max(values):.3f}"
 
 
 def draw_cases(evaluation: Evaluation) -> Figure:

@@ -24,7 +24,15 @@ def panel(context: Context) -> Panel:
         f"NMAE over {windows(evaluation)}, against the time since the state that the prediction"
         " starts from."
     )
-    figure = PanelFigure(FIGURE, draw(evaluation), caption)
+    first, last = (evaluation.nmae[MODEL][ALL][step] for step in (0, -1))
+    figure = PanelFigure(
+        FIGURE,
+        draw(evaluation),
+        caption,
+        look_for="The model is worth its cost where its line is below all others.",
+        score=f"NMAE {first:.3f} at the first step, {last:.3f} at the last",
+        arrays=("time_s", "components", "predictors", "nmae"),
+    )
     names = (ALL, *evaluation.components)
     arrays = {
         "time_s": _time(evaluation),

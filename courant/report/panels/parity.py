@@ -12,7 +12,7 @@ from courant.data.channels import Channel
 from courant.data.steady import read_solution
 from courant.report.context import Context
 from courant.report.panel import Panel, PanelFigure
-from courant.report.wording import channel_label
+from courant.report.wording import channel_label, component_name
 
 NUM_POINTS = 5_000
 """Points of each case, drawn at random"""
@@ -31,9 +31,30 @@ def panel(context: Context) -> Panel:
     return Panel(
         "parity",
         "Predicted against true values",
-        (PanelFigure("parity.png", draw(truth, predicted, context.channels), caption),),
+        (
+            PanelFigure(
+                "parity.png",
+                draw(truth, predicted, context.channels),
+                caption,
+                look_for="A narrow band on the line is accurate; a flat one misses the extremes.",
+                score=_score(truth, predicted, context.channels),
+            ),
+        ),
         arrays={"truth": truth, "prediction": predicted},
     )
+
+
+def _score(truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Channel]) -> str:
+    """Return R2 of each component (n, C)."""
+    spread = np.square(truth - truth.mean(axis=0)).sum(axis=0)
+    missed = np.square(predicted - truth).sum(axis=0)
+    found = 1 - missed / np.where(spread > 0, spread, np.nan)
+    parts = [
+        f"{component_name(channel.name)} {value:.3f}"
+        for channel, value in zip(channels, found, strict=True)
+        if np.isfinite(value)
+    ]
+    return f"R² {', '.join(parts)}" if parts else "No component varies"
 
 
 def draw(truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Channel]) -> Figure:

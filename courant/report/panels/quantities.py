@@ -45,7 +45,15 @@ def panel(context: Context) -> Panel | None:
                 f" A bar is the band that holds the solved value in {LEVEL:.0%} of new designs like"
                 " those of the calibration; a point without a bar is a case for which none holds."
             )
-        figures = (PanelFigure("quantities.png", draw(evaluation.quantities, widths), caption),)
+        figures = (
+            PanelFigure(
+                "quantities.png",
+                draw(evaluation.quantities, widths),
+                caption,
+                look_for="Points should lie on the line, and nearer to it than the diamonds.",
+                score=_score(evaluation.quantities),
+            ),
+        )
     return Panel(
         NAME,
         "Quantities of interest",
@@ -86,6 +94,16 @@ def half_widths(context: Context) -> dict[str, np.ndarray]:
         for name in context.evaluation.quantities
         if name in bands.quantities
     }
+
+
+def _score(found: Mapping[str, QuantityScore]) -> str:
+    """Count the quantities that the model tells better than the parameters alone."""
+    judged = [each for each in found.values() if None not in (each.error, each.null_error)]
+    if not judged:
+        errors = [each.error for each in found.values() if each.error is not None]
+        return f"Largest relative error {max(errors):.1%}" if errors else "Not told by these cases"
+    won = sum(not each.null_wins for each in judged)
+    return f"Better than the design parameters alone: {won} of {len(judged)} quantities"
 
 
 def draw(

@@ -38,10 +38,33 @@ def panel(context: Context) -> Panel | None:
     return Panel(
         NAME,
         "Dependence of the quantities on the parameters",
-        (PanelFigure("sensitivity.png", draw(found, parameters), caption),),
+        (
+            PanelFigure(
+                "sensitivity.png",
+                draw(found, parameters),
+                caption,
+                look_for=(
+                    "Blue bars as high as the grey ones mean that the model has learned what each"
+                    " quantity depends on."
+                ),
+                score=_score(found),
+            ),
+        ),
         note=_note(found),
         arrays=_arrays(found, parameters),
     )
+
+
+def _score(found: Mapping[str, Dependence]) -> str:
+    """Return the largest difference of an index between solved designs and predictions."""
+    apart = [
+        float(np.abs(np.subtract(each.solved.first, each.predicted.first)).max())
+        for each in found.values()
+        if each.solved is not None and each.predicted is not None
+    ]
+    if not apart:
+        return "Indices are known of one of the two only"
+    return f"First indices of solved and predicted designs differ by at most {max(apart):.2f}"
 
 
 def draw(found: Mapping[str, Dependence], parameters: Sequence[str]) -> Figure:

@@ -30,7 +30,18 @@ def panel(context: Context) -> Panel | None:
     return Panel(
         "training",
         "Training",
-        (PanelFigure("loss_curves.png", draw(records), caption),),
+        (
+            PanelFigure(
+                "loss_curves.png",
+                draw(records),
+                caption,
+                look_for=(
+                    "A validation loss that still falls at the end asks for more epochs; one that"
+                    " rises while the training loss falls asks for more cases."
+                ),
+                score=_score(records),
+            ),
+        ),
         (Table((Column("throughput", is_number=False), Column("")), rows),),
         note=(
             "Floating-point operations count matrix products and attention, forward and backward,"
@@ -39,6 +50,12 @@ def panel(context: Context) -> Panel | None:
         ),
         arrays=_arrays(records),
     )
+
+
+def _score(records: Sequence[EpochRecord]) -> str:
+    known = [each.validation_nmae for each in records if each.validation_nmae is not None]
+    line = f"{len(records)} epochs"
+    return f"{line}, lowest validation NMAE {min(known):.3f}" if known else line
 
 
 def draw(records: Sequence[EpochRecord]) -> Figure:

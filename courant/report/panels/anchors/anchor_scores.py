@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from courant.analysis.decomposition import economy, faithfulness
 from courant.analysis.decomposition.case_scores import CaseScores
-from courant.analysis.decomposition.scores import SCORES, Score
+from courant.analysis.decomposition.scores import SCORES, TOP, Score
 from courant.analysis.run_scores import case_arrays
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, PALETTE, WIDTH
@@ -26,7 +26,16 @@ def panel(context: Context) -> Panel | None:
         return None
     case = context.shown[0].case
     found = context.scores
-    figure = PanelFigure("anchor_scores.png", draw(found, layer(case).axes), _caption(found))
+    figure = PanelFigure(
+        "anchor_scores.png",
+        draw(found, layer(case).axes),
+        _caption(found),
+        look_for=(
+            "Short lines on the left are fields that lie at their anchors; a steep blue curve in"
+            " the middle is a prediction that few anchors carry."
+        ),
+        score=_score(found),
+    )
     return Panel(
         "anchor_scores",
         "How local, economical and steady the anchors are",
@@ -143,6 +152,14 @@ def _value(score: Score, value: float) -> Cell:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
+
+
+def _score(found: CaseScores) -> str:
+    share = f"The strongest {TOP} fields have {found.scores['top_share']:.0%} of the energy"
+    distance = found.scores.get("anchor_distance")
+    if distance is None:
+        return share
+    return f"{share}; the median field is {distance:.2g} spacings from its anchor"
 
 
 def _caption(found: CaseScores) -> str:

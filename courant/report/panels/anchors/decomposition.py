@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from courant.field_model import FieldDecomposition
 from courant.report.context import Context, Shown
 from courant.report.drawing import WIDTH, height_of, place
+from courant.report.images.colour_maps import MAGNITUDES
 from courant.report.panel import Panel, PanelFigure
 from simgen.publish.field_plots import Layer, add_colorbar, draw_field, layer
 
@@ -62,6 +63,14 @@ def panel(context: Context) -> Panel | None:
     sizes = np.linalg.norm(fields / context.deviations(shown), axis=-1)
     figure = draw(replace(triangles, cell=corners), sizes, ranking)
     caption = _caption(ranking, place(shown.case, triangles))
+    overview = PanelFigure(
+        "decomposition.png",
+        figure,
+        caption,
+        look_for="Each picture shows what one anchor adds to the prediction, and where.",
+        score=energy_share(ranking),
+        arrays=("norms", "points", "contributions"),
+    )
     arrays = {
         "norms": ranking.norms,
         "offset": ranking.offset,
@@ -73,7 +82,7 @@ def panel(context: Context) -> Panel | None:
     return Panel(
         "decomposition",
         "What each anchor contributes",
-        (PanelFigure("decomposition.png", figure, caption),),
+        (overview,),
         note=(
             f"The sum u₀ + Σ δₖ differs from the prediction by at most {ranking.deviation:.1e}"
             " standard deviations. Contributions in the arrays are in physical units; their"
@@ -121,7 +130,7 @@ def draw(triangles: Layer, sizes: np.ndarray, ranking: Ranking) -> Figure:
     for axis in axes[len(chosen) :]:
         axis.set_visible(False)
     for axis, anchor, values in zip(axes, chosen.tolist(), sizes, strict=False):
-        artist = draw_field(axis, triangles, values, limits=limits, cmap="magma_r")
+        artist = draw_field(axis, triangles, values, limits=limits, cmap=MAGNITUDES)
         if ranking.anchors is not None:
             mark_anchor(axis, ranking.anchors[anchor, list(triangles.axes)])
         title = f"anchor {anchor}, norm {ranking.norms[anchor]:.3g}"
@@ -150,6 +159,14 @@ def _chunks(parts: FieldDecomposition) -> Iterator[tuple[slice, np.ndarray]]:
         size = max(1, MAX_VALUES // next(parts.chunks(1)).contributions.numel())
         for part in parts.chunks(size):
             yield part.queries, part.contributions[0, -1].float().cpu().numpy()
+
+
+def energy_share(ranking: Ranking) -> str:
+    """Say how much of all fields' energy the strongest have."""
+    energies = np.square(ranking.norms)
+    share = energies[ranking.largest].sum() / (float(energies.sum()) or 1.0)
+    number = len(ranking.largest)
+    return f"These {number} of {len(energies)} anchors have {share:.0%} of the fields' energy"
 
 
 def _caption(ranking: Ranking, where: str) -> str:

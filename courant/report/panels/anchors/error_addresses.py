@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from courant.analysis.decomposition.error_addresses import ErrorAddresses
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, WIDTH, height_of, place
+from courant.report.images.colour_maps import MAGNITUDES
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
+from courant.report.panels.anchors.anchor_table import position
 from simgen.publish.field_plots import Layer, add_colorbar, draw_field, layer
 
 NAMED = 8
@@ -28,7 +30,17 @@ def panel(context: Context) -> Panel | None:
     return Panel(
         "error_addresses",
         "Which anchors carry the error",
-        (PanelFigure("error_addresses.png", figure, _caption(found, where)),),
+        (
+            PanelFigure(
+                "error_addresses.png",
+                figure,
+                _caption(found, where),
+                look_for="Dark regions of the middle picture are where most of the error is.",
+                score=(
+                    f"The worst tenth of the anchors has {found.carried():.0%} of the squared error"
+                ),
+            ),
+        ),
         (table(found, context.scores.fields.anchors),),
         note=(
             "The squared error at a point is divided among the anchors by their weights there,"
@@ -63,8 +75,8 @@ def table(found: ErrorAddresses, anchors: np.ndarray | None) -> Table:
             Cell(f"{found.errors[anchor] / total:.1%}"),
             Cell(f"{found.governed[anchor]:.1%}"),
             Cell(f"{found.densities[anchor] / total:.2g}×"),
-            Cell(_position(found.centres[anchor])),
-            *(() if anchors is None else (Cell(_position(anchors[anchor])),)),
+            Cell(position(found.centres[anchor])),
+            *(() if anchors is None else (Cell(position(anchors[anchor])),)),
         )
         for anchor in found.worst[:NAMED].tolist()
     ]
@@ -87,7 +99,7 @@ def draw(shown: Layer, found: ErrorAddresses, dominant: np.ndarray) -> Figure:
 
 def _draw_map(figure: Figure, axis: Axes, shown: Layer, values: np.ndarray, label: str) -> None:
     limits = (0.0, float(np.quantile(values[np.unique(shown.cell)], 0.998)) or 1.0)
-    artist = draw_field(axis, shown, values, limits=limits, cmap="magma_r")
+    artist = draw_field(axis, shown, values, limits=limits, cmap=MAGNITUDES)
     if add_colorbar(figure, artist, axis, label=label, location="bottom", pad=0.02) is None:
         axis.set_ylabel(label)
 
@@ -126,18 +138,12 @@ def _draw_curve(axis: Axes, found: ErrorAddresses) -> None:
     axis.legend(frameon=False, fontsize=8, loc="lower right")
 
 
-def _position(centre: np.ndarray) -> str:
-    if not np.isfinite(centre).all():
-        return ""
-    return ", ".join(f"{round(float(each), 6) + 0.0:.3g}" for each in centre)
-
-
 def _caption(found: ErrorAddresses, where: str) -> str:
     return (
         "The left picture shows the error of the first prediction above"
         f"{f', in {where}' if where else ''}; numbers name the anchors with the largest parts of"
         " it, at the centre of their part. In the middle picture each cell has the part of its"
         " dominant anchor in the whole error, so that regions to improve are dark. The right"
-        f" picture shows that the worst tenth of the anchors has {found.carried():.0%} of the"
-        " squared error; where the line follows the dotted one, the error is the same everywhere."
+        " picture shows how much of the squared error the worst anchors have; where the line"
+        " follows the dotted one, the error is the same everywhere."
     )

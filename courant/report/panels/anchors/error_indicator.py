@@ -20,6 +20,7 @@ from courant.analysis.error_indicators.study import (
 )
 from courant.report.context import Context
 from courant.report.drawing import PALETTE, WIDTH, height_of, place
+from courant.report.images.colour_maps import MAGNITUDES
 from courant.report.panel import Panel, PanelFigure
 from simgen.publish.field_plots import Layer, add_colorbar, draw_field, layer
 
@@ -58,7 +59,14 @@ def panel(context: Context) -> Panel | None:
         "Errors estimated without the solution",
         (
             PanelFigure(
-                "error_indicator.png", figure, _caption(study, place(shown.case, triangles))
+                "error_indicator.png",
+                figure,
+                _caption(study, place(shown.case, triangles)),
+                look_for="Where the left picture is dark, the middle one should be dark too.",
+                score=(
+                    f"The tenth of the anchors ranked first has {study.carried[INDICATOR]:.0%} of"
+                    f" the squared error; chance gives {study.carried[RANDOM]:.0%}"
+                ),
             ),
         ),
         note=(
@@ -90,7 +98,7 @@ def draw(shown: Layer, study: IndicatorStudy, here: JudgedState, dominant: np.nd
     limits = (0.0, float(max(part.max() for part in parts)))
     titles = ("expected, without the truth", "true")
     for axis, part, title in zip((expected, true), parts, titles, strict=True):
-        artist = draw_field(axis, shown, part[dominant], limits=limits, cmap="magma_r")
+        artist = draw_field(axis, shown, part[dominant], limits=limits, cmap=MAGNITUDES)
         axis.set_title(title, fontsize=9, loc="left")
         label = "part of the error at the anchor (%)"
         if add_colorbar(figure, artist, axis, label=label, location="bottom", pad=0.02) is None:

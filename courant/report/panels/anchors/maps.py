@@ -7,12 +7,16 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from courant.analysis.decomposition.case_scores import CaseScores
 from courant.analysis.decomposition.maps import AnchorMaps, map_anchors, telling_anchors
 from courant.report.context import Context
-from courant.report.drawing import MODEL_COLOR, PALETTE, WIDTH, height_of
+from courant.report.drawing import MODEL_COLOR, WIDTH, height_of
+from courant.report.images.colour_maps import MAGNITUDES, VALUES
 from courant.report.panel import Panel, PanelFigure
 from courant.report.panels.anchors.decomposition import mark_anchor
-from simgen.publish.field_plots import Layer, Line, draw_field, layer
+from courant.report.panels.anchors.reading import moved_figures, reading_figures
+from courant.report.panels.prediction import quantities
+from simgen.publish.field_plots import Layer, Line, add_colorbar, draw_field, layer, spanning
 
 TIMES = 4
 """Steps of a rollout that are shown, from the first to the last"""
@@ -29,13 +33,26 @@ def panel(context: Context) -> Panel | None:
     chosen = telling_anchors(scores.fields.energies, scores.temporal_variance)
     found = map_anchors(surrogate, shown.case, chosen, shown.start_s)
     plane = layer(shown.case)
-    figures = [PanelFigure("anchor_maps.png", draw(plane, found), _caption(found))]
-    if found.reading is not None:
-        reading = draw_reading(found, plane.axes)
-        figures.append(PanelFigure("anchor_reading.png", reading, READING_CAPTION))
-    if found.displacements is not None:
-        moved = draw_moved(found, plane.axes, scores.spacing_m)
-        figures.append(PanelFigure("anchor_moves.png", moved, _moved_caption(found)))
+    quantity = quantities(context.channels)[0]
+    predicted = surrogate.predict_case(shown.case, start_s=shown.start_s)
+    flow = quantity.of(predicted.reshape(-1, *predicted.shape[-2:]))
+    figures = [
+        PanelFigure(
+            "anchor_maps.png",
+            draw(plane, found, flow, quantity.label),
+            _caption(found),
+            look_for=(
+                "Compare the dark regions of an anchor with the flow above: an anchor whose region"
+                " moves with the flow follows it."
+                if found.times is not None
+                else "Compare the dark regions of an anchor with the flow above: they are where"
+                " this anchor decides the prediction."
+            ),
+            score=_score(scores),
+            arrays=("dominant", "weights", "flow"),
+        )
+    ]
+    figures += [*reading_figures(found, plane), *moved_figures(found, plane, scores.spacing_m)]
     return Panel(
         "anchor_maps",
         "Where anchors speak, and what they read",
@@ -44,32 +61,36 @@ def panel(context: Context) -> Panel | None:
             f"`courant analyse maps {context.run.url} --anchor 14` writes these arrays for any"
             " anchors of any case."
         ),
-        arrays=found.arrays(),
+        arrays={**found.arrays(), "flow": flow},
     )
 
 
-def draw(plane: Layer, found: AnchorMaps) -> Figure:
-    """Draw the partition and the weights of the chosen anchors, one row each, at some steps."""
+def draw(plane: Layer, found: AnchorMaps, flow: np.ndarray, label: str) -> Figure:
+    """Draw the flow (T, M), the partition and the weights of the chosen anchors, one row each."""
     steps = np.unique(np.linspace(0, len(found.dominant) - 1, TIMES).round().astype(int))
-    rows = 1 + len(found.chosen)
+    rows = 2 + len(found.chosen)
     height = height_of(plane.aspect, WIDTH / max(2, len(steps)), 1.2, 3.6)
     figure = Figure(figsize=(WIDTH, height * rows + 0.3), layout="constrained")
     axes = figure.subplots(rows, len(steps), squeeze=False)
     limits = (0.0, float(np.quantile(found.weights[steps], 0.998)) or 1.0)
+    speeds = spanning(flow[steps][:, np.unique(plane.cell)])
     for column, step in enumerate(steps):
-        _draw_partition(axes[0, column], plane, found.dominant[step])
+        speed = draw_field(axes[0, column], plane, flow[step], limits=speeds, cmap=VALUES)
+        _draw_partition(axes[1, column], plane, found.dominant[step])
         if found.times is not None:
             axes[0, column].set_title(f"t = {found.times[step]:g} s", fontsize=9, loc="left")
-        for row, anchor in enumerate(found.chosen, start=1):
-            values = found.weights[step, row - 1]
-            artist = draw_field(axes[row, column], plane, values, limits=limits, cmap="magma_r")
+        for row, anchor in enumerate(found.chosen, start=2):
+            values = found.weights[step, row - 2]
+            artist = draw_field(axes[row, column], plane, values, limits=limits, cmap=MAGNITUDES)
             if found.places is not None:
                 mark_anchor(axes[row, column], found.places[anchor, list(plane.axes)])
-    axes[0, 0].set_ylabel("dominant anchor", fontsize=9)
-    for row, anchor in enumerate(found.chosen, start=1):
+    axes[0, 0].set_ylabel("prediction", fontsize=9)
+    axes[1, 0].set_ylabel("dominant anchor", fontsize=9)
+    for row, anchor in enumerate(found.chosen, start=2):
         axes[row, 0].set_ylabel(f"anchor {anchor}", fontsize=9)
+    add_colorbar(figure, speed, axes[0].tolist(), label=label, shrink=0.9, pad=0.01)
     if artist is not None:
-        below = axes[1:].ravel().tolist()
+        below = axes[2:].ravel().tolist()
         figure.colorbar(artist, ax=below, label="weight", shrink=0.6, pad=0.01)
     return figure
 
@@ -90,97 +111,30 @@ def _draw_partition(axis: Axes, plane: Layer, labels: np.ndarray) -> None:
     axis.set(xlim=(shape.x.min(), shape.x.max()), ylim=(shape.y.min(), shape.y.max()))
 
 
-def draw_reading(found: AnchorMaps, axes: tuple[int, int]) -> Figure:
-    """Draw the input points by the attention of each chosen anchor, at first and last level."""
-    assert found.reading is not None
-    levels = sorted({0, len(found.reading) - 1})
-    columns, where = len(found.chosen), list(axes)
-    points = found.read_points[:, where]
-    height = height_of(float(np.ptp(points[:, 1]) / np.ptp(points[:, 0])), 4.2, 1.3, 3.8)
-    figure = Figure(figsize=(WIDTH, height * len(levels) + 0.5), layout="constrained")
-    grid = figure.subplots(len(levels), columns, squeeze=False)
-    stride = -(-len(points) // DRAWN_POINTS)
-    for row, level in enumerate(levels):
-        for column, anchor in enumerate(found.chosen):
-            # Times N, so that one is what reading everything alike would give.
-            times = found.reading[level, column] * len(points)
-            axis, kept = grid[row, column], np.arange(0, len(points), stride)
-            kept = kept[np.argsort(times[kept])]
-            artist = axis.scatter(
-                *points[kept].T,
-                c=np.log10(np.maximum(times[kept], 1e-3)),
-                s=5,
-                cmap="magma_r",
-                vmin=-1,
-                vmax=2,
-                lw=0,
-            )
-            axis.set(aspect="equal", xticks=[], yticks=[])
-            axis.set_title(f"anchor {anchor}, level {level}", fontsize=9, loc="left")
-            if found.places is not None:
-                at = found.places if found.moved is None else found.moved[level]
-                mark_anchor(axis, at[anchor, where])
-    bar = figure.colorbar(artist, ax=grid.ravel().tolist(), shrink=0.8, pad=0.01)
-    bar.set_ticks([-1, 0, 1, 2], labels=["0.1×", "1×", "10×", "100×"])
-    bar.set_label("attention, over the mean")
-    return figure
-
-
-def draw_moved(found: AnchorMaps, axes: tuple[int, int], spacing_m: float) -> Figure:
-    """Draw the way of each anchor through the levels, and how far each level has moved them."""
-    assert found.moved is not None and found.places is not None
-    displacements = found.displacements
-    assert displacements is not None
-    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
-    where, far = figure.subplots(1, 2, width_ratios=(1.6, 1))
-    shown = list(axes)
-    stride = -(-len(found.points) // DRAWN_POINTS)
-    where.plot(*found.points[::stride, shown].T, ".", ms=1.2, color="#c9ced4", zorder=0)
-    for start, way in zip(found.places, found.moved.swapaxes(0, 1), strict=True):
-        where.plot(*np.vstack([start, way])[:, shown].T, "-", lw=1, color=MODEL_COLOR)
-    where.plot(*found.places[:, shown].T, "o", ms=4, mfc="none", mec="#1a7f37", label="start")
-    where.plot(*found.moved[-1][:, shown].T, "o", ms=3, color=MODEL_COLOR, label="last level")
-    where.set(aspect="equal", xticks=[], yticks=[])
-    where.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
-    levels = np.arange(len(displacements))
-    far.boxplot(
-        [each / spacing_m for each in displacements], positions=levels, whis=(5, 95), sym=""
-    )
-    far.set(xlabel="level", ylabel="distance from the start / spacing", ylim=(0, None))
-    far.grid(alpha=0.25)
-    far.axhline(1, color=PALETTE[2], lw=0.8, ls=":")
-    return figure
-
-
-READING_CAPTION = (
-    "What three anchors read of the input, at the first and the last level of the encoder: each"
-    " input point by the attention that it gets, over what it would get if all were read alike. An"
-    " anchor (circle) may read points far from its place."
-)
+def _score(scores: CaseScores) -> str:
+    """Return how far regions are in one piece; where that says nothing, the anchors in use."""
+    assert scores.dominant is not None
+    used = len(np.unique(scores.dominant))
+    line = f"{used} of {scores.fields.num_anchors} anchors are dominant somewhere"
+    contiguity = scores.scores.get("contiguity")
+    if contiguity is None:
+        return line
+    return f"{line}; {contiguity:.0%} of the volume is in the largest piece of its region"
 
 
 def _caption(found: AnchorMaps) -> str:
     chosen = ", ".join(map(str, found.chosen))
     if found.times is None:
         return (
-            "The first row shows the domain, coloured by the anchor with the largest weight at each"
-            f" point. The rows below show the weights of the three strongest anchors ({chosen});"
+            "The first row shows the prediction, the second the domain, coloured by the anchor with"
+            " the largest weight at each point. The rows below show the weights of the three"
+            f" strongest anchors ({chosen});"
             " all weights at a point sum to one."
         )
     return (
-        "The first row shows the domain, coloured by the anchor with the largest weight at each"
-        f" point, over the rollout. The rows below show the weights of anchors {chosen}; all"
+        "The first row shows the prediction over the rollout, the second the domain, coloured by"
+        " the anchor with the largest weight at each point. The rows below show the weights of"
+        f" anchors {chosen}; all"
         " weights at a point sum to one. Of the stronger half of the anchors these are the two"
         " whose fields vary most in time, and last the one whose field varies least."
-    )
-
-
-def _moved_caption(found: AnchorMaps) -> str:
-    assert found.displacements is not None
-    far = np.median(found.displacements[-1])
-    return (
-        "Gaussian windows move the anchors from level to level, depending on the flow. The left"
-        " picture shows their paths. The right picture shows their distance from the start at each"
-        f" level, over the spacing (box: half of the anchors). The last level's median is {far:.3g}"
-        " m."
     )

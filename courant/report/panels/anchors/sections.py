@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from courant.data.channels import Channel
 from courant.report.context import Context
 from courant.report.drawing import WIDTH, height_of
+from courant.report.images.colour_maps import SIGNED
 from courant.report.panel import Panel, PanelFigure
 from courant.report.panels.anchors.decomposition import Ranking, contributions_at, rank
 from courant.report.wording import channel_label
@@ -23,8 +24,6 @@ from simgen.publish.field_plots import (
     thinnest_axis,
 )
 
-TOP = 4
-"""Anchors that are shown"""
 SHARES = (0.25, 0.5, 0.75)
 """Of the domain's thickness, where the sections lie"""
 PRESSURE = "pressure"
@@ -37,7 +36,7 @@ def panel(context: Context) -> Panel | None:
     shown = context.shown[0]
     points = shown.case.points.astype(float)
     ranking = rank(context, shown)
-    chosen = ranking.largest[:TOP]
+    chosen = ranking.largest
     fields = contributions_at(context, shown, np.arange(len(points)), chosen)
     number = shown_channel(context.channels)
     values = fields[..., number]
@@ -54,7 +53,18 @@ def panel(context: Context) -> Panel | None:
     return Panel(
         "sections",
         "Contributions in three dimensions",
-        (PanelFigure("sections.png", figure, _caption(context.channels[number], axis)),),
+        (
+            PanelFigure(
+                "sections.png",
+                figure,
+                _caption(context.channels[number], axis, len(chosen)),
+                look_for=(
+                    "A compact anchor colours few sections, around its peak; one that colours all"
+                    " of them acts along the whole thickness."
+                ),
+                score=_score(values),
+            ),
+        ),
         arrays={
             "anchors_shown": chosen,
             "points": points,
@@ -98,7 +108,7 @@ def draw(
     for row, (field, peak) in enumerate(zip(values, peaks, strict=True)):
         limits = symmetric(field)
         for axis, plane in zip(axes[row], (*planes, through[row]), strict=True):
-            artist = draw_field(axis, plane, field, limits=limits, cmap="RdBu_r")
+            artist = draw_field(axis, plane, field, limits=limits, cmap=SIGNED)
             axis.set_title(plane.plane, fontsize=8, loc="left")
         assert artist is not None  # Planes are never lines.
         _mark_peak(axes[row, -1], peak, through[row])
@@ -115,11 +125,18 @@ def _mark_peak(axis: Axes, peak: np.ndarray, plane: Triangles) -> None:
     axis.set_title(f"{plane.plane}, through its peak", fontsize=8, loc="left")
 
 
-def _caption(channel: Channel, axis: int) -> str:
+def _score(values: np.ndarray) -> str:
+    """Return how much the shown contributions (A, M) cancel each other."""
+    summed = float(np.abs(values.sum(axis=0)).sum())
+    times = float(np.abs(values).sum()) / (summed or 1.0)
+    return f"Taken one by one, these contributions are {times:.2g} times as large as their sum"
+
+
+def _caption(channel: Channel, axis: int, number: int) -> str:
     name = channel_label(channel)
     return (
-        f"Contributions of the {TOP} strongest anchors to {name} of the first prediction above, one"
-        f" in each row: at three evenly spaced sections across {'xyz'[axis]}, and at the section"
+        f"Contributions of the {number} strongest anchors to {name} of the first prediction above,"
+        f" one in each row: at three sections across {'xyz'[axis]}, evenly spaced, and at the one"
         " through the place where the anchor's whole contribution is largest (cross). Red is"
         " positive, blue is negative; each row has a colour scale of its own."
     )

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from courant.data.channels import Channel
 from courant.report.context import Context
 from courant.report.drawing import WIDTH, height_of, place
+from courant.report.images.raster import Raster
 from courant.report.panel import Panel, PanelFigure
 from simgen.publish.field_plots import Triangles, layer, spanning
 
@@ -35,26 +36,47 @@ def panel(context: Context) -> Panel | None:
     axes = figure.subplots(1, 2)
     fields = [each[:, channels] for each in (context.truth(shown), context.predict(shown))]
     speeds = np.linalg.norm(fields[0][plane.cell], axis=1)
-    arrays: dict[str, np.ndarray] = {}
+    raster, arrays = Raster.of(plane, ACROSS), {}
     for axis, title, field in zip(axes, ("solution", "prediction"), fields, strict=True):
-        x, y, sampled = on_grid(plane, field)
+        sampled = raster.sample(field)
         _mark_bodies(axis, plane)
-        lines = draw(axis, x, y, sampled, spanning(speeds))
+        lines = draw(axis, raster.x, raster.y, sampled, spanning(speeds))
         axis.set_title(title, fontsize=9, loc="left")
         arrays |= {f"{title}_velocity": sampled}
     figure.colorbar(lines, ax=axes.tolist(), label="speed in the plane (m/s)", shrink=0.8, pad=0.01)
     where = place(shown.case, plane)
     caption = (
         f"Streamlines{f' in {where}' if where else ''} of the case above, coloured by speed on one"
-        " scale. Compare where they bend, part and close: a vortex that the prediction lacks shows"
-        " here before it does in an error."
+        " scale."
     )
     return Panel(
         "streamlines",
         "Streamlines",
-        (PanelFigure("streamlines.png", figure, caption),),
-        arrays={**arrays, "x": x, "y": y},
+        (
+            PanelFigure(
+                "streamlines.png",
+                figure,
+                caption,
+                look_for=(
+                    "Compare where lines bend, part and close: a vortex that the prediction lacks"
+                    " shows here before it does in an error."
+                ),
+                score=_score(*fields),
+            ),
+        ),
+        arrays={**arrays, "x": raster.x, "y": raster.y},
     )
+
+
+def _score(truth: np.ndarray, predicted: np.ndarray) -> str:
+    """Return the median angle between velocities (N, 2), over points that are not at rest."""
+    sizes = np.linalg.norm(truth, axis=1) * np.linalg.norm(predicted, axis=1)
+    moving = sizes > 1e-4 * sizes.max()
+    cosines = (truth * predicted).sum(axis=1)[moving] / sizes[moving]
+    if not len(cosines):
+        return "Nothing moves"
+    angle = float(np.degrees(np.median(np.arccos(np.clip(cosines, -1, 1)))))
+    return f"The median angle between predicted and true velocity is {angle:.2g}°"
 
 
 def in_plane(channels: Sequence[Channel], axes: tuple[int, int]) -> list[int] | None:
@@ -62,23 +84,6 @@ def in_plane(channels: Sequence[Channel], axes: tuple[int, int]) -> list[int] | 
     numbers = {channel.name: number for number, channel in enumerate(channels)}
     wanted = [f"{VELOCITY}.{'xyz'[axis]}" for axis in axes]
     return [numbers[name] for name in wanted] if set(wanted) <= set(numbers) else None
-
-
-def on_grid(plane: Triangles, field: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Interpolate vectors (N, 2) linearly to a regular grid: x (X,), y (Y,), and (Y, X, 2).
-
-    NaN where the triangulation is not.
-    """
-    shape = plane.triangulation
-    rows = max(8, round(ACROSS * plane.aspect))
-    x = np.linspace(shape.x.min(), shape.x.max(), ACROSS)
-    y = np.linspace(shape.y.min(), shape.y.max(), rows)
-    grid = np.meshgrid(x, y)
-    sampled = [
-        tri.LinearTriInterpolator(shape, field[plane.cell, component])(*grid).filled(np.nan)
-        for component in range(2)
-    ]
-    return x, y, np.stack(sampled, axis=-1)
 
 
 def _mark_bodies(axis: Axes, plane: Triangles) -> None:

@@ -11,20 +11,22 @@ from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from mpl_toolkits.mplot3d import Axes3D
-from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from scipy.spatial import cKDTree
 
-from courant.report.context import Context
+from courant.report.context import Context, Shown
 from courant.report.drawing import WIDTH
+from courant.report.images.colour_maps import SIGNED, VALUES
 from courant.report.panel import Panel, PanelFigure
+from courant.report.panels.anchors.decomposition import contributions_at, energy_share, rank
 from courant.report.panels.anchors.sections import shown_channel
+from courant.report.panels.pictures.tiles import draw_tiles, squares
 from courant.report.wording import channel_label
-from simgen.publish.field_plots import spanning
+from simgen.publish.field_plots import spanning, symmetric
 
 MAX_FACES = 12_000
-LIGHT = np.array([0.4, -0.5, 0.77])
-VIEW = {"elev": 28.0, "azim": -55.0}
+ANCHORS = 4
+"""Whose contributions are drawn, on a quarter of the faces"""
+COARSER = 4
 
 
 def panel(context: Context) -> Panel | None:
@@ -45,6 +47,7 @@ def panel(context: Context) -> Panel | None:
     dominant = context.scores.dominant if context.surrogate.decomposes else None
     label = channel_label(context.channels[number])
     figure = draw(tiles, values, None if dominant is None else dominant[cell], label)
+    contributions, more = _contributions(context, shown, tiles, cell, number)
     caption = (
         "The boundary of the first case above, each face a square of its area, coloured by the"
         f" predicted {label} in the nearest cell"
@@ -58,20 +61,68 @@ def panel(context: Context) -> Panel | None:
     return Panel(
         "surface",
         "On the surface",
-        (PanelFigure("surface.png", figure, caption),),
-        arrays={"points": faces, "values": values},
+        (
+            PanelFigure(
+                "surface.png",
+                figure,
+                caption,
+                look_for="Look for faces whose colour does not fit their neighbours'.",
+                score=_score(context.truth(shown)[cell, number], values),
+                arrays=("points", "values"),
+            ),
+            *([] if contributions is None else [contributions]),
+        ),
+        arrays={"points": faces, "values": values, **more},
     )
 
 
-def squares(centres: np.ndarray, normals: np.ndarray, areas: np.ndarray) -> np.ndarray:
-    """Return the corners (F, 4, 3) of squares of areas (F,) across unit normals (F, 3)."""
-    helper = np.eye(3)[np.abs(normals).argmin(axis=1)]
-    first = np.cross(normals, helper)
-    first /= np.linalg.norm(first, axis=1, keepdims=True)
-    second = np.cross(normals, first)
-    half = 0.5 * np.sqrt(areas)[:, None]
-    signs = ((-1, -1), (1, -1), (1, 1), (-1, 1))
-    return np.stack([centres + half * (a * first + b * second) for a, b in signs], axis=1)
+def _contributions(
+    context: Context, shown: Shown, tiles: np.ndarray, cell: np.ndarray, number: int
+) -> tuple[PanelFigure | None, dict[str, np.ndarray]]:
+    """Draw what the strongest anchors add on the boundary; nothing where none decompose."""
+    if not context.surrogate.decomposes:
+        return None, {}
+    ranking = rank(context, shown)
+    chosen = ranking.largest[:ANCHORS]
+    coarse = slice(None, None, COARSER)
+    cells, of = np.unique(cell[coarse], return_inverse=True)
+    fields = contributions_at(context, shown, cells, chosen)[:, of, number]
+    larger = tiles[coarse].mean(axis=1, keepdims=True)
+    label = channel_label(context.channels[number])
+    # Faces that are left out leave their area to the others.
+    squared = larger + np.sqrt(COARSER) * (tiles[coarse] - larger)
+    figure = PanelFigure(
+        "surface_anchors.png",
+        draw_contributions(squared, fields, chosen, label),
+        f"What the {len(chosen)} strongest anchors add to {label} on the boundary, each with a"
+        " colour scale of its own: red is positive, blue is negative.",
+        look_for="An anchor that acts locally colours one part of the surface only.",
+        score=energy_share(ranking),
+        arrays=("anchors_shown", "contributions"),
+    )
+    return figure, {"anchors_shown": chosen, "contributions": fields}
+
+
+def draw_contributions(
+    tiles: np.ndarray, values: np.ndarray, anchors: np.ndarray, label: str
+) -> Figure:
+    """Draw values (A, F) of some anchors on squares (F, 4, 3)."""
+    figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
+    for column, (anchor, field) in enumerate(zip(anchors.tolist(), values, strict=True), start=1):
+        axis = figure.add_subplot(1, len(anchors), column, projection="3d")
+        norm = Normalize(*symmetric(field))
+        draw_tiles(axis, tiles, SIGNED(norm(field))[:, :3], named=False)
+        axis.set_title(f"anchor {anchor}", fontsize=9)
+        scale = ScalarMappable(norm, SIGNED)
+        bar = figure.colorbar(scale, ax=axis, location="bottom", shrink=0.8, pad=0.0)
+        bar.set_label(label, fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+    return figure
+
+
+def _score(truth: np.ndarray, predicted: np.ndarray) -> str:
+    total = float(np.abs(truth).sum()) or 1.0
+    return f"NMAE {float(np.abs(predicted - truth).sum()) / total:.3f} on these faces"
 
 
 def draw(tiles: np.ndarray, values: np.ndarray, labels: np.ndarray | None, label: str) -> Figure:
@@ -80,31 +131,12 @@ def draw(tiles: np.ndarray, values: np.ndarray, labels: np.ndarray | None, label
     columns = 1 if labels is None else 2
     norm = Normalize(*spanning(values))
     axis = figure.add_subplot(1, columns, 1, projection="3d")
-    _draw_tiles(axis, tiles, colormaps["viridis"](norm(values))[:, :3])
+    draw_tiles(axis, tiles, colormaps[VALUES](norm(values))[:, :3])
     axis.set_title("prediction", fontsize=9)
-    figure.colorbar(ScalarMappable(norm, "viridis"), ax=axis, label=label, shrink=0.6, pad=0.12)
+    figure.colorbar(ScalarMappable(norm, VALUES), ax=axis, label=label, shrink=0.6, pad=0.12)
     if labels is not None:
         beside = figure.add_subplot(1, columns, 2, projection="3d")
         # Neighbouring numbers get colours far apart.
         beside.set_title("dominant anchor", fontsize=9)
-        _draw_tiles(beside, tiles, colormaps["tab20"](labels * 7 % 20)[:, :3])
+        draw_tiles(beside, tiles, colormaps["tab20"](labels * 7 % 20)[:, :3])
     return figure
-
-
-def _draw_tiles(axis: Axes3D, tiles: np.ndarray, colors: np.ndarray) -> None:
-    normals = np.cross(tiles[:, 1] - tiles[:, 0], tiles[:, 2] - tiles[:, 1])
-    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-300)
-    shade = 0.65 + 0.35 * np.abs(normals @ LIGHT)
-    axis.add_collection3d(Poly3DCollection(tiles, facecolors=colors * shade[:, None], lw=0))
-    low, high = tiles.min(axis=(0, 1)), tiles.max(axis=(0, 1))
-    axis.set(
-        xlim=(low[0], high[0]),
-        ylim=(low[1], high[1]),
-        zlim=(low[2], high[2]),
-        xlabel="x (m)",
-        ylabel="y (m)",
-        zlabel="z (m)",
-    )
-    axis.set_box_aspect(np.maximum(high - low, 1e-9), zoom=1.1)
-    axis.view_init(**VIEW)
-    axis.tick_params(labelsize=6)

@@ -44,7 +44,18 @@ def panel(context: Context) -> Panel | None:
     return Panel(
         "monitor",
         "Can this rollout be trusted?",
-        (PanelFigure("monitor.png", draw(found), _caption(found)),),
+        (
+            PanelFigure(
+                "monitor.png",
+                draw(found),
+                _caption(found),
+                look_for=(
+                    "While the blue line is below the red one, the rollout is among states like"
+                    " those of the training."
+                ),
+                score=_score(first),
+            ),
+        ),
         note=(
             "The monitor reads only the latents (the vectors of the anchors), so it works where no"
             f" solution is known. `courant analyse monitor {context.run.url}` stores it in the"
@@ -85,6 +96,15 @@ def _mark(axis: Axes, first: WatchedRollout, horizon: int) -> None:
     flag = first.quality.flagged_at
     if flag is not None:
         axis.axvline(float(first.times[flag - 1]), color="#b3261e", lw=1, ls="--")
+
+
+def _score(first: WatchedRollout) -> str:
+    flag, last = first.quality.flagged_at, float(first.times[-1])
+    if flag is None:
+        return f"No flag within {last:g} s"
+    before = first.errors[: flag - 1]
+    error = f", and an error of {before[-1]:.2g} std one step earlier" if len(before) else ""
+    return f"Flag after {first.times[flag - 1]:g} s of {last:g} s{error}"
 
 
 def _caption(found: MonitorJudgement) -> str:

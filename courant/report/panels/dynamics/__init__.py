@@ -1,0 +1,1 @@
+"""Panels of long rollouts: their frequencies, and whether they can be trusted."""
