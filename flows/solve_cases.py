@@ -1,7 +1,8 @@
 """Flow `solve-cases`: one Ray task a case, from mesh to arrays in the store.
 
-Each case is committed as it ends. Neither the flow's parameters, which travel to Prefect's server
-and along with each task, nor the tasks that wait grow with the number of designs.
+Each case is committed as it ends, or some seconds later. Neither the flow's parameters, which
+travel to Prefect's server and along with each task, nor the tasks that wait grow with the number of
+designs.
 """
 
 from __future__ import annotations

@@ -1,26 +1,49 @@
-"""Cases become durable at once where that is cheap, and share commits where it is not."""
+"""Cases become durable as they end, and share commits where these would take much of the time."""
 
 import pickle
-import time
 
 import pytest
 
-from flows.committer import Committer, SolvedFork
+from flows import committer as module
+from flows.committer import SHARE, Committer, SolvedFork
 from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
 
-class CountingWriter(DatasetWriter):
-    """A real writer with a store as slow as a large dataset's."""
+class Clock:
+    """A clock that moves when a test says so."""
 
-    pause_s = 0.0
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+class CountingWriter(DatasetWriter):
+    """A real writer whose commits take as long as a test says."""
+
+    takes_s = 0.0
     commits = 0
 
     def commit(self, forks, num_left=None):
-        time.sleep(self.pause_s)
         super().commit(forks, num_left)
+        self.clock.now += self.takes_s
         self.commits += 1
         self.left = num_left
+
+
+@pytest.fixture
+def writer(tmp_path, clock):
+    writer = CountingWriter.open(str(tmp_path / "store"), SCHEMA)
+    writer.clock = clock
+    return writer
 
 
 def solved(shared, number):
@@ -30,15 +53,14 @@ def solved(shared, number):
     return SolvedFork(fork, result.id, "accepted", "", 1.0)
 
 
-def committed(tmp_path, pause_s, wait_s):
-    writer = CountingWriter.open(str(tmp_path / "store"), SCHEMA)
-    writer.pause_s = pause_s
+def committed(writer, every_s):
+    """Take five cases; return the commits, and how many cases were on record before the end."""
     shared, seen = writer.fork(), []
     cases = [solved(shared, number) for number in range(5)]
     committer = Committer(writer, lambda case: seen.append(case.case), len(cases))
     for case in cases:
         committer.take(case)
-        time.sleep(wait_s)
+        writer.clock.now += every_s
     on_record = list(seen)
     committer.flush()
     assert set(writer.known()) == {case.case for case in cases}
@@ -47,31 +69,45 @@ def committed(tmp_path, pause_s, wait_s):
     return writer.commits, len(on_record)
 
 
-def test_cheap_commits_are_made_at_once(tmp_path):
-    assert committed(tmp_path, pause_s=0.0, wait_s=0.5) == (5, 5)
+def test_cases_that_end_seldom_are_committed_at_once(writer):
+    writer.takes_s = 0.05
+    assert committed(writer, every_s=1.0) == (5, 5)
 
 
-def test_cases_that_end_during_a_slow_commit_share_the_next(tmp_path):
-    commits, on_record = committed(tmp_path, pause_s=1.0, wait_s=0.0)
-    assert commits == 2
-    assert on_record == 1
+def test_cases_that_end_shortly_after_a_commit_share_the_next(writer):
+    writer.takes_s = 1.0
+    assert committed(writer, every_s=0.0) == (2, 1)
 
 
-def test_a_case_does_not_wait_for_the_end_of_the_next(tmp_path):
-    writer = CountingWriter.open(str(tmp_path / "store"), SCHEMA)
-    writer.pause_s = 0.5
+def test_commits_take_a_small_part_of_the_time(writer):
+    """Each rewrites a list that grows with the dataset: one for every case would be quadratic."""
+    writer.takes_s = 1.0
+    shared = writer.fork()
+    committer = Committer(writer, lambda case: None, 3)
+    committer.take(solved(shared, 0))
+    committer.take(solved(shared, 1))
+    left = committer.flush_where_due()
+    assert writer.commits == 1
+    assert left == pytest.approx(1.0 / SHARE - 1.0)
+    assert SHARE <= 0.1
+    committer.flush()  # an end, or an interruption, waits for nothing
+    assert writer.commits == 2
+
+
+def test_a_case_does_not_wait_for_the_end_of_the_next(writer):
+    writer.takes_s = 0.5
     shared = writer.fork()
     committer = Committer(writer, lambda case: None, 3)
     for number in (0, 1):
         committer.take(solved(shared, number))
     left = committer.flush_where_due()
     assert left is not None and writer.commits == 1
-    time.sleep(left)
+    writer.clock.now += left
     assert committer.flush_where_due() is None and writer.commits == 2
     assert committer.flush_where_due() is None and writer.commits == 2
 
 
-def test_an_interrupted_commit_is_counted_once(tmp_path):
+def test_an_interrupted_commit_is_counted_once(tmp_path, clock):
     class Interrupted(CountingWriter):
         def commit(self, forks, num_left=None):
             if not self.commits:
@@ -80,6 +116,7 @@ def test_an_interrupted_commit_is_counted_once(tmp_path):
             super().commit(forks, num_left)
 
     writer = Interrupted.open(str(tmp_path / "store"), SCHEMA)
+    writer.clock = clock
     committer = Committer(writer, lambda case: None, 1)
     with pytest.raises(KeyboardInterrupt):
         committer.take(solved(writer.fork(), 0))

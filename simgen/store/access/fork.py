@@ -82,8 +82,11 @@ class CaseFork:
         if self._began_at is not None:
             return
         if time.time() - self._made_at > FORK_AGE.total_seconds():
-            self.session = open_repository(self.url).writable_session(BRANCH).fork()
+            self._start_from(open_repository(self.url).writable_session(BRANCH))
         self._began_at = time.time()
+
+    def _start_from(self, session: icechunk.Session) -> None:
+        self.session, self._made_at = session.fork(), time.time()
 
     def write(self, result: CaseResult, cloud: PointCloud | None) -> None:
         """Write one case: an accepted one with its point cloud, any other with its record alone.
@@ -127,18 +130,22 @@ class CaseFork:
     def recorded_since(self, case: str, within_s: float = 0.0) -> dict[str, Any] | None:
         """Return the design record of a case that another writer has committed since; else None.
 
-        `within_s`: how long to wait for it, if it is known to be on its way.
+        `within_s`: how long to wait for it, if it is known to be on its way. A fork that has
+        written nothing yet starts from the commit that was looked at: the list of all groups and
+        arrays, which takes the longer to read the more cases there are, is read once for both.
         """
         deadline = time.monotonic() + within_s
         while True:
             with translated(self.url):
-                store = open_repository(self.url).readonly_session(BRANCH).store
-                root = zarr.open_group(store, mode="r")
+                session = open_repository(self.url).writable_session(BRANCH)
+                root = zarr.open_group(session.store, mode="r")
                 # Reading the whole table takes the longer, the more cases there are.
                 record = read_design(root).get(case) if f"cases/{case}" in root else None
             if record is not None and self._retried.get(case) != record.get("provenance_at"):
                 return record
             if time.monotonic() >= deadline:
+                if self._began_at is None:
+                    self._start_from(session)
                 return None
             time.sleep(POLL_S)
 

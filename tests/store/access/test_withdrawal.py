@@ -12,6 +12,7 @@ from simgen.case import Gate
 from simgen.errors import InputError
 from simgen.store.access.publication import Publication
 from simgen.store.access.reader import Dataset
+from simgen.store.access.repository import BRANCH, open_repository
 from simgen.store.access.writer import DatasetWriter, find_record
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
@@ -179,6 +180,23 @@ def test_a_fork_knows_what_was_put_on_record_since_it_was_made(writer):
     assert fork.recorded_since(make_result(2).id)["status"] == "failed", (
         "another writer has tried it since"
     )
+
+
+def test_a_fork_that_has_looked_writes_from_the_commit_that_it_has_read(writer, url):
+    """Otherwise a worker would read the list of all arrays twice for each case."""
+    fork = pickle.loads(pickle.dumps(writer.fork()))
+    add(writer, 1)
+    newest = open_repository(url).lookup_branch(BRANCH)
+    assert fork.session.snapshot_id != newest
+    assert fork.recorded_since(make_result(3).id) is None
+    assert fork.session.snapshot_id == newest
+    fork.write(make_result(3), make_cloud(3))
+    add(writer, 4)
+    written = fork.session
+    assert fork.recorded_since(make_result(5).id) is None
+    assert fork.session is written, "what it has written must not be lost"
+    writer.commit([pickle.loads(pickle.dumps(fork))])
+    assert set(writer.known()) == {make_result(number).id for number in (1, 3, 4)}
 
 
 class Killed(BaseException):
