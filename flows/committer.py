@@ -15,7 +15,6 @@ from simgen.case import Status
 from simgen.store.access.fork import CaseFork
 from simgen.store.access.writer import DatasetWriter
 
-
 #: Part of the time that commits may take. A killed run solves those cases again that have waited
 #: for a commit: some seconds' worth in a dataset of 10,000.
 SHARE = 0.1
