@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_WINDOW_STEPS = 10_000
 MANY = 10**9
@@ -41,6 +41,10 @@ class SampleData(Frozen):
     """Places (x, y, z in normalised coordinates) and how many times closer sampled anchors lie
     there; empty = equally far everywhere (the paper's way). `courant analyse refine` writes them.
     """
+    anchors_by: Literal["distance", "volume"] = "distance"
+    """How sampled anchors are spread over a cloud: the farthest points (the paper's way), many of
+    which lie on its boundary, or points in the middle of parts of about equal volume.
+    """
     anchor_start: Literal["box", "cloud"] = "box"
     """Where learned anchors start: uniform in the cube [-1, 1]^d of normalised coordinates, or far
     apart among the cells of the training cases, so that none starts outside of the domain.
@@ -49,6 +53,15 @@ class SampleData(Frozen):
     """Memory for the training split: up to this size it is kept on the training device, a larger
     one is streamed from the store.
     """
+
+    @model_validator(mode="after")
+    def _one_rule_for_anchors(self) -> Self:
+        if self.closer_anchors and self.anchors_by == "volume":
+            raise ValueError(
+                'closer_anchors are farthest points: set anchors_by to "distance", or leave them'
+                " out"
+            )
+        return self
 
 
 class TransientData(SampleData):

@@ -53,8 +53,9 @@ _YOUNGER: dict[str, dict[str, Any]] = {
         "scaled_by": {},
         "closer_anchors": [],
         "anchor_start": "box",
+        "anchors_by": "distance",
     },
-    "training": {"derivative_weight": 0.0},
+    "training": {"derivative_weight": 0.0, "locality_weight": 0.0},
     "model": {"num_nodes": 0, "input_steps": 1, "edges": "nearest"},
 }
 """Settings that older experiments lack, as JSON has the behaviour of that time: older runs keep
@@ -89,6 +90,10 @@ class TrainingConfig(Frozen):
     derivative_weight: float = Field(default=0.0, ge=0)
     """Weight in the loss of the relative error of central differences along a structured grid (0.1
     for Darcy flow, Table tab:courant-training).
+    """
+    locality_weight: float = Field(default=0.0, ge=0)
+    """Weight in the training's loss of the squared distance of each contribution from its anchor,
+    over domain^2 / L: weighted by energy, at the last step, averaged over anchors (0 in the paper).
     """
     clip_norm: float = Field(default=2.0, gt=0)
     accumulate: int = Field(default=1, ge=1, le=65_536)
@@ -156,6 +161,16 @@ class Experiment(Frozen):
             raise ValueError(
                 "training.derivative_weight needs the whole grid: set data.queries_per_sample to"
                 " null"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _contributions_have_places(self) -> Self:
+        kind = getattr(self.model, "anchor_kind", None)
+        if self.training.locality_weight and kind in (None, "abstract"):
+            raise ValueError(
+                "training.locality_weight needs a model whose anchors have positions, such as"
+                " courant with sampled or learned ones; set it to 0"
             )
         return self
 

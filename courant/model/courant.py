@@ -13,7 +13,7 @@ from courant.model.anchors import farthest_point_sampling, gather_points
 from courant.model.attention import CrossAttentionBlock
 from courant.model.config import CourantConfig
 from courant.model.decoder import Decoder
-from courant.model.decomposition import Decomposition
+from courant.model.decomposition import Decomposition, spread
 from courant.model.encoder import Encoder, Observe
 from courant.model.export import export_model
 from courant.model.fourier_features import FourierFeatures
@@ -173,12 +173,8 @@ class Courant(FieldModel):
         Arguments as in `forward`.
         """
         inputs = self._with_anchors(inputs)
-        Z, moved = self.encode_with_windows(inputs)
-        Z, anchors = self._advance(Z, num_steps), inputs.anchors
+        (Z, moved), anchors = self._evolve(inputs, num_steps), inputs.anchors
         self._check_queries(Z, queries, anchors)
-        if self.windows is not None and self.config.window_in_decoder:
-            assert anchors is not None
-            moved = [*moved, self.windows.anchors(self.windows.in_use[-1], anchors, Z)]
         keys, table = self.fold(Z, anchors)
         return Decomposition(
             offset=self.decoder.offset(),
@@ -191,6 +187,18 @@ class Courant(FieldModel):
             embed=self.embed_queries,
             query_points=queries,
         )
+
+    def predict_with_spread(
+        self, inputs: Inputs, queries: Queries, num_steps: int = 1, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Predict like `forward`, and measure how far contributions are from anchors: (B, L)."""
+        inputs = self._with_anchors(inputs)
+        Z, moved = self._evolve(inputs, num_steps)
+        self._check_queries(Z, queries, inputs.anchors)
+        q, (keys, table) = self.embed_queries(queries), self.fold(Z, inputs.anchors)
+        places = moved[-1] if moved else inputs.anchors
+        found = spread(self.decoder.weights, q, keys, table, queries.points, places, mask)
+        return self.decoder(q, keys, table), found / self.config.domain_extent**2
 
     def export(self) -> dict[str, ExportedProgram]:
         """Export encoder, decoder and, if transient, processor as programs (`model.export`)."""
@@ -205,11 +213,17 @@ class Courant(FieldModel):
         """Fold Z (B, [S,] L, d) into decoder keys (B, S, H, L, P) and table (B, S, H, L, d_out)."""
         return self.decoder.fold(Z if Z.dim() == 4 else Z[:, None], anchors, self.windows)
 
-    def _advance(self, Z: Tensor, num_steps: int) -> Tensor:
-        """Advance Z(0) (B, L, d) to (B, T, L, d).
+    def _evolve(self, inputs: Inputs, num_steps: int) -> tuple[Tensor, list[Tensor]]:
+        """Return Z (B, T, L, d), and the anchors of the windows, the decoder's last."""
+        Z, moved = self.encode_with_windows(inputs)
+        Z = self._advance(Z, num_steps)
+        if self.windows is None or not self.config.window_in_decoder:
+            return Z, moved
+        assert inputs.anchors is not None
+        return Z, [*moved, self.windows.anchors(self.windows.in_use[-1], inputs.anchors, Z)]
 
-        These are the processor's states, or the one state of a steady model.
-        """
+    def _advance(self, Z: Tensor, num_steps: int) -> Tensor:
+        """Advance Z(0) (B, L, d) to the processor's states (B, T, L, d); steady: the one state."""
         if self.processor is not None:
             return self.rollout(Z, num_steps)
         if num_steps != 1:

@@ -11,6 +11,42 @@ from torch import Tensor
 from courant.field_model import Queries
 from courant.model.decoder import Decoder
 
+SPREAD_QUERIES = 1024
+"""Query points that `spread` looks at: every n-th, so that its cost is bounded"""
+_QUIET = 1e-3
+"""Energy, over the mean of all anchors, below which a contribution hardly has a place"""
+
+
+def spread(
+    weigh: Callable[[Tensor, Tensor], Tensor],
+    q: Tensor,
+    keys: Tensor,
+    table: Tensor,
+    points: Tensor,
+    places: Tensor | None,
+    mask: Tensor | None,
+) -> Tensor:
+    """Return L |x - p_k|^2, averaged over points by |delta_k|^2, of the last step: (B, L).
+
+    Takes the decoder's `weights`, queries (B, H, M, P), keys and table as in `Decomposition`,
+    points (B, M, d_c), the anchors' places (B, [T,] L, d_c) and a mask (B, M), True at real points.
+    ValueError for anchors without places. Points count alike, whatever their volumes. Unlike the
+    decomposition it can be differentiated.
+    """
+    if places is None:
+        raise ValueError("abstract anchors have no places for contributions to lie near")
+    places = places[:, -1] if places.dim() == 4 else places
+    part = slice(None, None, -(-points.shape[1] // SPREAD_QUERIES))
+    weights = weigh(q[:, :, part], keys[:, -1:])[:, 0]  # (B, H, m, L)
+    fields = torch.einsum("bhml,bhlc->blmc", weights, table[:, -1].to(weights.dtype))
+    energy = fields.square().sum(-1)  # (B, L, m)
+    if mask is not None:
+        energy = energy * mask[:, None, part]
+    away = (points[:, None, part] - places[:, :, None]).square().sum(-1)
+    total = energy.sum(-1)
+    quiet = _QUIET * total.mean(-1, keepdim=True) + 1e-12
+    return places.shape[1] * (energy * away).sum(-1) / (total + quiet)
+
 
 @dataclass(frozen=True)
 class DecompositionPart:

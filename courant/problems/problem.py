@@ -182,8 +182,9 @@ class Problem(ABC):
     @property
     def anchors(self) -> AnchorChoice:
         """How points are sampled from each cloud for the model."""
+        data = self.experiment.data
         return AnchorChoice(
-            self.experiment.model.num_sampled_anchors, self.experiment.data.closer_anchors
+            self.experiment.model.num_sampled_anchors, data.closer_anchors, data.anchors_by
         )
 
     def sizes(self) -> dict[str, tuple[int | bool, ...]]:

@@ -27,9 +27,9 @@ MAX_POINTS = 65_536
 def anchor_start(experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> Tensor | None:
     """Return where learned anchors start, (L, 3) in normalised coordinates.
 
-    They are sampled from the union of the training cases' cells by farthest point sampling, so that
-    trainings with different seeds start from the same anchors. None where the experiment has no
-    learned anchors, or lets them start anywhere.
+    They are sampled from the union of the training cases' cells as anchors of one cloud are, so
+    that trainings with different seeds start from the same anchors. None where the experiment has
+    no learned anchors, or lets them start anywhere.
     """
     model = experiment.model
     if experiment.data.anchor_start == "box" or getattr(model, "anchor_kind", "") != "learned":
@@ -41,7 +41,8 @@ def anchor_start(experiment: Experiment, dataset: Dataset, normaliser: Normalise
         points = normaliser.points(dataset[case].points)
         clouds.append(points[:: max(1, -(-len(points) * len(chosen) // MAX_POINTS))])
     union = torch.from_numpy(np.concatenate(clouds))[None]
-    return AnchorChoice(model.num_anchors).among(union)[0]
+    choice = AnchorChoice(model.num_anchors, by=experiment.data.anchors_by)
+    return choice.among(union)[0]
 
 
 @torch.no_grad()

@@ -37,7 +37,7 @@ def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> 
             else nullcontext()
         )
         with alone:
-            loss = task.loss(task.predict(model, part), part) * weight
+            loss = task.training_loss(model, part) * weight
             loss.backward()
         total += loss.detach()
     return total
@@ -68,6 +68,6 @@ def flops_per_sample(task: Task, batch: Batch) -> float:
     more memory than a step in parts does.
     """
     with torch.random.fork_rng(devices=[]):
-        model = build(task.experiment.model).to(batch.points.device)
+        model = task.trained(build(task.experiment.model).to(batch.points.device))
         first = batch.map(lambda value: value[:1])
-        return float(count_flops(lambda: task.loss(task.predict(model, first), first).backward()))
+        return float(count_flops(lambda: task.training_loss(model, first).backward()))

@@ -143,11 +143,10 @@ class Fitting:
         torch.manual_seed(training.seed)
         bare = build(task.experiment.model).to(device)
         place_learned_anchors(bare, task.anchors)
-        model: nn.Module = bare
+        model = task.trained(bare)
         if world > 1:
-            model = DistributedDataParallel(
-                bare, device_ids=[device] if device.type == "cuda" else None
-            )
+            gpus = [device] if device.type == "cuda" else None
+            model = DistributedDataParallel(model, device_ids=gpus)
         if training.compile:
             model = cast(nn.Module, torch.compile(model))
         optimiser = make_optimiser(bare, training)

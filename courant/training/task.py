@@ -16,6 +16,7 @@ from courant.problems import Problem, open_problem
 from courant.runs.directory import RunDirectory
 from courant.runs.record import describe_run
 from courant.training.anchor_start import anchor_start
+from courant.training.locality import WithSpread
 from courant.training.loss import Loss
 from courant.training.validation import Validation
 from simgen.errors import InputError
@@ -81,13 +82,33 @@ class Task:
         anchors = anchor_start(experiment, dataset, problem.normaliser)
         return cls(problem, train, validation, grid, anchors)
 
+    def trained(self, model: nn.Module) -> nn.Module:
+        """Return what training steps call: the model, or with what else the loss needs of it.
+
+        InputError for a model that cannot tell it.
+        """
+        return WithSpread(model) if self.experiment.training.locality_weight else model
+
+    def training_loss(self, trained: nn.Module, batch: Batch) -> Tensor:
+        """Return the loss of a batch, of what `trained` made of a model."""
+        weight = self.experiment.training.locality_weight
+        if not weight:
+            return self.loss(self.predict(trained, batch), batch)
+        inputs, queries = batch.for_model(self.experiment.model)
+        with self._precision(batch):
+            prediction, spread = trained(inputs, queries, self.problem.num_steps, batch.query_mask)
+        return self.loss(prediction, batch) + weight * spread.float().mean()
+
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """Predict (B, T, M, C) standardised, in the experiment's precision; T = 1 if steady."""
         inputs, queries = batch.for_model(self.experiment.model)
-        bfloat16 = self.experiment.training.precision == "bfloat16"
-        with torch.autocast(batch.points.device.type, torch.bfloat16, enabled=bfloat16):
+        with self._precision(batch):
             prediction: Tensor = model(inputs, queries, self.problem.num_steps)
         return prediction
+
+    def _precision(self, batch: Batch) -> torch.autocast:
+        bfloat16 = self.experiment.training.precision == "bfloat16"
+        return torch.autocast(batch.points.device.type, torch.bfloat16, enabled=bfloat16)
 
 
 def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDirectory:

@@ -1,0 +1,66 @@
+"""Anchors in the middle of equal parts of a cloud's volume."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial import cKDTree
+
+from courant.data.anchor_choice import AnchorChoice
+from courant.data_config import SteadyData
+
+
+def square(dense: int = 3000) -> torch.Tensor:
+    """A unit square of 40 x 40 points, and many more within a tenth of its area, (N, 3)."""
+    line = (np.arange(40) + 0.5) / 40
+    x, y = np.meshgrid(line, line, indexing="ij")
+    even = np.stack([x.ravel(), y.ravel(), 0 * x.ravel()], axis=1)
+    more = np.random.default_rng(0).uniform((0.6, 0.6, 0), (0.9, 0.9, 0), (dense, 3))
+    return torch.as_tensor(np.concatenate([even, more]), dtype=torch.float32)
+
+
+def served(anchors: torch.Tensor) -> np.ndarray:
+    """The share of the square's area that is nearest to each anchor."""
+    line = (np.arange(200) + 0.5) / 200
+    x, y = np.meshgrid(line, line, indexing="ij")
+    places = np.stack([x.ravel(), y.ravel(), 0 * x.ravel()], axis=1)
+    nearest = cKDTree(anchors.numpy()).query(places)[1]
+    return np.bincount(nearest, minlength=len(anchors)) / len(places)
+
+
+@pytest.mark.parametrize("num", [9, 16, 32])
+def test_each_anchor_serves_about_the_same_volume_however_dense_the_cloud_is(num: int) -> None:
+    cloud = square()[None]
+    by_volume = served(AnchorChoice(num, by="volume").among(cloud)[0])
+    farthest = served(AnchorChoice(num).among(cloud)[0])
+    # Farthest points on the edge serve half of what those within do, and those in corners less.
+    assert by_volume.std() * num < 0.3
+    assert by_volume.std() < 0.65 * farthest.std()
+    assert by_volume.max() * num < 1.7 and by_volume.min() * num > 0.5
+
+
+def test_they_are_points_of_the_cloud_and_the_same_with_padding_beside_others() -> None:
+    choice, cloud = AnchorChoice(12, by="volume"), square(dense=0)
+    alone = choice.among(cloud[None])[0]
+    assert cKDTree(cloud.numpy()).query(alone.numpy())[0].max() == 0
+    padded = torch.cat([cloud, torch.full((50, 3), 1e6)])
+    other = torch.cat([0.5 * cloud, torch.zeros(50, 3)])
+    real = torch.arange(len(padded)) < len(cloud)
+    both = choice.among(torch.stack([padded, other]), torch.stack([real, real]))
+    torch.testing.assert_close(both[0], alone)
+    torch.testing.assert_close(both[1], 0.5 * alone)
+
+
+def test_a_cloud_of_fewer_points_than_anchors_repeats_them() -> None:
+    cloud = torch.tensor([[[0.0, 0, 0], [1.0, 0, 0], [0.0, 1, 0]]])
+    found = AnchorChoice(5, by="volume").among(cloud)[0]
+    assert found.shape == (5, 3)
+    assert {tuple(each) for each in found.tolist()} == {tuple(each) for each in cloud[0].tolist()}
+
+
+def test_closer_anchors_are_farthest_points_alone() -> None:
+    with pytest.raises(
+        ValueError, match='closer_anchors are farthest points: set anchors_by to "d'
+    ):
+        SteadyData(closer_anchors=((0.0, 0.0, 0.0, 2.0),), anchors_by="volume")

@@ -1,0 +1,176 @@
+"""The loss's term that keeps contributions near their anchors, and anchors by volume."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import courant
+from courant.analysis.decomposition.case_scores import score_case
+from courant.experiment import Experiment
+from courant.field_model import Queries
+from courant.model.decomposition import SPREAD_QUERIES, spread
+from courant.models import build
+from courant.problems import open_problem
+from courant.runs.directory import RunDirectory
+from courant.training.gradients import backward
+from courant.training.locality import WithSpread
+from courant.training.loop import Fitting, fit
+from courant.training.task import Task
+from simgen.errors import InputError
+from simgen.store.access.reader import Dataset
+from tests.model.clouds import CHOICES, random_inputs, random_model
+
+CPU = torch.device("cpu")
+
+
+def planted(weights: Tensor) -> Tensor:
+    """The spread of contributions that are these weights (B, H, M, L), of one channel, at places
+    on a line, from points on the same line.
+    """
+    num_points, num_anchors = weights.shape[2:]
+    line = torch.arange(max(num_points, num_anchors), dtype=torch.float32)
+    along = torch.stack([line, 0 * line, 0 * line], dim=1)[None]
+    table = torch.ones(1, 1, weights.shape[1], num_anchors, 1)
+    return spread(
+        lambda q, k: weights[:, None],
+        torch.zeros(1, weights.shape[1], num_points, 4),
+        torch.zeros(1, 1, weights.shape[1], num_anchors, 4),
+        table,
+        along[:, :num_points],
+        along[:, :num_anchors],
+        None,
+    )
+
+
+def test_a_contribution_at_its_own_anchor_has_no_spread_and_elsewhere_its_squared_distance() -> (
+    None
+):
+    here = planted(torch.eye(5)[None, None])
+    assert torch.all(here == 0)
+    # Each contribution two places further on, the last two nowhere.
+    shifted = torch.zeros(5, 5)
+    shifted[[2, 3, 4], [0, 1, 2]] = 1.0
+    expected = 5 * torch.tensor([[4.0, 4.0, 4.0, 0.0, 0.0]])
+    torch.testing.assert_close(planted(shifted[None, None]), expected, rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["steady", "window, transient", "learned anchors", "2D"])
+def test_spread_follows_from_the_decomposition_and_the_prediction_is_the_same(name: str) -> None:
+    config = CHOICES[name]
+    model, given = random_model(config), random_inputs(config)
+    inputs, queries, steps = given.cloud, given.queries, given.num_steps
+    mask = torch.ones(queries.points.shape[:2], dtype=torch.bool)
+    mask[:, -2:] = False
+    field, found = model.predict_with_spread(inputs, queries, steps, mask)
+    torch.testing.assert_close(field, model(inputs, queries, steps))
+    parts = model.decompose(inputs, queries, steps)
+    places = parts.window_anchors[-1] if parts.window_anchors else parts.anchors
+    places = places[:, -1] if places.dim() == 4 else places
+    energy = parts.whole().contributions[:, -1].square().sum(-1)[..., :-2]
+    away = torch.cdist(places, queries.points[:, :-2]).square()
+    spacing = config.domain_extent**2 / config.num_anchors
+    total = energy.sum(-1)
+    quiet = 1e-3 * total.mean(-1, keepdim=True)
+    expected = (energy * away).sum(-1) / (total + quiet) / spacing
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    found.mean().backward()
+    assert all(
+        parameter.grad is None or torch.isfinite(parameter.grad).all()
+        for parameter in model.parameters()
+    )
+
+
+def test_many_queries_cost_no_more_than_some() -> None:
+    config = CHOICES["steady"]
+    model, given = random_model(config), random_inputs(config)
+    points = torch.rand(len(given.points), 2 * SPREAD_QUERIES + 1, 3)
+    queries = Queries(points, torch.zeros(*points.shape[:2], config.num_query_features))
+    sizes: list[int] = []
+    weigh = model.decoder.weights
+    model.decoder.weights = lambda q, k: sizes.append(q.shape[2]) or weigh(q, k)  # type: ignore
+    model.predict_with_spread(given.cloud, queries)
+    assert sizes == [-(-points.shape[1] // 3)]
+
+
+def local(tiny: Experiment, weight: float, **training: float) -> Experiment:
+    return tiny.derive(training={"locality_weight": weight, **training})
+
+
+def test_training_with_the_term_brings_contributions_to_their_anchors(
+    dataset: Dataset, tiny: Experiment, tmp_path: Path
+) -> None:
+    case = dataset[dataset.cases("test")[0]]
+    distance = {}
+    for weight in (0.0, 1.0):
+        run = RunDirectory(tmp_path / f"weight-{weight}")
+        fit(local(tiny, weight, epochs=8), dataset, run)
+        trained = courant.load(run.url, device="cpu")
+        distance[weight] = score_case(trained, case).scores["anchor_distance"]
+    assert distance[1.0] < 0.75 * distance[0.0]
+
+
+def test_the_term_counts_in_the_training_alone_and_parts_make_the_whole(
+    dataset: Dataset, tiny: Experiment, tmp_path: Path
+) -> None:
+    task = Task.load(local(tiny, 0.1), dataset, CPU)
+    fitting = Fitting.of(task, RunDirectory(tmp_path / "run"), CPU)
+    assert isinstance(fitting.model, WithSpread) and fitting.model.model is fitting.bare
+    _, batch = next(iter(task.train.epoch(1)))
+    inputs, queries = batch.for_model(task.experiment.model)
+    prediction, found = fitting.bare.predict_with_spread(inputs, queries, 2, batch.query_mask)
+    expected = float(task.loss(prediction, batch) + 0.1 * found.mean())
+    whole = backward(task, fitting.model, batch)
+    gradients = [parameter.grad.clone() for parameter in fitting.bare.parameters()]
+    assert float(whole) == pytest.approx(expected, rel=1e-5)
+    fitting.bare.zero_grad()
+    assert float(backward(task, fitting.model, batch, 3)) == pytest.approx(expected, rel=1e-5)
+    for parameter, gradient in zip(fitting.bare.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-6)
+    assert task.validation is not None
+    plain = Task.load(tiny, dataset, CPU)
+    assert plain.validation is not None
+    losses = [
+        each.validation.measure(lambda of, each=each: each.predict(fitting.bare, of), each.loss)
+        for each in (task, plain)
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_anchors_without_places_are_told_before_the_training(
+    dataset: Dataset, tiny: Experiment
+) -> None:
+    abstract = tiny.derive(model={"anchor_kind": "abstract"})
+    with pytest.raises(InputError, match=r"locality_weight needs a model whose anchors have pos"):
+        local(abstract, 0.1)
+    with pytest.raises(InputError, match=r"locality_weight needs a model whose anchors have contr"):
+        WithSpread(torch.nn.Linear(1, 1))
+
+
+def test_runs_from_before_there_were_such_options_keep_their_ids(tiny: Experiment) -> None:
+    content = tiny.model_dump(mode="json")
+    assert "locality_weight" in content["training"] and "anchors_by" in content["data"]
+    by_volume = tiny.derive(data={"anchors_by": "volume"})
+    assert len({tiny.run_id("s"), local(tiny, 0.1).run_id("s"), by_volume.run_id("s")}) == 3
+    assert local(tiny, 0.0).run_id("s") == tiny.run_id("s")
+
+
+def test_a_trained_model_has_its_anchors_by_volume_again(
+    dataset: Dataset, tiny: Experiment, tmp_path: Path
+) -> None:
+    experiment = tiny.derive(data={"anchors_by": "volume"}, training={"epochs": 1})
+    fit(experiment, dataset, RunDirectory(tmp_path / "run"))
+    trained = courant.load(tmp_path / "run", device="cpu")
+    case = dataset[dataset.cases("train")[0]]
+    inputs, _ = trained.model_inputs(case, 3.0)
+    task = Task.load(experiment, dataset, CPU)
+    kept = task.train.trajectories.anchors[0]  # type: ignore[attr-defined]
+    torch.testing.assert_close(inputs.anchors[0], kept)
+    farthest = open_problem(tiny, dataset).anchors.among(inputs.points)[0]
+    assert not torch.equal(inputs.anchors[0], farthest)
+    learned = replace(experiment.model, anchor_kind="learned")
+    assert build(learned).learned_anchors.shape == kept.shape
