@@ -4,7 +4,8 @@ A move is one `POST /sections`, from the request to the parsed answer. Where onl
 the mesh is a kept one; another geometry is meshed first. Models have the size of the small recipes,
 on meshes of the trial preset; their training is a single epoch on made-up fields, because only the
 time matters, and they are calibrated, so that a move has bands as in use. What is compared with
-the aim is the processor time of all processes: the wall time of a busy machine is no measure. The model is in the server's process, where `courant explore` has a hop to Ray's.
+the aim is the processor time of all processes: the wall time of a busy machine is no measure. The
+model is in the server's process, where `courant explore` has a hop to Ray's.
 The 2D family is the steady one of docs/families/a-new-family.md: those that ship are 3D.
 """
 

@@ -65,6 +65,7 @@ def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_ther
         run, tmp_path / "case.vtu", None, PARAMETERS, 2, tmp_path / "out" / "prediction.vtu"
     )
     assert f"6 s after the state in case.vtu, on {len(places)} {on}" in line
+    assert line.splitlines()[1].startswith("no band of error holds on a mesh of your own")
     written = meshio.read(tmp_path / "out" / "prediction.vtu")
     np.testing.assert_allclose(written.points, mesh.points)
     values = (

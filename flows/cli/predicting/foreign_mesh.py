@@ -59,6 +59,12 @@ def _holds(folder: Path, file: Path) -> bool:
     return folder.is_dir() and file.resolve().parent == folder.resolve()
 
 
+NO_BAND = (
+    "no band of error holds on a mesh of your own: bands are calibrated on the meshes of the"
+    " dataset, which predictions of a --design have"
+)
+
+
 def predict_file(
     run: str,
     file: Path,
@@ -67,7 +73,7 @@ def predict_file(
     steps: int | None,
     out: Path,
 ) -> str:
-    """Predict on the mesh in a file, write `out`, and return a line that says so.
+    """Predict on the mesh in a file, write `out`, and return lines that say so.
 
     A transient model rolls out from the file's arrays and writes its last step (.vtu) or all of
     them (.pvd). A steady model takes geometry and boundary conditions from the surface mesh in the
@@ -91,7 +97,8 @@ def predict_file(
     if names and not parameters:
         raise InputError(f"say which geometry the mesh is of, such as --parameters {names}")
     predict = _PREDICT[surrogate.problem.kind]
-    return f"{out}: {predict(_Request(surrogate, file, boundary, parameters or None, steps, out))}"
+    told = predict(_Request(surrogate, file, boundary, parameters or None, steps, out))
+    return f"{out}: {told}\n{NO_BAND}"
 
 
 def _roll_out(asked: _Request) -> str:
