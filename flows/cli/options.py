@@ -119,7 +119,8 @@ Recipe = Annotated[
     typer.Option(
         help=(
             "Training recipe; `courant recipes` lists them. Default: FAMILY-demo for `run`,"
-            " else FAMILY-small; for imported data one that is fitted to them."
+            " else FAMILY-small; for imported data and a family without a recipe one that is"
+            " fitted to the data."
         )
     ),
 ]

@@ -155,7 +155,10 @@ class MainJob(CaseRequest):
         if self.experiment:
             chosen, recipe = read_experiment(self.experiment), None
         else:
-            chosen = get_recipe(self.recipe or recipe_of(family, "demo"))
+            name = self.recipe or recipe_of(family, "demo")
+            if name is None:
+                return self  # of a user's own: the training fits a recipe to the data
+            chosen = get_recipe(name)
             recipe = chosen.name
         if chosen.family != family:
             raise InputError(

@@ -60,23 +60,26 @@ class Training:
             check_reach(cluster, self.place)
         experiment, dataset = self.open()
         set_up_run(experiment, dataset, self.place)
-        return None if cluster else "models"
+        if cluster:
+            return None
+        return "model" if experiment.training.workers == 1 else "models"
 
 
 def choose_experiment(dataset: Dataset, recipe: str | None, experiment: str | None) -> Experiment:
     """Choose the experiment: from a JSON file, else the recipe, else the family's small recipe.
 
-    Imported data have no recipe; they get one that is fitted to them.
+    Imported data and families without a recipe get one that is fitted to the data.
     """
     if experiment:
         return read_experiment(experiment)
     if recipe:
         return get_recipe(recipe)
-    if dataset.schema.source is not None:
+    small = None if dataset.schema.source else recipe_of(dataset.schema.family, "small")
+    if small is None:
         from courant.recipes.fitted import fitted_recipe
 
         return fitted_recipe(dataset)
-    return get_recipe(recipe_of(dataset.schema.family, "small"))
+    return get_recipe(small)
 
 
 def read_experiment(path: str) -> Experiment:

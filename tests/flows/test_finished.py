@@ -22,14 +22,14 @@ from flows.cli.app import app
 from flows.stages.evaluation import Measurement
 from flows.stages.generation import Generation, PublishedVersion
 from flows.stages.main_job import MainJob, Outcome
-from flows.stages.training import Training
+from flows.stages.training import Training, choose_experiment
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.access.versions import read_references
 from simgen.store.access.writer import DatasetWriter
 from tests.report.test_verdict import evaluation
 from tests.simgen.heated_plate import HeatedPlate
-from tests.store.conftest import NUM_SNAPSHOTS, SCHEMA, add, make_result
+from tests.store.conftest import NUM_SNAPSHOTS, SCHEMA, add, make_cloud, make_result
 
 SETTINGS = {"end_time": float(NUM_SNAPSHOTS)}
 
@@ -253,3 +253,23 @@ def test_a_family_without_a_trial_preset_has_its_first_one(
     assert Generation("cylinder-flow", cases=1).remake["preset"] == "trial"
     with pytest.raises(InputError, match="preset 'trial' is unknown to heated-plate"):
         _ = replace(asked, preset="trial").points
+
+
+def test_a_family_without_a_recipe_has_one_that_is_fitted_to_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a family of one's own: it is generated, trained and reported by one command too."""
+    mine = DatasetWriter.open(str(tmp_path / "my-flow"), replace(SCHEMA, family="my-flow"))
+    fork = mine.fork()
+    for number in range(3):
+        fork.write(make_result(number), make_cloud(number))
+    mine.commit([fork])
+    mine.publish()
+    dataset = simgen.open_dataset(mine.url)
+    assert choose_experiment(dataset, None, None).name == "my-flow-fitted"
+    resolved = MainJob("my-flow", dataset=mine.url).resolved()
+    assert (resolved.recipe, resolved.version) == (None, "v1")
+    plate = HeatedPlate()
+    monkeypatch.setitem(FAMILIES, plate.name, plate)
+    assert MainJob(plate.name, cases=2, store=str(tmp_path)).resolved().recipe is None
+    assert MainJob("branched-pipe", cases=2).resolved().recipe == "branched-pipe-demo"
