@@ -1,0 +1,59 @@
+"""One case of the flow, without its servers: what the command says of a case that failed."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import solve_cases
+from simgen import cases
+from simgen.foam.templates import write_dictionaries
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.simgen import heated_plate
+
+
+class Silent:
+    """In place of the case's report to Prefect's server."""
+
+    def __init__(self, *of: Any) -> None: ...
+
+    def __call__(self, progress: Any) -> None: ...
+
+    def waits(self) -> None: ...
+
+    def ended(self, line: str) -> None: ...
+
+
+def write_cracked(templates: Path, directory: Path, values: dict[str, float | str]) -> None:
+    """Name a vertex that is not there."""
+    write_dictionaries(templates, directory, values)
+    mesh = directory / "system/blockMeshDict"
+    text = mesh.read_text()
+    assert text.count("(0 1 4 3 6 7 10 9)") == 1
+    mesh.write_text(text.replace("(0 1 4 3 6 7 10 9)", "(0 1 4 3 6 7 10 99)"))
+
+
+@pytest.mark.openfoam
+def test_a_failed_case_is_told_with_openfoams_own_error_and_its_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = heated_plate.HeatedPlate()
+    monkeypatch.setitem(cases.FAMILIES, family.name, family)
+    monkeypatch.setattr(heated_plate, "write_dictionaries", write_cracked)
+    monkeypatch.setattr(solve_cases, "CaseReport", Silent)
+    monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
+    url = str(tmp_path / "store/heated-plate")
+    (parameters,) = family.design_space.sample(1, "sobol", 42)
+    point = family.point(parameters, family.settings("quick"))
+    writer = DatasetWriter.open(url, Schema.of(family))
+    ended = solve_cases._solve(point, writer.fork(), url, solve_cases.Execution())
+    assert ended.status == "failed"
+    reason, _, archive = ended.reason.partition("; archive: ")
+    assert archive == str(tmp_path / f"store/failed/heated-plate/{point.id}.tar.gz")
+    assert "blockMesh ended with exit code 1 at t = 0 s: Point label 99 out of range" in reason
+    assert "\n" not in ended.reason
+    with tarfile.open(archive) as packed:
+        assert f"{point.id}/blockMesh.logfile" in packed.getnames()
+    assert not (tmp_path / "scratch" / point.id).exists()
