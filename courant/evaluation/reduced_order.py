@@ -1,7 +1,7 @@
 """Predict fields by reduced-order models: what was used before networks.
 
-POD     steady: the training fields' principal components, at most RANK of them; their coefficients
-        are regressed on the design parameters
+POD     steady: the training fields' principal components, as many as the model has anchors and at
+        least RANK, as far as there are; their coefficients are regressed on the design parameters
 DMD     transient: the linear map of principal components from one step to the next that fits the
         training cases best
 
@@ -28,7 +28,7 @@ from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 
 RANK = 64
-"""L: components that are kept, where the training cases have so many"""
+"""Components that are kept, where the training cases have so many and no more are asked for"""
 MAX_PROBES = 4096
 """Points at which components are computed"""
 MAX_PAIRS = 30

@@ -6,7 +6,8 @@ training mean   transient: the mean flow of the training cases at the same place
                 for each component, the mean over the training split
 nearest design  steady: the solved field of the training case whose design parameters (each over
                 its range) and given fields (in standard deviations) are nearest, carried to the
-                case's points by nearest neighbour: what an engineer without a model would look up
+                case's points by nearest neighbour: what an engineer without a model would look up.
+                transient: its rollout at the same times, whatever the initial state
 POD + ...       steady: principal components of the training fields, with coefficients by Gaussian
                 process or radial basis functions of the design parameters (`reduced_order`)
 DMD             transient: a linear map of principal components, fitted to the training cases
@@ -36,7 +37,13 @@ from courant.evaluation.evaluation import (
     POD_RBF,
     TRAINING_MEAN,
 )
-from courant.evaluation.reduced_order import DynamicModes, ProperOrthogonal, enough_designs, shared
+from courant.evaluation.reduced_order import (
+    RANK,
+    DynamicModes,
+    ProperOrthogonal,
+    enough_designs,
+    shared,
+)
 from courant.problems import Problem, Window
 from simgen.errors import InputError
 from simgen.regression import gaussian_process, radial_basis
@@ -175,8 +182,12 @@ class NearestDesign:
         if not self._normaliser.given:
             return design
         near = cKDTree(case.points).query(self._probes)[1]
-        given = self._normaliser.standardise_given(read_channels(case, self._normaliser.given))
+        given = self._normaliser.standardise_given(self._given(case))
         return np.concatenate([design, given[near].ravel() / np.sqrt(given[near].size)])
+
+    def _given(self, case: StoredCase) -> np.ndarray:
+        """Read the given fields (N, G)."""
+        return read_channels(case, self._normaliser.given)
 
     def _read(self, case: str) -> tuple[cKDTree, np.ndarray]:
         """Return a tree over a case's points, and its solution in the split's units."""
@@ -185,18 +196,68 @@ class NearestDesign:
         return cKDTree(stored.points), solution / self._normaliser.scale(stored.parameters)
 
 
+class NearestRollout(NearestDesign):
+    """The rollout of the nearest training design, at the times of the predicted states.
+
+    Of a design that was solved at other times, the states that are nearest in time.
+    """
+
+    def __init__(
+        self, dataset: Dataset, normaliser: Normaliser, times: Callable[[float, int], np.ndarray]
+    ) -> None:
+        super().__init__(dataset, normaliser)
+        self._times = times
+        self._field = lru_cache(maxsize=1)(self._read)  # a trajectory is large
+
+    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+        """Return the training split's mean where there is no other design."""
+        nearest = self.note(case)
+        if nearest is None:
+            return MeanValue(self._normaliser).predict(case, window)
+        assert window.start_s is not None
+        tree, states = self._field(nearest)
+        asked = self._times(window.start_s, len(window.truth))
+        solved = np.asarray(self._dataset[nearest].time)
+        frames = np.abs(solved[:, None] - asked).argmin(axis=0)
+        return states[frames][:, tree.query(case.points)[1]]
+
+    def _given(self, case: StoredCase) -> np.ndarray:
+        """Read the given fields (N, G) of the first snapshot."""
+        return read_states(case, self._normaliser.given, slice(0, 1))[0]
+
+    def _read(self, case: str) -> tuple[cKDTree, np.ndarray]:
+        """Return a tree over a case's points, and all of its states (F, N, C)."""
+        stored = self._dataset[case]
+        return cKDTree(stored.points), read_states(stored, self._normaliser.channels, slice(None))
+
+
 def _mean_flow(problem: Problem, dataset: Dataset) -> MeanFlow:
     data = cast(TransientData, problem.experiment.data)
     return MeanFlow(dataset, problem.normaliser.channels, data.start_s, data.step_s)
 
 
 def _of_transient(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
-    data = cast(TransientData, problem.experiment.data)
-    return {
+    """Use the nearest design where there is anything to tell designs apart by."""
+    data, normaliser = cast(TransientData, problem.experiment.data), problem.normaliser
+    made: dict[str, Reference] = {
         PERSISTENCE: Persistence(),
         TRAINING_MEAN: _mean_flow(problem, dataset),
-        DMD: DynamicModes(dataset, problem.normaliser, data.start_s, data.step_s),
+        DMD: DynamicModes(dataset, normaliser, data.start_s, data.step_s),
     }
+    if normaliser.parameters or normaliser.given:
+        made[NEAREST_DESIGN] = NearestRollout(dataset, normaliser, _moments(problem))
+    return made
+
+
+def _moments(problem: Problem) -> Callable[[float, int], np.ndarray]:
+    """Return a function that gives the times of a rollout's states."""
+
+    def times(start_s: float, steps: int) -> np.ndarray:
+        found = problem.times(start_s, steps)
+        assert found is not None
+        return found
+
+    return times
 
 
 def _of_steady(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
@@ -208,8 +269,10 @@ def _of_steady(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
     made[TRAINING_MEAN] = MeanValue(normaliser)
     if enough_designs(dataset, normaliser):
         fields = shared(dataset, normaliser)
-        made[POD_GP] = ProperOrthogonal(fields, gaussian_process)
-        made[POD_RBF] = ProperOrthogonal(fields, radial_basis)
+        # As many as the model has anchors; a model with few does not weaken its reference.
+        rank = max(RANK, getattr(problem.experiment.model, "num_anchors", 0))
+        made[POD_GP] = ProperOrthogonal(fields, gaussian_process, rank)
+        made[POD_RBF] = ProperOrthogonal(fields, radial_basis, rank)
     return made
 
 

@@ -139,6 +139,35 @@ def test_dmd_carries_a_wave_that_persistence_cannot(tmp_path: Path) -> None:
     assert errors[DMD] < 0.02 < 0.2 < errors[PERSISTENCE]
 
 
+def test_the_nearest_rollout_is_another_cases_at_the_same_times(tmp_path: Path) -> None:
+    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "cylinder-flow")))
+    problem = open_problem(tiny_experiment(), dataset)
+    nearest = references(problem, dataset)[NEAREST_DESIGN]
+    case = dataset[dataset.cases("train")[0]]
+    others = [dataset[each] for each in dataset.cases("train")[1:]]
+    design = problem.normaliser.design
+    (expected,) = sorted(
+        others, key=lambda each: np.abs(design(each.parameters) - design(case.parameters)).sum()
+    )[:1]
+    assert nearest.note(case) == expected.id
+    window = list(problem.windows(case))[3]
+    assert window.start_s is not None
+    found = nearest.predict(case, window)
+    assert found.shape == window.truth.shape == (2, case.num_points, 2)
+    point = np.linalg.norm(expected.points - case.points[7], axis=1).argmin()
+    for state, moment in zip(found, problem.times(window.start_s, 2), strict=True):
+        frame = int(np.flatnonzero(np.isclose(expected.time, moment))[0])
+        np.testing.assert_allclose(state[7], expected["velocity"][frame][point])
+
+
+def test_a_pod_has_as_many_components_as_the_model_has_anchors(ducts: Dataset) -> None:
+    for anchors, rank in ((8, 64), (100, 100)):
+        experiment = tiny_steady().derive(model={"num_anchors": anchors})
+        for name in (POD_GP, POD_RBF):
+            pod: Any = references(open_problem(experiment, ducts), ducts)[name]
+            assert pod._rank == rank
+
+
 @pytest.mark.parametrize("shape", [(40, 7), (7, 40)])
 def test_principal_components_are_the_same_from_either_side(shape: tuple[int, int]) -> None:
     values = np.random.default_rng(3).normal(size=shape)
