@@ -26,6 +26,7 @@ COURANT_PREFECT_PATIENCE_S   how long the server of PREFECT_API_URL may be away,
 
 from __future__ import annotations
 
+import getpass
 import math
 import os
 import re
@@ -76,7 +77,7 @@ def load_settings() -> Settings:
         runs=os.environ.get("COURANT_RUNS") or RUNS,
         reports=os.environ.get("COURANT_REPORTS") or REPORTS,
         scratch=os.environ.get("COURANT_SCRATCH")
-        or str(Path(tempfile.gettempdir()) / f"courant-{os.getuid()}"),
+        or str(Path(tempfile.gettempdir()) / f"courant-{_user()}"),
         ray_address=os.environ.get("RAY_ADDRESS") or None,
         job_variables=tuple(
             filter(None, map(str.strip, os.environ.get("COURANT_JOB_ENV", "").split(",")))
@@ -84,6 +85,11 @@ def load_settings() -> Settings:
         prefect_patience_s=_seconds("COURANT_PREFECT_PATIENCE_S", 120.0),
         log_format=_log_format(),
     )
+
+
+def _user() -> int | str:
+    """Return what tells this user's folders from others': the id, or the name under Windows."""
+    return os.getuid() if hasattr(os, "getuid") else getpass.getuser()
 
 
 def _log_format() -> Format:

@@ -32,6 +32,8 @@ from simgen.errors import InputError, SimgenError, StoreError
 M = TypeVar("M", bound=BaseModel)
 PARTIAL = ".partial-"
 MAX_READ_BYTES = 64 * 2**20
+#: Windows has neither such links nor such pipes.
+_NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
 """The default limit of `read_bytes`; weights are read by `courant.runs.weights`"""
 
 
@@ -194,7 +196,7 @@ class RunDirectory:
         if not isinstance(self._fs, LocalFileSystem):
             content = self._fs.cat_file(self.path(name), start=start, end=end)
             return bytes(content)
-        with open(os.open(self.path(name), os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        with open(os.open(self.path(name), os.O_RDONLY | _NO_WAIT), "rb") as file:  # noqa: PTH123
             _check_regular(os.fstat(file.fileno()), f"{self.url}/{name}")
             file.seek(first)
             return file.read(max(0, last - first))
@@ -225,7 +227,7 @@ class RunDirectory:
             self._fs.pipe_file(target, content)
             return
         self._check_inside(Path(target))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK | _NO_WAIT
         with open(os.open(target, flags, 0o666), "ab") as file:  # noqa: PTH123
             _check_regular(os.fstat(file.fileno()), f"{self.url}/{name}")
             file.write(content[file.seek(0, os.SEEK_END) :])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 from typing import Any
 
@@ -21,6 +20,7 @@ from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.errors import InputError, SimgenError
+from simgen.machine import usable_cores
 
 
 def main() -> int:
@@ -37,7 +37,7 @@ def main() -> int:
         help="SECTION.NAME=VALUE, such as training.epochs=5 or data.points_per_sample=null",
     )
     parser.add_argument("--version", help="dataset version; default: the newest")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=int, default=usable_cores())
     arguments = parser.parse_intermixed_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     torch.set_num_threads(arguments.threads)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -61,9 +60,16 @@ def count_flops(step: Callable[[], object]) -> int:
     return int(counter.get_total_flops())
 
 
-def peak_memory_gb(device: torch.device) -> float:
-    """Return the peak memory that this process allocated on the GPU; on a CPU its peak size."""
+def peak_memory_gb(device: torch.device) -> float | None:
+    """Return the peak memory that this process allocated on the GPU; on a CPU its peak size.
+
+    None on a CPU under Windows.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
+    try:
+        import resource
+    except ImportError:
+        return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import typer
 from rich.markup import escape
@@ -16,7 +18,11 @@ from rich.table import Column, Table
 from flows.settings import absolute, embedded_defaults, load_settings
 from flows.terminal import one_line_errors, printable, screen
 from simgen.errors import SimgenError
+from simgen.machine import memory_gb, usable_cores
 
+OWN_RAY = ("local", "auto")
+"""Addresses that name no host: Ray starts a cluster, or looks for one on this machine"""
+ANSWER_S = 5.0
 FREE_GB = 5.0
 """Less free space on a disk is reported: a paper-sized case writes a few GB before it is read"""
 
@@ -35,7 +41,7 @@ class Finding:
 def doctor() -> None:
     """Show what works on this machine: OpenFOAM, gmsh, storage, Ray, GPU, disk.
 
-    Ends with exit code 0 whatever it finds: datasets are read and models trained without OpenFOAM.
+    Ends with exit code 0 whatever it finds: models are trained without OpenFOAM.
     """
     with one_line_errors():
         embedded_defaults()
@@ -52,12 +58,18 @@ def doctor() -> None:
             mark = "[green]ok[/green]" if found[name].usable else "[yellow]missing[/yellow]"
             table.add_row(name, mark, escape(printable(found[name].text)))
         screen.print(table, "")
-        solves = all(found[name].usable for name in ("OpenFOAM", "gmsh", "scratch"))
-        screen.print(
-            "Cases can be solved here; datasets read, models trained and asked."
-            if solves
-            else "Datasets can be read here, models trained and asked; cases cannot be solved."
-        )
+        screen.print(_verdict({name for name, finding in found.items() if finding.usable}))
+
+
+def _verdict(usable: set[str]) -> str:
+    """Say in one line what all findings together allow."""
+    solves = {"OpenFOAM", "gmsh", "scratch"} <= usable
+    if "store" not in usable:
+        cases = "can be solved but not stored" if solves else "cannot be solved"
+        return f"The store cannot be used: no dataset read, no model trained on it; cases {cases}."
+    if solves:
+        return "Cases can be solved here; datasets read, models trained and asked."
+    return "Datasets can be read here, models trained and asked; cases cannot be solved."
 
 
 def _carry_out(check: Callable[[], Finding]) -> Finding:
@@ -70,11 +82,9 @@ def _carry_out(check: Callable[[], Finding]) -> Finding:
 
 
 def _python() -> Finding:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Finding(
-        True, f"{platform.python_version()} on {platform.system()}, {cores} cores, {memory:.0f} GB"
-    )
+    text = f"{platform.python_version()} on {platform.system()}, {usable_cores()} cores"
+    memory = memory_gb()
+    return Finding(True, text if memory is None else f"{text}, {memory:.0f} GB")
 
 
 def _openfoam() -> Finding:
@@ -109,8 +119,24 @@ def _ray() -> Finding:
     from importlib.metadata import version
 
     address = load_settings().ray_address
-    where = f"RAY_ADDRESS is {address}" if address else "started in each command; no RAY_ADDRESS"
-    return Finding(True, f"{version('ray')}, {where}")
+    if not address:
+        return Finding(True, f"{version('ray')}, started in each command; no RAY_ADDRESS")
+    if address in OWN_RAY:
+        return Finding(True, f"{version('ray')}, RAY_ADDRESS is {address}")
+    if _listens(address):
+        return Finding(True, f"{version('ray')}, {address} (RAY_ADDRESS) answers")
+    return Finding(False, f"{address} (RAY_ADDRESS) does not answer; start it or unset the name")
+
+
+def _listens(address: str) -> bool:
+    """Tell whether anything takes connections at host:port or at a URL."""
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        port = parts.port or {"http": 80, "https": 443, "ray": 10001}[parts.scheme]
+        socket.create_connection((parts.hostname or "", port), ANSWER_S).close()
+    except (OSError, ValueError, KeyError):  # nobody there, or no address
+        return False
+    return True
 
 
 def _prefect() -> Finding:

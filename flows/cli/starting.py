@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeVar
 
-from courant.ray_folder import remove_abandoned_rays
 from flows.cluster.prefect_api import prefect_api
 from flows.settings import embedded_defaults
 from flows.terminal import errors, one_line_errors, say
@@ -36,7 +35,11 @@ def carry_out(
     `describe` gives the line on a result that was found, as the flow prints it. Errors end the
     command in one line. Leftovers of killed commands' Rays are removed first.
     """
-    remove_abandoned_rays()
+    if os.name == "posix":
+        # Its locks are those of POSIX; commands without Ray run under Windows too.
+        from courant.ray_folder import remove_abandoned_rays
+
+        remove_abandoned_rays()
     with one_line_errors():
         done = asked.finished()
         if done is not None:

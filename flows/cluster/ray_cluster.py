@@ -21,6 +21,7 @@ from flows.cluster.ray_variables import workers_variables
 from flows.ending import leave_nothing, need
 from flows.settings import LOOPBACK, load_settings
 from simgen.errors import InputError
+from simgen.machine import usable_cores
 
 #: A quiet machine needs some 5 s, a crowded one a minute.
 START_S = 300.0
@@ -65,7 +66,7 @@ def _connect(address: str | None, options: dict[str, Any]) -> None:
     leave_nothing(remove_embedded_ray)
     relay_lines()
     with _in_time():
-        start_embedded_ray(num_cpus=len(os.sched_getaffinity(0)), **options)
+        start_embedded_ray(num_cpus=usable_cores(), **options)
     need(_lost_ray)
 
 

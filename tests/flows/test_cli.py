@@ -294,6 +294,7 @@ def test_an_output_without_room_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("address", ["garbage", "http://127.0.0.1:x/api"])
 def test_the_doctor_outlives_an_address_that_is_none(address):
-    ill = courant("doctor", PREFECT_API_URL=address)
+    ill = courant("doctor", PREFECT_API_URL=address, RAY_ADDRESS=address)
     assert ill.returncode == 0
     assert f"{address} (PREFECT_API_URL) does not answer" in ill.stdout
+    assert f"{address} (RAY_ADDRESS) does not answer" in ill.stdout

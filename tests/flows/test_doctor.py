@@ -1,0 +1,55 @@
+"""`courant doctor` looks where it says that it looks, and promises no more than it found."""
+
+import os
+import socket
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import doctor
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:{}", "127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_it_tells_whether_anything_listens_at_the_address_of_ray(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        address = address.format(listening.getsockname()[1])
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        silent = doctor.CHECKS["Ray"]()
+        listening.listen()
+        there = doctor.CHECKS["Ray"]()
+    assert not silent.usable and silent.text.startswith(f"{address} (RAY_ADDRESS) does not answer")
+    assert there.usable and there.text.endswith(f"{address} (RAY_ADDRESS) answers")
+
+
+@pytest.mark.parametrize("address", ["", "auto", "local"])
+def test_a_ray_of_this_machine_is_not_looked_for(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert doctor.CHECKS["Ray"]().usable
+
+
+def test_an_unreachable_store_is_in_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "embedded_defaults", lambda: None)
+    monkeypatch.setattr(doctor, "CHECKS", {"store": doctor.CHECKS["store"]})
+    away = {"COURANT_STORE": "s3://bucket/store", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    shown = CliRunner(env={"COLUMNS": "200", **away}).invoke(doctor.doctor_app)
+    assert shown.exit_code == 0
+    first, *_, last = shown.stdout.strip().splitlines()
+    assert first.split()[:2] == ["store", "missing"] and "cannot be reached" in first
+    assert last.startswith("The store cannot be used: no dataset read, no model trained on it")
+
+
+def test_a_system_that_does_not_tell_its_memory_or_user_is_described_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("sysconf", "sched_getaffinity", "getuid"):  # Windows has none of them
+        monkeypatch.delattr(os, name)
+    monkeypatch.delenv("COURANT_SCRATCH", raising=False)
+    monkeypatch.setenv("USERNAME", "Ada")
+    found = doctor.CHECKS["Python"]()
+    assert found.usable and found.text.endswith(f"{os.cpu_count()} cores")
+    assert "courant-" in doctor.CHECKS["scratch"]().text
