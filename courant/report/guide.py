@@ -24,9 +24,13 @@ WORDS = (
 
 def guide(context: Context, panels: Sequence[Panel]) -> Panel:
     """Return the panel that leads to the others; questions without a panel are left out."""
-    there = {panel.name: panel.title for panel in panels}
+    there = {panel.name: panel for panel in panels}
     rows = [
-        (Cell(question), Cell(answer), Cell(there[name], panel=name))
+        (
+            Cell(question),
+            Cell(_with_score(answer, there[name])),
+            Cell(there[name].title, panel=name),
+        )
         for question, name, answer in _questions(context)
         if name in there
     ]
@@ -36,6 +40,12 @@ def guide(context: Context, panels: Sequence[Panel]) -> Panel:
         Column("look at", is_number=False),
     )
     return Panel("guide", "How to read this", tables=(Table(columns, tuple(rows)),), note=WORDS)
+
+
+def _with_score(answer: str, panel: Panel) -> str:
+    """Add the number that the panel's first picture stands for."""
+    first = next((each.score for each in (*panel.animations, *panel.figures)), "")
+    return f"{answer} {first}." if first else answer
 
 
 def _questions(context: Context) -> list[tuple[str, str, str]]:
@@ -64,10 +74,20 @@ def _questions(context: Context) -> list[tuple[str, str, str]]:
         (
             "Where is it wrong in a design without a solution?",
             "error_indicator",
-            "At the anchors that the indicator ranks first. Its bars show their share of the error;"
-            " if the bar is close to that of chance, the indicator does not help.",
+            "At the anchors that the indicator ranks first; if their part of the error is close to"
+            " that of chance, it does not help.",
         ),
-        ("What does anchor 14 do?", "decomposition", _strongest(context)),
+        (
+            "When does the prediction leave the solution?",
+            "rollout",
+            "Play the first case: solution, prediction and error, step by step.",
+        ),
+        ("What does anchor 14 do?", "anchor_table", _one_anchor(context)),
+        (
+            "What do the strongest anchors add to the prediction?",
+            "decomposition",
+            "One picture for each; what one adds, others may take away again.",
+        ),
         (
             "Where does an anchor have weight, and which input does it read?",
             "anchor_maps",
@@ -89,7 +109,7 @@ def _questions(context: Context) -> list[tuple[str, str, str]]:
         (
             "Are drag, loss or head right?",
             "quantities",
-            "Yes, if the points lie on the diagonal, and nearer to it than those of the design"
+            "Yes, if the points lie on the diagonal, nearer to it than those of the design"
             " parameters alone.",
         ),
         ("How do I use the model?", "use", "Paste these lines into Python."),
@@ -103,18 +123,18 @@ def _where_wrong(context: Context) -> str:
     part = found.errors[worst] / (found.total or 1.0)
     return (
         f"In the first case mostly where anchor {worst} has weight: {part:.0%} of the squared"
-        f" error, on {found.governed[worst]:.0%} of the volume. The worst tenth of the anchors"
-        f" has {found.carried():.0%} of the error."
+        f" error, on {found.governed[worst]:.0%} of the volume."
     )
 
 
-def _strongest(context: Context) -> str:
+def _one_anchor(context: Context) -> str:
     if not context.surrogate.decomposes:
         return ""
     energies = context.scores.fields.energies
     strongest = int(energies.argmax())
     part = energies[strongest] / (float(energies.sum()) or 1.0)
     return (
-        "Its picture shows what it adds to the prediction. The strongest in the first case is"
-        f" anchor {strongest}, with {part:.0%} of the fields' energy."
+        "Its row shows the field that it adds, how strong and how compact that is, and its part in"
+        f" the error. The strongest in the first case is anchor {strongest}, with {part:.0%} of the"
+        " fields' energy."
     )

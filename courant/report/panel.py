@@ -113,7 +113,8 @@ class Panel:
     def __post_init__(self) -> None:
         for name in (self.name, *self.arrays):
             check_name(name)
-        for figure in (*self.figures, *self.animations):
+        shown: tuple[PanelFigure | Animation, ...] = (*self.figures, *self.animations)
+        for figure in shown:
             if unknown := set(figure.arrays) - set(self.arrays):
                 raise ValueError(f"{figure.name} is drawn from {sorted(unknown)}, not in the panel")
 

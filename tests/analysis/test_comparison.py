@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -115,6 +116,9 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
     assert (tmp_path / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "out/trade-off.png").read_bytes().startswith(b"\x89PNG")
     assert "trade-off.png" in done.stdout
+    assert (tmp_path / "out/fields.png").read_bytes().startswith(b"\x89PNG")
+    with np.load(tmp_path / "out/fields.npz") as fields:
+        assert fields["magnitudes_0"].shape == (len(fields["anchors_0"]), len(fields["points"]))
     assert "baseline (2)" in (tmp_path / "out/comparison.md").read_text()
     assert "Gini of the energies" in done.stdout
 

@@ -16,7 +16,7 @@ from flows.terminal import one_line_errors, progress_bar, say, screen
 if TYPE_CHECKING:
     from courant.analysis.comparison import Comparison
 
-NAME, TRADE_OFF = "comparison", "trade-off"
+NAME, TRADE_OFF, FIELDS = "comparison", "trade-off", "fields"
 
 
 def analyse_compare(
@@ -30,12 +30,15 @@ def analyse_compare(
 ) -> None:
     """Put all scores of several runs side by side; runs of one setting and many seeds are one row.
 
-    Writes comparison.md, .csv, .json and .png, and trade-off.png: the error against every score
-    that has an aim. After an interruption the same command continues.
+    Writes comparison.md, .csv, .json and .png; trade-off.png, the error against every score that
+    has an aim; and fields.png with fields.npz, the strongest fields of each row's first run for one
+    case. After an interruption the same command continues.
     """
     with one_line_errors():
         from courant.analysis.comparison import compare_runs
         from courant.report.comparison_figure import draw_comparison
+        from courant.report.images.embedding import npz_bytes
+        from courant.report.run_fields_figure import draw_run_fields, fields_of_runs
         from courant.report.trade_off_figure import draw_trade_off
         from courant.runs.directory import RunDirectory
         from simgen.publish.figure_files import png_bytes
@@ -56,6 +59,10 @@ def analyse_compare(
         if trade_off := draw_trade_off(found):
             folder.write_bytes(f"{TRADE_OFF}.png", png_bytes(trade_off))
             say(f"figure {place}/{TRADE_OFF}.png")
+        if (fields := fields_of_runs(found, case or (), moved)) is not None:
+            folder.write_bytes(f"{FIELDS}.png", png_bytes(draw_run_fields(fields)))
+            folder.write_bytes(f"{FIELDS}.npz", npz_bytes(fields.arrays()))
+            say(f"fields {place}/{FIELDS}.png, .npz: case {fields.case}")
 
 
 def _table(found: Comparison) -> Table:

@@ -36,7 +36,7 @@ def panel(context: Context) -> Panel | None:
     axes = figure.subplots(1, 2)
     fields = [each[:, channels] for each in (context.truth(shown), context.predict(shown))]
     speeds = np.linalg.norm(fields[0][plane.cell], axis=1)
-    raster, arrays = Raster.of(plane, ACROSS), {}
+    raster, arrays = Raster.of(plane, ACROSS), dict[str, np.ndarray]()
     for axis, title, field in zip(axes, ("solution", "prediction"), fields, strict=True):
         sampled = raster.sample(field)
         _mark_bodies(axis, plane)

@@ -39,5 +39,5 @@ def draw_tiles(axis: Axes, tiles: np.ndarray, colors: np.ndarray, named: bool = 
         axis.tick_params(labelsize=6)
     else:
         axis.set_axis_off()
-    axis.set_box_aspect(np.maximum(high - low, 1e-9), zoom=1.1 if named else 1.35)
+    axis.set_box_aspect(np.maximum(high - low, 1e-9), zoom=1.1 if named else 1.15)
     axis.view_init(**VIEW)
