@@ -65,3 +65,11 @@ def test_a_site_is_made_of_the_pages(tmp_path: Path) -> None:
     commands_page = (tmp_path / "reference/commands.html").read_text()
     assert "courant dataset import openfoam" in commands_page
     assert "predict_case" in (tmp_path / "reference/python.html").read_text()
+
+
+def test_pages_name_tables_and_equations_of_the_paper_in_words() -> None:
+    """A label of its LaTeX source means nothing to a reader; CONTRIBUTING.md lists them."""
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    label = re.compile(r"\b(tab|fig):\w|\bEq\. \w")
+    found = [(page.name, line) for page in pages for line in label.findall(page.read_text())]
+    assert found == []

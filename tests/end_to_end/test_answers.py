@@ -8,12 +8,11 @@ import pytest
 
 import courant
 from courant.recipes import get_recipe
-from tests.end_to_end.conftest import ROOT
+from tests.documentation.snippets import snippets_of
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
 
-PAGE = ROOT / "docs" / "answers.md"
-COMMAND = re.compile(r" {4}(courant|make|source|export)")
+PAGE = "docs/answers.md"
 COARSE = "--set mesh_size=10"
 #: A page's words in place of which a test has something that takes seconds.
 SMALLER = {
@@ -27,20 +26,12 @@ SMALLER = {
 
 def script_of(page: str) -> str:
     """Its commands and its Python, in their order, as one script."""
-    lines: list[str] = []
-    python = False
-    for line in page.splitlines():
-        if line == "```python":
-            lines.append("python - <<'PYTHON'")
-            python = True
-        elif line == "```":
-            lines.append("PYTHON")
-            python = False
-        elif python:
-            lines.append(line)
-        elif COMMAND.match(line) or (lines and lines[-1].endswith("\\")):
-            lines.append(line.strip())
-    script = "\n".join(lines) + "\n"
+    script = ""
+    for snippet in snippets_of(page):
+        if snippet.kind == "python":
+            script += f"python - <<'PYTHON'\n{snippet.text}PYTHON\n"
+        elif snippet.kind == "shell":
+            script += snippet.text
     for words, fewer in SMALLER.items():
         assert words in script, f"{words} is not on the page"
         script = script.replace(words, fewer)
@@ -55,7 +46,7 @@ def test_a_clone_answers_with_a_band(prefect_server: dict[str, str], tmp_path: P
     )
     (tmp_path / "ducts.json").write_text(experiment.model_dump_json())
     done = subprocess.run(
-        ["bash", "-euc", script_of(PAGE.read_text())],
+        ["bash", "-euc", script_of(PAGE)],
         cwd=tmp_path,
         env={**prefect_server, "XDG_CACHE_HOME": str(tmp_path / "cache")},
         stdout=subprocess.PIPE,
