@@ -1,0 +1,133 @@
+"""What is imported is declared, what is declared can be had, and a release has one version."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.declared import PROJECT, ROOT, USER_EXTRAS, declared, distributions
+from tests.infra.files import INFRA, load
+
+OWN = ("simgen", "courant", "flows")
+lock = load(INFRA / "constraints.py")
+TESTED = "linux-x86_64-py3.11"
+LOCKED = sorted((ROOT / "constraints").glob("*.txt"))
+PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;]+)", re.M)
+#: What markers are asked about, by the platform in a file's name.
+MACHINES = {
+    "linux-x86_64": {"sys_platform": "linux", "platform_machine": "x86_64"},
+    "linux-aarch64": {"sys_platform": "linux", "platform_machine": "aarch64"},
+    "macos-arm64": {"sys_platform": "darwin", "platform_machine": "arm64"},
+    "windows-x86_64": {"sys_platform": "win32", "platform_machine": "AMD64"},
+}
+
+
+def imports(file: Path) -> Iterator[tuple[str, bool]]:
+    """The top-level modules that a file imports, and whether at its own import."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((one.name.partition(".")[0], node.col_offset == 0) for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.partition(".")[0], node.col_offset == 0
+
+
+def test_every_import_of_the_packages_is_declared() -> None:
+    """By distribution. An extra's modules are imported only where they are asked for."""
+    always, on_demand = declared(), declared(*USER_EXTRAS)
+    undeclared = defaultdict(set)
+    seen = set()
+    for package in OWN:
+        for file in (ROOT / package).rglob("*.py"):
+            for module, at_once in imports(file):
+                if module in sys.stdlib_module_names or module in OWN:
+                    continue
+                by = distributions().get(module, set())
+                seen |= by
+                if not by & (always if at_once else on_demand):
+                    undeclared[module].add(str(file.relative_to(ROOT)))
+    assert dict(undeclared) == {}, "name it in pyproject.toml"
+    # Loaded by name: by fsspec for s3://, and by uvicorn.
+    assert always - seen <= {"s3fs", "httptools"}, "declared, and imported nowhere"
+
+
+def pins(file: Path) -> dict[str, str]:
+    return {canonicalize_name(name): version for name, version in PIN.findall(file.read_text())}
+
+
+def test_users_and_the_tests_have_the_same_versions() -> None:
+    tested = pins(ROOT / "constraints.txt")
+    assert tested["torch"] == "2.13.0"
+    assert TESTED in {file.stem for file in LOCKED}
+    for file in LOCKED:
+        other = {
+            name for name, version in pins(file).items() if tested.get(name, version) != version
+        }
+        assert other == set(), f"{file.name}: run infra/constraints.py"
+
+
+@pytest.mark.parametrize("file", LOCKED, ids=lambda file: file.stem)
+def test_a_platforms_file_has_all_that_the_project_asks_for_there(file: Path) -> None:
+    platform, _, python = file.stem.rpartition("-py")
+    assert platform in lock.PLATFORMS and python in lock.PYTHONS
+    machine = {**MACHINES[platform], "python_version": python, "python_full_version": f"{python}.0"}
+    held = pins(file)
+    for one in map(Requirement, lock.requirements()):
+        if one.marker is not None and not one.marker.evaluate(machine):
+            continue
+        version = held.get(canonicalize_name(one.name))
+        assert version is not None, f"{one.name} is not in {file.name}: run infra/constraints.py"
+        assert one.specifier.contains(version), f"{file.name}: {one.name} {version}"
+
+
+def test_the_page_on_installation_names_exactly_the_files_there_are() -> None:
+    page = (ROOT / "docs/installation.md").read_text()
+    rows = re.findall(r"^\| `([a-z]+-\w+)` \| ([\d., ]+) \|", page, re.M)
+    named = {f"{platform}-py{python}" for platform, all_ in rows for python in all_.split(", ")}
+    assert named == {file.stem for file in LOCKED}
+
+
+def test_no_page_installs_the_stranger_of_the_same_name() -> None:
+    """`courant` on the package index is another project's; ours is courant-surrogate."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    wrong = re.compile(r"(pip3?|uv|pipx|uvx|conda)\s[^\n`]*install\s[^\n`]*\bcourant(?![-\w/.])")
+    kinds = (".md", ".py", ".yml", ".yaml", ".toml", ".txt", ".j2", ".html")
+    found = [
+        f"{name}: {match[0]}"
+        for name in filter(None, tracked)
+        if name.endswith(kinds)
+        and (ROOT / name).is_file()
+        and Path(name).name != Path(__file__).name
+        for match in wrong.finditer((ROOT / name).read_text(errors="replace"))
+    ]
+    assert found == []
+    assert wrong.search("pip install 'courant[tensorboard]'") and wrong.search(
+        "pip install courant"
+    )
+    assert not wrong.search("pip install 'courant-surrogate[mlflow]'")
+
+
+def test_project_changelog_citation_and_tag_have_one_version() -> None:
+    version = PROJECT["version"]
+    newest = re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert newest is not None and newest[1].rstrip(",") == version
+    cited = re.search(r"^version: [\"']?([^\"'\s]+)", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert cited is not None and cited[1] == version
+    tags = subprocess.run(
+        ["git", "tag", "--points-at", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    releases = [tag for tag in tags if re.fullmatch(r"v\d.*", tag)]
+    assert releases in ([], [f"v{version}"])
+    if releases:
+        assert (
+            "not released"
+            not in newest.string.splitlines()[newest.string[: newest.start()].count("\n")]
+        )
