@@ -1,6 +1,6 @@
 """Define colour maps whose steps look alike everywhere: equal distances in OKLab.
 
-Of values around zero matplotlib's light-centred maps change up to four times as fast in one place
+Of values around zero matplotlib's light-centred maps change up to six times as fast in one place
 as in another, which shows edges that the field does not have; its even ones have a dark centre, so
 that most of a picture would be black. Here each half is a straight line in OKLab (Ottosson, 2020)
 from white to a colour, and both colours are equally dark: equal magnitudes of either sign stand

@@ -1,7 +1,4 @@
-"""Draw the faces of a 3D boundary as shaded squares, since their corners are not stored.
-
-matplotlib draws them as well as a renderer for meshes would, without a library of half a gigabyte.
-"""
+"""Draw the faces of a 3D boundary as shaded squares, since their corners are not stored."""
 
 from __future__ import annotations
 
