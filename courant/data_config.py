@@ -72,8 +72,9 @@ class TransientData(SampleData):
 
     window_steps: int = Field(default=10, ge=1, le=MAX_WINDOW_STEPS)
     input_steps: int = Field(default=1, ge=1, le=MAX_WINDOW_STEPS)
-    """States that the encoder reads, step_s apart, the last one at t0 (T_in of Table
-    tab:community-benchmarks-overview, where it is 10; the paper's own cases have one).
+    """States that the encoder reads, step_s apart, the last one at t0 (in the
+    overview of the public benchmarks, tab:community-benchmarks-overview, 10; in the paper's own
+    cases one).
     """
     step_s: float = Field(gt=0)
     """Time between the states of a window: a multiple of the data's snapshot interval."""

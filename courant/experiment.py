@@ -64,7 +64,11 @@ their ids.
 
 
 class TrainingConfig(Frozen):
-    """The optimisation (Table tab:cf-hparams: AdamW, clipping at 2.0, two-phase schedule)."""
+    """The optimisation.
+
+    By default it is that of the paper's table of the cylinder's hyperparameters (tab:cf-hparams):
+    AdamW, clipping at 2.0, two-phase schedule.
+    """
 
     epochs: int = Field(ge=1, le=MAX_EPOCHS)
     batch_size: int = Field(ge=1, le=65_536)
@@ -76,20 +80,20 @@ class TrainingConfig(Frozen):
     warmup_steps: int = Field(default=0, ge=0, le=MANY)
     """Optimiser steps of linear warm-up, in front of the schedule's own factor."""
     schedule: Literal["two-phase", "cosine", "step"] = "two-phase"
-    """The paper's for the industrial cases; cosine and step are for the community benchmarks (Table
-    tab:courant-training).
+    """The paper's for the industrial cases; cosine and step are for the public benchmarks
+    (tab:courant-training).
     """
     step_epochs: int = Field(default=100, ge=1, le=MANY)
     """With schedule "step": epochs between drops of the learning rate."""
     step_factor: float = Field(default=0.5, gt=0, le=1)
     """With schedule "step": the factor of the rate at each drop."""
     loss: Literal["l2", "relative-l2"] = "l2"
-    """Mean square over all points (Table tab:baseline-arch), or each sample's relative error (the
-    community benchmarks).
+    """Mean square over all points (tab:baseline-arch), or each sample's relative error (the public
+    benchmarks).
     """
     derivative_weight: float = Field(default=0.0, ge=0)
     """Weight in the loss of the relative error of central differences along a structured grid (0.1
-    for Darcy flow, Table tab:courant-training).
+    for Darcy flow, tab:courant-training).
     """
     locality_weight: float = Field(default=0.0, ge=0)
     """Weight in the training's loss of the squared distance of each contribution from its anchor,

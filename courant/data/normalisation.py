@@ -1,6 +1,6 @@
 """Normalise fields per component and lengths by one isotropic scale.
 
-Paper: Table tab:dataset-details.
+As in the paper's table of learning tasks (tab:dataset-details).
 - A field component becomes (value - mean) / std with the statistics of the training split, as
   stored with the version. This holds for modelled components and for given ones, which are inputs.
 - Points are centred on the training split's bounding box and divided by half its longest edge, so

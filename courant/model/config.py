@@ -1,7 +1,7 @@
 """Describe a Courant model: its inputs, its outputs, and every choice that the paper names.
 
-The defaults are tab:baseline-arch; `courant.model.presets` holds one function for each published
-variant.
+The defaults are those of the paper's table of the baseline's architecture (tab:baseline-arch);
+`courant.model.presets` holds one function for each published variant.
 """
 
 from __future__ import annotations

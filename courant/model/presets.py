@@ -15,7 +15,7 @@ from courant.model.config import CourantConfig
 
 
 def cylinder_flow() -> CourantConfig:
-    """Courant (baseline) of tab:cf-hparams: 1,298,354 parameters.
+    """Courant (baseline) of the cylinder's table (tab:cf-hparams): 1,298,354 parameters.
 
     Features: u_x, u_y and 16 of the distance field.
     """
@@ -25,19 +25,22 @@ def cylinder_flow() -> CourantConfig:
 
 
 def branched_pipe() -> CourantConfig:
-    """Courant (baseline) of tab:hvac-hparams: 1,151,410 parameters, encodes the boundary cloud."""
+    """Courant (baseline) of the pipe's table (tab:hvac-hparams): 1,151,410 parameters.
+
+    It encodes the boundary cloud.
+    """
     return CourantConfig(
         num_features=2, num_outputs=2, num_query_features=12, num_parameters=5, num_anchors=256
     )
 
 
 def branched_pipe_gaussian_window() -> CourantConfig:
-    """Courant (with GWA) of tab:hvac-hparams: 1,220,286 parameters."""
+    """Courant (with GWA) of the pipe's table (tab:hvac-hparams): 1,220,286 parameters."""
     return replace(branched_pipe(), gaussian_window="both")
 
 
 def branched_pipe_full_mesh() -> CourantConfig:
-    """Courant (no boundary pc) of tab:hvac-hparams: 1,163,602 parameters.
+    """Courant (no boundary pc) of the pipe's table (tab:hvac-hparams): 1,163,602 parameters.
 
     Encodes the whole mesh.
     """
@@ -45,19 +48,22 @@ def branched_pipe_full_mesh() -> CourantConfig:
 
 
 def centrifugal_pump() -> CourantConfig:
-    """Courant (baseline) of tab:pump-hparams: 1,152,548 parameters, encodes the boundary cloud."""
+    """Courant (baseline) of the pump's table (tab:pump-hparams): 1,152,548 parameters.
+
+    It encodes the boundary cloud.
+    """
     return CourantConfig(
         num_features=4, num_outputs=4, num_query_features=4, num_parameters=4, num_anchors=256
     )
 
 
 def centrifugal_pump_gaussian_window() -> CourantConfig:
-    """Courant (with GWA) of tab:pump-hparams: 1,221,424 parameters."""
+    """Courant (with GWA) of the pump's table (tab:pump-hparams): 1,221,424 parameters."""
     return replace(centrifugal_pump(), gaussian_window="both")
 
 
 def centrifugal_pump_full_mesh() -> CourantConfig:
-    """Courant (no boundary pc) of tab:pump-hparams: 1,156,612 parameters.
+    """Courant (no boundary pc) of the pump's table (tab:pump-hparams): 1,156,612 parameters.
 
     Encodes the whole mesh.
     """
@@ -65,37 +71,46 @@ def centrifugal_pump_full_mesh() -> CourantConfig:
 
 
 def _community(**sizes: Any) -> CourantConfig:
-    """tab:courant-shared-hparams: one configuration for all community benchmarks."""
+    """One configuration for all public benchmarks (tab:courant-shared-hparams)."""
     return CourantConfig(num_levels=6, bandwidth=0.3, **sizes)
 
 
 def elasticity() -> CourantConfig:
-    """Elasticity of tab:community-benchmarks-overview; the coordinates come along as features."""
+    """Elasticity of the public benchmarks (tab:community-benchmarks-overview).
+
+    The coordinates come along as features.
+    """
     return _community(num_features=2, num_outputs=1, dimension=2, num_anchors=256)
 
 
 def pipe_flow() -> CourantConfig:
-    """Pipe flow of tab:community-benchmarks-overview."""
+    """Pipe flow of the public benchmarks (tab:community-benchmarks-overview)."""
     return _community(num_features=2, num_outputs=1, dimension=2, num_anchors=256)
 
 
 def airfoil() -> CourantConfig:
-    """Airfoil of tab:community-benchmarks-overview."""
+    """Airfoil of the public benchmarks (tab:community-benchmarks-overview)."""
     return _community(num_features=2, num_outputs=1, dimension=2, num_anchors=256)
 
 
 def darcy_flow() -> CourantConfig:
-    """Darcy flow of tab:community-benchmarks-overview."""
+    """Darcy flow of the public benchmarks (tab:community-benchmarks-overview)."""
     return _community(num_features=1, num_outputs=1, dimension=2, num_anchors=256)
 
 
 def diffusion_sorption() -> CourantConfig:
-    """Diff-Sorp of tab:community-benchmarks-overview: ten input frames of one channel."""
+    """Diff-Sorp of the public benchmarks (tab:community-benchmarks-overview).
+
+    It has ten input frames of one channel.
+    """
     return _community(num_features=10, num_outputs=1, dimension=1, num_anchors=64, transient=True)
 
 
 def compressible_flow_3d() -> CourantConfig:
-    """3D CFD of tab:community-benchmarks-overview: ten input frames of five channels."""
+    """3D CFD of the public benchmarks (tab:community-benchmarks-overview).
+
+    It has ten input frames of five channels.
+    """
     return _community(num_features=50, num_outputs=5, dimension=3, num_anchors=64, transient=True)
 
 

@@ -1,7 +1,8 @@
 """Define the training runs of the branched pipe: the published ones and smaller ones.
 
-Paper: Tables tab:dataset-details and tab:hvac-hparams. It leaves the encoder's features open; here
-they are boundary conditions (`courant.data.known`).
+Their sources are the paper's tables of learning tasks (tab:dataset-details) and of the pipe's
+hyperparameters (tab:hvac-hparams). It leaves the encoder's features open; here they are boundary
+conditions (`courant.data.known`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FLOW_SCALE = VELOCITY_SCALE | {"kinematic_pressure": {"inlet_velocity": 2.0}}
 def branched_pipe() -> Experiment:
     """The paper's baseline on 300 designs, for an A100-class GPU.
 
-    Courant (baseline) of Table tab:hvac-hparams.
+    Courant (baseline) of the table of the pipe's hyperparameters (tab:hvac-hparams).
     The encoder reads the boundary cloud with the inlet's velocity profile; u_x and u_z span the
     plane of the Y.
     """
@@ -39,7 +40,7 @@ def branched_pipe() -> Experiment:
 def branched_pipe_gwa() -> Experiment:
     """The paper's variant with Gaussian windows in encoder and decoder.
 
-    Courant (with GWA) of Table tab:hvac-hparams.
+    Courant (with GWA) of the table of the pipe's hyperparameters (tab:hvac-hparams).
     """
     return branched_pipe().derive(name="branched-pipe-gwa", model={"gaussian_window": "both"})
 
@@ -47,7 +48,7 @@ def branched_pipe_gwa() -> Experiment:
 def branched_pipe_full_mesh() -> Experiment:
     """The paper's variant whose encoder reads the whole mesh.
 
-    Courant (no boundary pc) of Table tab:hvac-hparams.
+    Courant (no boundary pc) of the table of the pipe's hyperparameters (tab:hvac-hparams).
     Every cell comes with its distance field.
     """
     return branched_pipe().derive(

@@ -1,7 +1,8 @@
 """Define the training runs of the centrifugal pump: the published ones and smaller ones.
 
-Paper: Tables tab:dataset-details and tab:pump-hparams. It leaves the encoder's features open; here
-they are boundary conditions (`courant.data.known`).
+Their sources are the paper's tables of learning tasks (tab:dataset-details) and of the pump's
+hyperparameters (tab:pump-hparams). It leaves the encoder's features open; here they are boundary
+conditions (`courant.data.known`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from courant.recipes.laptop import demo, small
 def centrifugal_pump() -> Experiment:
     """The paper's baseline on 300 designs, for an A100-class GPU.
 
-    Courant (baseline) of Table tab:pump-hparams.
+    Courant (baseline) of the table of the pump's hyperparameters (tab:pump-hparams).
     The published count leaves four distance channels, those of one kind of boundary: the nearest
     solid wall, standing or turning, which is what a turbulence model calls the wall distance. The
     impeller turns, so its speed omega x r is a boundary condition as the inlet's velocity is.
@@ -39,7 +40,7 @@ def centrifugal_pump() -> Experiment:
 def centrifugal_pump_gwa() -> Experiment:
     """The paper's variant with Gaussian windows in encoder and decoder.
 
-    Courant (with GWA) of Table tab:pump-hparams.
+    Courant (with GWA) of the table of the pump's hyperparameters (tab:pump-hparams).
     """
     return centrifugal_pump().derive(name="centrifugal-pump-gwa", model={"gaussian_window": "both"})
 
@@ -47,7 +48,7 @@ def centrifugal_pump_gwa() -> Experiment:
 def centrifugal_pump_full_mesh() -> Experiment:
     """The paper's variant whose encoder reads the whole mesh.
 
-    Courant (no boundary pc) of Table tab:pump-hparams.
+    Courant (no boundary pc) of the table of the pump's hyperparameters (tab:pump-hparams).
     Every cell comes with its distance field.
     """
     return centrifugal_pump().derive(

@@ -1,7 +1,8 @@
 """Define the training runs of the public benchmarks: the paper's, and small ones for a laptop.
 
-Paper: Tables tab:community-benchmarks-overview, tab:courant-shared-hparams and
-tab:courant-training. It leaves open which windows of a trajectory are trained on; here they are
+Their sources are the paper's overview of these benchmarks (tab:community-benchmarks-overview) and
+its tables of Courant's sizes (tab:courant-shared-hparams) and training (tab:courant-training) on
+them. It leaves open which windows of a trajectory are trained on; here they are
 all, and an epoch draws as many as there are training cases. Runs without gradient clipping have a
 bound that no norm reaches.
 
@@ -141,7 +142,7 @@ _BRIEF = {
 def _courant(
     *, num_features: int, dimension: int, num_anchors: int, transient: bool = False
 ) -> CourantConfig:
-    """Return the one architecture of Table tab:courant-shared-hparams."""
+    """Return the one architecture of the table of sizes (tab:courant-shared-hparams)."""
     return CourantConfig(
         num_features=num_features,
         num_outputs=1,

@@ -1,8 +1,8 @@
 """Hold the paper's baselines on the community benchmarks: their sizes and trainings.
 
-Tables tab:baseline-transolver, tab:baseline-fno, tab:baseline-upt and tab:baseline-factformer, and
-the defaults in the text above them: cosine annealing but for Diff-Sorp, weight decay 1e-5, no
-clipping. What the tables leave open:
+Their sources are the paper's tables of each (tab:baseline-transolver, tab:baseline-fno,
+tab:baseline-upt, tab:baseline-factformer), and the defaults in the text above them: cosine
+annealing but for Diff-Sorp, weight decay 1e-5, no clipping. What the tables leave open:
 
 - UPT's six layers: the library that the paper ran has all of them in the approximator, between two
   perceivers; here encoder, approximator and decoder have two blocks each. For Diff-Sorp the table

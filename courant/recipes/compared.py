@@ -1,9 +1,9 @@
 """Put a baseline in Courant's place: the same data, batches, schedule and evaluation.
 
 A recipe's name takes a baseline's kind at its end. With a family's published run the result is the
-paper's run of that baseline (tab:cf-hparams, tab:hvac-hparams, tab:pump-hparams, and for the
-community benchmarks `community_baselines`); with any other recipe, its training stays as it is.
-Sizes are the paper's for the family, whichever the recipe.
+paper's run of that baseline, from its tables of hyperparameters (tab:cf-hparams, tab:hvac-hparams,
+tab:pump-hparams; for the public benchmarks see `community_baselines`); with any other recipe, its
+training stays as it is. Sizes are the paper's for the family, whichever the recipe.
 
     get_recipe("cylinder-flow-transolver")        # the paper's
     get_recipe("cylinder-flow-small-transolver")  # on two CPU cores, like Courant's

@@ -1,7 +1,8 @@
 """Define the training runs of the cylinder: the published one and smaller ones for a laptop.
 
-Paper: Tables tab:dataset-details, tab:baseline-arch and tab:cf-hparams. The docstrings say what it
-leaves open and what is chosen here.
+Their sources are the paper's tables of learning tasks (tab:dataset-details), of the baseline's
+architecture (tab:baseline-arch) and of the cylinder's hyperparameters (tab:cf-hparams). The
+docstrings say what it leaves open and what is chosen here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from courant.model import presets
 def cylinder_flow() -> Experiment:
     """The paper's baseline on 200 trajectories of 1000 s, for an A100.
 
-    Courant (baseline) of Table tab:cf-hparams.
+    Courant (baseline) of the table of the cylinder's hyperparameters (tab:cf-hparams).
     Open in the paper and chosen here: windows begin at every snapshot from 100 s on (the ramp and
     the first wash-out are over), and an epoch draws 12,600 of them, the number that lie a
     prediction step apart in 140 training trajectories.

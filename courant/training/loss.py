@@ -1,8 +1,8 @@
 """Compute the prediction losses in standardised space: L2 and relative L2.
 
-L2 is the paper's (Table tab:baseline-arch, which has «auxiliary regularization: none»), relative L2
-that of the community benchmarks. Darcy flow has the relative L2 of derivatives beside it (Table
-tab:courant-training).
+L2 is that of the paper's table of the baseline's architecture (tab:baseline-arch, which has
+«auxiliary regularization: none»), relative L2 that of the public benchmarks. By the table of their
+training (tab:courant-training), Darcy flow has the relative L2 of derivatives beside it.
 """
 
 from __future__ import annotations

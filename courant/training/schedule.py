@@ -1,8 +1,8 @@
 """Compute the learning rate from the step alone, so that a resumed run needs no schedule state.
 
-`two-phase` is the paper's (Table tab:cf-hparams): constant over the first half of training, then
-linear to 0.1x. `cosine` and `step` are those of the community benchmarks (Table
-tab:courant-training).
+`two-phase` is that of the paper's table of the cylinder's hyperparameters (tab:cf-hparams):
+constant over the first half of training, then linear to 0.1x. `cosine` and `step` are those of its
+table of the public benchmarks' training (tab:courant-training).
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def physics(dataset: Dataset) -> tuple[str, str]:
     documentation = inspect.getdoc(inspect.getmodule(type(family))) or ""
     # The paper's table labels mean nothing outside the source.
     return family.title, re.sub(
-        r"\s\(Tables?\s+tab:[^)]*\)", "", documentation.removeprefix(f"{family.name}: ")
+        r"\s\(tab:[^)]*\)", "", documentation.removeprefix(f"{family.name}: ")
     )
 
 

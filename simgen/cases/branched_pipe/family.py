@@ -1,9 +1,10 @@
 """branched-pipe: steady turbulent flow of air in a Y-shaped duct with baffle plates.
 
 A 50 x 50 mm duct divides in the plane (x, z). Two plates before the junction leave an aperture; a
-third at the crotch steers the jet into one branch. The paper (Tables tab:sim-setup, tab:sim-design)
-gives the five parameters and the 1/7th power law at the inlet. Lengths, plates, fluid and numerics
-are chosen here (docs/families/branched-pipe.md gives the reasons).
+third at the crotch steers the jet into one branch. The paper's tables of the simulations and
+their designs (tab:sim-setup, tab:sim-design) give the five parameters and the 1/7th power law at
+the inlet. Lengths, plates, fluid and numerics are chosen here (docs/families/branched-pipe.md gives
+the reasons).
 """
 
 from __future__ import annotations

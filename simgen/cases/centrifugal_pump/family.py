@@ -1,10 +1,10 @@
 """centrifugal-pump: steady turbulent flow of water through impeller, volute and diffuser.
 
 A rotating frame (MRF) models the impeller: its blades stand still in the mesh, and walls carry
-omega x r. The paper (Tables tab:sim-setup, tab:sim-design) gives four parameters, water, RANS, MRF
-and a uniform inlet velocity. Blades, casing, speed of rotation and numerics are chosen here
-(docs/families/centrifugal-pump.md gives the reasons, and explains why the labels of the two radii
-in the paper's table are exchanged).
+omega x r. The paper's tables of the simulations and their designs (tab:sim-setup, tab:sim-design)
+give four parameters, water, RANS, MRF and a uniform inlet velocity. Blades, casing, speed of
+rotation and numerics are chosen here (docs/families/centrifugal-pump.md gives the reasons, and
+explains why the labels of the two radii in the paper's table are exchanged).
 """
 
 from __future__ import annotations

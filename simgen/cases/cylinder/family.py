@@ -1,9 +1,10 @@
 """cylinder-flow: 2D laminar flow past a cylinder in a channel, a Karman vortex street.
 
-Channel x in [-20, 40] m, y in [-10, 10] m, one cell thick. The paper (Tables tab:sim-setup,
-tab:sim-design) gives Re = 90 and f = 0.022 Hz but neither velocity nor viscosity; U_max = 0.4 m/s
-(mean 4/15 m/s) and nu = U_mean D / 90 at the radius of 1.5 m reproduce both figures. The same fluid
-serves the whole space, so Re runs from 45 to 240 with the radius.
+Channel x in [-20, 40] m, y in [-10, 10] m, one cell thick. The paper's tables of the
+simulations and their designs (tab:sim-setup, tab:sim-design) give Re = 90 and f = 0.022 Hz but
+neither velocity nor viscosity; U_max = 0.4 m/s (mean 4/15 m/s) and nu = U_mean D / 90 at the radius
+of 1.5 m reproduce both figures. The same fluid serves the whole space, so Re runs from 45 to 240
+with the radius.
 """
 
 from __future__ import annotations
