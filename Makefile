@@ -62,7 +62,8 @@ validate: setup ## studies of the CFD itself: meshes, benchmarks, mesh convergen
 chaos: setup ## 100 seeded schedules of faults, held against an undisturbed run; goes on where it was cut off
 	@$(BIN)/python -m tests.chaos --seeds 1-100 --out chaos-out
 
-rehearse: setup ## as root, with Debian's postgresql: the whole cluster on this machine, a job on it, a table of checks
+rehearse: setup ## as root: the whole cluster on this machine, a job on it, a table of checks (installs PostgreSQL)
+	@infra/debian-packages $(PYTHON) rehearse
 	@$(BIN)/python -m tests.rehearsal
 
 docs: setup ## the pages as a site, build/site/index.html, with a reference made from the code

@@ -1,14 +1,17 @@
 """Kubernetes' objects: valid, whole, closed, and with names that the code knows."""
 
+import copy
 import json
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import reduce
 from importlib.metadata import version
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -22,19 +25,52 @@ KUBERNETES = INFRA / "kubernetes"
 OVERLAYS = {name: render(KUBERNETES / "overlays" / name) for name in ("azure", "small")}
 #: The oldest that is still looked after, and one of now.
 VERSIONS = ("1.32", "1.35")
-#: The fields of KubeRay's v1 that the cluster uses; no registry that CI reaches has its schema.
-RAY_CLUSTER = {
-    "authOptions",
-    "autoscalerOptions",
-    "enableInTreeAutoscaling",
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+COUNT = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+
+
+def fields(*required: str, **types: Any) -> dict[str, Any]:
+    """An object of these fields and no other; a string stands for a type, a list for words."""
+    short = {str: lambda one: {"type": one}, list: lambda one: {"enum": one}, dict: lambda one: one}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(required),
+        "properties": {name: short[type(one)](one) for name, one in types.items()},
+    }
+
+
+#: The fields of KubeRay's RayCluster v1 that the cluster uses, with their types and words: read in
+#: the definition that comes with KubeRay 1.7.0. Pods are checked against Kubernetes' own schema.
+RAY_CLUSTER = fields(
     "headGroupSpec",
-    "rayVersion",
-    "upgradeStrategy",
-    "workerGroupSpecs",
-}
-HEAD_GROUP = {"rayStartParams", "serviceType", "template"}
-WORKER_GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
-AUTOSCALER = {"idleTimeoutSeconds", "resources", "securityContext", "upscalingMode", "version"}
+    authOptions=fields(mode=["disabled", "token"], secretName="string"),
+    autoscalerOptions=fields(
+        idleTimeoutSeconds=COUNT,
+        resources="object",
+        securityContext="object",
+        upscalingMode=["Default", "Aggressive", "Conservative"],
+        version=["v1", "v2"],
+    ),
+    enableInTreeAutoscaling="boolean",
+    headGroupSpec=fields(
+        "template", rayStartParams=TEXTS, serviceType="string", template="object"
+    ),
+    rayVersion="string",
+    upgradeStrategy=fields(type=["Recreate", "None"]),
+    workerGroupSpecs={
+        "type": "array",
+        "items": fields(
+            "groupName", "minReplicas", "maxReplicas", "template",
+            groupName="string",
+            replicas=COUNT,
+            minReplicas=COUNT,
+            maxReplicas=COUNT,
+            rayStartParams=TEXTS,
+            template="object",
+        ),
+    },
+)  # fmt: skip
 
 
 def objects(overlay: str, kind: str) -> list[Manifest]:
@@ -102,16 +138,33 @@ def test_a_mistake_would_be_found() -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_ray_cluster_has_fields_that_kuberay_knows(overlay: str) -> None:
     (cluster,) = objects(overlay, "RayCluster")
-    spec = cluster["spec"]
     assert cluster["apiVersion"] == "ray.io/v1"
-    assert set(spec) <= RAY_CLUSTER
-    assert set(spec["headGroupSpec"]) <= HEAD_GROUP
-    assert set(spec["autoscalerOptions"]) <= AUTOSCALER
-    for group in spec["workerGroupSpecs"]:
-        assert set(group) <= WORKER_GROUP
+    jsonschema.validate(cluster["spec"], RAY_CLUSTER)
+    for group in cluster["spec"]["workerGroupSpecs"]:
         assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
-    for group in ray_groups(overlay).values():
-        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("rayVersion",), 2.6),
+        (("upgradeStrategy", "type"), "Recreated"),
+        (("authOptions", "mode"), "tokens"),
+        (("autoscalerOptions", "version"), "v3"),
+        (("autoscalerOptions", "idleTimeoutSeconds"), "300"),
+        (("headGroupSpec", "rayStartParams", "num-cpus"), 0),
+        (("headGroupSpec", "replicas"), 1),
+        (("workerGroupSpecs", 0, "maxReplicas"), "2"),
+        (("workerGroupSpecs", 0, "template"), None),
+    ],
+)
+def test_a_field_of_another_type_or_word_would_be_found(path: tuple[Any, ...], value: Any) -> None:
+    (cluster,) = objects("azure", "RayCluster")
+    spec = copy.deepcopy(cluster["spec"])
+    *way, last = path
+    reduce(lambda part, name: part[name], way, spec)[last] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(spec, RAY_CLUSTER)
 
 
 def test_ray_nodes_and_images_have_the_same_ray() -> None:
