@@ -42,9 +42,3 @@ def test_the_shell_completes_commands_and_options(typed: str, offered: str) -> N
     asked = {"_COURANT_COMPLETE": "complete_bash", **words}
     done = CliRunner().invoke(app, [], prog_name="courant", env=asked)
     assert offered in done.output.split()
-
-
-def test_the_completion_of_a_shell_can_be_shown() -> None:
-    done = CliRunner().invoke(app, ["--show-completion", "bash"], prog_name="courant")
-    assert done.exit_code == 0
-    assert "_COURANT_COMPLETE=complete_bash" in done.output

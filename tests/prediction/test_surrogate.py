@@ -57,6 +57,12 @@ def case(dataset: Dataset) -> StoredCase:
     return dataset[dataset.cases("test")[0]]
 
 
+def test_a_surrogate_says_what_it_is(surrogate: Surrogate) -> None:
+    assert repr(surrogate) == (
+        f"<transient surrogate of velocity.x, velocity.y on cylinder-flow v1: {surrogate.url}>"
+    )
+
+
 class Constant(FieldModel):
     """A model without any further capability."""
 

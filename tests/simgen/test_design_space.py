@@ -121,6 +121,23 @@ def test_an_id_never_changes_between_releases():
     assert point.id == "48630933a762"
 
 
+@pytest.mark.parametrize(
+    ("name", "of_first_revision", "now"),
+    [
+        ("branched-pipe", "c2faea661432", "e84a73a2a375"),
+        ("centrifugal-pump", "8a4820abb687", "d5bf23f8ad02"),
+    ],
+)
+def test_designs_whose_numerics_changed_are_others_since(name, of_first_revision, now):
+    """A case of the first revision is not taken for one that is solved as they are now."""
+    family = get_family(name)
+    assert family.revision == 2
+    middle = {each.name: (each.low + each.high) / 2 for each in family.design_space.parameters}
+    point = family.point(middle, family.settings("paper"))
+    assert point.id == now
+    assert replace(point, family_revision=1).id == of_first_revision
+
+
 def test_corners_are_every_combination_of_ends():
     assert [tuple(corner.values()) for corner in SPACE.corners()] == [
         (0.75, -8),

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import courant
+from courant.evaluation.evaluate import evaluate
+from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
 from courant.runs.checkpoint import Checkpoint, checkpoint_epochs, read_latest_checkpoint
 from courant.runs.directory import RunDirectory
@@ -19,6 +21,7 @@ from courant.runs.record import EpochRecord, read_records
 from courant.runs.standing import standing
 from courant.training.errors import TrainingError
 from courant.training.loop import Fitting, fit
+from flows.stages.evaluation import Measurement
 from simgen.errors import InputError, StoreError
 
 
@@ -114,6 +117,10 @@ def test_a_run_killed_before_its_first_checkpoint_starts_anew(
     run = RunDirectory(tmp_path)
     with pytest.raises(KilledError):
         fit(tiny, dataset, run, on_epoch=kill_at(1))
+    for asked in (Measurement(run.url).finished, lambda: courant.load(run.url)):
+        with pytest.raises(InputError, match="it has not come to its first validation yet") as said:
+            asked()
+        assert "\n" not in str(said.value)
     fit(tiny, dataset, run)
     assert [record.epoch for record in read_records(run)] == [1, 2, 3, 4]
 
@@ -127,6 +134,9 @@ def test_whoever_uses_a_run_that_was_cut_off_is_told(
     assert standing(run) == "interrupted"
     with pytest.warns(UserWarning, match="is interrupted after epoch 3 of 4; the weights used"):
         courant.load(run.url)
+    with pytest.warns(UserWarning, match="is interrupted after epoch 3 of 4; the weights used"):
+        evaluation = evaluate(run.url)
+    assert evaluation.cases and read_evaluation(run) == evaluation
     fit(tiny, dataset, run)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
