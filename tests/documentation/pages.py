@@ -1,0 +1,177 @@
+"""What each page takes as known: the model that `RUN` is, words to replace, names in its Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import courant
+from courant.serving.explorer import Explored
+from courant.serving.requests import Limits
+from tests.documentation.shell import run_python
+from tests.documentation.world import STEADY, TRANSIENT
+from tests.serving.explored_server import serving_explored
+
+SERVED = "http://127.0.0.1:8000"
+
+CLOUD = """
+import torch
+points, features, mask = torch.rand(1, 64, 3), torch.rand(1, 64, 18), None
+query_points, query_features = torch.rand(1, 32, 3), torch.rand(1, 32, 16)
+"""
+EXPORTED = """
+import courant, simgen, torch
+surrogate = courant.load("RUN", device="cpu")
+surrogate.export("exported")
+points, features = torch.rand(1, 64, 3), torch.rand(1, 64, 18)
+mask, steps = torch.ones(1, 64, dtype=torch.bool), 2
+query_points, query_features = torch.rand(1, 32, 3), torch.rand(1, 32, 16)
+anchors, parameters, decoder_anchors = points[:, :16], None, None
+"""
+DECOMPOSED = """
+import courant, simgen
+surrogate = courant.load("RUN", device="cpu")
+dataset = surrogate.open_dataset()
+case, start = dataset[dataset.cases("test")[0]], 100.0
+_, contributions, anchors = surrogate.decompose_case(case, start_s=start, steps=2)
+contributions, points, volumes = contributions[-1], case.points, case.volumes
+"""
+STATE = """
+points, u0 = case.points, case["velocity"][50]
+design = case.parameters
+"""
+OWN_STATE = """
+import simgen
+case = simgen.open_dataset("STORE/cylinder-flow")["b0159c13a91f"]
+free = (case.points[:, 0] ** 2 + (case.points[:, 1] - 1) ** 2) > 4
+points, state = case.points[free], case["velocity"][50][free]
+wanted = points[:10]
+"""
+OWN_GEOMETRY = """
+import numpy as np
+dataset = simgen.open_dataset("STORE/branched-pipe")
+case = dataset[dataset.cases("test")[0]]
+cells = np.arange(20)
+points, distance, direction = case.points, case.distance, case.direction
+faces, parameters = case.boundary.points, case.parameters
+kinds = [dataset.schema.patch_kinds[number] for number in case.boundary.patch]
+on_faces = np.zeros((len(faces), 3), "f4")
+"""
+SOLVED = """
+from simgen.case import CaseResult
+from simgen.cases import get_family
+from tests.training.waves import design_point, travelling_wave
+result, cloud = CaseResult(design_point(1), "accepted"), travelling_wave(40, 0.2, 1)
+"""
+PANEL = """
+import numpy as np
+from matplotlib.figure import Figure
+from courant.report.context import Context
+from courant.report.panel import Panel, PanelFigure
+"""
+
+
+QUANTITY = """
+from simgen.quantities import Quantity
+from tests.simgen.heated_plate import mean_temperature as mean
+"""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a page is run."""
+
+    #: What `RUN` is, and the words of the page in place of which something else is taken.
+    run: str = TRANSIENT
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    #: By how a block of Python begins: Python to execute before it, and the file that it becomes.
+    given: Mapping[str, str] = field(default_factory=dict)
+    saved: Mapping[str, str] = field(default_factory=dict)
+    #: Whether its Python asks a server, and whether its commands start one.
+    served: bool = False
+    serves: bool = False
+
+    @contextmanager
+    def surroundings(self) -> Iterator[Mapping[str, str]]:
+        """Within it a page that needs a server has one; yields the words to replace."""
+        if not self.served:
+            yield self.replaced
+            return
+        explored = Explored.open(courant.load(self.run, device="cpu"), Limits())
+        with serving_explored(explored) as address:
+            yield {**self.replaced, SERVED: address}
+
+
+SETUPS: Mapping[str, Setup] = {
+    "docs/a-new-model.md": Setup(
+        saved={"from dataclasses import dataclass": "my_package/my_model.py"}
+    ),
+    "docs/analysis.md": Setup(
+        given={
+            "from courant.analysis.decomposition.anchor_fields": DECOMPOSED,
+            "found = surrogate.predict(points, initial=u0": STATE,
+        }
+    ),
+    "docs/bands.md": Setup(STEADY),
+    "docs/benchmark.md": Setup(STEADY, replaced={"branched-pipe … ": "branched-pipe "}),
+    "docs/dataset-operations.md": Setup(
+        # The commands above it have withdrawn this case already.
+        replaced={
+            'writer.withdraw(["b0159c13a91f"]': 'writer.withdraw([newest.cases("test")[-1]]',
+            "s3://bucket/plain": "plain-v1",
+        }
+    ),
+    "docs/datasets.md": Setup(
+        replaced={"50_000_000_000": "50_000_000"}, given={"from simgen.cases import": SOLVED}
+    ),
+    "docs/importing.md": Setup(
+        # Parameters of another kind make another dataset.
+        replaced={"U,p \\\n    --parameter 'nu": "U,p --store other \\\n    --parameter 'nu"}
+    ),
+    "docs/model.md": Setup(
+        replaced={"num_steps=400": "num_steps=4"},
+        given={"from courant.field_model import Inputs": CLOUD, "parts = (": EXPORTED},
+    ),
+    "docs/quantities.md": Setup(STEADY, given={"quantities = (": QUANTITY}, served=True),
+    "docs/report.md": Setup(STEADY, given={"def panel(": PANEL}),
+    "docs/serving.md": Setup(
+        replaced={"explore RUN": f"explore {STEADY}"}, served=True, serves=True
+    ),
+    "docs/training.md": Setup(
+        replaced={'device="cuda"': 'device="cpu"', "50_000_000_000": "50_000_000"},
+        given={
+            "import courant, simgen": OWN_STATE,
+            'surrogate = courant.load("runs/': OWN_GEOMETRY,
+        },
+    ),
+    "docs/where-things-are.md": Setup(
+        replaced={
+            "predict RUN CASE": "predict RUN b0159c13a91f",
+            "openfoam FOLDER": "openfoam my-cases",
+            "vtk FOLDER": "vtk results",
+            "status ": "status --once ",
+            "explore RUN": f"explore {STEADY}",
+        },
+        serves=True,
+    ),
+    "docs/errors.md": Setup(replaced={"b8a364afe95e": "b0159c13a91f"}),
+}
+
+
+def setup_of(page: str) -> Setup:
+    """A page that takes nothing as known but the demo has no entry."""
+    return SETUPS.get(page, Setup())
+
+
+def run_block(setup: Setup, code: str, namespace: dict[str, object]) -> None:
+    """Execute a block of Python after what it takes as known."""
+    for begins, names in setup.given.items():
+        if code.startswith(begins):
+            run_python(names, namespace)
+    run_python(code, namespace)
+    for begins, name in setup.saved.items():
+        if code.startswith(begins):
+            Path(name).parent.mkdir(exist_ok=True)
+            Path(name).write_text(code)

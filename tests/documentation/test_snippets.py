@@ -1,0 +1,162 @@
+"""Every snippet of the README and of the docs runs as it stands, or is run by another test."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+import yaml
+
+from courant import models
+from courant.sweeps.space_files import load_space
+from flows import terminal
+from flows.cli import starting
+from tests.documentation.elsewhere import ELSEWHERE
+from tests.documentation.pages import SETUPS, Setup, run_block, setup_of
+from tests.documentation.shell import Shell
+from tests.documentation.snippets import KINDS, PAGES, ROOT, Snippet, snippets_of
+from tests.documentation.world import build_world, copy_world
+
+SNIPPETS = {page: [each for each in snippets_of(page) if each.kind != "text"] for page in PAGES}
+
+
+def is_elsewhere(page: str, code: str) -> bool:
+    return any(entry.page == page and code.startswith(entry.begins) for entry in ELSEWHERE)
+
+
+def code_of(snippet: Snippet) -> list[str]:
+    return snippet.commands if snippet.kind == "shell" else [snippet.text]
+
+
+def here(snippet: Snippet) -> list[str]:
+    return [code for code in code_of(snippet) if not is_elsewhere(snippet.page, code)]
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("documented")
+    build_world(folder)
+    return folder
+
+
+@contextmanager
+def no_flow(verbose: bool, meanwhile: Callable[[], Any]) -> Iterator[Callable[..., Any]]:
+    """In place of the start of a flow, after all checks of the command: it ends well."""
+    raise typer.Exit(0)
+    yield meanwhile
+
+
+def no_ray() -> None:
+    """In place of the start of a server's Ray."""
+    raise typer.Exit(0)
+
+
+@pytest.mark.openfoam
+@pytest.mark.parametrize("page", [page for page in PAGES if any(map(here, SNIPPETS[page]))])
+def test_the_snippets_of_a_page_run_one_after_the_other(
+    page: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that trains or solves ends where its flow would begin."""
+    torch.set_num_threads(1)
+    setup, folder = setup_of(page), tmp_path / "work"
+    copy_world(world, folder, setup.run)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setattr(terminal.screen, "_width", 200)
+    monkeypatch.setattr(starting, "starting_flows", no_flow)
+    if setup.saved:  # a page's own model is taken from the registry afterwards
+        monkeypatch.setitem(models._MODELS, "my-model", None)
+    if setup.serves:
+        monkeypatch.setattr("flows.cli.serving.server.ensure_ray", no_ray)
+    shell, namespace = Shell(folder, tmp_path, monkeypatch), dict[str, object]()
+    with setup.surroundings() as replaced, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for snippet in SNIPPETS[page]:
+            if not (codes := here(snippet)):
+                continue
+            code = "\n".join(codes)
+            for words, others in replaced.items():
+                code = code.replace(words, others)
+            try:
+                run(snippet.kind, code, setup, shell, namespace)
+            except Exception as error:
+                raise AssertionError(f"{page}:{snippet.line}\n{code}") from error
+
+
+def run(kind: str, code: str, setup: Setup, shell: Shell, namespace: dict[str, object]) -> None:
+    if kind == "shell":
+        shell.run(code)
+    elif kind == "python":
+        run_block(setup, code, namespace)
+    elif kind == "yaml":
+        read_yaml(code)
+    else:
+        read_json(code)
+
+
+def read_json(code: str) -> None:
+    """A line of a log, a part of an experiment, or the sizes of a benchmark's models."""
+    content = json.loads(code if code.startswith("{") else f"{{{code}}}")
+    if "model" in content:
+        models.parse_config(content["model"])
+        if (experiment := Path("mine.json")).exists():
+            experiment.write_text(json.dumps({**json.loads(experiment.read_text()), **content}))
+    elif "transolver" in content:
+        Path("sizes.json").write_text(code)
+
+
+def read_yaml(code: str) -> None:
+    """A search space, or another program's file."""
+    if "parameters" in yaml.safe_load(code):
+        Path("space.yaml").write_text(code)
+        load_space("space.yaml")
+
+
+def test_every_block_has_a_language() -> None:
+    found = [
+        (each.page, each.line)
+        for page in PAGES
+        for each in snippets_of(page)
+        if each.kind not in KINDS
+    ]
+    assert found == []
+
+
+def test_what_is_run_elsewhere_is_on_its_page() -> None:
+    stale = [
+        (entry.page, words)
+        for entry in ELSEWHERE
+        for words in entry.begins
+        if not any(
+            code.startswith(words) for snippet in SNIPPETS[entry.page] for code in code_of(snippet)
+        )
+    ]
+    assert stale == []
+
+
+def test_tests_that_run_a_snippet_are_there() -> None:
+    named = {
+        word.strip(",;.")
+        for entry in ELSEWHERE
+        for word in entry.reason.split()
+        if word.startswith("tests/")
+    }
+    assert [name for name in named if not (ROOT / name.partition("::")[0]).exists()] == []
+
+
+def test_replaced_words_are_on_their_page() -> None:
+    stale = [
+        (page, words)
+        for page, setup in SETUPS.items()
+        for words in (*setup.replaced, *setup.given, *setup.saved)
+        if words not in (ROOT / page).read_text()
+    ]
+    assert stale == []
