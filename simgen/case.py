@@ -175,7 +175,7 @@ class CaseFamily(ABC):
         InputError for one that is out of range, for stored times that miss the solver's end, and
         for a part of an iteration.
         """
-        checked = self.settings_space.check(settings)
+        checked = self.settings_space.check(settings, "settings")
         end, interval, step = (
             checked.get(name) for name in (self.horizon, self.snapshot_interval, self.time_step)
         )

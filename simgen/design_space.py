@@ -70,10 +70,10 @@ class DesignSpace:
     def names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)
 
-    def check(self, values: Mapping[str, float]) -> dict[str, float]:
+    def check(self, values: Mapping[str, float], called: str = "parameters") -> dict[str, float]:
         """Return the values in the space's order, rounded.
 
-        InputError names what is missing, unknown or out of range.
+        InputError names what is missing, unknown or out of range; `called` says of what.
         """
         unknown = sorted(set(values) - set(self.names))
         missing = [name for name in self.names if name not in values]
@@ -81,7 +81,7 @@ class DesignSpace:
             wrong = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [
                 f"missing {', '.join(missing)}"
             ] * bool(missing)
-            raise InputError(f"parameters: {' and '.join(wrong)}; expected {', '.join(self.names)}")
+            raise InputError(f"{called}: {' and '.join(wrong)}; expected {', '.join(self.names)}")
         return {
             parameter.name: parameter.check(float(values[parameter.name]))
             for parameter in self.parameters

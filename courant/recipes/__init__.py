@@ -10,6 +10,7 @@ A baseline's kind at the end of a name puts it in Courant's place (`compared`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Literal
 
 from courant.experiment import Experiment
@@ -56,13 +57,14 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
 
 
 def get_recipe(name: str) -> Experiment:
-    """Return the recipe called `name`; InputError lists the known ones."""
+    """Return the recipe called `name`; InputError lists the known ones, the nearest first."""
     if name in RECIPES:
         return RECIPES[name]()
     parts = split_name(name)
     if parts is None or parts[0] not in RECIPES:
+        known = dict.fromkeys([*get_close_matches(name, RECIPES, n=1), *RECIPES])
         raise InputError(
-            f"recipe '{name}' is unknown; choose one of {', '.join(RECIPES)}, or one of them with"
+            f"recipe '{name}' is unknown; choose one of {', '.join(known)}, or one of them with"
             f" a baseline's kind at its end, as {next(iter(RECIPES))}-{next(iter(BASELINES))}"
             f" ({', '.join(BASELINES)})"
         )

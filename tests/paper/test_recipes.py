@@ -60,3 +60,5 @@ def test_an_unknown_recipe_is_answered_with_the_known_ones() -> None:
         InputError, match="'cylinder' is unknown; choose one of cylinder-flow, cylinder-flow-small"
     ):
         get_recipe("cylinder")
+    with pytest.raises(InputError, match="choose one of branched-pipe-small, cylinder-flow, "):
+        get_recipe("branched-pipe-smal")
