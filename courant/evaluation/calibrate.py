@@ -28,7 +28,7 @@ from courant.prediction.bands import (
 from courant.prediction.design_settings import settings_of
 from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
 from courant.prediction.guards.outcomes import Outcomes
-from courant.prediction.guards.ranges import common, ranges_of
+from courant.prediction.guards.ranges import shared_ranges
 from courant.prediction.guards.reach import MOST_CASES, REACH, ending_at, fit_reach
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
@@ -108,9 +108,8 @@ def calibrate(
         span=_span(surrogate, dataset[cases[0]]),
         field=FieldErrors(scale=scale, largest=tuple(largest)),
         reach=None if reach is None else ending_at(reach, _limit(distances)),
-        ranges=common(
-            ranges_of(_designs(trained_on, trained_on.cases("train"))),
-            ranges_of(_designs(dataset, cases)),
+        ranges=shared_ranges(
+            _designs(trained_on, trained_on.cases("train")), _designs(dataset, cases)
         ),
         outcomes=_outcomes(surrogate, dataset, trained_on),
         grid=grid,

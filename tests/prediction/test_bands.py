@@ -26,7 +26,7 @@ from courant.prediction.bands import BANDS, Bands, conformal_quantile, half_widt
 from courant.prediction.error_size import fit_error_size
 from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
 from courant.prediction.grid_error import GridError
-from courant.prediction.guards.ranges import common, is_outside, ranges_of
+from courant.prediction.guards.ranges import is_outside, ranges_of, shared_ranges
 from courant.prediction.kernel_mean import KernelMean, fit_kernel_mean, share_loss
 from courant.runs.directory import RunDirectory
 from courant.runs.packing import pack_run
@@ -366,9 +366,9 @@ def test_designs_outside_of_those_that_were_trained_on_and_calibrated_are_refuse
     surrogate = courant.load(folder / "run", device="cpu")
     dataset = simgen.open_dataset(folder / "branched-pipe")
     trained = simgen.open_dataset(folder / "branched-pipe", "v1")
-    known = common(
-        ranges_of(scaled_designs(trained, trained.cases("train"))),
-        ranges_of(scaled_designs(dataset, dataset.cases("calibration"))),
+    known = shared_ranges(
+        scaled_designs(trained, trained.cases("train")),
+        scaled_designs(dataset, dataset.cases("calibration")),
     )
     assert np.array(bands.ranges) == pytest.approx(np.array(known))
     case = dataset[dataset.cases("test")[0]]
@@ -477,6 +477,10 @@ def test_ranges_are_wider_than_designs_by_what_is_not_known_of_their_ends() -> N
     low, high = np.array(ranges_of(designs)).T
     np.testing.assert_allclose(low, [-1.0, -0.53])  # no wider than the design space
     np.testing.assert_allclose(high, [0.26, 0.13])
+    part = np.linspace(-1, -0.4, 31)[:, None]  # calibrated on a part of what was trained on
+    assert shared_ranges(designs[:, :1], part)[0][1] == pytest.approx(-0.34)
+    both = np.linspace(-1, 0.2, 121)[:, None]  # of one range: known as well as by both together
+    assert shared_ranges(both[::2], both[1::2])[0][1] == pytest.approx(0.23)
     assert ranges_of(np.full((5, 1), 0.3)) == ((0.3, 0.3),)
     assert not is_outside(((0.3, 0.3),), np.array([0.3 + 1e-9]))
     assert is_outside(((0.3, 0.3),), np.array([0.31]))

@@ -30,10 +30,14 @@ def ranges_of(designs: np.ndarray) -> Ranges:
     return tuple(zip(low.tolist(), high.tolist(), strict=True))
 
 
-def common(one: Ranges, other: Ranges) -> Ranges:
-    """Return what lies in both ranges of each parameter."""
-    pairs = zip(one, other, strict=True)
-    return tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs)
+def shared_ranges(one: np.ndarray, other: np.ndarray) -> Ranges:
+    """Return what two samples (n, P), (m, P) of designs both speak for.
+
+    Where both were drawn from one range, together they tell its ends more sharply than each alone.
+    """
+    found = np.array([ranges_of(each) for each in (one, other, np.concatenate([one, other]))])
+    low, high = found[..., 0].max(axis=0), found[..., 1].min(axis=0)
+    return tuple(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def is_outside(ranges: Ranges, design: np.ndarray) -> bool:
