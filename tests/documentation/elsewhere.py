@@ -80,7 +80,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere(
         "docs/families/a-new-family.md",
         ("from collections.abc", "courant generate lid-cavity"),
-        "tests/simgen/test_new_family.py solves its cases",
+        "tests/end_to_end/test_own_families.py solves, trains and reports",
     ),
     Elsewhere(
         "docs/families/a-new-family.md",

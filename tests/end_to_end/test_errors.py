@@ -19,24 +19,34 @@ pytestmark = pytest.mark.end_to_end
 
 
 def refused(environment, *arguments):
+    return refused_and_told(environment, *arguments)[0]
+
+
+def refused_and_told(environment, *arguments):
+    """The one line of the error, and all that was printed with it."""
     done = run(environment, "courant", "generate", "cylinder-flow", "--cases", "2", *arguments)
     assert done.returncode == 1, done.stdout + done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, done.stderr
     assert "Traceback" not in done.stderr
-    return lines[0]
+    return lines[0], done.stderr
 
 
 @pytest.mark.openfoam
 def test_designs_that_are_all_rejected_make_no_version(prefect_server, tmp_path):
     store = str(tmp_path / "store")
-    line = refused(prefect_server, "--set", "end_time=5", "--set", "time_step=1", "--store", store)
+    line, told = refused_and_told(
+        prefect_server, "--set", "end_time=5", "--set", "time_step=1", "--store", store
+    )
     assert "none of 2 cases was accepted" in line
     assert "maximum Courant number is" in line
     shown = run(prefect_server, "courant", "dataset", "show", f"{store}/cylinder-flow")
     assert shown.returncode == 1
     assert "has no published version yet" in shown.stderr
-    assert len(list(Path(store).glob("failed/cylinder-flow/*.tar.gz"))) == 2
+    archives = list(Path(store).glob("failed/cylinder-flow/*.tar.gz"))
+    assert len(archives) == 2
+    for archive in archives:
+        assert f"; archive: {archive}" in told
 
 
 @pytest.mark.openfoam
