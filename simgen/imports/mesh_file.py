@@ -59,12 +59,3 @@ def read_series(file: Path) -> tuple[tuple[float, Path], ...]:
     if not listed:
         raise InputError(f"{file} lists no file")
     return tuple(sorted(listed))
-
-
-def read_pieces(file: Path) -> tuple[Path, ...]:
-    """Return the files that a .pvtu puts together; InputError where it cannot be read."""
-    try:
-        root = ElementTree.parse(file).getroot()
-        return tuple(file.parent / each.attrib["Source"] for each in root.iter("Piece"))
-    except (ElementTree.ParseError, KeyError, OSError) as error:
-        raise InputError(f"{file} is no list of pieces: {told(error)}") from error

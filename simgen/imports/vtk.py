@@ -1,7 +1,8 @@
 """Import a folder of VTK's mesh files (.vtu, .vtk): each file a case, or each .pvd one in time.
 
-Values on cells stand at the cells' middles, values on points at the points. Faces among volumes, or
-edges among faces, are no cells. meshio reads the files; polyhedra are beyond it.
+A .pvtu is the mesh that its pieces make up. Values on cells stand at the cells' middles, values on
+points at the points. Faces among volumes, or edges among faces, are no cells. meshio reads the
+files; polyhedra are beyond it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,8 @@ from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPONENT_NAMES
 from simgen.imports.folder_plan import FolderPlan, import_plan, plan_folder
 from simgen.imports.importing import Imported
-from simgen.imports.mesh_file import (
-    cell_centres,
-    largest_cells,
-    read_mesh,
-    read_pieces,
-    read_series,
-)
+from simgen.imports.mesh_file import cell_centres, largest_cells, read_mesh, read_series
+from simgen.imports.mesh_pieces import read_pieces, read_whole
 from simgen.imports.source_case import SourceCase
 from simgen.imports.surveyed import Asked, Surveyed, fingerprint
 
@@ -98,8 +94,8 @@ def import_vtk(
 def find_files(folder: Path) -> dict[str, Path]:
     """Return the cases at and below a folder, by their places without suffix.
 
-    Files that a .pvd lists are snapshots of its case. A .pvtu is a case that is refused: the pieces
-    that it puts together are none.
+    Files that a .pvd lists are snapshots of its case, and the pieces that a .pvtu puts together are
+    parts of its mesh.
     """
     series = sorted(folder.rglob(f"*{SERIES}"))
     listed: set[Path] = set()
@@ -130,22 +126,15 @@ def _files_of(series: Path) -> list[Path]:
 def _survey(path: Path, place: str, asked: Asked, options: VtkOptions) -> Surveyed:
     is_series = path.suffix == SERIES
     files = read_series(path) if is_series else ((0.0, path),)
-    for _, file in files:
-        if not file.is_file():
-            raise CaseError(f"it is unfinished: {file.name}, which it lists, is not there")
-        if file.suffix == PARTITIONED:
-            raise CaseError(
-                f"{file.name} puts pieces of a mesh together: merge them first, for instance by"
-                " saving it as .vtu in ParaView"
-            )
-    mesh = largest_cells(read_mesh(files[0][1]))
+    parts = [part for _, file in files for part in _parts(file)]
+    mesh = _mesh(files[0][1])
     on = _where(mesh, options)
     dimension = 2 if _is_flat(mesh.points) else 3
     row = asked.row_of(place)
     settings = sorted(options.fields.items())
     return Surveyed(
         place=place,
-        files=fingerprint([file for _, file in files], (settings, [time for time, _ in files])),
+        files=fingerprint(parts, (settings, [time for time, _ in files])),
         fields=tuple(_field(mesh, on, array, options, dimension) for array in options.fields),
         dimension=dimension,
         times=tuple(time for time, _ in files) if is_series else None,
@@ -153,6 +142,21 @@ def _survey(path: Path, place: str, asked: Asked, options: VtkOptions) -> Survey
         split=row.split,
         details=_Snapshots(files, on, {name: array for array, name in options.fields.items()}),
     )
+
+
+def _parts(file: Path) -> list[Path]:
+    """Return a file, and the pieces that it lists; CaseError where one is not there."""
+    lists_pieces = file.suffix == PARTITIONED and file.is_file()
+    parts = [file, *(read_pieces(file) if lists_pieces else ())]
+    for part in parts:
+        if not part.is_file():
+            raise CaseError(f"it is unfinished: {part.name}, which it lists, is not there")
+    return parts
+
+
+def _mesh(file: Path) -> meshio.Mesh:
+    """Read a file's mesh, of pieces or in one, without its smaller cells."""
+    return largest_cells(read_whole(file) if file.suffix == PARTITIONED else read_mesh(file))
 
 
 def _where(mesh: meshio.Mesh, options: VtkOptions) -> Literal["cells", "points"]:
@@ -198,7 +202,7 @@ def _read(case: Surveyed) -> SourceCase:
     first: np.ndarray | None = None
     values: dict[str, list[np.ndarray]] = {each.name: [] for each in case.fields}
     for _, file in details.files:
-        mesh = largest_cells(read_mesh(file))
+        mesh = _mesh(file)
         places = _places(mesh, details.on, case.dimension)
         if first is not None and (places.shape != first.shape or (places != first).any()):
             raise CaseError(

@@ -147,27 +147,59 @@ def test_a_unit_of_a_field_that_is_not_imported_is_one_line(tmp_path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_pieces_of_a_mesh_are_no_cases_of_their_own(tmp_path) -> None:
+def write_pieces(file: Path, factor: float, *, on: str) -> None:
+    """The mesh of `write` in two pieces; the second repeats a cell of the first as a ghost."""
+    corners, listed = QUADS[0][1], []
+    for piece, cells in enumerate(([0, 1], [1, 2, 3])):
+        used, flat = np.unique(corners[cells], return_inverse=True)
+        places = POINTS[used] if on == "points" else POINTS[corners[cells]].mean(axis=1)
+        arrays = {"v": factor * places, "p": factor * places[:, 0]}
+        ghosts = [(np.array(cells) == 1).astype("u1") * piece]
+        data = {"vtkGhostType": ghosts}
+        if on == "cells":
+            data |= {name: [values] for name, values in arrays.items()}
+        path = file.with_name(f"{file.stem}_{piece}.vtu")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        meshio.Mesh(
+            POINTS[used],
+            [("quad", flat.reshape(-1, 4))],
+            point_data=arrays if on == "points" else {},
+            cell_data=data,
+        ).write(path)
+        listed.append(f'<Piece Source="{path.name}"/>')
+    file.write_text(f"<VTKFile><PUnstructuredGrid>{''.join(listed)}</PUnstructuredGrid></VTKFile>")
+
+
+@pytest.mark.parametrize("on", ["points", "cells"])
+def test_pieces_of_a_mesh_are_one_case(on, tmp_path) -> None:
     """ParaView and dolfinx write a file for each process, and a .pvtu that names them."""
     folder = tmp_path / "files"
-    for number in (1, 2):
-        write(folder / f"whole{number}.vtu", number)
+    write(folder / "whole.vtu", 1, on=on)
+    write_pieces(folder / "parts.pvtu", 2, on=on)
     for step in (0, 1):
-        pieces = []
-        for piece in (0, 1):
-            write(folder / f"run/a_{step}/a_{step}_{piece}.vtu", 3 + step + piece / 4)
-            pieces.append(f'<Piece Source="a_{step}/a_{step}_{piece}.vtu"/>')
-        (folder / f"run/a_{step}.pvtu").write_text(
-            f"<VTKFile><PUnstructuredGrid>{''.join(pieces)}</PUnstructuredGrid></VTKFile>"
-        )
-    listed = "".join(f'<DataSet timestep="{step}" file="a_{step}.pvtu"/>' for step in (0, 1))
-    (folder / "run/a.pvd").write_text(f"<VTKFile><Collection>{listed}</Collection></VTKFile>")
+        write_pieces(folder / f"run/a_{step}.pvtu", 3 + step, on=on)
+    assert sorted(find_files(folder)) == ["parts", "run/a_0", "run/a_1", "whole"]
     dataset, refused = imported(tmp_path)
-    assert sorted(case.id for case in dataset) == ["whole1", "whole2"]
-    assert list(refused) == ["run/a"]
-    assert "a_0.pvtu puts pieces of a mesh together: merge them first" in refused["run/a"]
-    (folder / "run/a.pvd").unlink()
-    assert sorted(find_files(folder)) == ["run/a_0", "run/a_1", "whole1", "whole2"]
+    assert not refused
+    corners = QUADS[0][1]
+    places = POINTS[np.unique(corners)] if on == "points" else POINTS[corners].mean(axis=1)
+    for case, factor in (("parts", 2), ("run-a_0", 3), ("run-a_1", 4)):
+        stored = dataset[case]
+        points = stored.points[:, :2]
+        order, expected = (np.lexsort(each.T) for each in (points, places[:, :2]))
+        np.testing.assert_allclose(points[order], places[expected, :2], rtol=1e-6)
+        np.testing.assert_allclose(stored["velocity"][:], factor * points, rtol=1e-6)
+        np.testing.assert_allclose(stored["p"][:, 0], factor * points[:, 0], rtol=1e-6)
+
+
+def test_a_piece_that_is_not_there_is_told(tmp_path) -> None:
+    folder = tmp_path / "files"
+    write(folder / "whole.vtu", 1)
+    write_pieces(folder / "parts.pvtu", 2, on="points")
+    (folder / "parts_1.vtu").unlink()
+    dataset, refused = imported(tmp_path)
+    assert [case.id for case in dataset] == ["whole"]
+    assert refused["parts"] == "it is unfinished: parts_1.vtu, which it lists, is not there"
 
 
 def test_corrected_times_of_a_series_are_told(tmp_path) -> None:
