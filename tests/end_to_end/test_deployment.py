@@ -14,11 +14,14 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 import simgen
 from courant.experiment import parse_experiment
+from courant.runs.directory import RunDirectory
+from courant.runs.standing import standing
 from flows.cli.serving.solving import DeploymentSolver
 from flows.cluster.deployments import find_deployment
 from simgen.cases import get_family
 from simgen.errors import InputError
 from tests.end_to_end.conftest import BIN, ROOT, run, solvers, stop, wait_for
+from tests.end_to_end.processes import lives, tree
 from tests.end_to_end.test_ray_jobs import jobs
 from tests.ray_nodes import ray_head
 
@@ -37,7 +40,13 @@ def places(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def worker(prefect_server, places, tmp_path_factory):
+def worker_log(tmp_path_factory):
+    """What the worker and its flow runs print."""
+    return tmp_path_factory.mktemp("worker") / "log"
+
+
+@pytest.fixture(scope="module")
+def worker(prefect_server, places, worker_log):
     """The deployment and a worker, made by the README's commands; yields the environment."""
     environment = {
         **prefect_server,
@@ -49,7 +58,7 @@ def worker(prefect_server, places, tmp_path_factory):
     ):
         done = run(environment, "prefect", *command)
         assert done.returncode == 0, done.stdout + done.stderr
-    with (tmp_path_factory.mktemp("worker") / "log").open("wb") as log:
+    with worker_log.open("wb") as log:
         process = subprocess.Popen(
             [str(BIN / "prefect"), "worker", "start", "--pool", "local"],
             env=environment,
@@ -58,7 +67,7 @@ def worker(prefect_server, places, tmp_path_factory):
             stderr=log,
         )
     try:
-        yield environment
+        yield {**environment, "WORKER": str(process.pid)}
     finally:
         stop(process)
 
@@ -75,7 +84,7 @@ def query(environment, ask):
 
 
 def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight(
-    worker, places, tiny_experiment
+    worker, worker_log, places, tiny_experiment
 ):
     settings = {"end_time": 12, "mesh_size": 2}
     parameters = {"cases": 3, "settings": settings, "experiment": str(tiny_experiment)}
@@ -91,7 +100,7 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(simgen.open_dataset(places["store"] / "cylinder-flow")) == 3
-    assert len(list(places["reports"].glob("*/index.html"))) == 1
+    (page,) = places["reports"].glob("*/index.html")
 
     cases = {
         run.name
@@ -103,8 +112,12 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
         worker, lambda client: client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
     )
     assert {artifact.type for artifact in artifacts} >= {"progress", "table", "markdown", "image"}
+    texts = [str(one.data) for one in artifacts if one.type == "markdown"]
+    assert any(f"Report: [`{page}`]({page.as_uri()}) on " in text for text in texts)
     logs = query(worker, lambda client: client.read_logs(limit=200))
     assert any("of 12 s, max Courant number" in log.message for log in logs)
+    # Prefect warns so where its own command is extended in a process that runs an event loop.
+    assert "Failed to initialize plugins" not in worker_log.read_text()
 
 
 def test_the_explorer_has_a_design_solved_by_its_deployment(worker, places):
@@ -172,28 +185,49 @@ def test_a_sweep_is_a_deployment_too(worker, places, tiny_experiment, tmp_path):
     }
 
 
-def test_a_cancelled_run_stops_its_job_on_the_cluster(worker, places, tiny_experiment, tmp_path):
+@pytest.fixture
+def endless(tiny_experiment, tmp_path, places):
+    """Parameters of a run that trains until it is cancelled."""
     experiment = parse_experiment(tiny_experiment.read_text()).derive(
         name="cancelled", training={"epochs": 2000}
     )
     (tmp_path / "experiment.json").write_text(experiment.model_dump_json())
-    parameters = {
+    return {
         "dataset": f"{places['store']}/cylinder-flow",
         "experiment": str(tmp_path / "experiment.json"),
         "until": "run",
-        "seed": 8,
     }
+
+
+def start(environment, parameters, *options):
+    started = run(
+        environment,
+        "prefect",
+        "deployment",
+        "run",
+        "generate-and-train/cylinder-flow",
+        *as_options(parameters),
+        *options,
+    )
+    assert started.returncode == 0, started.stderr
+
+
+def test_a_cancelled_training_ends_and_leaves_no_process(worker, places, endless):
+    start(worker, {**endless, "seed": 9})
+    wait_for(lambda: any(places["runs"].glob("cancelled-*/metrics.jsonl")), 180)
+    # The flow run, and the Ray that it has started for its training.
+    working = set(tree(int(worker["WORKER"]))) - {int(worker["WORKER"])}
+    assert len(working) > 3
+    cancel(worker, seed=9)
+    wait_for(lambda: not any(map(lives, working)), 60, lambda: str(list(filter(lives, working))))
+    (folder,) = places["runs"].glob("cancelled-*")
+    assert standing(RunDirectory(str(folder))) in ("stopped", "interrupted")
+
+
+def test_a_cancelled_run_stops_its_job_on_the_cluster(worker, endless):
     with ray_head(os.environ) as head:
         on_cluster = json.dumps({"RAY_ADDRESS": head.dashboard, **head.authentication})
-        command = [
-            "prefect",
-            "deployment",
-            "run",
-            "generate-and-train/cylinder-flow",
-            *as_options(parameters),
-        ]
-        started = run(worker, *command, "--job-variable", f"env={on_cluster}")
-        assert started.returncode == 0, started.stderr
+        start(worker, {**endless, "seed": 8}, "--job-variable", f"env={on_cluster}")
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["RUNNING"], 120)
         cancel(worker, seed=8)
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["STOPPED"], 60)
@@ -223,20 +257,7 @@ def cancel(environment, seed: int) -> None:
 
 
 def test_a_cancelled_run_leaves_no_solver(worker, places):
-    started = run(
-        worker,
-        "prefect",
-        "deployment",
-        "run",
-        "generate-and-train/cylinder-flow",
-        "--param",
-        "cases=2",
-        "--param",
-        'settings={"end_time": 900}',
-        "--param",
-        "seed=7",
-    )
-    assert started.returncode == 0, started.stderr
+    start(worker, {"cases": 2, "settings": {"end_time": 900}, "seed": 7})
     wait_for(lambda: solvers(places["scratch"]), 180)
     cancel(worker, seed=7)
     wait_for(lambda: not solvers(places["scratch"]), 60)
