@@ -31,6 +31,6 @@ def _tell_unjudged(judgement: Judgement) -> None:
     if judgement.unjudged:
         case, missing = next(iter(judgement.unjudged.items()))
         say(
-            f"unjudged  {counted(len(judgement.unjudged), 'case')}, whose records lack a figure;"
+            f"unjudged  {counted(len(judgement.unjudged), 'case')}, whose records lack something;"
             f" the first: {case} has {missing}"
         )

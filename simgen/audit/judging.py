@@ -56,7 +56,7 @@ class Judgement:
     passed: Mapping[str, Gates]
     """Rejected cases that pass now"""
     unjudged: Mapping[str, str]
-    """Cases whose records lack a figure, and which"""
+    """Cases that cannot be judged without their files, and what they lack"""
 
 
 @dataclass(frozen=True)
@@ -71,18 +71,27 @@ class JudgedVersion:
 
 
 def judge_version(dataset: Dataset) -> Judgement:
-    """Hold the stored figures of each accepted and rejected case against the present gates."""
+    """Hold the stored figures of each accepted and rejected case against the present gates.
+
+    ProgramError for a mistake in the family's gates.
+    """
+    from simgen.solving.mistakes import told_as_mistakes  # imports PyFoam
+
     family = get_family(dataset.schema.family)
     rejected, passed, unjudged, num = {}, {}, {}, 0
     for case in design_records(dataset):
         stored = dataset[case]
         if stored.status not in ("accepted", "rejected"):
             continue
-        try:
-            gates = _judged(family, stored)
-        except KeyError as error:
-            unjudged[case] = f"no {error}"
-            continue
+        with told_as_mistakes(case):
+            try:
+                gates = _judged(family, stored)
+            except KeyError as error:
+                unjudged[case] = f"no {error}"
+                continue
+            except (OSError, CaseError):
+                unjudged[case] = "gates that read the case's files, which are gone"
+                continue
         num += 1
         passes = not rejection(list(gates))
         if stored.status == "accepted" and not passes:

@@ -13,7 +13,7 @@ from flows.stages.generation import Generation, to_solve
 from simgen.audit import judging
 from simgen.audit.verify import verify
 from simgen.cases.cylinder import family
-from simgen.errors import StoreError
+from simgen.errors import ProgramError, StoreError
 from tests.store.conftest import NUM_SNAPSHOTS, make_cloud, make_result
 
 FIGURES = {
@@ -61,6 +61,28 @@ def judged(url) -> list[str]:
     )
     assert done.exit_code == 0, done.output
     return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "gone"), TypeError("a mistake")])
+def test_gates_that_need_files_judge_nothing_and_mistakes_in_them_are_told(
+    writer, url, monkeypatch, error
+):
+    case = put(writer, 0, 0.5)
+    writer.publish()
+
+    def gates(self, case, figures):
+        raise error
+
+    monkeypatch.setattr(family.CylinderFlow, "gates", gates)
+    dataset = simgen.open_dataset(url)
+    if isinstance(error, OSError):
+        found = judging.judge_version(dataset)
+        assert found.unjudged == {case: "gates that read the case's files, which are gone"}
+        assert (found.num_judged, found.rejected, found.passed) == (0, {}, {})
+    else:
+        said = f"case {case}: TypeError: a mistake, in gates .*; the program is at fault"
+        with pytest.raises(ProgramError, match=said):
+            judging.judge_version(dataset)
 
 
 def test_a_stricter_gate_takes_cases_back_with_the_figure_that_fails(
@@ -141,7 +163,7 @@ def test_a_record_without_a_figure_is_left_as_it_is_and_told(cases, writer, url,
     monkeypatch.setattr(family, "MAX_COURANT", 1.0)
     lines = judged(url)
     assert lines[0] == "judged    5 cases of cylinder-flow v1"
-    told = f"unjudged  1 case, whose records lack a figure; the first: {lacking} has no"
+    told = f"unjudged  1 case, whose records lack something; the first: {lacking} has no"
     assert f"{told} 'mass_imbalance'" in lines
     assert simgen.open_dataset(url)[lacking].status == "accepted"
 
