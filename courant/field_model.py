@@ -184,6 +184,33 @@ class Encodes(Protocol):
         """Return Z(0), (B, L, d)."""
 
 
+@runtime_checkable
+class Decodes(Encodes, Protocol):
+    """The capability of decoding any latent state, not only one that it encoded itself."""
+
+    def place_anchors(self, points: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        """Return the anchors of clouds, (B, L, d); None for anchors without positions."""
+
+    def decode(
+        self,
+        Z: Tensor,
+        queries: Queries,
+        *,
+        anchors: Tensor | None = None,
+        chunk: int | None = None,
+    ) -> Tensor:
+        """Decode Z (B, L, d) at query points: (B, M, C)."""
+
+
+@runtime_checkable
+class MovesAnchors(Protocol):
+    """The capability of a decomposition to tell where its windows are."""
+
+    @property
+    def window_anchors(self) -> tuple[Tensor, ...]:
+        """Places level by level, (B, L, d) or (B, T, L, d); empty where nothing moves them."""
+
+
 class Reading(NamedTuple):
     """What anchors read of a cloud, level by level."""
 

@@ -1,5 +1,8 @@
 """Put the scores of several runs side by side; runs that differ in their seed alone are one row.
 
+Runs of several families stand in one table, each family's rows together and followed by its
+controls: decompositions of the same predictions by chance, by place and by POD.
+
 The fields of each run are matched with those of the next seed in its row. Each run is scored once:
 `<run>-<key>.json` in the folder is read again as long as the run has the same weights and the cases
 are the same, so a comparison that was cut off goes on where it stopped.
@@ -9,11 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from courant.analysis.comparison_table import Comparison, Row
 from courant.analysis.decomposition.scores import SCORES
 from courant.analysis.run_scores import REVISION, score_run
 from courant.evaluation.interval import Interval
@@ -31,69 +34,13 @@ WATCHED = ("training.validate_every", "training.checkpoint_every", "training.kee
 ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
 PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}
 
-_QUESTION = ("family", "task", "data.fields", "data.step_s")
-"""Settings that say what a run predicts"""
+_QUESTION = ("task", "data.fields", "data.step_s")
+"""Settings that say what a run of a family predicts"""
 SEEDS = "seed_correlation"
 
 Progress = Callable[[int, int], None]
 
-
-@dataclass(frozen=True)
-class Row:
-    """Runs that differ in their seed alone."""
-
-    label: str
-    runs: tuple[str, ...]
-    scores: dict[str, Interval]
-    """Mean over runs with its interval; of a single run without"""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Rows in the order in which their first runs were named."""
-
-    rows: tuple[Row, ...]
-
-    @property
-    def keys(self) -> list[str]:
-        """List the scores that any row has, in the order of all scores."""
-        return [each.key for each in SCORES if any(each.key in row.scores for row in self.rows)]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return means and half-widths of the intervals, by row and score."""
-        return {
-            "definitions": {each.key: vars(each) for each in SCORES if each.key in self.keys},
-            "rows": [
-                {
-                    "label": row.label,
-                    "runs": list(row.runs),
-                    "scores": {
-                        key: {"mean": each.mean, "half_width": each.half_width, "runs": each.count}
-                        for key, each in row.scores.items()
-                    },
-                }
-                for row in self.rows
-            ],
-        }
-
-    def to_csv(self) -> str:
-        """Return one line for each row and score."""
-        lines = ["row,score,mean,half_width,runs"]
-        for row in self.rows:
-            for key, each in row.scores.items():
-                width = "" if each.half_width is None else f"{each.half_width:.6g}"
-                lines.append(f'"{row.label}",{key},{each.mean:.6g},{width},{each.count}')
-        return "\n".join(lines) + "\n"
-
-    def to_markdown(self) -> str:
-        """Return a table with one line for each score."""
-        names = {each.key: each for each in SCORES}
-        head = ["score", *(f"{row.label} ({len(row.runs)})" for row in self.rows), "good is"]
-        lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * len(self.rows) + " --- |"]
-        for key in self.keys:
-            cells = [row.scores[key].text() if key in row.scores else "" for row in self.rows]
-            lines.append("| " + " | ".join([names[key].name, *cells, names[key].aim_text]) + " |")
-        return "\n".join(lines) + "\n"
+__all__ = ["Comparison", "Row", "compare_runs", "gather"]
 
 
 def compare_runs(
@@ -105,27 +52,34 @@ def compare_runs(
 ) -> Comparison:
     """Score the runs on some cases (none: on the test split), and gather them by their settings.
 
-    A run that is named twice counts once. InputError for fewer than two runs, runs that predict
-    different things, runs that differ in nothing, not even in their seed, versions without a test
-    case in common, and as `score_run` has it.
+    A run that is named twice counts once, and a named case for the family that has it. InputError
+    for fewer than two runs, runs of one family that predict different things, runs that differ in
+    nothing, not even in their seed, versions of a family without a test case in common, and as
+    `score_run` has it.
     """
     runs = list(dict.fromkeys(url.rstrip("/") for url in runs))
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
     settings = {url: _settings(RunDirectory(url)) for url in runs}
     _check_comparable(settings)
-    cases = list(cases) or _common_cases(runs, dataset_url)
+    judged = {
+        family: _cases_of(family, members, cases, dataset_url, len(runs) > len(members))
+        for family, members in _by_family(settings).items()
+    }
     partners = _next_seeds(settings)
     found: list[tuple[str, dict[str, Any], dict[str, float]]] = []
+    controls: dict[str, dict[str, dict[str, float]]] = {}
     for number, url in enumerate(runs):
 
         def report(done: int, total: int, before: int = number) -> None:
             progress(100 * before + 100 * done // max(1, total), 100 * len(runs))
 
         run, partner = RunDirectory(url), partners.get(url)
-        scores = _scores(run, partner, folder, cases, dataset_url, report)
-        found.append((run.url, settings[url], scores))
-    return gather(found)
+        of_family = judged[_family(settings[url])]
+        scores = _scores(run, partner, folder, of_family, dataset_url, report)
+        found.append((run.url, settings[url], scores["mean"]))
+        controls[run.url] = scores.get("controls", {})
+    return gather(found, controls)
 
 
 def _settings(run: RunDirectory) -> dict[str, Any]:
@@ -136,9 +90,10 @@ def _settings(run: RunDirectory) -> dict[str, Any]:
 
 def _check_comparable(settings: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise InputError for runs of different questions, and for two that are the same training."""
-    first = next(iter(settings))
     seeds: dict[tuple[str, str], str] = {}
+    firsts = {family: members[0] for family, members in _by_family(settings).items()}
     for url, each in settings.items():
+        first = firsts[_family(each)]
         for key in _QUESTION:
             if each.get(key) != settings[first].get(key):
                 raise InputError(
@@ -149,6 +104,40 @@ def _check_comparable(settings: Mapping[str, Mapping[str, Any]]) -> None:
             raise InputError(
                 f"{url} and {twin} are one training: same settings, data and seed; name one"
             )
+
+
+def _family(settings: Mapping[str, Any]) -> str:
+    return str(settings.get("family", ""))
+
+
+def _by_family(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the runs of each family, in the order in which they were named."""
+    found: dict[str, list[str]] = {}
+    for url, each in settings.items():
+        found.setdefault(_family(each), []).append(url)
+    return found
+
+
+def _cases_of(
+    family: str,
+    runs: Sequence[str],
+    named: Sequence[str],
+    dataset_url: str | None,
+    among_others: bool,
+) -> list[str]:
+    """Return the cases that a family's runs are scored on: the named ones, or the test split."""
+    if not named:
+        return _common_cases(runs, dataset_url)
+    if not among_others:
+        return list(named)
+    record = read_dataset_record(RunDirectory(runs[0]))
+    known = set(open_recorded(runs[0], record, dataset_url).cases())
+    chosen = [case for case in named if case in known]
+    if not chosen:
+        raise InputError(
+            f"none of the named cases is of {family}; name one of each family, or none"
+        )
+    return chosen
 
 
 def _common_cases(runs: Sequence[str], dataset_url: str | None) -> list[str]:
@@ -185,8 +174,41 @@ def _next_seeds(settings: dict[str, dict[str, Any]]) -> dict[str, RunDirectory]:
     }
 
 
-def gather(found: Sequence[tuple[str, dict[str, Any], dict[str, float]]]) -> Comparison:
-    """Gather runs (URL, settings, scores) that differ in their seed alone into rows."""
+def gather(
+    found: Sequence[tuple[str, dict[str, Any], dict[str, float]]],
+    controls: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
+) -> Comparison:
+    """Gather runs (URL, settings, scores) that differ in their seed alone into rows.
+
+    `controls` are the scores of each run's controls, by URL and name.
+    """
+    families = dict.fromkeys(_family(settings) for _, settings, _ in found)
+    parts = [[each for each in found if _family(each[1]) == family] for family in families]
+    rows = [row for part in parts for row in _rows_of(part)]
+    compared = [
+        row
+        for family, part in zip(families, parts, strict=True)
+        for row in _controls_of(family, [(controls or {}).get(url, {}) for url, *_ in part])
+    ]
+    return Comparison(tuple(rows), tuple(compared))
+
+
+def _controls_of(family: str, found: Sequence[Mapping[str, Mapping[str, float]]]) -> Iterator[Row]:
+    """Yield each control with its mean scores over a family's runs, which is one number."""
+    for name in dict.fromkeys(name for each in found for name in each):
+        scores = [each[name] for each in found if name in each]
+        keys = [each.key for each in SCORES if any(each.key in of for of in scores)]
+        means = {key: [of[key] for of in scores if key in of] for key in keys}
+        yield Row(
+            name,
+            (),
+            {key: Interval(fmean(values), None, len(values)) for key, values in means.items()},
+            family,
+        )
+
+
+def _rows_of(found: Sequence[tuple[str, dict[str, Any], dict[str, float]]]) -> list[Row]:
+    """Return the rows of runs of one family."""
     groups: dict[str, list[tuple[str, dict[str, Any], dict[str, float]]]] = {}
     for each in found:
         groups.setdefault(_row_key(each[1]), []).append(each)
@@ -199,9 +221,10 @@ def gather(found: Sequence[tuple[str, dict[str, Any], dict[str, float]]]) -> Com
                 label,
                 tuple(url for url, *_ in group),
                 {key: _interval(key, [of[key] for *_, of in group if key in of]) for key in keys},
+                _family(group[0][1]),
             )
         )
-    return Comparison(tuple(rows))
+    return rows
 
 
 def _interval(key: str, values: Sequence[float]) -> Interval:
@@ -243,15 +266,16 @@ def _scores(
     cases: Sequence[str],
     dataset_url: str | None,
     progress: Progress,
-) -> dict[str, float]:
-    """Return a run's mean scores, from the folder where they are there already."""
+) -> dict[str, Any]:
+    """Return a run's mean scores and controls, from the folder where they are there already."""
     beside = None if partner is None else [partner.url, weights_digest(partner)]
     asked = [run.url, weights_digest(run), beside, REVISION, sorted(cases), dataset_url]
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
     name = f"{run.url.rstrip('/').rsplit('/', 1)[-1]}-{key}.json"
     if folder.exists(name):
-        return dict(folder.read_object(name)["mean"])
+        return folder.read_object(name)
     other = None if partner is None else partner.url
     scored = score_run(run.url, cases, other, progress, dataset_url)
-    folder.write_json(name, scored.to_json())
-    return scored.mean
+    written: dict[str, Any] = scored.to_json()
+    folder.write_json(name, written)
+    return written

@@ -11,9 +11,12 @@ import numpy as np
 
 from courant.analysis.alike import check_alike
 from courant.analysis.decomposition import locality
+from courant.analysis.decomposition.ablation import ablation_effects
 from courant.analysis.decomposition.case_scores import CaseScores, score_case
+from courant.analysis.decomposition.neighbouring import nearest_design
 from courant.analysis.decomposition.scores import SCORES, mean_scores
 from courant.analysis.dynamics.case_dynamics import follow_case, rhythm_scores
+from courant.evaluation.reduced_order import shared
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
@@ -21,7 +24,7 @@ from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 
 SCORES_FILE = "scores.json"
-REVISION = 3
+REVISION = 4
 """Raise this when the file has other entries, or the same run would get other scores"""
 
 Progress = Callable[[int, int], None]
@@ -168,15 +171,25 @@ def _score_all(
 ) -> list[CaseResult]:
     found: list[CaseResult] = []
     share = 100
+    training = shared(dataset, surrogate.normaliser) if len(dataset.cases("train")) > 1 else None
     for number, name in enumerate(chosen):
 
         def report(done: int, total: int, before: int = number) -> None:
             progress(share * before + share * done // total, share * len(chosen))
 
         case = dataset[name]
-        scored = score_case(surrogate, case, other=other, progress=report)
+        scored = score_case(
+            surrogate,
+            case,
+            other=other,
+            neighbour=nearest_design(dataset, case),
+            training=training,
+            progress=report,
+        )
         keep(scored)
-        scores = {**scored.scores, **_rhythm(surrogate, case)}
+        left_out = ablation_effects(surrogate, case, surrogate.problem.shown_start(case))
+        ablated = {} if left_out is None else left_out.scores(scored.fields.energies)
+        scores = {**scored.scores, **ablated, **_rhythm(surrogate, case)}
         found.append(CaseResult(case.id, scores, scored.control_scores))
         del scored
     return found

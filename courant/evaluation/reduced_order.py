@@ -33,6 +33,8 @@ MAX_PROBES = 4096
 """Points at which components are computed"""
 MAX_PAIRS = 30
 """Steps of each training case that a DMD learns from, spread over its time"""
+MAX_CARRIED = 64
+"""Training fields that are carried to a case's points at once"""
 MIN_DESIGNS = 5
 """Training cases that coefficients are regressed on"""
 NUM_READERS = 4
@@ -65,6 +67,19 @@ class TrainingFields:
             if weight:
                 total += weight * values[tree.query(points)[1]]
         return self.normaliser.at(case.parameters).restore(total)
+
+    def carried(self, points: np.ndarray, without: str, most: int = MAX_CARRIED) -> np.ndarray:
+        """Return training fields at some points, standardised, (n, N, C).
+
+        They are at most so many, spread over the cases, and not those of the case `without`.
+        """
+        others = [
+            each for name, each in zip(self.ids, self._fields, strict=True) if name != without
+        ]
+        chosen = others[:: max(1, -(-len(others) // most))]
+        shape = (0, len(points), len(self.normaliser.channels))
+        found = [values[tree.query(points)[1]] for tree, values in chosen]
+        return np.stack(found) if found else np.zeros(shape, np.float32)
 
     def _read(self, case: StoredCase) -> tuple[cKDTree, np.ndarray]:
         normaliser = self.normaliser.at(case.parameters)

@@ -182,6 +182,13 @@ def test_the_frequencies_of_test_cases_are_one_table_with_medians(
             assert each[f"{name}_error"] == pytest.approx(0.1, abs=0.03)
         assert each["locked_in"] == 1.0 and each["lost_s"] is None
         assert each["drift"] == pytest.approx(0.1, abs=0.05)
+        # The wave is two POD modes and one DMD pair; the latents' wave shrinks from step to step.
+        modes = each["modes"]
+        assert modes["frequencies"] == [each["true_dmd_hz"], each["dmd_hz"]]
+        assert modes["growth_rates"][0] == pytest.approx(0, abs=1e-5)
+        assert modes["growth_rates"][1] == pytest.approx(np.log(KEPT) / STEP_S, rel=1e-2)
+        assert modes["leading_shares"] == pytest.approx([1.0, 1.0], abs=0.02)
+        assert 0 < modes["pod_correlation"] < 1 and 0 < modes["dmd_correlation"] < 1
     assert written["never_lost"] == 2 and written["medians"]["kept"] == 1.0
     assert written["medians"]["dmd_hz_error"] == pytest.approx(0.1, abs=0.03)
     with np.load(tmp_path / f"{dataset.cases()[0]}_frequencies.npz") as arrays:

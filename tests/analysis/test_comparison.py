@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from courant.analysis import comparison
 from courant.analysis.comparison import compare_runs, gather
+from courant.analysis.decomposition.case_controls import NEAREST, POD, RANDOM
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
 from flows.cli.app import app
@@ -48,7 +49,7 @@ def test_seeds_are_one_row_with_the_mean_and_its_interval() -> None:
         "| score | baseline (2) | learned anchors (1) | windows (both) (1) | good is |"
     )
     assert table[2].startswith("| Gini of the energies | 0.300 ± 1.271 | 0.9 | 0.5 |")
-    assert '"windows (both)",gini,0.5,,1' in found.to_csv()
+    assert ',"windows (both)",gini,0.5,,1' in found.to_csv()
 
 
 def test_other_settings_that_differ_name_the_rows() -> None:
@@ -65,6 +66,61 @@ def test_how_often_a_training_is_watched_names_a_row_only_if_nothing_else_does()
     assert [row.label for row in found.rows] == ["width=64", "width=128"]
     found = gather([(url, rarely, scores), ("runs/b", often, scores)])
     assert [row.label for row in found.rows] == ["validate_every=20", "validate_every=2"]
+
+
+def test_families_stand_in_one_table_each_with_its_controls_once() -> None:
+    found = []
+    for name, family, gini in (("a", "pipe", 0.2), ("b", "pump", 0.6), ("c", "pipe", 0.4)):
+        url, settings, scores = planted(name, ord(name), gini)
+        found.append((url, {**settings, "family": family}, scores))
+    by_chance = {"runs/a": 0.1, "runs/b": 0.3, "runs/c": 0.2}
+    controls = {url: {"random partition": {"gini": each}} for url, each in by_chance.items()}
+    controls["runs/b"]["POD"] = {"gini": 0.9}
+    table = gather(found, controls)
+    assert table.families == ["pipe", "pump"]
+    head, _, line = table.to_markdown().splitlines()[:3]
+    assert head == (
+        "| score | pipe: baseline (2) | pipe: random partition | pump: baseline (1)"
+        " | pump: random partition | pump: POD | good is |"
+    )
+    cells = [cell.strip() for cell in line.split("|")[2:-2]]
+    assert cells[0].startswith("0.300 ±") and cells[1:] == ["0.15", "0.6", "0.3", "0.9"]
+    csv = table.to_csv()
+    assert 'pipe,"random partition",gini,0.15,,2' in csv and 'pump,"POD",gini,0.9,,1' in csv
+    written = table.to_json()
+    assert [row["family"] for row in written["rows"]] == ["pipe", "pump"]
+    assert [row["label"] for row in written["controls"]] == ["random partition"] * 2 + ["POD"]
+    alone = table.of_family("pump")
+    assert len(alone.rows) == 1 and "pump: " not in alone.to_markdown()
+
+
+def test_named_cases_are_scored_by_the_runs_of_their_family(
+    runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = edited(runs[0], "other", family="centrifugal-pump")
+    known = {runs[0]: ["a", "b"], other: ["c"]}
+    monkeypatch.setattr(comparison, "read_dataset_record", lambda run: {
+        "version": "v1", "snapshot_id": run.url, "url": run.url
+    })  # fmt: skip
+    monkeypatch.setattr(
+        comparison,
+        "open_recorded",
+        lambda url, *_: SimpleNamespace(cases=lambda split=None: known[url]),
+    )
+    scored: dict[str, list[str]] = {}
+
+    def score(run: str, cases: list[str], *_: Any) -> Any:
+        scored[run] = list(cases)
+        return SimpleNamespace(to_json=lambda: {"mean": {"gini": 0.5}})
+
+    monkeypatch.setattr(comparison, "score_run", score)
+    folder = RunDirectory(tmp_path / "out")
+    found = compare_runs([runs[0], other], folder)
+    assert scored == {runs[0]: ["a", "b"], other: ["c"]} and len(found.families) == 2
+    compare_runs([runs[0], other], folder, ["b", "c"])
+    assert scored == {runs[0]: ["b"], other: ["c"]}
+    with pytest.raises(InputError, match="none of the named cases is of centrifugal-pump"):
+        compare_runs([runs[0], other], folder, ["b"])
 
 
 @pytest.fixture
@@ -121,6 +177,8 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
         assert fields["magnitudes_0"].shape == (len(fields["anchors_0"]), len(fields["points"]))
     assert "baseline (2)" in (tmp_path / "out/comparison.md").read_text()
     assert "Gini of the energies" in done.stdout
+    assert [each["label"] for each in written["controls"]] == [RANDOM, NEAREST, POD]
+    assert "nearest-anchor partition" in done.stdout
 
 
 def edited(url: str, name: str, **changes: Any) -> str:
@@ -130,7 +188,10 @@ def edited(url: str, name: str, **changes: Any) -> str:
     experiment = json.loads((copy / "experiment.json").read_text())
     for key, value in changes.items():
         section, _, setting = key.partition("__")
-        experiment[section][setting] = value
+        if setting:
+            experiment[section][setting] = value
+        else:
+            experiment[section] = value
     (copy / "experiment.json").write_text(json.dumps(experiment))
     return str(copy)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from courant.analysis.dynamics.mode_comparison import ModeComparison
 from courant.analysis.dynamics.modes import dmd, pod
 from tests.analysis.planted import grid
 
@@ -70,3 +71,32 @@ def test_dmd_of_steady_snapshots_has_no_frequency() -> None:
 def test_dmd_needs_three_snapshots() -> None:
     with pytest.raises(ValueError, match="at least 3 snapshots, got 2"):
         dmd(np.ones((2, 4, 1)), np.ones(4), 1.0, rank=2)
+
+
+def turned(angle: float, growth: float, frequency: float) -> np.ndarray:
+    """A wave of one frequency, whose second shape is turned into a third by an angle: (T, M, 1)."""
+    shapes = np.eye(9)[:3] * 3  # orthonormal for nine cells of the same volume
+    phase = 2 * np.pi * frequency * np.arange(60)
+    size = np.exp(growth * np.arange(60))
+    other = np.cos(angle) * shapes[1] + np.sin(angle) * shapes[2]
+    return (size * np.cos(phase))[:, None, None] * shapes[0][:, None] + (size * np.sin(phase))[
+        :, None, None
+    ] * other[:, None]
+
+
+def test_modes_of_two_flows_are_compared_by_energy_plane_growth_and_frequency() -> None:
+    volumes, angle = np.ones(9), 0.8
+    flows = (turned(0.0, 0.0, 0.05), 2 * turned(angle, -0.01, 0.06))
+    pods = tuple(pod(each, volumes, 4) for each in flows)
+    dmds = tuple(dmd(each, volumes, 1.0, 4) for each in flows)
+    found = ModeComparison.of(pods, dmds, volumes)
+    assert found.variances[0] == pytest.approx(1.0, rel=0.02)
+    assert found.leading_shares == pytest.approx((1.0, 1.0))
+    # One direction is shared, the other one is turned.
+    assert found.pod_correlation == pytest.approx(np.sqrt((1 + np.cos(angle) ** 2) / 2), rel=1e-6)
+    assert found.frequencies == pytest.approx((0.05, 0.06))
+    assert found.growth_rates == pytest.approx((0.0, -0.01), abs=1e-9)
+    assert found.dmd_correlation == pytest.approx((1 + np.cos(angle)) / 2, rel=1e-6)
+    same = ModeComparison.of((pods[0], pods[0]), (dmds[0], dmds[0]), volumes)
+    assert same.pod_correlation == pytest.approx(1.0)
+    assert same.dmd_correlation == pytest.approx(1.0)

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from courant.analysis import run_scores
 from courant.analysis.decomposition import case_scores, partition, stability
 from courant.analysis.decomposition.anchor_fields import AnchorFields
-from courant.analysis.decomposition.case_scores import NEAREST, POD, RANDOM, score_case
+from courant.analysis.decomposition.case_controls import NEAREST, POD, RANDOM, case_controls
+from courant.analysis.decomposition.case_scores import score_case
+from courant.analysis.decomposition.neighbouring import carried_cells, nearest_design
 from courant.analysis.decomposition.scores import SCORES, field_scores
+from courant.experiment import Experiment
+from courant.models import build
 from courant.prediction.surrogate import Surrogate
+from courant.problems import Problem, problem_of
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError
@@ -88,6 +95,75 @@ def test_a_run_matches_itself(surrogate: Surrogate, case: StoredCase) -> None:
     assert found.scores["time_correlation"] <= 1 + 1e-6
 
 
+def test_fields_are_matched_with_those_of_the_nearest_design(
+    surrogate: Surrogate, dataset: Dataset, case: StoredCase
+) -> None:
+    radius = case.parameters["radius"]
+    nearest = nearest_design(dataset, case)
+    others = [dataset[each].parameters["radius"] for each in dataset.cases() if each != case.id]
+    assert nearest is not None and nearest.id != case.id
+    away = abs(nearest.parameters["radius"] - radius)
+    assert away == pytest.approx(min(abs(each - radius) for each in others))
+    cells = carried_cells(nearest, case.points)
+    apart = np.linalg.norm(nearest.points[cells] - case.points, axis=1)
+    every = np.linalg.norm(nearest.points[:, None] - case.points, axis=-1).min(axis=0)
+    np.testing.assert_allclose(apart, every, rtol=1e-5)
+    same = score_case(surrogate, case, neighbour=case)
+    assert same.scores["design_correlation"] == pytest.approx(1.0, abs=1e-4)
+    other = score_case(surrogate, case, neighbour=nearest).scores["design_correlation"]
+    assert 0 < other < 0.999
+
+
+def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: StoredCase) -> None:
+    windowed = surrogate.experiment.derive(model={"gaussian_window": "both"})
+    torch.manual_seed(0)
+    model = build(windowed.model)
+    for name, parameter in model.named_parameters():
+        if "updates" in name:  # they start at zero, which moves nothing
+            torch.nn.init.normal_(parameter, std=0.05)
+    moving = Surrogate(surrogate.url, problem_like(surrogate, windowed), surrogate.dataset, model)
+    start = moving.problem.shown_start(case)
+    parts = moving.decomposition(case, start_s=start)
+    places = moving.places(parts.window_anchors[-1][0, -1].numpy())
+    starts = moving.places(parts.anchors[0].numpy())
+    found = score_case(moving, case)
+    np.testing.assert_allclose(found.fields.anchors, places)
+    assert np.abs(places - starts).max() > 0.01 * found.spacing_m
+    for prefix, anchors in (("", places), ("start_", starts)):
+        away = np.linalg.norm(found.fields.centroids - anchors, axis=1)
+        expected = float(np.median(away)) / found.spacing_m
+        assert found.scores[f"{prefix}anchor_distance"] == pytest.approx(expected)
+        assert f"{prefix}own_anchor_nearest" in found.scores
+    assert "start_anchor_distance" not in score_case(surrogate, case).scores
+
+
+def problem_like(surrogate: Surrogate, experiment: Experiment) -> Problem:
+    return problem_of(experiment, surrogate.normaliser)
+
+
+def test_pod_of_a_steady_case_is_of_the_training_cases_fields(
+    surrogate: Surrogate, case: StoredCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = score_case(surrogate, case).fields
+    snapshots = np.random.default_rng(0).normal(size=(6, case.num_points, 2)).astype(np.float32)
+    asked: list[str] = []
+
+    def carried(points: np.ndarray, without: str) -> np.ndarray:
+        asked.append(without)
+        return snapshots
+
+    shift = np.asarray(surrogate.normaliser.mean) / np.asarray(surrogate.normaliser.std)
+    known = 0.7 * snapshots[1] + 0.3 * snapshots[4] + shift
+    monkeypatch.setattr(type(surrogate.problem), "start", lambda self, case, asked=None: None)
+    training = SimpleNamespace(carried=carried)
+    found = case_controls(surrogate, case, fields, known, lambda: training)[POD]
+    # A field that the training fields span is the sum of their modes, and their mean.
+    expected = np.linalg.norm(known - shift - snapshots.mean(axis=0), axis=-1)
+    np.testing.assert_allclose(found.total, expected, rtol=1e-3)
+    assert asked == [case.id]
+    assert POD not in case_controls(surrogate, case, fields, known, None)
+
+
 def test_the_command_prints_a_table_and_writes_scores_and_arrays(
     surrogate: Surrogate, case: StoredCase, tmp_path: Path
 ) -> None:
@@ -101,6 +177,8 @@ def test_the_command_prints_a_table_and_writes_scores_and_arrays(
     assert written["mean"] == scores
     # Thirty seconds of these waves are less than a period.
     absent = {"seed_correlation"} | {each.key for each in SCORES if each.subject == "rhythm"}
+    # No window moves anchors.
+    absent |= {"start_anchor_distance", "start_own_anchor_nearest"}
     assert set(scores) == {each.key for each in SCORES} - absent
     for each in SCORES:
         assert (each.name in done.stdout) == (each.key in scores)

@@ -49,6 +49,10 @@ SCORES = (
     Score("nmae", "accuracy", "NMAE of the prediction", "0 ..", "small"),
     Score("anchor_distance", "locality", "anchor to centroid / spacing", "0 .. √L", "small", 0.4),
     Score("own_anchor_nearest", "locality", "own anchor is nearest", "0 .. 1", "large", 0.6),
+    Score(
+        "start_anchor_distance", "locality", "start of the anchor to centroid", "0 .. √L", "small"
+    ),
+    Score("start_own_anchor_nearest", "locality", "own start is nearest", "0 .. 1", "large"),
     Score("support", "locality", "volume with 90 % of the energy", "0 .. 0.9", "small", 0.08),
     Score("gyration_radius", "locality", "radius of gyration / spacing", "0 .. √L", "small"),
     Score("overlap", "locality", "overlap of pairs", "0 .. 1", "small"),
@@ -58,11 +62,20 @@ SCORES = (
     Score("insertion_area", "faithfulness", "area under insertion", "0 ..", "small"),
     Score("deletion_area", "faithfulness", "area under deletion", "0 ..", "large"),
     Score("random_area", "faithfulness", "the same in random order", "0 ..", "neither"),
+    Score(
+        "ablation_after", "faithfulness", "energy ranks the effect of zₖ = 0", "-1 .. 1", "large"
+    ),
+    Score("ablation_before", "faithfulness", "the same before the processor", "-1 .. 1", "large"),
     Score("time_correlation", "stability", "matched, first to last step", "-1 .. 1", "large"),
     Score("time_kept", "stability", "anchors that keep their field", "0 .. 1", "large"),
     Score("seed_correlation", "stability", "matched, with the other run", "-1 .. 1", "large", 0.8),
+    Score(
+        "design_correlation", "stability", "matched, with the nearest design", "-1 .. 1", "large"
+    ),
     Score("contiguity", "meaning", "contiguity of the partition", "0 .. 1", "large"),
     Score("temporal_variance", "meaning", "temporal variance", "0 .. 1", "neither"),
+    Score("vortex_distance", "meaning", "moving part to vortex / spacing", "0 .. √L", "neither"),
+    Score("vortex_chance", "meaning", "the same at other times", "0 .. √L", "neither"),
     Score("error_carried", "error", "error at the worst tenth of anchors", "0.1 .. 1", "neither"),
     Score("frequency_error", "rhythm", "error of the flow's frequency", "0 ..", "small", 0.1),
     Score("locked_in", "rhythm", "anchors within 20 % of it", "0 .. 1", "large"),
@@ -78,7 +91,7 @@ def field_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
     """
     gram, energies = fields.gram, fields.energies
     values = {
-        **_places(fields, spacing_m),
+        **place_scores(fields, spacing_m),
         "support": _median(locality.support_fractions(fields)),
         "gyration_radius": _median(locality.gyration_radii(fields)) / spacing_m,
         "overlap": locality.overlap(fields),
@@ -102,7 +115,8 @@ def mean_scores(scores: list[Mapping[str, float]]) -> dict[str, float]:
     return {key: float(np.mean([each[key] for each in scores if key in each])) for key in keys}
 
 
-def _places(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
+def place_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
+    """Compute the scores of how far fields are from their anchors; none without positions."""
     distances, nearest = locality.anchor_distances(fields), locality.own_anchor_nearest(fields)
     if distances is None or nearest is None:
         return {}

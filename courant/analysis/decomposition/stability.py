@@ -9,6 +9,7 @@ nothing do not count. 1 means that the same fields are there again, in whatever 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,21 @@ def products(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> np.n
     """
     scaled = (first * volumes[:, None].astype(first.dtype)).reshape(len(first), -1)
     return (scaled @ second.reshape(len(second), -1).T).astype(np.float64)
+
+
+def product_sums(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+    """Return products of fields, with both energies in a further row and column: (K + 1, L + 1)."""
+    found = np.zeros((len(first) + 1, len(second) + 1))
+    found[:-1, :-1] = products(first, second, volumes)
+    found[:-1, -1] = np.square(first).sum(axis=-1) @ volumes
+    found[-1, :-1] = np.square(second).sum(axis=-1) @ volumes
+    return found
+
+
+def match_parts(parts: Sequence[np.ndarray]) -> Matching:
+    """Match fields by the `product_sums` of all parts of the points."""
+    summed = np.sum(parts, axis=0)
+    return match(summed[:-1, :-1], summed[:-1, -1], summed[-1, :-1])
 
 
 def match(cross: np.ndarray, first: np.ndarray, second: np.ndarray) -> Matching:

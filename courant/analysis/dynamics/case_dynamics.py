@@ -24,7 +24,7 @@ from courant.analysis.dynamics.frequencies import (
 )
 from courant.analysis.dynamics.jacobian import StepSpectrum
 from courant.analysis.dynamics.latent_components import Components, principal_components
-from courant.analysis.dynamics.modes import Dmd, dmd
+from courant.analysis.dynamics.modes import Dmd, Pod, dmd, pod
 from courant.analysis.dynamics.step_spectra import latent_spectrum, rolled_out
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
@@ -56,6 +56,10 @@ class CaseDynamics:
     find_jacobians: Callable[[], tuple[tuple[float, StepSpectrum], ...]]
     modes: tuple[Dmd, Dmd]
     """DMD of solution and prediction at the rollout's times"""
+    pods: tuple[Pod, Pod]
+    """POD of the same, of as many modes at most"""
+    volumes: np.ndarray
+    """(N,) of the cells"""
     probes: np.ndarray | None = None
     """(P, d) m, where the series are read; None where they are not of single places"""
 
@@ -170,6 +174,7 @@ def follow_case(
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
     latents = rolled_out(surrogate, surrogate.model, case, start, steps)[1:]
     std, rank = np.asarray(surrogate.normaliser.std, np.float32), min(DMD_RANK, steps // 2)
+    states = (found.states[frames] / std, predicted / std)
     return CaseDynamics(
         times=wanted - start,
         interval_s=step_s,
@@ -183,9 +188,11 @@ def follow_case(
             _jacobians, surrogate.model, latents, at or (1, steps), step_s, exact_up_to
         ),
         modes=(
-            dmd(found.states[frames] / std, found.volumes, step_s, rank),
-            dmd(predicted / std, found.volumes, step_s, rank),
+            dmd(states[0], found.volumes, step_s, rank),
+            dmd(states[1], found.volumes, step_s, rank),
         ),
+        pods=(pod(states[0], found.volumes, rank), pod(states[1], found.volumes, rank)),
+        volumes=found.volumes,
         probes=found.rhythm.places,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from courant.analysis.dynamics.case_dynamics import CaseDynamics, follow_case, rhythm_scores
+from courant.analysis.dynamics.mode_comparison import LEADING, ModeComparison
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
 from simgen.errors import InputError
@@ -42,6 +43,8 @@ class CaseFrequencies:
     """Share of the anchors whose first component has the reference's frequency within 20 %"""
     drift: float
     """Of the leading anchor's frequency at the end, relative; NaN for a rollout too short"""
+    modes: ModeComparison
+    """POD and DMD of the solution and of the prediction"""
     lost_s: float | None
     """When the leading anchor leaves the reference's frequency for good; None: never"""
 
@@ -60,6 +63,7 @@ class CaseFrequencies:
             latent_hz=found.latent_hz,
             locked_in=rhythm_scores(found)["locked_in"],
             drift=found.last_drift,
+            modes=ModeComparison.of(found.pods, found.modes, found.volumes),
             lost_s=found.lost_s,
         )
 
@@ -109,6 +113,7 @@ class FrequencyStudy:
             "cases": [
                 {
                     **{name: _known(value) for name, value in vars(each).items()},
+                    "modes": each.modes.to_json(),
                     **{f"{name}_error": _known(each.error(name)) for name in FOUND},
                 }
                 for each in self.cases
@@ -162,6 +167,10 @@ def rhythm_arrays(found: CaseDynamics) -> dict[str, np.ndarray]:
         "scalogram_frequencies": found.scalogram.frequencies,
         "peak_frequency": found.scalogram.peaks,
         "drift": found.drift,
+        "true_pod_energies": found.pods[0].energies,
+        "pod_energies": found.pods[1].energies,
+        "true_pod_modes": found.pods[0].modes[:LEADING],
+        "pod_modes": found.pods[1].modes[:LEADING],
         "true_dmd_frequencies": true_modes.frequencies,
         "true_dmd_growth_rates": true_modes.growth_rates,
         "dmd_frequencies": modes.frequencies,

@@ -125,7 +125,7 @@ def exact_jacobian(derivative: Derivative, state: Tensor) -> np.ndarray:
     found = np.empty((size, size))
     # The other attention kernels have no batched derivatives.
     with sdpa_kernel(SDPBackend.MATH):
-        _, pull = vjp(flat, state.detach().reshape(-1))
+        pull = vjp(flat, state.detach().reshape(-1))[1]
         for start in range(0, size, ROWS):
             rows = torch.arange(start, min(start + ROWS, size), device=state.device)
             basis = one_hot(rows, size).to(state.dtype)

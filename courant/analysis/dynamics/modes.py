@@ -22,7 +22,9 @@ class Pod:
     coefficients: np.ndarray
     """a_r: (T, R)"""
     energies: np.ndarray
-    """mean over time of a_r^2, (R,), over all modes the variance of the snapshots"""
+    """mean over time of a_r^2, (R,)"""
+    total: float
+    """The variance of the snapshots: the energies of all modes, kept or not"""
 
     def fields(self, values: np.ndarray, volumes: np.ndarray) -> np.ndarray:
         """Return a_r phi_r, (R, M, C), of a field (M, C): its projection on each mode."""
@@ -61,7 +63,8 @@ def pod(snapshots: np.ndarray, volumes: np.ndarray, rank: int | None = None) -> 
     kept = min(_rank(values, scaled.shape), len(values) if rank is None else rank)
     modes = (right[:kept] / roots).reshape(kept, *mean.shape)
     coefficients = left[:, :kept] * values[:kept]
-    return Pod(mean, modes, coefficients, values[:kept] ** 2 / len(snapshots))
+    energies = values**2 / len(snapshots)
+    return Pod(mean, modes, coefficients, energies[:kept], float(energies.sum()))
 
 
 def dmd(snapshots: np.ndarray, volumes: np.ndarray, interval_s: float, rank: int) -> Dmd:

@@ -59,7 +59,8 @@ def analyse_compare(
         if trade_off := draw_trade_off(found):
             folder.write_bytes(f"{TRADE_OFF}.png", png_bytes(trade_off))
             say(f"figure {place}/{TRADE_OFF}.png")
-        if (fields := fields_of_runs(found, case or (), moved)) is not None:
+        first = found.of_family(found.families[0])
+        if (fields := fields_of_runs(first, case or (), moved)) is not None:
             folder.write_bytes(f"{FIELDS}.png", png_bytes(draw_run_fields(fields)))
             folder.write_bytes(f"{FIELDS}.npz", npz_bytes(fields.arrays()))
             say(f"fields {place}/{FIELDS}.png, .npz: case {fields.case}")
@@ -69,13 +70,14 @@ def _table(found: Comparison) -> Table:
     from courant.analysis.decomposition.scores import SCORES
 
     table = Table("score", box=None, header_style="bold")
-    for row in found.rows:
-        table.add_column(escape(f"{row.label} ({len(row.runs)})"), justify="right")
+    for row in found.columns:
+        table.add_column(escape(found.heading(row)), justify="right")
     table.add_column("good is")
     for each in SCORES:
         if each.key in found.keys:
             cells = [
-                row.scores[each.key].text() if each.key in row.scores else "" for row in found.rows
+                row.scores[each.key].text() if each.key in row.scores else ""
+                for row in found.columns
             ]
             table.add_row(each.name, *cells, each.aim_text)
     return table

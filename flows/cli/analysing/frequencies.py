@@ -50,6 +50,7 @@ def analyse_frequencies(
             found = study_frequencies(surrogate, opened, chosen, steps, progress, keep)
         if found.cases:
             screen.print(_table(found))
+            screen.print(_modes_table(found))
         if found.without:
             say(
                 f"without  {counted(len(found.without), 'case')} that stand still or are too short"
@@ -85,6 +86,25 @@ def _table(found: FrequencyStudy) -> Table:
         f"{medians['kept']:.0%} of the time",
         style="bold",
     )
+    return table
+
+
+def _modes_table(found: FrequencyStudy) -> Table:
+    """Return the modes of the solution and of the prediction, side by side."""
+    table = Table("case, solution / prediction", box=None, header_style="bold")
+    names = ("variance (std²)", "in two POD modes", "their correlation", "DMD growth (1/s)")
+    for name in (*names, "DMD correlation"):
+        table.add_column(name, justify="right")
+    for each in found.cases:
+        modes = each.modes
+        table.add_row(
+            each.case,
+            " / ".join(f"{value:.3g}" for value in modes.variances),
+            " / ".join(f"{value:.0%}" for value in modes.leading_shares),
+            f"{modes.pod_correlation:.2f}",
+            " / ".join(_number(value, "+.2g") for value in modes.growth_rates),
+            _number(modes.dmd_correlation, ".2f"),
+        )
     return table
 
 
