@@ -2,25 +2,27 @@
 
 Everything else is the real thing: designs, Prefect's tasks, Ray's workers, locks, arrays in the
 store, commits, the publication. Clouds are small, since their size is a matter of the workers. The
-workers are as many as this machine carries; they sleep so shortly that the driver and the servers
-are as busy as they can be. Each tenth of the cases is measured on its own: a step that takes longer
-with every case would show.
+dataset is grown to each size at once (`grown_dataset`), and then the flow adds some cases, so that
+the costs of a case are those at that size. The workers are as many as this machine carries; they
+sleep so shortly that the driver and the servers are as busy as they can be. Costs are core-seconds,
+which other work on the machine hardly touches.
 
-The second table is a model, fitted to these figures: a process that cannot be divided among
-machines handles at most one case in its core-seconds for each; 500 workers ask for 500 cases in the
-time that one takes.
+The second table extrapolates them to 10,000 cases by straight lines, and simulates a campaign of so
+many on 500 workers with them (`campaign_simulation`).
+
+python -m tests.benchmarks.bench_campaign --sizes 500 1000 2000 4000 --measured 200 --workers 24
 """
 
 from __future__ import annotations
 
-import itertools
+import argparse
 import json
 import os
+import statistics
 import tempfile
-import threading
 import time
-from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -32,19 +34,22 @@ from rich.table import Table
 from flows.settings import embedded_defaults
 from simgen.case import CaseResult
 from simgen.design_space import DesignPoint
-from tests.benchmarks.synthetic_cases import SCHEMA, synthetic_cloud, synthetic_result
+from tests.benchmarks.campaign_simulation import Costs, simulate
+from tests.benchmarks.core_seconds import core_seconds_by_part
+from tests.benchmarks.grown_dataset import grow
+from tests.benchmarks.synthetic_cases import FAMILY, SCHEMA, synthetic_cloud, synthetic_result
 
-CASES, WORKERS = 2_000, 24
+SIZES, MEASURED, WORKERS = (500, 1_000, 2_000, 4_000), 200, 24
 SNAPSHOTS = 6
 SLEEP_S = 0.5
-#: The time of a case: a trial cylinder, a trial pump, a case of the paper's size.
-CASE_S = (12.0, 90.0, 900.0)
-SIMULATED_WORKERS, BAR = 500, 0.95
-TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+ALL_CASES, SIMULATED_WORKERS = 10_000, 500
+#: Time of a case: trial cylinders take 16 s to 30 s, trial pipes and pumps up to 80 s, cases of the
+#: paper's size minutes to an hour.
+CASE_S = (8.0, 16.0, 30.0, 80.0, 300.0, 3_600.0)
+BAR, MEMORY_BAR_GB = 0.95, 2.0
 #: Words of a command line, and whose process it is; the first that fits.
 PARTS = {"gcs_server": "Ray's GCS", "raylet/raylet": "Ray's raylet", "uvicorn": "Prefect's server"}
-UNDIVIDED = ("driver", "Prefect's server", "Ray's GCS")
+SERVER = "Prefect's server"
 
 
 def sleep_in_place_of_solving() -> None:
@@ -66,146 +71,179 @@ def sleep_in_place_of_solving() -> None:
 
 def main(out: Path, short: bool) -> None:
     """Print both tables, write campaign.json."""
-    cases, workers = (40, 4) if short else (CASES, WORKERS)
+    run(out, (30, 60), 16, 4) if short else run(out, SIZES, MEASURED, WORKERS)
+
+
+def run(out: Path, sizes: tuple[int, ...], measured: int, workers: int) -> None:
+    """Measure `measured` cases at each size of the dataset."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         os.environ["COURANT_SCRATCH"] = f"{folder}/scratch"
-        record = _measure(Path(folder), cases, workers)
+        rows = _measure(f"{folder}/store", sizes, measured, workers)
+    record = {"workers": workers, "sleep_s": SLEEP_S, "rows": rows, **_extrapolated(rows)}
     (out / "campaign.json").write_text(json.dumps(record, indent=2))
     _print(record)
 
 
-def _measure(folder: Path, cases: int, workers: int) -> dict[str, Any]:
+def _measure(
+    store: str, sizes: tuple[int, ...], measured: int, workers: int
+) -> list[dict[str, Any]]:
     embedded_defaults()
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as for the flow's own Ray
     from courant.ray_embedded import start_embedded_ray
+    from flows import generate_dataset
     from flows.cluster.prefect_api import prefect_api
-    from flows.display import CaseBars
-    from flows.generate_dataset import generate
+    from simgen.store.access.writer import DatasetWriter
 
     hook = {"worker_process_setup_hook": sleep_in_place_of_solving}
 
     def start() -> None:
         start_embedded_ray(num_cpus=workers, log_to_driver=False, runtime_env=hook)
 
-    rows: list[dict[str, Any]] = []
-    done = 0
-    every = max(1, cases // 10)
-    finished = CaseBars.finished
-    lock = threading.Lock()
+    settings = {"end_time": float(SNAPSHOTS)}
+    values = FAMILY.settings("trial", settings)
+    points = [FAMILY.point(each, values) for each in FAMILY.design_space.sample(max(sizes))]
+    rows = []
+    with prefect_api(start):
+        for size in sizes:
+            grow(f"{store}/{SCHEMA.family}", points[: size - measured], SNAPSHOTS)
+            commits, solving = _Watch(), _Watch()
+            began = time.process_time()
+            with (
+                patch.object(DatasetWriter, "commit", commits.around(DatasetWriter.commit)),
+                patch.object(
+                    generate_dataset, "solve_cases", solving.around(generate_dataset.solve_cases)
+                ),
+            ):
+                generate_dataset.generate(
+                    family=SCHEMA.family, cases=size, settings=settings, store=store
+                )
+            rest_s = time.process_time() - began - solving.seconds
+            parts = {part: spent / measured for part, spent in solving.parts.items()}
+            row = {
+                "cases": size,
+                "measured": measured,
+                "cases_per_s": measured / solving.wall_s,
+                "commits": commits.calls,
+                "commit_s": commits.seconds / commits.calls,
+                "driver_s": (solving.seconds - commits.seconds) / measured,
+                "parts_s": parts,
+                "before_and_after_s": rest_s,
+                "driver_gb": _resident_gb(),
+            }
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    return rows
 
-    def count(self: CaseBars, *case: Any) -> None:
-        nonlocal done
-        finished(self, *case)
-        with lock:
-            done += 1
-            if done % every == 0:
-                rows.append({"cases": done, "at_s": time.perf_counter() - began, **_parts()})
 
-    with prefect_api(start), patch.object(CaseBars, "finished", count):
-        began = time.perf_counter()
-        before: dict[str, Any] = {"cases": 0, "at_s": 0.0, **_parts()}
-        version = generate(
-            family=SCHEMA.family,
-            cases=cases,
-            settings={"end_time": float(SNAPSHOTS)},
-            store=f"{folder}/store",
-        )
-        wall = time.perf_counter() - began
-        published = wall - rows[-1]["at_s"]
-        after = _parts()
-    total = {part: of - before["core_s"].get(part, 0.0) for part, of in after["core_s"].items()}
+class _Watch:
+    """Core-seconds of this process, and of those below it, that pass within calls of a function."""
+
+    def __init__(self) -> None:
+        self.calls, self.seconds, self.wall_s = 0, 0.0, 0.0
+        self.parts: dict[str, float] = {}
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*given: Any, **named: Any) -> Any:
+            is_long = function.__name__ == "solve_cases"
+            before = core_seconds_by_part(PARTS) if is_long else {}
+            began, at = time.process_time(), time.perf_counter()
+            try:
+                return function(*given, **named)
+            finally:
+                self.calls += 1
+                self.seconds += time.process_time() - began
+                self.wall_s += time.perf_counter() - at
+                after = core_seconds_by_part(PARTS) if is_long else {}
+                self.parts = {part: of - before.get(part, 0.0) for part, of in after.items()}
+
+        return watched
+
+
+def _resident_gb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e9
+
+
+def _extrapolated(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Fit straight lines over the size of the dataset; simulate with their values."""
+    sizes = [row["cases"] for row in rows]
+
+    def line(value: Callable[[dict[str, Any]], float]) -> tuple[float, float]:
+        slope, base = statistics.linear_regression(sizes, [value(row) for row in rows])
+        return slope, base
+
+    def at_the_end(value: Callable[[dict[str, Any]], float]) -> float:
+        """By the line, and no less than at any size measured."""
+        slope, base = line(value)
+        return max(base + slope * ALL_CASES, *(value(row) for row in rows))
+
+    slope, base = line(lambda row: row["commit_s"])
+    costs = Costs(
+        submit_s=at_the_end(lambda row: row["driver_s"]),
+        commit_base_s=max(base, 0.0),
+        commit_slope_s=slope,
+        server_s=at_the_end(lambda row: row["parts_s"].get(SERVER, 0.0)),
+    )
+    simulated = [
+        {"case_s": case_s, **asdict(simulate(costs, ALL_CASES, SIMULATED_WORKERS, case_s))}
+        for case_s in CASE_S
+    ]
     return {
-        "cases": cases,
-        "workers": workers,
-        "sleep_s": SLEEP_S,
-        "wall_s": wall,
-        "publication_s": published,
-        "version": version.line(),
-        "rows": _differences([before, *rows]),
-        "core_s_per_case": {part: seconds / cases for part, seconds in total.items()},
-        "memory_gb": after["memory_gb"],
+        "costs": asdict(costs),
+        "commit_s_at_the_end": costs.commit_s(ALL_CASES),
+        "before_and_after_s_at_the_end": at_the_end(lambda row: row["before_and_after_s"]),
+        "driver_gb_at_the_end": at_the_end(lambda row: row["driver_gb"]),
+        "workers_s_at_the_end": at_the_end(lambda row: row["parts_s"].get("others", 0.0)),
+        "simulated": simulated,
     }
 
 
-def _parts() -> dict[str, dict[str, float]]:
-    """Core-seconds and resident memory of this process and those below it, by what they are."""
-    core_s: defaultdict[str, float] = defaultdict(float)
-    memory: defaultdict[str, float] = defaultdict(float)
-    parents, found = {}, {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (process / "stat").read_text().rpartition(")")[2].split()
-            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        number = int(process.name)
-        parents[number] = int(fields[1])
-        ticks = sum(int(each) for each in fields[11:13])
-        found[number] = (line, ticks / TICKS, int(fields[21]) * PAGE / 1e9)
-    own = {os.getpid()}
-    while below := {process for process, parent in parents.items() if parent in own} - own:
-        own |= below
-    for number in own & set(found):
-        line, seconds, resident = found[number]
-        part = next((part for word, part in PARTS.items() if word in line), "workers")
-        part = "driver" if number == os.getpid() else part
-        core_s[part] += seconds
-        memory[part] += resident
-    return {"core_s": dict(core_s), "memory_gb": dict(memory)}
-
-
-def _differences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each part of the run on its own."""
-    found = []
-    for before, row in itertools.pairwise(rows):
-        number = row["cases"] - before["cases"]
-        core_s = {
-            part: (seconds - before["core_s"].get(part, 0.0)) / number
-            for part, seconds in row["core_s"].items()
-        }
-        took = row["at_s"] - before["at_s"]
-        found.append(
-            {
-                "cases": row["cases"],
-                "cases_per_s": number / took,
-                "core_s_per_case": core_s,
-                "memory_gb": row["memory_gb"],
-            }
-        )
-    return found
-
-
-def utilisation(core_s_per_case: dict[str, float], case_s: float) -> float:
-    """Share of the time in which simulated workers have a case."""
-    most = min(1 / core_s_per_case[part] for part in UNDIVIDED if core_s_per_case.get(part))
-    return min(1.0, most * case_s / SIMULATED_WORKERS)
-
-
 def _print(record: dict[str, Any]) -> None:
-    parts = ["driver", "Prefect's server", "Ray's GCS", "Ray's raylet", "workers"]
-    title = (
-        f"{record['cases']} cases of {record['sleep_s']:g} s on {record['workers']} workers:"
-        f" {record['wall_s']:.0f} s, of which publication {record['publication_s']:.1f} s"
-    )
-    table = Table("cases", "a second", *(f"{part}, ms a case" for part in parts), title=title)
-    for column in ("driver, GB", "Prefect's server, GB"):
+    title = f"{record['workers']} workers, cases of {record['sleep_s']:g} s; core-milliseconds"
+    table = Table("cases on record", "driver, a case", "driver, a commit", title=title)
+    for column in (f"{SERVER}, a case", "a worker, a case", "before and after, s", "driver, GB"):
         table.add_column(column)
     for row in record["rows"]:
         table.add_row(
-            str(row["cases"]),
-            f"{row['cases_per_s']:.1f}",
-            *(f"{1e3 * row['core_s_per_case'].get(part, 0.0):.0f}" for part in parts),
-            f"{row['memory_gb']['driver']:.2f}",
-            f"{row['memory_gb'].get(parts[1], 0.0):.2f}",
+            f"{row['cases']:,}",
+            f"{1e3 * row['driver_s']:.1f}",
+            f"{1e3 * row['commit_s']:.0f}",
+            f"{1e3 * row['parts_s'].get(SERVER, 0.0):.1f}",
+            f"{1e3 * row['parts_s'].get('others', 0.0):.0f}",
+            f"{row['before_and_after_s']:.1f}",
+            f"{row['driver_gb']:.2f}",
         )
+    table.add_row(
+        f"{ALL_CASES:,} (lines)",
+        f"{1e3 * record['costs']['submit_s']:.1f}",
+        f"{1e3 * record['commit_s_at_the_end']:.0f}",
+        f"{1e3 * record['costs']['server_s']:.1f}",
+        f"{1e3 * record['workers_s_at_the_end']:.0f}",
+        f"{record['before_and_after_s_at_the_end']:.1f}",
+        f"{record['driver_gb_at_the_end']:.2f} (aim {MEMORY_BAR_GB:g})",
+    )
     Console(width=140).print(table)
-    per_case = record["core_s_per_case"]
-    slowest = max(UNDIVIDED, key=lambda part: per_case.get(part, 0.0))
-    title = f"{SIMULATED_WORKERS} workers, by the model; the bottleneck is {slowest}"
-    model = Table("a case takes", "asked for, a second", "utilisation", title=title)
-    for case_s in CASE_S:
+    title = f"{ALL_CASES:,} cases on {SIMULATED_WORKERS} workers, simulated"
+    model = Table("a case takes", "utilisation", "driver busy", "server busy", "commits", "hours")
+    model.title = title
+    for row in record["simulated"]:
         model.add_row(
-            f"{case_s:g} s",
-            f"{SIMULATED_WORKERS / case_s:.1f}",
-            f"{utilisation(per_case, case_s):.2f} (bar {BAR})",
+            f"{row['case_s']:g} s",
+            f"{row['utilisation']:.3f} (aim {BAR})",
+            f"{row['driver_busy']:.2f}",
+            f"{row['server_busy']:.2f}",
+            f"{row['num_commits']:,}",
+            f"{row['wall_s'] / 3600:.2f}",
         )
-    Console().print(model)
+    Console(width=100).print(model)
+
+
+if __name__ == "__main__":
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    asked.add_argument("--measured", type=int, default=MEASURED)
+    asked.add_argument("--workers", type=int, default=WORKERS)
+    asked.add_argument("--out", type=Path, default=Path("bench-out"))
+    given = asked.parse_args()
+    given.out.mkdir(exist_ok=True)
+    run(given.out, tuple(given.sizes), given.measured, given.workers)

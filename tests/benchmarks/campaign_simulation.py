@@ -8,6 +8,7 @@ works beside it. Nothing else is shared by the workers.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,37 +55,41 @@ def simulate(costs: Costs, cases: int, workers: int, case_s: float, seed: int = 
     """Carry out a campaign of cases of `case_s` on average."""
     drawn = np.random.default_rng(seed).uniform(1 - SPREAD, 1 + SPREAD, cases) * case_s
     left = iter(longest_first_at_the_end(list(drawn), float, LAST_OF_EACH * workers))
-    ends: list[tuple[float, int]] = []  # of running cases
-    queue: list[float] = []  # submitted, waiting for a worker
+    ends: list[float] = []  # of running cases
+    queue: deque[tuple[float, float]] = deque()  # submitted cases, and when; no worker is free
     now = busy = not_before = 0.0
-    free, under_way, waiting, on_record, commits, number = workers, 0, 0, 0, 0, 0
+    free, waiting, on_record, commits = workers, 0, 0, 0
     upcoming = next(left, None)
 
     def begin(at: float) -> None:
-        nonlocal free, number
+        nonlocal free
         while free and queue:
-            free, number = free - 1, number + 1
-            heapq.heappush(ends, (at + queue.pop(0), number))
+            submitted, takes = queue.popleft()
+            free -= 1
+            heapq.heappush(ends, max(at, submitted) + takes)
 
     while on_record < cases:
-        if upcoming is not None and under_way < 2 * workers:
-            now, busy, under_way = now + costs.submit_s, busy + costs.submit_s, under_way + 1
-            queue.append(upcoming)
-            upcoming = next(left, None)
-        elif waiting and (now >= not_before or not ends):
+        room = len(ends) + len(queue) < 2 * workers
+        over = upcoming is None and not ends and not queue
+        if waiting and (now >= not_before or over):
             took = costs.commit_s(on_record)
-            now, busy, commits = now + took, busy + took, commits + 1
-            on_record, waiting = on_record + waiting, 0
-            not_before = now + took * (1 / SHARE - 1)
-        elif ends:
-            now = max(now, min(ends[0][0], not_before if waiting else ends[0][0]))
-        # Workers take the next case by themselves, while the driver does something else.
-        while ends and ends[0][0] <= now:
-            at, _ = heapq.heappop(ends)
-            free, under_way, waiting = free + 1, under_way - 1, waiting + 1
-            begin(at)
+            on_record, waiting, commits = on_record + waiting, 0, commits + 1
+            not_before = now + took / SHARE
+        elif upcoming is not None and room:
+            took = costs.submit_s
+            queue.append((now + took, upcoming))
+            upcoming = next(left, None)
+        else:
+            took = 0.0
+            now = max(now, min(ends[0], not_before) if waiting else ends[0])
+        now, busy = now + took, busy + took
         begin(now)
+        # Workers take the next case by themselves, while the driver does something else.
+        while ends and ends[0] <= now:
+            at = heapq.heappop(ends)
+            free, waiting = free + 1, waiting + 1
+            begin(at)
     # A server that cannot keep up makes the campaign longer, however idle the driver is.
     wall = max(now, cases * costs.server_s)
     share = float(drawn.sum()) / (workers * wall)
-    return Simulated(share, wall, commits, busy / wall, cases * costs.server_s / wall)
+    return Simulated(share, float(wall), commits, float(busy / wall), cases * costs.server_s / wall)
