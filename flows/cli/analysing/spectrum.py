@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -85,7 +85,7 @@ def _table(found: list[CaseSpectra]) -> Table:
     return table
 
 
-def _cells(state: StateSpectrum, pair: dict[str, float] | None) -> list[str]:
+def _cells(state: StateSpectrum, pair: dict[str, Any] | None) -> list[str]:
     count = f"{'all' if state.spectrum.exact else 'leading'} {len(state.spectrum.step)}"
     if pair is None:
         return [str(state.step), count, "none", "", "", "", ""]
@@ -101,6 +101,6 @@ def _cells(state: StateSpectrum, pair: dict[str, float] | None) -> list[str]:
     ]
 
 
-def _complex(value: object) -> str:
-    real, imaginary = value  # type: ignore[misc]
+def _complex(value: list[float]) -> str:
+    real, imaginary = value
     return f"{real:.3g} ± {imaginary:.3g}i"
