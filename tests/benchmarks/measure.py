@@ -25,6 +25,15 @@ def seconds(call: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
+def processor_seconds(call: Callable[[], object], device: torch.device) -> float:
+    """CPU seconds of this process, all its threads together; wall seconds where a GPU works."""
+    if device.type == "cuda":
+        return seconds(call, device)
+    began = time.process_time()
+    call()
+    return time.process_time() - began
+
+
 def race(
     contenders: dict[str, Callable[[], object]], device: torch.device, repeats: int
 ) -> dict[str, float]:
