@@ -44,7 +44,8 @@ def guide(context: Context, panels: Sequence[Panel]) -> Panel:
 
 def _with_score(answer: str, panel: Panel) -> str:
     """Add the number that the panel's first picture stands for."""
-    first = next((each.score for each in (*panel.animations, *panel.figures)), "")
+    scores = [*(each.score for each in panel.animations), *(each.score for each in panel.figures)]
+    first = scores[0] if scores else ""
     return f"{answer} {first}." if first else answer
 
 
