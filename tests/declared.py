@@ -25,7 +25,8 @@ def names_of(requirements: Iterable[str]) -> set[str]:
 def declared(*extras: str) -> set[str]:
     """The distributions that the project asks for, with those of some extras."""
     optional = PROJECT["optional-dependencies"]
-    return names_of([*PROJECT["dependencies"], *(one for name in extras for one in optional[name])])
+    asked = [*PROJECT["dependencies"], *(one for name in extras for one in optional[name])]
+    return names_of(asked) - {PROJECT["name"]}  # an extra may ask for others of the project's
 
 
 @cache

@@ -167,7 +167,7 @@ def predictions(device: torch.device, short: bool) -> list[dict[str, Any]]:
 def decoding(device: torch.device, short: bool) -> list[dict[str, Any]]:
     """A latent at many query points in chunks: milliseconds and memory beyond the field itself."""
     rows = []
-    sizes = (1_000, 2_000) if short else (1_000, 10_000, 100_000, 1_000_000)
+    sizes = (100, 200) if short else (1_000, 10_000, 100_000, 1_000_000)
     decoded = {name: each for name, each in models(short).items() if "windows" not in name}
     for name, (config, _, _, steps) in decoded.items():
         for queries in sizes:
