@@ -114,7 +114,11 @@ SETUPS: Mapping[str, Setup] = {
             "found = surrogate.predict(points, initial=u0": STATE,
         }
     ),
-    "docs/bands.md": Setup(STEADY),
+    "docs/bands.md": Setup(
+        STEADY,
+        # A model of ducts may have no band where a pipe is meshed: it is unlike all that it knows.
+        replaced={'bands.quantities["branch1_share"]': 'bands.quantities.get("branch1_share")'},
+    ),
     "docs/benchmark.md": Setup(STEADY, replaced={"branched-pipe … ": "branched-pipe "}),
     "docs/dataset-operations.md": Setup(
         # The commands above it have withdrawn this case already.
