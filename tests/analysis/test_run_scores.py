@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from courant.analysis import run_scores
-from courant.analysis.decomposition import case_scores, partition, stability
+from courant.analysis.decomposition import case_scores, partition, ranked_fields, stability
 from courant.analysis.decomposition.anchor_fields import AnchorFields
 from courant.analysis.decomposition.case_controls import NEAREST, POD, RANDOM, case_controls
 from courant.analysis.decomposition.case_scores import score_case
@@ -186,6 +186,27 @@ def test_the_command_prints_a_table_and_writes_scores_and_arrays(
         assert arrays["energies"].shape == (8,)
         assert arrays["dominant_anchor"].shape == (case.num_points,)
         assert stability.match(arrays["gram"], arrays["energies"], arrays["energies"]).kept == 1
+
+
+def test_the_strongest_fields_are_written_in_physical_units(
+    surrogate: Surrogate, case: StoredCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranked_fields, "MAX_VALUES", 7 * 2 * 8 * 2)
+    asked = ["analyse", "fields", surrogate.url, "--case", case.id, "--top", "3"]
+    done = CliRunner().invoke(app, [*asked, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    start = surrogate.problem.shown_start(case)
+    whole = surrogate.decompose_case(case, start_s=start)
+    energies = score_case(surrogate, case).fields.energies
+    with np.load(tmp_path / f"{case.id}_fields.npz", allow_pickle=False) as found:
+        np.testing.assert_allclose(found["energies"], energies, rtol=1e-4)
+        np.testing.assert_array_equal(found["ranking"], np.argsort(-energies, kind="stable"))
+        strongest = whole.contributions[-1][found["ranking"][:3]]
+        np.testing.assert_allclose(found["contributions"], strongest, rtol=1e-4, atol=1e-6)
+        predicted = surrogate.predict_case(case, start_s=start)[-1]
+        np.testing.assert_allclose(found["total"], predicted, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found["anchors"], whole.anchors)
+    assert "of the energy" in done.stdout
 
 
 def test_a_model_that_does_not_decompose_is_refused_in_one_line(

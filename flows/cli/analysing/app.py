@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from flows.cli.analysing.comparison import analyse_compare
 from flows.cli.analysing.errors import analyse_errors
+from flows.cli.analysing.fields import analyse_fields
 from flows.cli.analysing.frequencies import analyse_frequencies
 from flows.cli.analysing.maps import analyse_maps
 from flows.cli.analysing.monitor import analyse_monitor
@@ -40,6 +41,7 @@ analysis_app.command("refine", epilog="Example: courant analyse refine RUN --anc
     analyse_refine
 )
 analysis_app.command("monitor", epilog="Example: courant analyse monitor RUN")(analyse_monitor)
+analysis_app.command("fields", epilog="Example: courant analyse fields RUN --top 8")(analyse_fields)
 analysis_app.command("maps", epilog="Example: courant analyse maps RUN --anchor 14")(analyse_maps)
 analysis_app.command("frequencies", epilog="Example: courant analyse frequencies RUN --steps 40")(
     analyse_frequencies
