@@ -145,8 +145,9 @@ def test_the_transient_family_of_the_docs_goes_from_generate_to_its_report(
     assert model.rae > 5 * model.nmae
     assert evaluation.quantities["mean_temperature"].predicted
     assert "temperature" in page
+    text = re.sub(r"base64,[\w+/=]+", "", page)  # pictures hold every short word
     for word in ("velocity", "m/s", "vortex", "vortices", "shedding"):
-        assert word not in page, word
+        assert word not in text, word
     check_unseen(url, evaluation.step_s or 0.0, tmp_path)
 
 
