@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,11 @@ class Context:
     def scores(self) -> CaseScores:
         """The scores of the first shown case's decomposition; for models that decompose."""
         return score_case(self.surrogate, self.shown[0].case)
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What panels have computed and share, by name."""
+        return {}
 
     @cached_property
     def dynamics(self) -> CaseDynamics | None:

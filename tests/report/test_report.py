@@ -176,7 +176,7 @@ def test_a_decomposition_in_parts_is_the_same_and_encodes_once(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = context.shown[0]
-    whole = decomposition.rank(context, shown)
+    whole = decomposition.compute_ranking(context, shown)
     encoded: list[str] = []
     prepare = Surrogate.prepare_case
 
@@ -192,7 +192,7 @@ def test_a_decomposition_in_parts_is_the_same_and_encodes_once(
     monkeypatch.setattr(decomposition, "MAX_VALUES", 7 * one_cell.contributions.size)
     context.predict(shown)
     monkeypatch.setattr(Surrogate, "prepare_case", counted)
-    parted = decomposition.rank(context, shown)
+    parted = decomposition.compute_ranking(context, shown)
     assert len(encoded) <= 2, "of the prediction, and of its decomposition"
     np.testing.assert_allclose(parted.norms, whole.norms, rtol=1e-4)
     again = decomposition.contributions_at(context, shown, cells, whole.largest)

@@ -93,6 +93,15 @@ def panel(context: Context) -> Panel | None:
 
 
 def rank(context: Context, shown: Shown) -> Ranking:
+    """Return the ranking of a shown case, which several panels use; it is computed once."""
+    name = f"ranking, {shown.slug}"
+    if name not in context.kept:
+        context.kept[name] = compute_ranking(context, shown)
+    ranking: Ranking = context.kept[name]
+    return ranking
+
+
+def compute_ranking(context: Context, shown: Shown) -> Ranking:
     """Compute the norms of all contributions over the field, and their sum's deviation."""
     std, surrogate = context.deviations(shown), context.surrogate
     predicted = context.predict(shown)
