@@ -32,9 +32,8 @@ from simgen.errors import InputError, SimgenError, StoreError
 M = TypeVar("M", bound=BaseModel)
 PARTIAL = ".partial-"
 MAX_READ_BYTES = 64 * 2**20
-#: Windows has neither such links nor such pipes.
-_NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
 """The default limit of `read_bytes`; weights are read by `courant.runs.weights`"""
+_NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)  # not on Windows
 
 
 class RunDirectory:

@@ -1,6 +1,7 @@
 """The parts of the benchmark of campaigns: its model of the driver, and its grown datasets."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,13 +16,13 @@ from tests.benchmarks.synthetic_cases import FAMILY, SCHEMA
 FREE = Costs(submit_s=0.0, commit_base_s=0.0, commit_slope_s=0.0, server_s=0.0)
 
 
-def test_without_costs_workers_are_idle_at_the_end_alone():
+def test_without_costs_workers_are_idle_at_the_end_alone() -> None:
     found = simulate(FREE, cases=1000, workers=10, case_s=20.0)
     assert 0.98 < found.utilisation <= 1.0
     assert found.wall_s == pytest.approx(1000 * 20.0 / 10, rel=0.03)
 
 
-def test_a_driver_that_is_too_slow_sets_the_pace():
+def test_a_driver_that_is_too_slow_sets_the_pace() -> None:
     slow = dataclasses.replace(FREE, submit_s=1.0)
     found = simulate(slow, cases=500, workers=100, case_s=20.0)
     assert found.wall_s == pytest.approx(500 + 20, rel=0.03)
@@ -29,12 +30,12 @@ def test_a_driver_that_is_too_slow_sets_the_pace():
     assert found.utilisation < 0.25
 
 
-def test_a_server_that_is_too_slow_sets_the_pace():
+def test_a_server_that_is_too_slow_sets_the_pace() -> None:
     slow = dataclasses.replace(FREE, server_s=1.0)
     assert simulate(slow, cases=500, workers=100, case_s=20.0).wall_s == 500
 
 
-def test_commits_of_any_size_take_their_part_of_the_time_and_no_more():
+def test_commits_of_any_size_take_their_part_of_the_time_and_no_more() -> None:
     costs = dataclasses.replace(FREE, commit_slope_s=1e-3)
     small, large = (simulate(costs, cases, workers=50, case_s=10.0) for cases in (1000, 4000))
     for found in (small, large):
@@ -42,7 +43,7 @@ def test_commits_of_any_size_take_their_part_of_the_time_and_no_more():
     assert large.num_commits < 3 * small.num_commits, "not one for each case"
 
 
-def test_a_grown_dataset_is_one_that_can_be_written_to_and_read(tmp_path):
+def test_a_grown_dataset_is_one_that_can_be_written_to_and_read(tmp_path: Path) -> None:
     url = str(tmp_path / SCHEMA.family)
     values = FAMILY.settings("trial", {"end_time": 6})
     points = [FAMILY.point(each, values) for each in FAMILY.design_space.sample(4)]
