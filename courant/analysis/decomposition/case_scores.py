@@ -18,7 +18,6 @@ from courant.analysis.decomposition.error_addresses import AddressSums, ErrorAdd
 from courant.analysis.decomposition.locality import spacing
 from courant.analysis.decomposition.neighbouring import carried_cells
 from courant.analysis.decomposition.scores import TOP, field_scores, place_scores
-from courant.analysis.decomposition.solved_vortices import solved_cores
 from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.reduced_order import TrainingFields
 from courant.field_model import Contributions, FieldDecomposition, MovesAnchors, Partitions
@@ -272,7 +271,7 @@ def _following(
     start = surrogate.problem.shown_start(case)
     if not motion or start is None:
         return {}
-    cores = solved_cores(surrogate, case, start, spacing_m)
+    cores = vortices.solved_cores(surrogate, case, start, spacing_m)
     if cores is None:
         return {}
     centroids = vortices.moving_centroids(np.sum(motion, axis=0))
