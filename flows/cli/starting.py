@@ -56,6 +56,10 @@ def carry_out(
             ensure_ray()
             if first_on_ray == "cases":
                 begin_to_warm()
+            elif first_on_ray == "model":
+                from courant.training.on_ray.ray_alone import begin_imports
+
+                begin_imports()
         return run
 
     with starting_flows(verbose, start) as run:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-RayWork = Literal["cases", "models"]
-"""What workers of this process's Ray begin with: solving or training"""
+RayWork = Literal["cases", "model", "models"]
+"""What workers of this process's Ray begin with: solving, training in one worker, in any other"""
 Result = TypeVar("Result", covariant=True)
 
 

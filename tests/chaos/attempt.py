@@ -142,5 +142,5 @@ class Attempt:
         if moment.stage == "training":
             if progress.epochs(self.tellers[0]) < moment.count:
                 return False
-            return bool(moment.count or self.processes("ray::RayTrainWorker"))
+            return bool(moment.count or self.processes("ray::fit_alone"))
         return self.trained_before or progress.trained(self.tellers[0])

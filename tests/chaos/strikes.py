@@ -29,7 +29,7 @@ def _solver(attempt: Attempt, fault: Fault) -> int | None:
 
 def _ray_worker(attempt: Attempt, fault: Fault) -> int | None:
     if fault.moment.stage == "training":
-        return min(attempt.processes("ray::RayTrainWorker"), default=None)
+        return min(attempt.processes("ray::fit_alone"), default=None)
     with contextlib.suppress(OSError):
         return parent(min(attempt.watch.solving)) if attempt.watch.solving else None
     return None

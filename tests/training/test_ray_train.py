@@ -58,9 +58,16 @@ def test_one_worker_trains_to_the_weights_of_the_plain_loop_and_a_finished_run_r
     assert seen == read_records(run)
     names = processes.values()
     # Each process more takes seconds of a core to start.
-    for needful in ("RayTrainWorker", "TrainController", "raylet/raylet"):
+    for needful in ("fit_alone", "raylet/raylet"):
         assert len([name for name in names if needful in (name.split() or [""])[0]]) == 1, needful
-    clusters = ("DatasetManager", "Cleaner", "PreemptionWatcher", "Autoscaling", "monitor.py")
+    clusters = (
+        "TrainController",
+        "DatasetManager",
+        "Cleaner",
+        "PreemptionWatcher",
+        "Autoscaling",
+        "monitor.py",
+    )
     for needless in (*clusters, "dashboard.py"):
         assert not [name for name in names if needless in name]
     for ours, theirs in zip(read_records(run), read_records(plain), strict=True):
@@ -71,10 +78,11 @@ def test_one_worker_trains_to_the_weights_of_the_plain_loop_and_a_finished_run_r
     assert (run.read_json("status.json"), read_records(run)) == before
 
 
-def test_a_killed_worker_comes_back_and_two_workers_follow_the_curve_of_one(
-    dataset: Dataset, tmp_path: Path
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_worker_comes_back_and_any_number_follows_the_curve_of_the_plain_loop(
+    workers: int, dataset: Dataset, tmp_path: Path
 ) -> None:
-    experiment = tiny_experiment(workers=2, epochs=30, checkpoint_every=5)
+    experiment = tiny_experiment(workers=workers, epochs=30, checkpoint_every=5)
     runs = tmp_path / "runs"
     run = RunDirectory(runs) / experiment.run_id(dataset.snapshot_id)
     killed: list[int] = []

@@ -1,0 +1,1 @@
+"""Workers of Ray that train: one alone, or several that Ray Train joins."""
