@@ -6,11 +6,15 @@ the exact shapes. They differ by the sagitta of a face: 0.3 % of the radius at t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from simgen.cell_mesh import CellMesh
+from simgen.cell_neighbours import face_neighbours
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,17 +32,32 @@ patch kind
 
 def check_mesh(case: StoredCase) -> None:
     """Raise InputError for a case without a mesh on record."""
-    if case.mesh is None:
-        raise InputError(
-            f'case {case.id} has no mesh on record, whose edges model.edges = "mesh" reads; set it'
-            ' to "nearest"'
-        )
+    _mesh_of(case)
 
 
 def read_edges(case: StoredCase) -> np.ndarray:
     """Return (N, k) i4, the cells that share a face with each of a case's; InputError without."""
-    check_mesh(case)
-    return np.asarray(case.neighbours)
+    return face_neighbours(_mesh_of(case), case.num_points)
+
+
+def stack_edges(lists: Sequence[np.ndarray], most: int) -> Tensor:
+    """Stack neighbour lists (N, k) to (K, most, most k), with -1 where there is none."""
+    width = max(each.shape[1] for each in lists)
+    padded = [
+        np.pad(each, ((0, most - len(each)), (0, width - each.shape[1])), constant_values=-1)
+        for each in lists
+    ]
+    return torch.from_numpy(np.stack(padded))
+
+
+def _mesh_of(case: StoredCase) -> CellMesh:
+    mesh = case.mesh
+    if mesh is None:
+        raise InputError(
+            f'case {case.id} has no mesh on record, whose edges model.edges = "mesh" reads; set it'
+            ' to "nearest"'
+        )
+    return mesh
 
 
 def distance_field(

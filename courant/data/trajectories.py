@@ -18,7 +18,7 @@ from torch import Tensor
 
 from courant.data.anchor_choice import AnchorChoice
 from courant.data.channels import Channel
-from courant.data.geometry import DistanceField, read_edges
+from courant.data.geometry import DistanceField, read_edges, stack_edges
 from courant.data.normalisation import Normaliser
 from simgen.errors import InputError
 
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 READERS = 4
 TIME_TOLERANCE = 1e-3
 """Of the interval between two snapshots, by which times may differ and still be the same"""
-_ON_DEVICE = (
-    *("points", "distance", "anchors", "parameters", "frames", "sign", "offset"),
-    "neighbours",
-)
+_ON_CPU = ("num_points", "first_frame", "start_s", "num_frames")
 
 
 def is_spatial(component: str) -> bool:
@@ -95,9 +92,8 @@ class TrajectorySet:
 
         The positions of windows stay on the CPU, where they are chosen.
         """
-        here = {name: getattr(self, name) for name in _ON_DEVICE}
-        moved = {name: each.to(device) for name, each in here.items() if each is not None}
-        return replace(self, **moved)
+        held = {n: t for n, t in vars(self).items() if isinstance(t, Tensor) and n not in _ON_CPU}
+        return replace(self, **{name: tensor.to(device) for name, tensor in held.items()})
 
     @property
     def num_bytes(self) -> int:
@@ -118,10 +114,9 @@ def load_trajectories(
     mirror_y: bool = False,
     with_edges: bool = False,
 ) -> TrajectorySet:
-    """Read the cases' snapshots from `start_s` on, and `with_edges` which cells share a face.
+    """Read the cases' snapshots from `start_s` on; with `mirror_y` images in y = 0 follow them.
 
-    With `mirror_y` each case is followed by its image in the plane y = 0. InputError for cases
-    whose snapshots are not evenly spaced, or not alike, and for edges that are not on record.
+    InputError for snapshots that are not evenly spaced, or not alike, and for lacking edges.
     """
     if not ids:
         raise InputError(f"dataset {dataset.url} {dataset.version}: no cases to read")
@@ -171,6 +166,7 @@ def prepare_geometry(
     )
     mean = torch.tensor(normaliser.mean + normaliser.given_mean)
     std = torch.tensor(normaliser.std + normaliser.given_std)
+    edges = [cloud.neighbours for cloud in clouds if cloud.neighbours is not None]
     return {
         "points": points,
         "distance": torch.stack(
@@ -184,7 +180,7 @@ def prepare_geometry(
             [torch.from_numpy(normaliser.design(cloud.parameters)) for cloud in clouds]
         ),
         "num_points": num_points,
-        **_edges([cloud.neighbours for cloud in clouds], most),
+        **({"neighbours": stack_edges(edges, most)} if edges else {}),
         "sign": sign,
         # The mirrored value -v, standardised: (-v - mean) / std = -(v - mean) / std - 2 mean / std.
         "offset": (sign - 1) * mean / std,
@@ -297,21 +293,6 @@ class Cloud:
         """
         odd = is_spatial(channel.component) and channel.component.count("y") % 2
         return -1.0 if self.is_mirrored and odd else 1.0
-
-
-def _edges(lists: Sequence[np.ndarray | None], most: int) -> dict[str, Tensor]:
-    """Stack neighbour lists (N, k) to (K, most, most k) under their name; empty without them."""
-    found = [each for each in lists if each is not None]
-    if not found:
-        return {}
-    width = max(each.shape[1] for each in found)
-    return {"neighbours": torch.stack([pad_edges(each, most, width) for each in found])}
-
-
-def pad_edges(lists: np.ndarray, length: int, width: int) -> Tensor:
-    """Pad neighbour lists (N, k) to (length, width) by -1."""
-    wanted = ((0, length - len(lists)), (0, width - lists.shape[1]))
-    return torch.from_numpy(np.pad(lists, wanted, constant_values=-1))
 
 
 def _pad(values: np.ndarray, length: int) -> Tensor:

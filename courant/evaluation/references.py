@@ -202,11 +202,9 @@ class NearestRollout(NearestDesign):
     Of a design that was solved at other times, the states that are nearest in time.
     """
 
-    def __init__(
-        self, dataset: Dataset, normaliser: Normaliser, times: Callable[[float, int], np.ndarray]
-    ) -> None:
-        super().__init__(dataset, normaliser)
-        self._times = times
+    def __init__(self, dataset: Dataset, problem: Problem) -> None:
+        super().__init__(dataset, problem.normaliser)
+        self._problem = problem
         self._field = lru_cache(maxsize=1)(self._read)  # a trajectory is large
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
@@ -216,7 +214,7 @@ class NearestRollout(NearestDesign):
             return MeanValue(self._normaliser).predict(case, window)
         assert window.start_s is not None
         tree, states = self._field(nearest)
-        asked = self._times(window.start_s, len(window.truth))
+        asked = self._problem.times(window.start_s, len(window.truth))
         solved = np.asarray(self._dataset[nearest].time)
         frames = np.abs(solved[:, None] - asked).argmin(axis=0)
         return states[frames][:, tree.query(case.points)[1]]
@@ -245,19 +243,8 @@ def _of_transient(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
         DMD: DynamicModes(dataset, normaliser, data.start_s, data.step_s),
     }
     if normaliser.parameters or normaliser.given:
-        made[NEAREST_DESIGN] = NearestRollout(dataset, normaliser, _moments(problem))
+        made[NEAREST_DESIGN] = NearestRollout(dataset, problem)
     return made
-
-
-def _moments(problem: Problem) -> Callable[[float, int], np.ndarray]:
-    """Return a function that gives the times of a rollout's states."""
-
-    def times(start_s: float, steps: int) -> np.ndarray:
-        found = problem.times(start_s, steps)
-        assert found is not None
-        return found
-
-    return times
 
 
 def _of_steady(problem: Problem, dataset: Dataset) -> dict[str, Reference]:

@@ -116,17 +116,9 @@ class TransientProblem(Problem):
         )
 
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
-        trajectories, windows = load_windows(
-            dataset,
-            "validation",
-            self.normaliser,
-            self.data,
-            num,
-            self.anchors,
-            device,
-            self.reads_edges,
-        )
-        draw = partial(full_batch, trajectories, config=self.data)
+        how = (num, self.anchors, device, self.reads_edges)
+        held, windows = load_windows(dataset, "validation", self.normaliser, self.data, *how)
+        draw = partial(full_batch, held, config=self.data)
         return lambda: (draw(windows=chosen) for chosen in windows.split(VALIDATION_BATCH))
 
     def prepare(self, request: Request, space: Space) -> Batch:

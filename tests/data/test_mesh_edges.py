@@ -8,6 +8,7 @@ import torch
 
 import courant
 import simgen
+from courant.data.geometry import read_edges
 from courant.data.loading import load_windows
 from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment
@@ -50,7 +51,7 @@ def test_every_batch_has_the_faces_of_its_cases_meshes(
     assert experiment.model.reads_edges
     problem = open_problem(experiment, dataset)
     case = dataset[dataset.cases("test")[0]]
-    np.testing.assert_array_equal(case.neighbours, expected_edges(case.num_points))
+    np.testing.assert_array_equal(read_edges(case), expected_edges(case.num_points))
     batch = problem.case_inputs(case, None)
     assert batch.neighbours is not None
     np.testing.assert_array_equal(batch.neighbours[0], expected_edges(case.num_points))

@@ -10,7 +10,6 @@ import numpy as np
 import zarr
 
 from simgen.cell_mesh import CellMesh
-from simgen.cell_neighbours import face_neighbours
 from simgen.errors import InputError
 from simgen.store.access.checked_array import CheckedArray, Place, opening
 from simgen.store.access.open_version import OpenVersion
@@ -240,11 +239,6 @@ class StoredCase:
             self.num_points, len(self.boundary.points) if self.dataset.schema.boundary else 0
         )
         return mesh
-
-    @property
-    def neighbours(self) -> np.ndarray | None:
-        """(N, k) i4: the cells that share a face with each, then -1; None without a mesh."""
-        return None if self.mesh is None else face_neighbours(self.mesh, self.num_points)
 
     @property
     def boundary(self) -> Boundary:
