@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -88,12 +88,10 @@ class TrajectorySet:
     """(K, N, k) int32 of `Batch.neighbours`; None where the model reads no edges"""
 
     def to(self, device: torch.device | str) -> TrajectorySet:
-        """Move everything that batches are made of to the device.
-
-        The positions of windows stay on the CPU, where they are chosen.
-        """
-        held = {n: t for n, t in vars(self).items() if isinstance(t, Tensor) and n not in _ON_CPU}
-        return replace(self, **{name: tensor.to(device) for name, tensor in held.items()})
+        """Move what batches are made of to the device; windows are chosen on the CPU."""
+        there: dict[str, Any] = {n: t for n, t in vars(self).items() if n not in _ON_CPU}
+        held = {name: each.to(device) for name, each in there.items() if torch.is_tensor(each)}
+        return replace(self, **held)
 
     @property
     def num_bytes(self) -> int:
