@@ -89,9 +89,9 @@ class TrajectorySet:
 
     def to(self, device: torch.device | str) -> TrajectorySet:
         """Move what batches are made of to the device; windows are chosen on the CPU."""
-        there: dict[str, Any] = {n: t for n, t in vars(self).items() if n not in _ON_CPU}
-        held = {name: each.to(device) for name, each in there.items() if torch.is_tensor(each)}
-        return replace(self, **held)
+        there = {n: t for n, t in vars(self).items() if isinstance(t, Tensor) and n not in _ON_CPU}
+        moved: dict[str, Any] = {name: each.to(device) for name, each in there.items()}
+        return replace(self, **moved)
 
     @property
     def num_bytes(self) -> int:
