@@ -36,6 +36,11 @@ class ModelConfig:
         return 0
 
     @property
+    def num_learned_anchors(self) -> int:
+        """Number of places that the model learns, which a training may start; 0 = none."""
+        return 0
+
+    @property
     def reads_edges(self) -> bool:
         """Whether the model reads which points of the cloud a mesh connects."""
         return False

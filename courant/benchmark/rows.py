@@ -220,14 +220,10 @@ def _errors(evaluations: Sequence[Evaluation], predictor: str) -> Errors:
     parts = [each.by_component[predictor] for each in evaluations]
     nmae = [each.nmae[predictor][ALL] for each in evaluations]
     relative = [each.relative_l2[predictor][ALL] for each in evaluations]
+    cases = [[of.overall[predictor].nmae for of in each.cases.values()] for each in evaluations]
     return Errors(
         nmae=Interval.of([each.nmae for each in overall]),
-        typical=Interval.of(
-            [
-                median(case.overall[predictor].nmae for case in each.cases.values())
-                for each in evaluations
-            ]
-        ),
+        typical=Interval.of([median(of) for of in cases]),
         rae=Interval.of([each.rae for each in overall]),
         relative_l2=Interval.of([each.relative_l2 for each in overall]),
         maximum=Interval.of([each.maximum for each in overall]),

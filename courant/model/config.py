@@ -137,6 +137,11 @@ class CourantConfig(ModelConfig):
         return self.num_anchors if self.anchor_kind == "sampled" else 0
 
     @property
+    def num_learned_anchors(self) -> int:
+        """L where the anchors are weights."""
+        return self.num_anchors if self.anchor_kind == "learned" else 0
+
+    @property
     def waits_for_device(self) -> str | None:
         """An adaptive solver waits for the size of its error."""
         return f"the solver {self.solver}" if self.solver in ADAPTIVE_SOLVERS else None

@@ -31,8 +31,8 @@ def anchor_start(experiment: Experiment, dataset: Dataset, normaliser: Normalise
     that trainings with different seeds start from the same anchors. None where the experiment has
     no learned anchors, or lets them start anywhere.
     """
-    model = experiment.model
-    if experiment.data.anchor_start == "box" or getattr(model, "anchor_kind", "") != "learned":
+    num_anchors = experiment.model.num_learned_anchors
+    if experiment.data.anchor_start == "box" or not num_anchors:
         return None
     cases = dataset.cases("train")
     chosen = cases[:: -(-len(cases) // MAX_CASES)]
@@ -41,7 +41,7 @@ def anchor_start(experiment: Experiment, dataset: Dataset, normaliser: Normalise
         points = normaliser.points(dataset[case].points)
         clouds.append(points[:: max(1, -(-len(points) * len(chosen) // MAX_POINTS))])
     union = torch.from_numpy(np.concatenate(clouds))[None]
-    choice = AnchorChoice(model.num_anchors, by=experiment.data.anchors_by)
+    choice = AnchorChoice(num_anchors, by=experiment.data.anchors_by)
     return choice.among(union)[0]
 
 
