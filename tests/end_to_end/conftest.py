@@ -134,13 +134,13 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def run(
-    environment: dict[str, str], *command: str, timeout: float = 600
+    environment: dict[str, str], *command: str, timeout: float = 600, folder: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    """A command from the repository's root, as the README gives it."""
+    """A command from the repository's root, as the README gives it, or from another folder."""
     return subprocess.run(
         [str(BIN / command[0]), *command[1:]],
         env=environment,
-        cwd=ROOT,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -90,7 +90,7 @@ def test_it_listens_on_loopback_alone_and_lets_nobody_in(job):
     assert not [one for one in job.listeners if not one.on_loopback]
     names = " ".join(one.process for one in job.listeners)
     agents = ("DashboardAgent", "RuntimeEnvAgent")
-    for expected in ("raylet", "gcs_server", *agents, "fit_alone", "uvicorn"):
+    for expected in ("raylet", "gcs_server", *agents, "RayTrainWorker", "uvicorn"):
         assert expected in names
     left = [path for path in job.folder.rglob("*") if path.is_file()]
     assert left

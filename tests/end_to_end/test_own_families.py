@@ -73,7 +73,9 @@ def registered(prefect_server, tmp_path_factory) -> dict[str, str]:
 
 def generated(environment: dict[str, str], folder: Path, *asked: str) -> Dataset:
     """The dataset of `courant generate`."""
-    done = run(environment, "courant", "generate", *asked, "--store", str(folder / "store"))
+    command = ("courant", "generate", *asked, "--store", str(folder / "store"))
+    # From elsewhere: Ray's workers look into the command's folder first, where the families are not.
+    done = run(environment, *command, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return simgen.open_dataset(folder / "store" / asked[0])
 
@@ -86,7 +88,7 @@ def trained(environment: dict[str, str], folder: Path, dataset: Dataset) -> tupl
     )
     (folder / "mine.json").write_text(experiment.model_dump_json())
     job = ("run", "--dataset", dataset.url, "--experiment", str(folder / "mine.json"))
-    done = run(environment, "courant", *job, "--out", str(folder / "out"))
+    done = run(environment, "courant", *job, "--out", str(folder / "out"), folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     (name,) = RunDirectory(str(folder / "out/runs")).names()
     return str(folder / "out/runs" / name), (folder / "out/report/index.html").read_text()
@@ -185,7 +187,7 @@ def test_a_family_with_a_mistake_says_so_at_its_first_case(
     environment = {**registered, "COURANT_SCRATCH": str(scratch)}
     asked: tuple[Any, ...] = ("courant", "generate", "broken-plate", "--cases", str(NUM_BROKEN))
     asked = (*asked, "--store", str(tmp_path / "store"))
-    done = run(environment, *asked)
+    done = run(environment, *asked, folder=tmp_path)
     assert done.returncode == 1
     (line,) = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
     assert re.fullmatch(
@@ -197,7 +199,7 @@ def test_a_family_with_a_mistake_says_so_at_its_first_case(
     assert "run again" not in done.stderr
     # Those that were on their way when the first one had ended, and no further ones.
     assert 1 <= len(list(scratch.glob("[0-9a-f]*"))) < NUM_BROKEN
-    shown = run(environment, *asked, "--verbose")
+    shown = run(environment, *asked, "--verbose", folder=tmp_path)
     assert shown.returncode == 1
     assert "Traceback (most recent call last)" in shown.stderr
     assert "KeyError: 'mesh'" in shown.stderr

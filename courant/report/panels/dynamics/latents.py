@@ -50,7 +50,7 @@ def draw(found: CaseDynamics) -> Figure:
 def _colored(
     anchors: np.ndarray, cmap: str, shades: tuple[float, float]
 ) -> list[tuple[int, tuple[float, ...]]]:
-    places = np.linspace(*shades, max(1, len(anchors)))
+    places = np.linspace(*shades, len(anchors))
     return [
         (int(anchor), colormaps[cmap](place)) for anchor, place in zip(anchors, places, strict=True)
     ]
