@@ -33,6 +33,8 @@ WATCHED = ("training.validate_every", "training.checkpoint_every", "training.kee
 """Settings that name a row only where no other one tells it apart"""
 ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
 PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}
+NEEDS = {"model.window_scale": (WINDOWS, None), "data.anchor_start": (ANCHORS, "learned")}
+"""Settings that do nothing without another one: of any value but the plain one, or of this one"""
 
 _QUESTION = ("task", "data.fields", "data.step_s")
 """Settings that say what a run of a family predicts"""
@@ -239,10 +241,19 @@ def _labels(groups: Sequence[dict[str, Any]]) -> list[str]:
     names = dict.fromkeys(key for settings in groups for key in settings if key not in LEFT_OUT)
     differing = [key for key in names if len({str(settings.get(key)) for settings in groups}) > 1]
     telling = [key for key in differing if key not in WATCHED]
-    labels = [_label(settings, telling) for settings in groups]
-    if len(set(labels)) == len(labels):
-        return labels
-    return [_label(settings, differing) for settings in groups]
+    at_work = [[key for key in telling if _is_at_work(key, settings)] for settings in groups]
+    for named in (at_work, [telling] * len(groups), [differing] * len(groups)):
+        labels = [_label(settings, keys) for settings, keys in zip(groups, named, strict=True)]
+        if len(set(labels)) == len(labels):
+            break
+    return labels
+
+
+def _is_at_work(key: str, settings: dict[str, Any]) -> bool:
+    """Tell whether a setting does anything in a run that has the others."""
+    needs, value = NEEDS.get(key, (ANCHORS, None))
+    there = settings.get(needs, PLAIN[needs])
+    return there == value if value else key not in NEEDS or there != PLAIN[needs]
 
 
 def _label(settings: dict[str, Any], differing: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from courant.data_config import SteadyData
 from courant.experiment import Experiment, TrainingConfig
 from courant.model import presets
 from courant.recipes.laptop import demo, small
+from courant.recipes.legible import legible
 
 # The published models learn velocities as they are; from few designs that costs a fifth of the
 # accuracy (docs/benchmark.md).
@@ -91,3 +92,8 @@ def branched_pipe_demo() -> Experiment:
     Eight designs are too few to train on. Velocity is learned relative to that of the inlet.
     """
     return demo(branched_pipe()).derive(data={"scaled_by": VELOCITY_SCALE})
+
+
+def branched_pipe_legible_small() -> Experiment:
+    """The small run with learned anchors and narrow windows, so that each speaks for a place."""
+    return legible(branched_pipe_small()).derive(name="branched-pipe-legible-small")

@@ -11,6 +11,7 @@ from courant.data_config import SteadyData
 from courant.experiment import Experiment, TrainingConfig
 from courant.model import presets
 from courant.recipes.laptop import demo, small
+from courant.recipes.legible import legible
 
 
 def centrifugal_pump() -> Experiment:
@@ -69,3 +70,8 @@ def centrifugal_pump_demo() -> Experiment:
     Eight designs are too few to train on.
     """
     return demo(centrifugal_pump())
+
+
+def centrifugal_pump_legible_small() -> Experiment:
+    """The small run with learned anchors and narrow windows, so that each speaks for a place."""
+    return legible(centrifugal_pump_small()).derive(name="centrifugal-pump-legible-small")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from courant.data_config import TransientData
 from courant.experiment import Experiment, TrainingConfig
 from courant.model import presets
+from courant.recipes.legible import legible
 
 
 def cylinder_flow() -> Experiment:
@@ -92,6 +93,26 @@ def cylinder_flow_demo() -> Experiment:
             "warmup_steps": 40,
             "validate_every": 2,
             "validation_windows": 16,
+        },
+    )
+
+
+def cylinder_flow_legible_small() -> Experiment:
+    """A smaller model with learned anchors and narrow windows: 20 core-minutes on 96 designs.
+
+    It is as accurate as `cylinder-flow-small` in a fifth of the processor time, and each of its
+    anchors speaks for its own surroundings.
+    """
+    return legible(cylinder_flow_demo()).derive(
+        name="cylinder-flow-legible-small",
+        data={"stride_s": 1.0, "shift": 0.0},
+        training={
+            "epochs": 90,
+            "samples_per_epoch": 640,
+            "warmup_steps": 100,
+            "validate_every": 5,
+            "checkpoint_every": 5,
+            "validation_windows": 64,
         },
     )
 

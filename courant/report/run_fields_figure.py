@@ -18,6 +18,8 @@ from courant.report.panels.anchors.decomposition import mark_anchor
 from simgen.publish.field_plots import Layer, draw_field, layer
 
 COLUMNS = 6
+LABEL = 0.25
+"""inches, for the name of a row"""
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,12 @@ def draw_run_fields(found: FieldsOfRuns) -> Figure:
     plane = found.plane
     columns = max(len(row.strongest) for row in found.rows)
     height = height_of(plane.aspect, WIDTH / columns, 1.0, 3.2) + 0.35
-    figure = Figure(figsize=(WIDTH, height * len(found.rows) + 0.2), layout="constrained")
-    grid = figure.subplots(len(found.rows), columns, squeeze=False)
-    for axes, row in zip(grid, found.rows, strict=True):
+    height += LABEL
+    figure = Figure(figsize=(WIDTH, height * len(found.rows)), layout="constrained")
+    parts = figure.subfigures(len(found.rows), 1, squeeze=False)[:, 0]
+    for part, row in zip(parts, found.rows, strict=True):
+        part.suptitle(row.label, fontsize=9, x=0.005, ha="left")
+        axes = part.subplots(1, columns, squeeze=False)[0]
         fields, energies = row.fields, row.fields.energies
         shown = fields.magnitudes[row.strongest]
         limits = (0.0, float(np.quantile(shown[:, plane.cell], 0.998)) or 1.0)
@@ -96,5 +101,4 @@ def draw_run_fields(found: FieldsOfRuns) -> Figure:
                 mark_anchor(axis, fields.anchors[anchor, list(plane.axes)])
             share = energies[anchor] / (float(energies.sum()) or 1.0)
             axis.set_title(f"anchor {anchor}, {share:.0%} of the energy", fontsize=7, loc="left")
-        axes[0].set_ylabel(row.label, fontsize=8)
     return figure

@@ -89,10 +89,12 @@ def test_maps_of_a_rollout_are_its_decoder_weights(surrogate: Surrogate, case: S
         map_anchors(surrogate, case, [8], start)
 
 
+@pytest.mark.parametrize("kind", ["sampled", "learned"])
 def test_how_far_levels_move_anchors_is_told_in_metres(
-    surrogate: Surrogate, case: StoredCase
+    surrogate: Surrogate, case: StoredCase, kind: AnchorKind
 ) -> None:
-    config = surrogate.problem.experiment.derive(model={"gaussian_window": "encoder"}).model
+    windows = {"gaussian_window": "encoder", "anchor_kind": kind}
+    config = surrogate.problem.experiment.derive(model=windows).model
     model = Courant(config)
     assert model.windows is not None
     with (

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from courant.analysis import comparison
-from courant.analysis.comparison import compare_runs, gather
+from courant.analysis.comparison import ANCHORS, WINDOWS, _labels, compare_runs, gather
 from courant.analysis.decomposition.case_controls import NEAREST, POD, RANDOM
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
@@ -243,3 +243,17 @@ def test_runs_of_several_versions_are_scored_on_the_cases_of_all(
 def test_one_run_is_not_compared(runs: list[str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="name two or more"):
         compare_runs(runs[:1], RunDirectory(tmp_path))
+
+
+def test_settings_that_do_nothing_name_no_row() -> None:
+    plain = {ANCHORS: "sampled", WINDOWS: "none", "model.window_scale": "1.0"}
+    cloud = {"model.window_scale": "0.35", "data.anchor_start": "cloud"}
+    learned = {**plain, ANCHORS: "learned", "data.anchor_start": "cloud"}
+    both = {ANCHORS: "learned", WINDOWS: "both", **cloud}
+    assert _labels([plain, learned, both]) == [
+        "baseline",
+        "learned anchors, anchor_start=cloud",
+        "learned anchors, windows (both), window_scale=0.35, anchor_start=cloud",
+    ]
+    # Where nothing else tells two rows apart, it does.
+    assert len(set(_labels([plain, {**plain, "model.window_scale": "0.5"}]))) == 2

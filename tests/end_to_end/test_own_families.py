@@ -74,7 +74,7 @@ def registered(prefect_server, tmp_path_factory) -> dict[str, str]:
 def generated(environment: dict[str, str], folder: Path, *asked: str) -> Dataset:
     """The dataset of `courant generate`."""
     command = ("courant", "generate", *asked, "--store", str(folder / "store"))
-    # From elsewhere: Ray's workers look into the command's folder first, where the families are not.
+    # Ray's workers look into the command's folder first: the repository lacks these families.
     done = run(environment, *command, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return simgen.open_dataset(folder / "store" / asked[0])

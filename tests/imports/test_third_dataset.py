@@ -128,8 +128,9 @@ def test_the_report_speaks_of_what_there_is(plane_run: RunDirectory, tmp_path: P
     page = Path(write_report(plane_run.url, str(tmp_path / "report"))).read_text()
     assert "pressure" in page and "(Pa)" not in page.split("<img")[0]
     assert "predicted from its geometry and permeability" in page
+    text = re.sub(r"base64,[\w+/=]+", "", page)  # pictures hold every short word
     for word in ("velocity", "vort", "m/s", "boundary conditions", "boundary faces", "Magnitude"):
-        assert word not in page
+        assert word not in text, word
     assert (tmp_path / "report" / "prediction_largest_error.png").exists()
     lines = page[page.index("import courant") :].split("</pre>")[0]
     assert "given={" in lines and "boundary=" not in lines

@@ -122,5 +122,6 @@ def _reading(
         return None, None, read_points
     with torch.inference_mode():
         found = surrogate.model.reading(inputs, chosen)
-    moved = [surrogate.places(each[0].cpu().numpy()) for each in found.anchors]
+    # Learned anchors are weights: where none has moved yet they are still those.
+    moved = [surrogate.places(each[0].detach().cpu().numpy()) for each in found.anchors]
     return found.weights[0].cpu().numpy(), np.stack(moved) if moved else None, read_points
