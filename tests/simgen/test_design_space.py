@@ -121,6 +121,11 @@ def test_an_id_never_changes_between_releases():
     assert point.id == "48630933a762"
 
 
+def test_an_unknown_setting_is_called_a_setting():
+    with pytest.raises(InputError, match=r"settings: unknown mesh; expected end_time, time_step"):
+        get_family("cylinder-flow").settings("trial", {"mesh": 2.0})
+
+
 @pytest.mark.parametrize(
     ("name", "of_first_revision", "now"),
     [
@@ -128,11 +133,6 @@ def test_an_id_never_changes_between_releases():
         ("centrifugal-pump", "8a4820abb687", "d5bf23f8ad02"),
     ],
 )
-def test_an_unknown_setting_is_called_a_setting():
-    with pytest.raises(InputError, match=r"settings: unknown mesh; expected end_time, time_step"):
-        get_family("cylinder-flow").settings("trial", {"mesh": 2.0})
-
-
 def test_designs_whose_numerics_changed_are_others_since(name, of_first_revision, now):
     """A case of the first revision is not taken for one that is solved as they are now."""
     family = get_family(name)
