@@ -59,7 +59,8 @@ def _measure(folder: Path, many: int) -> list[Start]:
     environment = {**os.environ, "COURANT_SCRATCH": f"{folder}/scratch"}
     place, experiment = f"{folder}/out", folder / "tiny.json"
     experiment.write_text(_tiny_experiment())
-    job = ("run", "--cases", str(CASES), *COARSE, "--experiment", str(experiment), "--out", place)
+    job: tuple[str, ...] = ("run", "cylinder-flow", "--cases", str(CASES), *COARSE)
+    job += ("--experiment", str(experiment), "--out", place)
     dataset, runs = f"{place}/store/cylinder-flow", f"{folder}/runs"
     train = ("train", dataset, "--experiment", str(experiment), "--runs", runs)
     without_solver = {**environment, "PATH": f"{BIN}:{_empty(folder)}"}
