@@ -162,6 +162,11 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         ("make gpu",),
         "needs a GPU; tests/benchmarks/bench_gpu.py is what it runs",
     ),
+    Elsewhere(
+        "docs/training.md",
+        ("courant train small-run",),
+        "needs the solves of make small; the same command trains above, at another size",
+    ),
     Elsewhere("docs/training.md", ("pip install",), "installs a package"),
     Elsewhere(
         "docs/training.md",
