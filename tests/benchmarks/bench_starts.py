@@ -19,12 +19,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from tests.benchmarks.core_seconds import Tree
 from tests.end_to_end.conftest import BIN
 from tests.end_to_end.terminal import Terminal, in_a_terminal
+from tests.end_to_end.tiny import tiny_recipe
 
 #: Seconds of flow on a coarse mesh: little to solve, all the rest as ever.
 COARSE = ("--set", "end_time=12", "--set", "mesh_size=2")
@@ -58,7 +58,7 @@ def main(out: Path, short: bool) -> None:
 def _measure(folder: Path, many: int) -> list[Start]:
     environment = {**os.environ, "COURANT_SCRATCH": f"{folder}/scratch"}
     place, experiment = f"{folder}/out", folder / "tiny.json"
-    experiment.write_text(_tiny_experiment())
+    experiment.write_text(tiny_recipe(epochs=4).model_dump_json())
     job: tuple[str, ...] = ("run", "cylinder-flow", "--cases", str(CASES), *COARSE)
     job += ("--experiment", str(experiment), "--out", place)
     dataset, runs = f"{place}/store/cylinder-flow", f"{folder}/runs"
@@ -119,29 +119,3 @@ def _empty(folder: Path) -> Path:
     programs.mkdir()
     (programs / "sh").symlink_to(shutil.which("sh") or "/bin/sh")
     return programs
-
-
-def _tiny_experiment() -> str:
-    return (
-        get_recipe("cylinder-flow-demo")
-        .derive(
-            name="tiny",
-            model={"num_anchors": 8, "width": 32, "num_heads": 2, "num_levels": 1},
-            data={
-                "start_s": 2.0,
-                "stride_s": 1.0,
-                "step_s": 2.0,
-                "window_steps": 2,
-                "points_per_sample": 64,
-                "queries_per_sample": 64,
-            },
-            training={
-                "epochs": 4,
-                "batch_size": 2,
-                "samples_per_epoch": 8,
-                "warmup_steps": 0,
-                "validation_windows": 2,
-            },
-        )
-        .model_dump_json()
-    )

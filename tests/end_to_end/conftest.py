@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from courant.recipes import get_recipe
 from tests.conftest import free_ports
+from tests.end_to_end.tiny import tiny_recipe
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -84,30 +84,9 @@ def _healthy(api: str) -> bool:
 
 @pytest.fixture(scope="session")
 def tiny_experiment(tmp_path_factory) -> Path:
-    """The demo's recipe, cut down to seconds: two epochs, a narrow model, windows of two steps of
-    two seconds.
-    """
-    experiment = get_recipe("cylinder-flow-demo").derive(
-        name="tiny",
-        model={"num_anchors": 8, "width": 32, "num_heads": 2, "num_levels": 1},
-        data={
-            "start_s": 2.0,
-            "stride_s": 1.0,
-            "step_s": 2.0,
-            "window_steps": 2,
-            "points_per_sample": 64,
-            "queries_per_sample": 64,
-        },
-        training={
-            "epochs": 2,
-            "batch_size": 2,
-            "samples_per_epoch": 8,
-            "warmup_steps": 0,
-            "validation_windows": 2,
-        },
-    )
+    """A file of an experiment that trains for two epochs, which take seconds."""
     file = tmp_path_factory.mktemp("experiment") / "tiny.json"
-    file.write_text(experiment.model_dump_json())
+    file.write_text(tiny_recipe(epochs=2).model_dump_json())
     return file
 
 
