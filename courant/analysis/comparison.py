@@ -33,8 +33,11 @@ WATCHED = ("training.validate_every", "training.checkpoint_every", "training.kee
 """Settings that name a row only where no other one tells it apart"""
 ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
 PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}
-NEEDS = {"model.window_scale": (WINDOWS, None), "data.anchor_start": (ANCHORS, "learned")}
-"""Settings that do nothing without another one: of any value but the plain one, or of this one"""
+IDLE = {
+    "model.window_scale": (WINDOWS, ("none",)),
+    "data.anchor_start": (ANCHORS, ("sampled", "abstract")),
+}
+"""Settings that do nothing where another one has one of these values"""
 
 _QUESTION = ("task", "data.fields", "data.step_s")
 """Settings that say what a run of a family predicts"""
@@ -251,9 +254,10 @@ def _labels(groups: Sequence[dict[str, Any]]) -> list[str]:
 
 def _is_at_work(key: str, settings: dict[str, Any]) -> bool:
     """Tell whether a setting does anything in a run that has the others."""
-    needs, value = NEEDS.get(key, (ANCHORS, None))
-    there = settings.get(needs, PLAIN[needs])
-    return there == value if value else key not in NEEDS or there != PLAIN[needs]
+    if key not in IDLE:
+        return True
+    other, values = IDLE[key]
+    return settings.get(other, PLAIN[other]) not in values
 
 
 def _label(settings: dict[str, Any], differing: Sequence[str]) -> str:
