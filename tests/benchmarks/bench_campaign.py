@@ -94,7 +94,9 @@ def _measure(
     from flows.cluster.prefect_api import prefect_api
     from simgen.store.access.writer import DatasetWriter
 
-    hook = {"worker_process_setup_hook": sleep_in_place_of_solving}
+    # A worker reads the hook before it knows this process's path.
+    path = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    hook = {"worker_process_setup_hook": sleep_in_place_of_solving, "env_vars": path}
 
     def start() -> None:
         start_embedded_ray(num_cpus=workers, log_to_driver=False, runtime_env=hook)

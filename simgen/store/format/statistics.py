@@ -71,14 +71,15 @@ class Moments:
 
     def add(self, values: np.ndarray) -> None:
         """Take in a block (..., C)."""
-        block = np.asarray(values, dtype=np.float64).reshape(-1, values.shape[-1])
-        if not len(block):
+        flat = np.asarray(values, dtype=np.float64).reshape(-1, values.shape[-1])
+        if not len(flat):
             return
-        mean = block.mean(axis=0)
-        squares = ((block - mean) ** 2).sum(axis=0)
-        merged = self.merge(
-            Moments(len(block), mean, squares, block.min(axis=0), block.max(axis=0))
-        )
+        # Along a long axis numpy reduces several times faster than along one of a few components.
+        block = np.ascontiguousarray(flat.T)
+        mean = block.mean(axis=1)
+        deviation = block - mean[:, None]
+        squares = np.einsum("cn,cn->c", deviation, deviation)
+        merged = self.merge(Moments(len(flat), mean, squares, block.min(axis=1), block.max(axis=1)))
         self.count = merged.count
         self.mean = merged.mean
         self.squares = merged.squares
