@@ -35,6 +35,18 @@ def test_segments_are_the_papers() -> None:
         frequencies.spectrum(np.zeros(7), 1.0)
 
 
+@pytest.mark.parametrize("planted", [0.011, 0.0173, 0.03])
+def test_series_change_fastest_at_their_tone_under_a_strong_drift(planted: float) -> None:
+    times = 10.0 * np.arange(40)
+    tones = np.sin(2 * np.pi * planted * times[:, None] + np.array([0.0, 1.0, 2.0]))
+    drift = 10 * np.exp(-times / 150)[:, None]
+    assert frequencies.change_frequency(tones, 10.0) == pytest.approx(planted, rel=0.02)
+    assert frequencies.change_frequency(tones + drift, 10.0) == pytest.approx(planted, rel=0.1)
+    drifting = (tones + drift)[:, 0]
+    assert frequencies.peak_frequency(drifting - drifting.mean(), 10.0) < 0.5 * planted
+    assert np.isnan(frequencies.change_frequency(np.ones((40, 3)), 10.0))
+
+
 def test_lock_in_errors_are_relative() -> None:
     errors = frequencies.lock_in_errors(np.array([0.02, 0.03]), 0.02)
     np.testing.assert_allclose(errors, [0, 0.5])

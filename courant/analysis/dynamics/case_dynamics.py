@@ -18,8 +18,8 @@ from courant.analysis.dynamics.case_rhythm import mean_frequency, read_rhythm
 from courant.analysis.dynamics.frequencies import (
     MIN_SAMPLES,
     Spectrum,
+    change_frequency,
     lock_in_errors,
-    peak_frequency,
     spectrum,
 )
 from courant.analysis.dynamics.jacobian import StepSpectrum
@@ -92,25 +92,18 @@ class CaseDynamics:
 
     @cached_property
     def anchor_hz(self) -> np.ndarray:
-        """The frequency of each anchor's first component, (L,) Hz.
+        """The frequency at which each anchor's first component changes fastest, (L,) Hz.
 
         NaN for an anchor that stands still.
         """
-        series = self.components.series[..., 0]
-        return np.array(
-            [
-                peak_frequency(each - each.mean(), self.interval_s) if np.ptp(each) else np.nan
-                for each in series.T
-            ]
-        )
+        series = self.components.series[..., 0].T
+        return np.array([change_frequency(each[:, None], self.interval_s) for each in series])
 
-    @property
+    @cached_property
     def latent_hz(self) -> float:
-        """The frequency of the first component of the anchor in which it varies most.
-
-        Chosen without the reference, so that it can differ from it.
-        """
-        return float(self.anchor_hz[np.argmax(self.components.series[..., 0].var(axis=0))])
+        """The frequency at which the components of all anchors together change fastest, Hz."""
+        series = self.components.series
+        return change_frequency(series.reshape(len(series), -1), self.interval_s)
 
     @property
     def lock_in(self) -> np.ndarray:

@@ -38,7 +38,7 @@ class CaseFrequencies:
     dmd_hz: float
     """The same of the prediction"""
     latent_hz: float
-    """Of the first latent component, in the anchor where it varies most"""
+    """At which the latents of all anchors together change fastest"""
     locked_in: float
     """Share of the anchors whose first component has the reference's frequency within 20 %"""
     drift: float

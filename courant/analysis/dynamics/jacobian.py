@@ -33,6 +33,9 @@ ROWS = 256
 NUM_LEADING = 32
 """Eigenvalues that are computed of larger systems"""
 
+VECTORS = 3
+"""Vectors of the iteration for each eigenvalue: with scipy's two, products grow by a third"""
+
 ORDERS = {"euler": 1, "midpoint": 2, "heun2": 2, "heun3": 3, "rk4": 4}
 """Of the solvers with a fixed step; one step of such a solver is a Taylor series to this order"""
 MAX_RESTARTS = 100
@@ -145,12 +148,14 @@ def _leading(derivative: Derivative, state: Tensor, step_size: float, number: in
 
     operator = LinearOperator((size, size), matvec=advance, dtype=np.float64)
     generator = np.random.default_rng(0)
+    wanted = min(number, size - 2)
     try:
         return np.asarray(
             eigs(
                 operator,
-                k=min(number, size - 2),
+                k=wanted,
                 which="LM",
+                ncv=min(size, VECTORS * wanted),
                 v0=generator.normal(size=size),
                 return_eigenvectors=False,
                 tol=1e-5,

@@ -24,9 +24,10 @@ def panel(context: Context) -> Panel | None:
         figures(found, case),
         (table(found),),
         note=(
-            "Frequencies are peaks of a zero-padded periodogram. For the latents it is taken of"
-            " each anchor's first principal component, which is fitted on the steps that the model"
-            " was trained on. docs/analysis.md says how each number is computed."
+            "Frequencies of the flow are peaks of a zero-padded periodogram. Latents also drift"
+            " slowly, so theirs is the frequency at which they change fastest: of the principal"
+            " components of all anchors, which are fitted on the steps that the model was trained"
+            " on. docs/analysis.md says how each number is computed."
         ),
         arrays=_arrays(found),
     )
@@ -100,11 +101,8 @@ def table(found: CaseDynamics) -> Table:
     rows = [_row(f"solution, {found.series_name}", reference, reference)]
     rows.append(_row(f"prediction, {found.series_name}", found.predicted_hz, reference))
     locked = int((found.lock_in <= BAND).sum())
-    best = found.lock_in[found.leading_anchor]
     share = f"{locked} of {len(found.lock_in)} anchors within {BAND:.0%}"
-    rows.append(
-        (Cell(f"latents, {share}"), Cell(""), Cell(f"{best:.1%} (anchor {found.leading_anchor})"))
-    )
+    rows.append(_row(f"latents together; {share}", found.latent_hz, reference))
     for name, modes in zip(("solution", "prediction"), found.modes, strict=True):
         rows.append(
             _row(f"DMD of the {name}, strongest pair", modes.leading_frequency(), reference)
