@@ -8,6 +8,7 @@ moment, the same call goes on from there.
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from prefect import flow, get_run_logger, task
 
@@ -21,6 +22,12 @@ from flows.solve_cases import Execution, solve_cases
 from flows.stages.generation import Generation, PublishedVersion
 from simgen.design_space import DesignPoint, Sampler
 from simgen.store.format.split import Split
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Cases in the table of Prefect's UI.
+MOST_SHOWN = 2_000
 
 
 @flow(name="generate", flow_run_name="generate {family}, {cases} cases")
@@ -122,14 +129,16 @@ def solve_on_cluster(
 
 
 def describe(url: str, version: str) -> None:
-    """Artifacts in Prefect's UI: a table of all cases, and what the version holds."""
+    """Artifacts in Prefect's UI: a table of cases, and what the version holds."""
     dataset = simgen.open_dataset(url, version)
     design = dataset.design
+    shown = shown_cases(design)
     rows = [
         {"case": case, **{str(name): _cell(value) for name, value in row.items()}}
-        for case, row in design.iterrows()
+        for case, row in shown.iterrows()
     ]
-    show_table(rows, key=f"cases-{dataset.schema.family}", description=f"Cases of {url} {version}")
+    named = "Cases" if len(shown) == len(design) else f"{len(shown):,} of {len(design):,} cases"
+    show_table(rows, f"cases-{dataset.schema.family}", f"{named} of {url} {version}")
     counts = "\n".join(
         f"| {status} | {count} |" for status, count in design["status"].value_counts().items()
     )
@@ -141,6 +150,16 @@ def describe(url: str, version: str) -> None:
         key=f"dataset-{dataset.schema.family}",
         description=f"{dataset.schema.family} {version}",
     )
+
+
+def shown_cases(design: pd.DataFrame) -> pd.DataFrame:
+    """Return at most MOST_SHOWN cases of a design table, those without a solution before others.
+
+    Prefect's server refuses the event of a larger artifact.
+    """
+    solved = (design["status"] == "accepted").reset_index(drop=True)
+    first = solved.sort_values(kind="stable").index[:MOST_SHOWN]
+    return design.iloc[sorted(first)]
 
 
 def _cell(value: object) -> object:

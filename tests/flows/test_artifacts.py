@@ -5,10 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pandas as pd
 import pytest
 
 from courant.runs.directory import RunDirectory
-from flows import artifacts, evaluate_surrogate
+from flows import artifacts, evaluate_surrogate, generate_dataset
 from flows.settings import OWN_PREFECT
 from simgen.case import Progress
 from simgen.cases import get_family
@@ -97,3 +98,13 @@ def test_the_report_is_a_link_beside_its_picture(
     assert f"Report: [`{page}`]({page.as_uri()}) on " in shown["report-demo-1a2b"]
     assert "NMAE 0.100 on the test split" in shown["report-demo-1a2b"]
     assert shown["errors-demo-1a2b"] == "data:image/png;base64,YSBwaWN0dXJl"
+
+
+def test_a_large_dataset_shows_the_cases_without_a_solution_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(generate_dataset, "MOST_SHOWN", 4)
+    states = ["accepted", "accepted", "rejected", "accepted", "failed", "accepted"]
+    design = pd.DataFrame({"status": states}, index=list("abcdef"))
+    assert list(generate_dataset.shown_cases(design).index) == ["a", "b", "c", "e"]
+    assert list(generate_dataset.shown_cases(design[:3]).index) == ["a", "b", "c"]
