@@ -1,6 +1,7 @@
 """What is imported is declared, what is declared can be had, and a release has one version."""
 
 import ast
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from tests.declared import PROJECT, ROOT, USER_EXTRAS, declared, distributions
@@ -59,6 +61,19 @@ def test_every_import_of_the_packages_is_declared() -> None:
 
 def pins(file: Path) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in PIN.findall(file.read_text())}
+
+
+@pytest.mark.parametrize("python", ["3.11.0", "3.11.2"])
+def test_the_pinned_versions_run_on_the_oldest_python_and_on_debians(python: str) -> None:
+    """One that asks for a newer 3.11 stops `make demo` there, after minutes."""
+    pinned = pins(ROOT / "constraints.txt")
+    asking = {
+        one.name: one.metadata["Requires-Python"]
+        for one in importlib.metadata.distributions()
+        if canonicalize_name(one.name) in pinned and "Requires-Python" in one.metadata
+    }
+    assert len(asking) > 50
+    assert [name for name, asked in asking.items() if python not in SpecifierSet(asked)] == []
 
 
 def test_users_and_the_tests_have_the_same_versions() -> None:
