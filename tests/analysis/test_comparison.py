@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from courant.analysis import comparison
@@ -18,6 +20,7 @@ from courant.analysis.comparison import ANCHORS, WINDOWS, _labels, compare_runs,
 from courant.analysis.decomposition.case_controls import NEAREST, POD, RANDOM
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
+from flows.cli.analysing.comparison import tables
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError
@@ -178,7 +181,7 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
     assert "baseline (2)" in (tmp_path / "out/comparison.md").read_text()
     assert "Gini of the energies" in done.stdout
     assert [each["label"] for each in written["controls"]] == [RANDOM, NEAREST, POD]
-    assert "nearest-anchor partition" in done.stdout
+    assert "nearest-anchor" in done.stdout and "partition" in done.stdout
 
 
 def edited(url: str, name: str, **changes: Any) -> str:
@@ -257,3 +260,18 @@ def test_settings_that_do_nothing_name_no_row() -> None:
     ]
     # Where nothing else tells two rows apart, it does.
     assert len(set(_labels([plain, {**plain, "model.window_scale": "0.5"}]))) == 2
+
+
+def test_a_narrow_terminal_gets_several_tables_with_whole_words() -> None:
+    kinds = ("sampled", "learned", "abstract")
+    found = gather([planted(each, 1, 0.123456, anchor_kind=each) for each in kinds])
+    narrow, wide = list(tables(found, 50)), list(tables(found, 300))
+    assert len(narrow) > len(wide) == 1
+    headings = [str(column.header) for table in narrow for column in table.columns[1:-1]]
+    assert headings == [str(column.header) for column in wide[0].columns[1:-1]]
+    written = StringIO()
+    for table in narrow:
+        Console(width=50, file=written).print(table)
+    shown = written.getvalue()
+    assert "…" not in shown
+    assert shown.count("Gini of the energies") == shown.count("large") == len(narrow)

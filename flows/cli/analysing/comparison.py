@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from courant.analysis.comparison import Comparison
 
 NAME, TRADE_OFF, FIELDS = "comparison", "trade-off", "fields"
+#: Between the columns of a terminal's table.
+_GAP = 2
 
 
 def analyse_compare(
@@ -49,7 +52,8 @@ def analyse_compare(
             found = compare_runs(
                 [absolute(run) for run in runs], folder, case or (), moved, progress
             )
-        screen.print(_table(found))
+        for table in tables(found, screen.width):
+            screen.print(table)
         folder.write_json(f"{NAME}.json", found.to_json())
         folder.write_bytes(f"{NAME}.csv", found.to_csv().encode())
         folder.write_bytes(f"{NAME}.md", found.to_markdown().encode())
@@ -66,18 +70,45 @@ def analyse_compare(
             say(f"fields {place}/{FIELDS}.png, .npz: case {fields.case}")
 
 
-def _table(found: Comparison) -> Table:
+def tables(found: Comparison, width: int) -> Iterator[Table]:
+    """Yield tables of as many columns as a terminal of some width shows without breaking words."""
     from courant.analysis.decomposition.scores import SCORES
 
-    table = Table("score", box=None, header_style="bold")
-    for row in found.columns:
-        table.add_column(escape(found.heading(row)), justify="right")
-    table.add_column("good is")
-    for each in SCORES:
-        if each.key in found.keys:
-            cells = [
-                row.scores[each.key].text() if each.key in row.scores else ""
-                for row in found.columns
-            ]
-            table.add_row(each.name, *cells, each.aim_text)
-    return table
+    shown = [each for each in SCORES if each.key in found.keys]
+    headings = [escape(found.heading(row)) for row in found.columns]
+    cells = [
+        [row.scores[each.key].text() if each.key in row.scores else "" for each in shown]
+        for row in found.columns
+    ]
+    # A heading may be broken at its spaces, a number may not.
+    widths = [
+        _GAP + max(map(len, [*column, *heading.split()]))
+        for heading, column in zip(headings, cells, strict=True)
+    ]
+    names, aims = [each.name for each in shown], [each.aim_text for each in shown]
+    room = width - _longest(names) - _GAP - _longest(aims)
+    for first, last in _groups(widths, room):
+        table = Table(box=None, header_style="bold")
+        table.add_column("score", min_width=_longest(names))
+        for heading, wide in zip(headings[first:last], widths[first:last], strict=True):
+            table.add_column(heading, justify="right", max_width=wide - _GAP)
+        table.add_column("good is", min_width=_longest(aims))
+        for number, name in enumerate(names):
+            here = [column[number] for column in cells[first:last]]
+            table.add_row(name, *here, aims[number])
+        yield table
+
+
+def _groups(widths: list[int], room: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of runs of columns that fit into some room, at least one in each."""
+    first, used = 0, 0
+    for number, width in enumerate(widths):
+        if number > first and used + width > room:
+            yield first, number
+            first, used = number, 0
+        used += width
+    yield first, len(widths)
+
+
+def _longest(words: list[str]) -> int:
+    return max(map(len, words), default=0)

@@ -67,32 +67,35 @@ def analyse_spectrum(
                 write_arrays(folder, f"{name}_spectrum.npz", each.arrays())
                 found.append(each)
         screen.print(_table(found))
+        counts = {len(state.spectrum.step) for each in found for state in each.states}
+        exact = all(state.spectrum.exact for each in found for state in each.states)
+        say(
+            f"pairs    that last longest, and nearest to the flow's frequency, of"
+            f" {'all' if exact else 'the leading'} {min(counts)} eigenvalues"
+        )
         folder.write_json(NUMBERS_FILE, {"cases": [each.to_json() for each in found]})
         say(f"numbers  {folder.url.rstrip('/')}/{NUMBERS_FILE}")
 
 
 def _table(found: list[CaseSpectra]) -> Table:
-    table = Table("case, pair", box=None, header_style="bold")
-    names = ("step", "eigenvalues", "λ of J", "μ of a step", "|μ|", "frequency (Hz)")
-    for name in (*names, "over the flow's"):
+    table = Table("case", "pair", box=None, header_style="bold")
+    for name in ("step", "λ of J", "μ of a step", "|μ|", "Hz", "over flow"):
         table.add_column(name, justify="right")
+    table.columns[0].no_wrap = True
     for case in found:
         for state in case.states:
-            for pair, name in (("longest", "lasts longest"), ("nearest", "nearest to the flow's")):
-                table.add_row(
-                    f"{case.case}, {name}", *_cells(state, state.to_json(case.reference_hz)[pair])
-                )
+            pairs = state.to_json(case.reference_hz)
+            for pair, name in (("longest", "lasting"), ("nearest", "nearest")):
+                table.add_row(case.case, name, *_cells(state, pairs[pair]))
     return table
 
 
 def _cells(state: StateSpectrum, pair: dict[str, Any] | None) -> list[str]:
-    count = f"{'all' if state.spectrum.exact else 'leading'} {len(state.spectrum.step)}"
     if pair is None:
-        return [str(state.step), count, "none", "", "", "", ""]
+        return [str(state.step), "none", "", "", "", ""]
     ratio = pair["over_reference"]
     return [
         str(state.step),
-        count,
         _complex(pair["derivative"]),
         _complex(pair["step"]),
         f"{pair['modulus']:.4g}",
@@ -103,4 +106,4 @@ def _cells(state: StateSpectrum, pair: dict[str, Any] | None) -> list[str]:
 
 def _complex(value: list[float]) -> str:
     real, imaginary = value
-    return f"{real:.3g} ± {imaginary:.3g}i"
+    return f"{real:.2f}±{imaginary:.2f}i"
