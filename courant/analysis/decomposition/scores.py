@@ -38,6 +38,13 @@ class Score:
         bound = "at most" if self.good == "small" else "at least"
         return self.good if self.aim is None else f"{self.good}, {bound} {self.aim:g}"
 
+    @property
+    def aim_sign(self) -> str:
+        """`≤ 0.4`, for a terminal; `small` without an aim"""
+        if self.aim is None:
+            return "" if self.good == "neither" else self.good
+        return f"{'≤' if self.good == 'small' else '≥'} {self.aim:g}"
+
     def reached(self, value: float | None) -> bool | None:
         """Tell whether a value is good; None where there is no aim or no value."""
         if value is None or self.aim is None:

@@ -85,7 +85,7 @@ def tables(found: Comparison, width: int) -> Iterator[Table]:
         _GAP + max(map(len, [*column, *heading.split()]))
         for heading, column in zip(headings, cells, strict=True)
     ]
-    names, aims = [each.name for each in shown], [each.aim_text for each in shown]
+    names, aims = [each.name for each in shown], [each.aim_sign for each in shown]
     room = width - _longest(names) - _GAP - _longest(aims)
     for first, last in _groups(widths, room):
         table = Table(box=None, header_style="bold")

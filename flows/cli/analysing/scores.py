@@ -15,6 +15,9 @@ from flows.terminal import one_line_errors, progress_bar, say, screen
 if TYPE_CHECKING:
     from courant.analysis.run_scores import RunScores
 
+#: Width of a score's name in 80 columns; a longer one takes two lines.
+_NAME = 30
+_NUMBER = 9
 EXAMPLE = "Example: courant analyse RUN --case b0159c13a91f --out analysis"
 
 ChosenCases = Annotated[
@@ -63,24 +66,28 @@ def analyse_scores(
 
 
 def score_table(scores: RunScores) -> Table:
-    """Return one row for each score that the run has, with its controls."""
+    """Return one row for each score that the run has, with its controls, below its subject."""
     from courant.analysis.decomposition.scores import SCORES
 
     mean, controls = scores.mean, scores.controls
-    table = Table("", "score", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    table.add_column("score", min_width=_NAME)
     for name in ("model", *controls):
-        table.add_column(name, justify="right")
-    table.add_column("good is")
+        table.add_column(name.replace("-", "- "), justify="right", max_width=_NUMBER)
+    table.add_column("good is", no_wrap=True)
     subject = ""
     for each in SCORES:
         if each.key not in mean:
             continue
+        if each.subject != subject:
+            table.add_row(each.subject, style="bold")
+            subject = each.subject
         values = [_number(found.get(each.key)) for found in (mean, *controls.values())]
-        heading = "" if each.subject == subject else each.subject
-        table.add_row(heading, each.name, *values, each.aim_text)
-        subject = each.subject
+        table.add_row(each.name, *values, each.aim_sign)
     return table
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+    if value is None:
+        return ""
+    return "0" if abs(value) < 1e-4 else f"{value:.3g}"
