@@ -7,6 +7,7 @@ there.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,9 @@ TUNE_ENVIRONMENT = {
     # A trial that diverges before its first validation has no result to report.
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
 }
+# On a busy machine Tune warns of its own steps, which nobody can do anything about, in the midst of
+# the trials' lines.
+logging.getLogger("ray.tune.utils.util").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True)

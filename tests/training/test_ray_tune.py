@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray.tune.utils.util import warn_if_slow
 
 import courant
 import simgen
@@ -169,6 +170,14 @@ def _wait_until_gone(process: int) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"process {process} outlives its driver")
+
+
+def test_tune_does_not_tell_users_how_long_its_own_steps_took(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with warn_if_slow("any step", threshold=-1.0):
+        pass
+    assert caplog.text == ""
 
 
 def test_bad_requests_are_refused_before_any_trial(dataset: Dataset, tmp_path: Path) -> None:
