@@ -37,7 +37,7 @@ from simgen.foam.log import SolverLog
 
 OnStep = Callable[[SolverLog], None]
 
-PATIENCE_S = 0.05
+PATIENCE_S = 0.2
 PIPE_BYTES = 1 << 18
 
 # PyFoam logs each start, end and error of an application, which a case's log need not repeat.
