@@ -199,7 +199,7 @@ class Postgres:
     def _run(self, program: str, *arguments: str, attempts: int = 1) -> str:
         command = [*self._as_postgres, f"{self._bin}/{program}", *arguments]
         for attempt in range(attempts):
-            done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
+            done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=300)
             if done.returncode == 0:
                 return done.stdout
             if attempt < attempts - 1:
