@@ -48,6 +48,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place[item.path])
 
 
+@pytest.fixture(autouse=True)
+def terminal_as_it_was() -> Iterator[None]:
+    """Whatever width a test gives to the commands' terminal, the next one has that of COLUMNS."""
+    yield
+    if terminal := sys.modules.get("flows.terminal"):
+        terminal.screen._width = terminal.errors._width = None
+
+
 @pytest.fixture
 def own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Logging that a test may set up as a process does, and that is afterwards as it was."""

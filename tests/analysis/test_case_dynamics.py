@@ -160,7 +160,7 @@ def planted(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> Surrogate:
     surrogate = surrogate_of(dataset)
     monkeypatch.setattr("courant.prediction.surrogate.load", lambda url: surrogate)
     monkeypatch.setattr(Surrogate, "open_dataset", lambda self, url=None: dataset)
-    monkeypatch.setattr(screen, "width", 200)
+    monkeypatch.setattr(screen, "_width", 200)
     return surrogate
 
 

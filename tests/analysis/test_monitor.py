@@ -188,7 +188,7 @@ def own(surrogate: Surrogate, tmp_path: Path) -> Surrogate:
 def test_a_prediction_is_monitored_once_the_command_has_calibrated_the_run(
     own: Surrogate, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(screen, "width", 200)
+    monkeypatch.setattr(screen, "_width", 200)
     case = dataset[dataset.cases("test")[0]]
     asked = {"initial": case["velocity"][0], "distance": (case.distance, case.direction)}
     with pytest.raises(InputError, match=r"no calibrated monitor.*courant analyse monitor"):
