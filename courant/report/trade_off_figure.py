@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from courant.analysis.comparison import Comparison
+from courant.analysis.comparison import Comparison, Row
 from courant.analysis.decomposition.scores import SCORES, Score
+from courant.evaluation.interval import Interval
 from courant.report.drawing import PALETTE, WIDTH
 
 COLUMNS = 4
@@ -17,6 +20,7 @@ ABOUT_THE_BEST = 1.02
 """Errors up to this multiple of the lowest one count as no cost"""
 
 _GOOD = "#1a7f37"
+_NEUTRAL = "#1d1f21"
 _MARKERS = ("o", "D", "s", "^")
 
 
@@ -24,7 +28,7 @@ def draw_trade_off(found: Comparison) -> Figure | None:
     """Draw a point for each row, with the intervals of both numbers; None without such scores.
 
     The green corner is what the aims ask for: a good score at an error at most 2 % above the
-    lowest.
+    lowest. Errors of several families are divided by the lowest of each.
     """
     shown = [
         each
@@ -41,38 +45,90 @@ def draw_trade_off(found: Comparison) -> Figure | None:
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for axis in grid[len(shown) :]:
         axis.set_visible(False)
-    errors = [row.scores[ERROR] for row in found.rows if ERROR in row.scores]
-    enough = ABOUT_THE_BEST * min(each.mean for each in errors)
+    drawn = [row for row in found.rows if ERROR in row.scores]
+    marks = _marks(found)
+    best = {
+        family: min(row.scores[ERROR].mean for row in drawn if row.family == family)
+        for family in {row.family for row in drawn}
+    }
+    # Errors of different flows have nothing in common but their ratio to the best.
+    several = len(best) > 1
+    errors = {
+        id(row): _over(row.scores[ERROR], best[row.family] if several else 1.0) for row in drawn
+    }
+    enough = ABOUT_THE_BEST * (1.0 if several else min(best.values()))
     for axis, score in zip(grid, shown, strict=False):
-        _draw(axis, score, found, enough)
+        _draw(axis, score, [row for row in drawn if score.key in row.scores], errors, marks)
+        _draw_aim(axis, score, enough)
     # The green reaches to the edge, and moves none.
-    low, high = min(each.low for each in errors), max(each.high for each in errors)
+    low = min(each.low for each in errors.values())
+    high = max(each.high for each in errors.values())
     margin = 0.1 * ((high - low) or high or 1.0)
     grid[0].set_ylim(max(0.0, low - margin), high + margin)
     for axis in grid[::columns]:
-        axis.set_ylabel("NMAE of the prediction", fontsize=8)
-    legend = [
-        Line2D([], [], color=_color(number), marker=_marker(number), ls="", label=row.label)
-        for number, row in enumerate(found.rows)
-    ]
-    figure.legend(handles=legend, loc="outside lower left", fontsize=8, frameon=False)
+        label = "NMAE over the family's lowest" if several else "NMAE of the prediction"
+        axis.set_ylabel(label, fontsize=8)
+    figure.legend(
+        handles=_legend(found, marks), loc="outside lower left", fontsize=8, frameon=False, ncols=2
+    )
     return figure
 
 
-def _draw(axis: Axes, score: Score, found: Comparison, enough: float) -> None:
-    for number, row in enumerate(found.rows):
-        if {ERROR, score.key} <= row.scores.keys():
-            place, error = row.scores[score.key], row.scores[ERROR]
-            axis.errorbar(
-                [place.mean],
-                [error.mean],
-                xerr=[place.half_width or 0.0],
-                yerr=[error.half_width or 0.0],
-                fmt=_marker(number),
-                color=_color(number),
-                ecolor="#999999",
-                elinewidth=0.8,
-            )
+def _marks(found: Comparison) -> dict[int, tuple[str, str]]:
+    """Return the colour and the marker of each row; of several families, one marker for each."""
+    labels = list(dict.fromkeys(row.label for row in found.rows))
+    several = len(found.families) > 1
+    marks = {}
+    for row in found.rows:
+        number = labels.index(row.label)
+        shape = found.families.index(row.family) if several else number // len(PALETTE)
+        marks[id(row)] = PALETTE[number % len(PALETTE)], _MARKERS[shape % len(_MARKERS)]
+    return marks
+
+
+def _legend(found: Comparison, marks: Mapping[int, tuple[str, str]]) -> list[Line2D]:
+    """Name each row; of several families, each colour and each marker."""
+    if len(found.families) == 1:
+        named = [(*marks[id(row)], found.heading(row)) for row in found.rows]
+    else:
+        colors = {row.label: marks[id(row)][0] for row in found.rows}
+        shapes = {row.family: marks[id(row)][1] for row in found.rows}
+        named = [(color, _MARKERS[0], label) for label, color in colors.items()]
+        named += [(_NEUTRAL, shape, family) for family, shape in shapes.items()]
+    return [
+        Line2D([], [], color=color, marker=marker, ls="", label=label)
+        for color, marker, label in named
+    ]
+
+
+def _over(error: Interval, unit: float) -> Interval:
+    half = None if error.half_width is None else error.half_width / unit
+    return Interval(error.mean / unit, half, error.count)
+
+
+def _draw(
+    axis: Axes,
+    score: Score,
+    rows: Sequence[Row],
+    errors: Mapping[int, Interval],
+    marks: Mapping[int, tuple[str, str]],
+) -> None:
+    for row in rows:
+        place, error = row.scores[score.key], errors[id(row)]
+        color, marker = marks[id(row)]
+        axis.errorbar(
+            [place.mean],
+            [error.mean],
+            xerr=[place.half_width or 0.0],
+            yerr=[error.half_width or 0.0],
+            fmt=marker,
+            color=color,
+            ecolor="#999999",
+            elinewidth=0.8,
+        )
+
+
+def _draw_aim(axis: Axes, score: Score, enough: float) -> None:
     assert score.aim is not None
     axis.axvline(score.aim, color=_GOOD, ls="--", lw=1)
     axis.axhline(enough, color=_GOOD, ls="--", lw=1)
@@ -85,11 +141,3 @@ def _draw(axis: Axes, score: Score, found: Comparison, enough: float) -> None:
     axis.set_xlabel(f"{score.name}\n({score.aim_text})", fontsize=8)
     axis.tick_params(labelsize=7)
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def _color(number: int) -> str:
-    return PALETTE[number % len(PALETTE)]
-
-
-def _marker(number: int) -> str:
-    return _MARKERS[number // len(PALETTE) % len(_MARKERS)]

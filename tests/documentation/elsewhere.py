@@ -35,8 +35,8 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     ),
     Elsewhere(
         "docs/analysis.md",
-        ("courant analyse compare TRIALS",),
-        "TRIALS are the runs of a benchmark of hours; the same command runs on three models above",
+        ("courant analyse compare TRIALS", "courant analyse compare CYLINDER/trials"),
+        "these are the runs of benchmarks of hours; the same command runs on three models above",
     ),
     Elsewhere(
         "docs/answers.md",
@@ -56,6 +56,11 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
             "courant benchmark STORE/diffusion-sorption",
         ),
         "needs cases of the line above it; tests/benchmark/test_benchmark.py runs benchmarks",
+    ),
+    Elsewhere(
+        "docs/benchmark.md",
+        ("courant evaluate RUN --coarse",),
+        "needs solved cases; tests/evaluation/test_coarse_meshes.py evaluates beside coarse meshes",
     ),
     Elsewhere(
         "docs/chaos.md",

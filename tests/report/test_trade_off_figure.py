@@ -9,8 +9,9 @@ from courant.evaluation.interval import Interval
 from courant.report.trade_off_figure import draw_trade_off
 
 
-def row(label: str, **scores: float) -> Row:
-    return Row(label, (f"runs/{label}",), {key: Interval.of([v]) for key, v in scores.items()})
+def row(label: str, family: str = "", **scores: float) -> Row:
+    known = {key: Interval.of([value]) for key, value in scores.items()}
+    return Row(label, (f"runs/{label}",), known, family)
 
 
 def test_every_score_with_an_aim_has_an_axis_on_which_the_aim_is_seen() -> None:
@@ -35,7 +36,27 @@ def test_every_score_with_an_aim_has_an_axis_on_which_the_aim_is_seen() -> None:
         assert corner.ymax == pytest.approx(1.02 * 0.20)
         assert aim in (pytest.approx(corner.xmin), pytest.approx(corner.xmax))
     (legend,) = figure.legends
-    assert [each.get_text() for each in legend.get_texts()] == ["plain", "windows"]
+    assert [each.get_text() for each in legend.get_texts()] == ["plain (1)", "windows (1)"]
+
+
+def test_errors_of_several_families_are_over_the_lowest_of_each() -> None:
+    rows = [
+        row(label, family, nmae=error * unit, anchor_distance=1.0)
+        for family, unit in (("pipe", 1.0), ("pump", 10.0))
+        for label, error in (("plain", 0.2), ("windows", 0.3))
+    ]
+    figure = draw_trade_off(Comparison(tuple(rows)))
+    assert figure is not None
+    axis = next(axis for axis in figure.axes if axis.get_visible())
+    points = [(line.get_marker(), line.get_color(), line.get_ydata()[0]) for line in axis.lines[:4]]
+    markers, colors, heights = zip(*points, strict=True)
+    assert heights == pytest.approx((1.0, 1.5, 1.0, 1.5))
+    assert markers[0] == markers[1] != markers[2] == markers[3]
+    assert colors[0] == colors[2] != colors[1] == colors[3]
+    assert axis.get_ylabel() == "NMAE over the family's lowest"
+    (legend,) = figure.legends
+    names = [each.get_text() for each in legend.get_texts()]
+    assert names == ["plain", "windows", "pipe", "pump"]
 
 
 def test_without_a_score_that_has_an_aim_there_is_no_figure() -> None:
