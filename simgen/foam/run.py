@@ -54,8 +54,8 @@ class _PatientPipe:
         self._pipe, self._rest = pipe, b""
         self._end = select.poll()
         self._end.register(pipe.fileno(), 0)  # wakes at the application's end alone
-        # Room for what a small case prints in that time; otherwise the solver would wait for its
-        # reader.
+        # Room for what a small case prints in that time, some 1 MB a second; otherwise the solver
+        # would wait for its reader.
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def readline(self) -> bytes:

@@ -88,6 +88,4 @@ def score_table(scores: RunScores) -> Table:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return "0" if abs(value) < 1e-4 else f"{value:.3g}"
+    return "" if value is None else f"{value:.3g}"
