@@ -29,14 +29,17 @@ class Listener:
         return (mapped or self.address).is_loopback
 
 
+def parent(process: int) -> int:
+    """The process that started it, or that took it over from there."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def tree(root: int) -> list[int]:
     """A process and all that it has started, and they in turn."""
     children: dict[int, list[int]] = defaultdict(list)
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            children[int((process / "stat").read_text().rpartition(")")[2].split()[1])].append(
-                int(process.name)
-            )
+            children[parent(int(process.name))].append(int(process.name))
     found, ahead = [], [root]
     while ahead:
         found.append(ahead.pop())

@@ -73,11 +73,29 @@ class Page:
 
     def wait_for(self, expression: str) -> Any:
         """Return the value of an expression, once it is true."""
-        until = time.monotonic() + WAIT_S
-        while not (value := self.see(expression)):
-            assert time.monotonic() < until, f"{expression}: {self.see('document.body.innerText')}"
+        value = self._value_in(expression, WAIT_S)
+        assert value, f"{expression}: {self.see('document.body.innerText')}"
+        return value
+
+    def _value_in(self, expression: str, seconds: float) -> Any:
+        """Return the value of an expression as soon as it is true, or what it is after a time."""
+        until = time.monotonic() + seconds
+        while not (value := self.see(expression)) and time.monotonic() < until:
             time.sleep(0.05)
         return value
+
+    def tap_until(self, expression: str, selector: str) -> None:
+        """Tap the middle of an element until an expression is true.
+
+        A tap too soon after a drag ends the drag's fling and is no click, as on a telephone.
+        """
+        until = time.monotonic() + WAIT_S
+        while time.monotonic() < until:
+            x, y, width, height = self.box(selector)
+            self.touch((x + width / 2, y + height / 2))
+            if self._value_in(expression, WAIT_S / 60):
+                return
+        self.wait_for(expression)
 
     def open(self, url: str) -> None:
         self.send("Page.navigate", url=url)

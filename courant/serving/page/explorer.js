@@ -64,6 +64,7 @@ const middle = () =>
 async function move() {
   if (asking) { waiting = true; return; }
   asking = true;
+  picture.ariaBusy = "true";
   element("status").textContent = "meshing and predicting";
   const began = performance.now(), asked = { ...design };
   try {
@@ -83,6 +84,7 @@ async function move() {
     element("status").textContent = error.message;
   }
   asking = false;
+  picture.ariaBusy = "false"; // a move that waits makes it busy again at once
   if (waiting) { waiting = false; move(); }
 }
 
