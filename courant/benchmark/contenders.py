@@ -7,26 +7,30 @@ variants of Courant change its windows or anchors. A search space gives its sett
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from courant.experiment import Experiment
 from courant.models import kinds
 from courant.problems import open_problem
 from courant.recipes.compared import compared
+from courant.recipes.legible import legible, placed_anchors
 from courant.sweeps.search_space import SearchSpace
-from courant.sweeps.setting import BASELINE, CHOICE, Setting, Value, label, show
+from courant.sweeps.setting import BASELINE, CHOICE, Setting, label, show
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from simgen.store.access.reader import Dataset
 
 COURANT = "courant"
-VARIANTS: dict[str, dict[str, Value]] = {
-    "courant-gwa": {"gaussian_window": "both"},
-    "courant-learned-anchors": {"anchor_kind": "learned"},
-    "courant-abstract-queries": {"anchor_kind": "abstract"},
+VARIANTS: dict[str, Callable[[Experiment], Experiment]] = {
+    "courant-gwa": partial(Experiment.derive, model={"gaussian_window": "both"}),
+    "courant-learned-anchors": partial(Experiment.derive, model={"anchor_kind": "learned"}),
+    "courant-placed-anchors": placed_anchors,
+    "courant-legible": legible,
+    "courant-abstract-queries": partial(Experiment.derive, model={"anchor_kind": "abstract"}),
 }
 """Courant's optional parts, by the name that puts them in its place"""
 CHOSEN = {
@@ -114,7 +118,8 @@ def _usable(name: str, base: Experiment, dataset: Dataset, sizes: Mapping[str, A
     """Make the experiment of one name, and compare it with the data."""
     try:
         if name == COURANT or name in VARIANTS:
-            experiment = base.derive(model={**VARIANTS.get(name, {}), **sizes})
+            variant = VARIANTS[name](base) if name in VARIANTS else base
+            experiment = variant.derive(model=sizes)
         else:
             # Named anew, so that the paper's own epochs and batches do not come with its models.
             anew = base.derive(name=f"{base.name}-benchmark")

@@ -12,8 +12,13 @@ from courant.experiment import Experiment
 WINDOW_SCALE = 0.35
 
 
+def placed_anchors(experiment: Experiment) -> Experiment:
+    """Learn the anchors' places, and start them among the cells."""
+    return experiment.derive(model={"anchor_kind": "learned"}, data={"anchor_start": "cloud"})
+
+
 def legible(experiment: Experiment) -> Experiment:
-    return experiment.derive(
-        model={"anchor_kind": "learned", "gaussian_window": "both", "window_scale": WINDOW_SCALE},
-        data={"anchor_start": "cloud"},
+    """Keep what such anchors read and write near them."""
+    return placed_anchors(experiment).derive(
+        model={"gaussian_window": "both", "window_scale": WINDOW_SCALE}
     )

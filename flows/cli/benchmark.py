@@ -38,8 +38,8 @@ def benchmark(
         typer.Option(
             help=(
                 "Models with commas between them: courant, courant-gwa, courant-learned-anchors,"
-                " courant-abstract-queries, transolver, fno, upt, enf, mgn, factformer, or kinds of"
-                " your own."
+                " courant-placed-anchors, courant-legible, courant-abstract-queries, transolver,"
+                " fno, upt, enf, mgn, factformer, or kinds of your own."
                 " Default: courant,transolver,upt."
             )
         ),
