@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 COURANT = "courant"
 VARIANTS: dict[str, Callable[[Experiment], Experiment]] = {
+    COURANT: Experiment.derive,
     "courant-gwa": partial(Experiment.derive, model={"gaussian_window": "both"}),
     "courant-learned-anchors": partial(Experiment.derive, model={"anchor_kind": "learned"}),
     "courant-placed-anchors": placed_anchors,
     "courant-legible": legible,
     "courant-abstract-queries": partial(Experiment.derive, model={"anchor_kind": "abstract"}),
 }
-"""Courant's optional parts, by the name that puts them in its place"""
+"""The recipe, and what puts Courant's optional parts into it, by name"""
 CHOSEN = {
     "training.learning_rate": "searches it for each model; give --rates",
     "training.warmup_steps": "limits it to a part of each training",
@@ -57,7 +58,7 @@ class Contender:
 
 def contender_names() -> tuple[str, ...]:
     """Return the names that `--models` takes."""
-    return (COURANT, *VARIANTS, *(kind for kind in kinds() if kind != COURANT))
+    return (*VARIANTS, *(kind for kind in kinds() if kind != COURANT))
 
 
 def choose_contenders(
@@ -117,9 +118,8 @@ def _differing(setting: Setting, baseline: Setting) -> str:
 def _usable(name: str, base: Experiment, dataset: Dataset, sizes: Mapping[str, Any]) -> Contender:
     """Make the experiment of one name, and compare it with the data."""
     try:
-        if name == COURANT or name in VARIANTS:
-            variant = VARIANTS[name](base) if name in VARIANTS else base
-            experiment = variant.derive(model=sizes)
+        if name in VARIANTS:
+            experiment = VARIANTS[name](base).derive(model=sizes)
         else:
             # Named anew, so that the paper's own epochs and batches do not come with its models.
             anew = base.derive(name=f"{base.name}-benchmark")

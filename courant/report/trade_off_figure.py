@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,6 +23,18 @@ ABOUT_THE_BEST = 1.02
 _GOOD = "#1a7f37"
 _NEUTRAL = "#1d1f21"
 _MARKERS = ("o", "D", "s", "^")
+
+Mark = tuple[str, str]
+"""Colour and marker"""
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A row with an error, as the figure shows it."""
+
+    row: Row
+    error: Interval
+    mark: Mark
 
 
 def draw_trade_off(found: Comparison) -> Figure | None:
@@ -45,24 +58,27 @@ def draw_trade_off(found: Comparison) -> Figure | None:
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for axis in grid[len(shown) :]:
         axis.set_visible(False)
-    drawn = [row for row in found.rows if ERROR in row.scores]
     marks = _marks(found)
+    scored = [
+        (row, mark) for row, mark in zip(found.rows, marks, strict=True) if ERROR in row.scores
+    ]
     best = {
-        family: min(row.scores[ERROR].mean for row in drawn if row.family == family)
-        for family in {row.family for row in drawn}
+        family: min(row.scores[ERROR].mean for row, _ in scored if row.family == family)
+        for family in {row.family for row, _ in scored}
     }
     # Errors of different flows have nothing in common but their ratio to the best.
     several = len(best) > 1
-    errors = {
-        id(row): _over(row.scores[ERROR], best[row.family] if several else 1.0) for row in drawn
-    }
+    drawn = [
+        _Drawn(row, _over(row.scores[ERROR], best[row.family] if several else 1.0), mark)
+        for row, mark in scored
+    ]
     enough = ABOUT_THE_BEST * (1.0 if several else min(best.values()))
     for axis, score in zip(grid, shown, strict=False):
-        _draw(axis, score, [row for row in drawn if score.key in row.scores], errors, marks)
+        _draw(axis, score, drawn)
         _draw_aim(axis, score, enough)
     # The green reaches to the edge, and moves none.
-    low = min(each.low for each in errors.values())
-    high = max(each.high for each in errors.values())
+    low = min(each.error.low for each in drawn)
+    high = max(each.error.high for each in drawn)
     margin = 0.1 * ((high - low) or high or 1.0)
     grid[0].set_ylim(max(0.0, low - margin), high + margin)
     for axis in grid[::columns]:
@@ -74,25 +90,25 @@ def draw_trade_off(found: Comparison) -> Figure | None:
     return figure
 
 
-def _marks(found: Comparison) -> dict[int, tuple[str, str]]:
+def _marks(found: Comparison) -> list[Mark]:
     """Return the colour and the marker of each row; of several families, one marker for each."""
     labels = list(dict.fromkeys(row.label for row in found.rows))
     several = len(found.families) > 1
-    marks = {}
+    marks = []
     for row in found.rows:
         number = labels.index(row.label)
         shape = found.families.index(row.family) if several else number // len(PALETTE)
-        marks[id(row)] = PALETTE[number % len(PALETTE)], _MARKERS[shape % len(_MARKERS)]
+        marks.append((PALETTE[number % len(PALETTE)], _MARKERS[shape % len(_MARKERS)]))
     return marks
 
 
-def _legend(found: Comparison, marks: Mapping[int, tuple[str, str]]) -> list[Line2D]:
+def _legend(found: Comparison, marks: Sequence[Mark]) -> list[Line2D]:
     """Name each row; of several families, each colour and each marker."""
     if len(found.families) == 1:
-        named = [(*marks[id(row)], found.heading(row)) for row in found.rows]
+        named = [(*mark, found.heading(row)) for row, mark in zip(found.rows, marks, strict=True)]
     else:
-        colors = {row.label: marks[id(row)][0] for row in found.rows}
-        shapes = {row.family: marks[id(row)][1] for row in found.rows}
+        colors = {row.label: color for row, (color, _) in zip(found.rows, marks, strict=True)}
+        shapes = {row.family: shape for row, (_, shape) in zip(found.rows, marks, strict=True)}
         named = [(color, _MARKERS[0], label) for label, color in colors.items()]
         named += [(_NEUTRAL, shape, family) for family, shape in shapes.items()]
     return [
@@ -106,21 +122,16 @@ def _over(error: Interval, unit: float) -> Interval:
     return Interval(error.mean / unit, half, error.count)
 
 
-def _draw(
-    axis: Axes,
-    score: Score,
-    rows: Sequence[Row],
-    errors: Mapping[int, Interval],
-    marks: Mapping[int, tuple[str, str]],
-) -> None:
-    for row in rows:
-        place, error = row.scores[score.key], errors[id(row)]
-        color, marker = marks[id(row)]
+def _draw(axis: Axes, score: Score, drawn: Sequence[_Drawn]) -> None:
+    for each in drawn:
+        if (place := each.row.scores.get(score.key)) is None:
+            continue
+        color, marker = each.mark
         axis.errorbar(
             [place.mean],
-            [error.mean],
+            [each.error.mean],
             xerr=[place.half_width or 0.0],
-            yerr=[error.half_width or 0.0],
+            yerr=[each.error.half_width or 0.0],
             fmt=marker,
             color=color,
             ecolor="#999999",

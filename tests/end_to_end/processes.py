@@ -31,7 +31,7 @@ class Listener:
 
 def parent(process: int) -> int:
     """The process that started it, or that took it over from there."""
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(_stat(process)[1])
 
 
 def tree(root: int) -> list[int]:
@@ -50,8 +50,13 @@ def tree(root: int) -> list[int]:
 def lives(process: int) -> bool:
     """Whether it is there, and more than an entry of the process table."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return _stat(process)[0] != "Z"
     return False
+
+
+def _stat(process: int) -> list[str]:
+    """What the kernel tells of a process after its name, which may have spaces: state, parent, …"""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def listeners(processes: list[int]) -> set[Listener]:

@@ -47,9 +47,9 @@ def test_one_worker_trains_to_the_weights_of_the_plain_loop_and_a_finished_run_r
         while not over.wait(0.1):
             for process in tree(os.getpid()):
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    parents.setdefault(process, parent(process))
                     if name := command_line(process):
                         processes[process].append(name)
-                        parents.setdefault(process, parent(process))
 
     with ThreadPoolExecutor(1) as watcher:
         watching = watcher.submit(watch)
