@@ -109,7 +109,7 @@ def read_json(code: str) -> None:
         models.parse_config(content["model"])
         if (experiment := Path("mine.json")).exists():
             experiment.write_text(json.dumps({**json.loads(experiment.read_text()), **content}))
-    elif "transolver" in content:
+    elif content.keys() <= set(models.kinds()):
         Path("sizes.json").write_text(code)
 
 
