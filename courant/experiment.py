@@ -55,7 +55,7 @@ _YOUNGER: dict[str, dict[str, Any]] = {
         "anchor_start": "box",
         "anchors_by": "distance",
     },
-    "training": {"derivative_weight": 0.0, "locality_weight": 0.0},
+    "training": {"derivative_weight": 0.0, "locality_weight": 0.0, "optimiser": "adamw"},
     "model": {"num_nodes": 0, "input_steps": 1, "edges": "nearest"},
 }
 """Settings that older experiments lack, as JSON has the behaviour of that time: older runs keep
@@ -75,6 +75,8 @@ class TrainingConfig(Frozen):
     """Over all workers together."""
     samples_per_epoch: int | None = Field(default=None, ge=1, le=MANY)
     """Windows per epoch, drawn without repeats while there are enough; None = every window once."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """AdamW is the paper's; Muon trains the matrices of hidden layers, AdamW the rest."""
     learning_rate: float = Field(default=3e-4, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     warmup_steps: int = Field(default=0, ge=0, le=MANY)

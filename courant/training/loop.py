@@ -8,7 +8,7 @@ Notable features:
 - A loss or gradient that is not finite never reaches the weights: it stops the run with the batch
   on record, or is skipped and counted.
 - The host waits for a GPU once in `CHECK_EVERY` steps; a step may be one CUDA graph
-  (`courant.training.step`).
+  (`courant.training.optimisation.step`).
 
     dataset = simgen.open_dataset("demo-run/store/cylinder-flow")
     fit(recipes.cylinder_flow_demo(), dataset, RunDirectory("runs/try"))
@@ -29,7 +29,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import AdamW
+from torch.optim import Optimizer
 
 from courant.data.samples import seeded
 from courant.experiment import Experiment
@@ -44,17 +44,17 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, is_finished
 from courant.runs.standing import heartbeat
 from courant.training.anchor_start import place_learned_anchors
-from courant.training.averaging import WeightAverage
-from courant.training.gradients import flops_per_sample
-from courant.training.run_log import RunLog, ids_in_lines
-from courant.training.schedule import learning_rate_of
-from courant.training.step import (
+from courant.training.optimisation.averaging import WeightAverage
+from courant.training.optimisation.gradients import flops_per_sample
+from courant.training.optimisation.optimiser import make_optimiser
+from courant.training.optimisation.schedule import learning_rate_of
+from courant.training.optimisation.step import (
     OptimiserStep,
     check_batch_divides,
     check_graphs,
-    make_optimiser,
     rank_and_world,
 )
+from courant.training.run_log import RunLog, ids_in_lines
 from courant.training.task import Task
 from courant.training.throughput import EpochClock, peak_memory_gb
 from courant.training.validation import Validation
@@ -106,7 +106,7 @@ class Fitting:
     model: nn.Module
     """The bare model, or the model under DistributedDataParallel"""
     bare: nn.Module
-    optimiser: AdamW
+    optimiser: Optimizer
     state: Checkpoint
     average: WeightAverage | None
     step: OptimiserStep

@@ -38,8 +38,8 @@ from courant.models import build
 from courant.recipes.cylinder_flow import cylinder_flow_demo
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.gradients import backward
 from courant.training.loop import fit
+from courant.training.optimisation.gradients import backward
 from courant.training.task import Task
 from tests.benchmarks.bench_training import publish
 from tests.benchmarks.measure import peak_bytes

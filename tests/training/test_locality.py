@@ -17,9 +17,9 @@ from courant.model.decomposition import SPREAD_QUERIES, spread
 from courant.models import build
 from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
-from courant.training.gradients import backward
 from courant.training.locality import WithSpread
 from courant.training.loop import Fitting, fit
+from courant.training.optimisation.gradients import backward
 from courant.training.task import Task
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset

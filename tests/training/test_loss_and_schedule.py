@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from courant.training.loss import derivative_loss, prediction_loss, relative_l2_loss
-from courant.training.schedule import learning_rate
+from courant.training.optimisation.schedule import learning_rate
 from courant.training.validation import Validation
 
 

@@ -16,10 +16,10 @@ from courant.model import Courant
 from courant.runs.checkpoint import read_latest_checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
-from courant.training.averaging import WeightAverage
 from courant.training.errors import TrainingError
-from courant.training.gradients import backward, flops_per_sample
 from courant.training.loop import fit
+from courant.training.optimisation.averaging import WeightAverage
+from courant.training.optimisation.gradients import backward, flops_per_sample
 from courant.training.task import Task
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset

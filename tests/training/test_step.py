@@ -20,9 +20,10 @@ from courant.model import Courant
 from courant.model.cuda_graphs import Replayed
 from courant.runs.checkpoint import Checkpoint, load_optimiser
 from courant.runs.directory import RunDirectory
-from courant.training.averaging import WeightAverage
 from courant.training.loop import fit
-from courant.training.step import OptimiserStep, check_graphs, fused_optimiser
+from courant.training.optimisation.averaging import WeightAverage
+from courant.training.optimisation.optimiser import fused_optimiser
+from courant.training.optimisation.step import OptimiserStep, check_graphs
 from courant.training.task import Task
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset

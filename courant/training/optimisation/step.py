@@ -1,11 +1,11 @@
-"""Take one optimiser step on the device: loss, gradients, clipping, AdamW, moving average.
+"""Take one optimiser step on the device: loss, gradients, clipping, new weights, their average.
 
 Notable properties:
 - The host never waits for a GPU: it runs ahead, and a CUDA graph can hold the whole step.
 - The GPU decides whether loss and gradient are finite. Where they are not, AdamW and the
   average leave everything unchanged.
-- On a CPU the host decides, and AdamW is PyTorch's plain one: runs of older releases resume to
-  the same bits.
+- On a CPU, and with Muon anywhere, the host decides. On a CPU AdamW is PyTorch's plain one: runs of
+  older releases resume to the same bits.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
-from torch.optim import AdamW
+from torch.optim import Optimizer
 
 from courant.data.batch import Batch
 from courant.experiment import Experiment, TrainingConfig
 from courant.model.cuda_graphs import Inputs, Replayed
-from courant.training.averaging import WeightAverage
-from courant.training.gradients import backward
+from courant.training.optimisation.averaging import WeightAverage
+from courant.training.optimisation.gradients import backward
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ class OptimiserStep:
         task: Task,
         model: nn.Module,
         bare: nn.Module,
-        optimiser: AdamW,
+        optimiser: Optimizer,
         average: WeightAverage | None,
         world: int,
     ) -> None:
         self.task, self.model, self.bare = task, model, bare
         self.optimiser, self.average, self.world = optimiser, average, world
         device = next(bare.parameters()).device
-        self._fused = bool(optimiser.defaults["fused"])
+        self._fused = bool(optimiser.defaults.get("fused"))
         self._share: Tensor | float = torch.zeros((), device=device) if self._fused else 0.0
         # AdamW leaves weights and moments unchanged where this is one, as GradScaler sets it.
         self._left_out = torch.zeros((), device=device)
@@ -89,31 +89,15 @@ class OptimiserStep:
             self.average.take_in(self.bare, share)
 
 
-def make_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
-    """Build AdamW in the form that suits the device of the model's weights."""
-    if next(model.parameters()).device.type == "cuda":
-        return fused_optimiser(model, training)
-    return AdamW(model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
-
-
-def fused_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
-    """Build AdamW in one kernel, with the learning rate on the device."""
-    rate = torch.tensor(training.learning_rate, device=next(model.parameters()).device)
-    return AdamW(
-        model.parameters(),
-        lr=rate,
-        weight_decay=training.weight_decay,
-        fused=True,
-        capturable=training.cuda_graphs,
-    )
-
-
 def check_graphs(experiment: Experiment, device: torch.device, world: int) -> None:
     """Raise InputError where steps should be replayed from CUDA graphs but cannot."""
     waits = experiment.model.waits_for_device
     obstacles = [f"training runs on {device.type}"] * (device.type != "cuda")
     obstacles += [f"{world} workers exchange gradients"] * (world > 1)
     obstacles += [f"{waits} waits for the device"] * (waits is not None)
+    obstacles += ["the host decides on each step of Muon"] * (
+        experiment.training.optimiser == "muon"
+    )
     if experiment.training.cuda_graphs and obstacles:
         because = " and ".join(obstacles)
         raise InputError(f"training.cuda_graphs = true, but {because}; leave it out")

@@ -1,0 +1,1 @@
+"""Change the weights: learning rate, gradients, the optimiser and its step, their average."""
