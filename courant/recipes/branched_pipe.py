@@ -96,4 +96,6 @@ def branched_pipe_demo() -> Experiment:
 
 def branched_pipe_legible_small() -> Experiment:
     """The small run with learned anchors and narrow windows, so that each speaks for a place."""
-    return legible(branched_pipe_small()).derive(name="branched-pipe-legible-small")
+    return legible(branched_pipe_small()).derive(
+        name="branched-pipe-legible-small", training={"optimiser": "adamw"}
+    )

@@ -74,4 +74,6 @@ def centrifugal_pump_demo() -> Experiment:
 
 def centrifugal_pump_legible_small() -> Experiment:
     """The small run with learned anchors and narrow windows, so that each speaks for a place."""
-    return legible(centrifugal_pump_small()).derive(name="centrifugal-pump-legible-small")
+    return legible(centrifugal_pump_small()).derive(
+        name="centrifugal-pump-legible-small", training={"optimiser": "adamw"}
+    )

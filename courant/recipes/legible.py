@@ -2,7 +2,8 @@
 
 Learned anchors start far apart among the cells, the same for every seed, and narrow Gaussian
 windows in encoder and decoder keep what they read and write near them (docs/analysis.md has the
-scores). The paper has both features apart, and wider windows.
+scores). The paper has both features apart, and wider windows. Recipes keep AdamW, with which the
+scores were measured.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ from tests.benchmarks.measure import peak_bytes
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
+    "optimiser: muon": {"optimiser": "muon"},
     "precision: bfloat16": {"precision": "bfloat16"},
     "compile: true": {"compile": True},
     "accumulate: 4": {"accumulate": 4},
@@ -117,6 +118,7 @@ def recipe(epochs: int, seed: int, options: dict[str, Any]) -> Experiment:
             "checkpoint_every": epochs,
             "validation_windows": 32,
             "seed": seed,
+            "optimiser": "adamw",
             **options,
         },
     )

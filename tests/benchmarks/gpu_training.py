@@ -39,14 +39,21 @@ class Mode:
     graphs: bool
     compile: bool = False
     tf32: bool = False
+    optimiser: str = "adamw"
 
     @property
     def name(self) -> str:
         parts = ["TF32" if self.tf32 else self.precision] + ["compile"] * self.compile
+        parts += ["Muon"] * (self.optimiser == "muon")
         return ", ".join([*parts, "CUDA graph" if self.graphs else "eager"])
 
     def of(self, experiment: Experiment) -> Experiment:
-        options = {"precision": self.precision, "compile": self.compile, "cuda_graphs": self.graphs}
+        options = {
+            "precision": self.precision,
+            "compile": self.compile,
+            "cuda_graphs": self.graphs,
+            "optimiser": self.optimiser,
+        }
         return experiment.derive(training=options)
 
 
@@ -57,6 +64,8 @@ STEP_MODES = (
     Mode("bfloat16", graphs=False),
     Mode("bfloat16", graphs=True),
     Mode("bfloat16", graphs=True, compile=True),
+    Mode("float32", graphs=False, optimiser="muon"),
+    Mode("bfloat16", graphs=False, optimiser="muon"),
 )
 SCHEDULE_MODES = (
     Mode("float32", graphs=False),

@@ -38,6 +38,7 @@ OPTIONS: list[dict[str, Any]] = [
         "step_epochs": 2,
     },
     {"schedule": "cosine", "nonfinite": "skip"},
+    {"optimiser": "muon"},
 ]
 
 

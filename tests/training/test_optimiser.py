@@ -1,0 +1,102 @@
+"""Muon for the matrices of hidden layers, AdamW for all else, as one optimiser."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import AdamW, Muon
+
+from courant.experiment import Experiment
+from courant.model import Courant
+from courant.models import build
+from courant.training.optimisation.optimiser import MuonWithAdamW, hidden_matrices, make_optimiser
+from courant.training.optimisation.step import check_graphs
+from simgen.errors import InputError
+from tests.baselines.tiny import CASES
+from tests.baselines.tiny import tiny as tiny_config
+
+RATE, DECAY = 1e-2, 0.1
+
+
+def gradients(model: nn.Module, seed: int) -> None:
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+
+
+def test_the_hidden_matrices_of_courant_read_no_coordinates_and_give_no_field(
+    tiny: Experiment,
+) -> None:
+    model = Courant(tiny.derive(model={"anchor_kind": "learned"}).model)
+    hidden, others = ({id(each) for each in part} for part in hidden_matrices(model))
+    names = {name: id(parameter) for name, parameter in model.named_parameters()}
+    assert hidden | others == set(names.values())
+    assert not hidden & others
+    for name in ("learned_anchors", "embedding.frequencies", "decoder.field.weight"):
+        assert names[name] in others, name
+    assert names["encoder.blocks.0.cross.query.weight"] in hidden
+    assert all(names[name] in others for name in names if name.endswith("bias"))
+
+
+def test_steps_are_those_of_muon_and_adamw_each_on_its_own_part(tiny: Experiment) -> None:
+    ours = Courant(tiny.model)
+    theirs = deepcopy(ours)
+    optimiser = make_optimiser(
+        ours,
+        tiny.training.model_copy(
+            update={"optimiser": "muon", "learning_rate": RATE, "weight_decay": DECAY}
+        ),
+    )
+    matrices, others = hidden_matrices(theirs)
+    apart = (
+        Muon(matrices, lr=RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw"),
+        AdamW(others, lr=RATE, weight_decay=DECAY),
+    )
+    for number in range(4):
+        if number == 2:
+            # What a checkpoint does: the state goes through a copy into a new optimiser.
+            saved = deepcopy(optimiser.state_dict())
+            optimiser = MuonWithAdamW(ours, lr=RATE, weight_decay=DECAY)
+            optimiser.load_state_dict(saved)
+        for model in (ours, theirs):
+            gradients(model, number)
+        for each in (optimiser, *apart):
+            each.step()
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_the_learning_rate_of_a_step_reaches_both_parts(tiny: Experiment) -> None:
+    model = Courant(tiny.model)
+    before = deepcopy(model.state_dict())
+    optimiser = MuonWithAdamW(model, lr=RATE, weight_decay=DECAY)
+    for group in optimiser.param_groups:
+        group["lr"] = 0.0
+    gradients(model, 0)
+    optimiser.step()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(3, 2), nn.Linear(16, 16, bias=False)], ids=str)
+def test_a_model_may_have_one_kind_of_parameters_alone(layer: nn.Linear) -> None:
+    optimiser = MuonWithAdamW(layer, lr=RATE, weight_decay=DECAY)
+    before = layer.weight.detach().clone()
+    gradients(layer, 0)
+    optimiser.step()
+    assert not torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize(("kind", "choice"), CASES)
+def test_every_baseline_is_trained_by_both(kind: str, choice: str) -> None:
+    model = build(tiny_config(kind, choice))
+    hidden, others = hidden_matrices(model)
+    assert hidden
+    assert others
+    assert len(hidden) + len(others) == len(list(model.parameters()))
+
+
+def test_graphs_of_muon_s_steps_are_refused(tiny: Experiment) -> None:
+    graphed = tiny.derive(training={"cuda_graphs": True, "optimiser": "muon"})
+    with pytest.raises(InputError, match="the host decides on each step of Muon; leave it out"):
+        check_graphs(graphed, torch.device("cuda"), world=1)
