@@ -133,6 +133,7 @@ def tiny_steady(**training: Any) -> Experiment:
         # Ducts have parameters of their own.
         data={"points_per_sample": 40, "queries_per_sample": 48, "scaled_by": {}},
         training={
+            "optimiser": "adamw",
             "epochs": 4,
             "batch_size": 2,
             "samples_per_epoch": 24,

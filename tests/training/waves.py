@@ -102,6 +102,7 @@ def tiny_experiment(**training: Any) -> Experiment:
             "shift": 0.0,
         },
         training={
+            "optimiser": "adamw",
             "epochs": 4,
             "batch_size": 8,
             "samples_per_epoch": 48,
