@@ -1,7 +1,8 @@
 """Take one optimiser step on the device: loss, gradients, clipping, new weights, their average.
 
 Notable properties:
-- The host never waits for a GPU: it runs ahead, and a CUDA graph can hold the whole step.
+- With AdamW the host never waits for a GPU: it runs ahead, and a CUDA graph can hold the whole
+  step.
 - The GPU decides whether loss and gradient are finite. Where they are not, AdamW and the
   average leave everything unchanged.
 - On a CPU, and with Muon anywhere, the host decides. On a CPU AdamW is PyTorch's plain one: runs of
