@@ -64,7 +64,8 @@ def test_steps_are_those_of_muon_and_adamw_each_on_its_own_part(tiny: Experiment
         for each in (optimiser, *apart):
             each.step()
         for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-            assert torch.equal(one, other)
+            # Muon computes in bfloat16, and the order of its sums is another.
+            assert (one - other).norm() <= 0.01 * (other.norm() + RATE)
 
 
 def test_the_learning_rate_of_a_step_reaches_both_parts(tiny: Experiment) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
 
 from courant.experiment import TrainingConfig
+from courant.training.optimisation.muon import StackedMuon
 
 NARROWEST = 8
 """Inputs and outputs that a linear layer has at least if Muon trains it: layers that read
@@ -32,9 +33,7 @@ class MuonWithAdamW(Optimizer):
         # One of the two may have nothing to train, for which torch allows no optimiser.
         self._parts: list[Optimizer] = []
         if matrices:
-            self._parts.append(
-                Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
-            )
+            self._parts.append(StackedMuon(matrices, lr=lr, weight_decay=weight_decay))
         if others:
             self._parts.append(AdamW(others, lr=lr, weight_decay=weight_decay))
         super().__init__([group for part in self._parts for group in part.param_groups], {})

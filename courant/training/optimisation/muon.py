@@ -1,0 +1,85 @@
+"""Take the steps of torch's Muon for all matrices of one shape at once.
+
+A model has dozens of small hidden matrices, and torch's Muon works through them one by one: on a
+CPU, most of its time is the start of products that are too small to fill a core. Their stacks need
+a third of it (docs/training.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Muon
+
+
+class StackedMuon(Muon):
+    """Muon with the updates of equal shapes computed in one stack.
+
+    Its groups, its state and, but for rounding, its steps are those of torch's own with Nesterov's
+    momentum and `adjust_lr_fn="match_rms_adamw"`, which gives a matrix of m x n the rate
+    0.2 sqrt(max(m, n)) times that of its group.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Take a step with the gradients that are there."""
+        for group in self.param_groups:
+            stacks: defaultdict[torch.Size, list[Tensor]] = defaultdict(list)
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    stacks[wide(weight).shape].append(weight)
+            for weights in stacks.values():
+                self._step(weights, group)
+
+    def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """Update weights whose wide forms have one shape."""
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        averages = [self._average(weight) for weight in weights]
+        torch._foreach_lerp_(averages, gradients, 1.0 - group["momentum"])
+        ahead = torch._foreach_lerp(gradients, averages, group["momentum"])
+        updates = orthogonal(
+            torch.stack([wide(each) for each in ahead]),
+            group["ns_coefficients"],
+            group["ns_steps"],
+            group["eps"],
+        ).to(weights[0].dtype)
+        rate = group["lr"]
+        torch._foreach_mul_(weights, 1.0 - rate * group["weight_decay"])
+        torch._foreach_add_(
+            [wide(weight) for weight in weights],
+            list(updates.unbind()),
+            alpha=-0.2 * math.sqrt(max(weights[0].shape)) * rate,
+        )
+
+    def _average(self, weight: Tensor) -> Tensor:
+        state = self.state[weight]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(weight)
+        return state["momentum_buffer"]
+
+
+def wide(matrix: Tensor) -> Tensor:
+    """The matrix, or its transpose if it is taller than wide."""
+    return matrix.mT if matrix.shape[-2] > matrix.shape[-1] else matrix
+
+
+def orthogonal(
+    matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> Tensor:
+    """Return matrices (n, rows, columns) with all singular values near 1, in bfloat16.
+
+    Rows are at most as many as columns. Each step of Newton and Schulz's iteration takes a matrix X
+    to a X + b S X + c S S X with S = X X^T. With Muon's coefficients the values end between 0.7 and
+    1.2, which is as good for training as 1 (K. Jordan and others, 2024).
+    """
+    a, b, c = coefficients
+    X = matrices.bfloat16()
+    X = X / X.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
+    for _ in range(steps):
+        gram = X @ X.mT
+        X = torch.baddbmm(X, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), X, beta=a)
+    return X
