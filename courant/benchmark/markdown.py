@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from courant.benchmark.assess import NUM_POINTS
@@ -258,10 +259,16 @@ def _nulls(table: Table) -> str:
         )
     header = ["figure", "regression", "R²", "NMAE"]
     rows = [
-        [each.figure, each.regression, f"{each.r2:.3f}", f"{each.nmae:.3f}"] for each in table.nulls
+        [each.figure, each.regression, _thousandths(each.r2), _thousandths(each.nmae)]
+        for each in table.nulls
     ]
     words = "A network whose fields give such a figure less well has learned nothing of use for it."
     return f"{_table(header, rows)}\n\n{words}"
+
+
+def _thousandths(score: float) -> str:
+    """Three digits, or nothing where the test cases share one value, so that no score exists."""
+    return f"{score:.3f}" if math.isfinite(score) else NONE
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

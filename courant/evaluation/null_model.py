@@ -38,9 +38,11 @@ class FigureScore:
     figure: str
     regression: str
     r2: float
-    """1 - squared error over that of the split's own mean; negative is worse than that mean"""
+    """1 - squared error over that of the split's own mean; negative is worse than that mean, nan is
+    a split whose cases share one value
+    """
     nmae: float
-    """Sum of absolute errors over the sum of absolute values"""
+    """Sum of absolute errors over the sum of absolute values; nan where these are all zero"""
     num_train: int
     num_cases: int
 

@@ -31,6 +31,7 @@ from courant.evaluation.costs.same_error import CoarseCase, CoarseMesh, CoarseMe
 from courant.evaluation.evaluate import evaluate as evaluate_run
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.interval import Interval
+from courant.evaluation.null_model import FigureScore
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
 from courant.prediction.prepared import NotFiniteError
@@ -517,3 +518,12 @@ def test_the_best_models_by_their_first_seed_get_all_seeds(done) -> None:
     better = min(first, key=lambda name: first[name].nmae)
     seeds = seeds_of(replace(request, best=1, seeds=5), first)
     assert seeds == {name: 5 if name == better else 1 for name in first}
+
+
+def test_a_figure_that_all_test_cases_share_has_no_score(done, ducts) -> None:
+    request, _ = done
+    trials = trials_on_record(request)
+    assert trials is not None
+    shared = FigureScore("back_flow", "least squares", math.nan, math.nan, 8, 4)
+    page = markdown(replace(read_table(request, ducts, trials), nulls=(shared,)))
+    assert "| back_flow | least squares | – | – |" in page
