@@ -1,8 +1,8 @@
 """Take the steps of torch's Muon for all matrices of one shape at once.
 
 A model has dozens of small hidden matrices, and torch's Muon works through them one by one: on a
-CPU, most of its time is the start of products that are too small to fill a core. Their stacks need
-a third of it (docs/training.md).
+CPU, much of its time is the start of products that are too small to fill a core. Stacks of them
+need half to three quarters of it (docs/training.md).
 """
 
 from __future__ import annotations
