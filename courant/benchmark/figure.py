@@ -40,7 +40,8 @@ def draw(table: Table) -> bytes:
         axis.set(yscale="log", title=title, xlabel=x)
         axis.grid(alpha=0.25, which="both")
     during.set(xscale="log", ylabel="NMAE")
-    after.set_xlim(left=0)
+    # From zero on, with room for the whole of the last marker.
+    after.set_xlim(0, 1.05 * after.get_xlim()[1])
     for scale in (during.xaxis, during.yaxis):
         low, high = scale.get_view_interval()
         # Over less than a decade the ticks at 1, 2 and 5 would be too few to tell the errors.
