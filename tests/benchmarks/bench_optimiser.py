@@ -1,13 +1,12 @@
 """An optimiser's step alone: AdamW, torch's Muon matrix by matrix, and Muon with stacked matrices.
 
-The models are those of recipes, gradients are random. On a CPU the processor time of one thread
-counts, so that other work on the machine does not.
+The models are those of recipes and the paper's Transolver, gradients are random. The processor time
+of one thread counts, so that other work on the machine does not.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +22,9 @@ from courant.models import build
 from courant.recipes.branched_pipe import branched_pipe_small
 from courant.recipes.cylinder_flow import cylinder_flow_demo, cylinder_flow_small
 from courant.training.optimisation.optimiser import MuonWithAdamW, hidden_matrices
+from tests.benchmarks.measure import processor_seconds
 
+CPU = torch.device("cpu")
 RATE, DECAY = 1e-5, 0.01
 
 
@@ -32,8 +33,7 @@ def main(out: Path, short: bool) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rows = [measure(name, config, repeats=2 if short else 30) for name, config in configs().items()]
-    columns = list(rows[0])
-    table = Table(*columns)
+    table = Table(*rows[0])
     for row in rows:
         table.add_row(
             *(f"{each:.2f}" if isinstance(each, float) else str(each) for each in row.values())
@@ -67,9 +67,7 @@ def measure(name: str, config: ModelConfig, repeats: int) -> dict[str, str | int
     taken: dict[str, list[float]] = {contender: [] for contender in contenders}
     for _ in range(repeats + 1):
         for contender, step in contenders.items():
-            began = time.process_time()
-            step()
-            taken[contender].append(1e3 * (time.process_time() - began))
+            taken[contender].append(1e3 * processor_seconds(step, CPU))
     # The first step makes the state.
     least = {contender: min(values[1:]) for contender, values in taken.items()}
     return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -23,6 +24,16 @@ class StackedMuon(Muon):
     momentum and `adjust_lr_fn="match_rms_adamw"`, which gives a matrix of m x n the rate
     0.2 sqrt(max(m, n)) times that of its group.
     """
+
+    def __init__(self, matrices: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
+        # Torch's other options are not offered: `step` has these two.
+        super().__init__(
+            matrices,
+            lr=lr,
+            weight_decay=weight_decay,
+            nesterov=True,
+            adjust_lr_fn="match_rms_adamw",
+        )
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
