@@ -56,7 +56,7 @@ _YOUNGER: dict[str, dict[str, Any]] = {
         "anchors_by": "distance",
     },
     "training": {"derivative_weight": 0.0, "locality_weight": 0.0, "optimiser": "adamw"},
-    "model": {"num_nodes": 0, "input_steps": 1, "edges": "nearest"},
+    "model": {"num_nodes": 0, "input_steps": 1, "edges": "nearest", "num_members": 1},
 }
 """Settings that older experiments lack, as JSON has the behaviour of that time: older runs keep
 their ids.

@@ -26,6 +26,9 @@ class ModelConfig:
     dimension: int = 3
     #: Whether it predicts the states after 1..T steps, or a single field.
     transient: bool = False
+    #: Models of these sizes whose predictions are averaged, each with a training of its own
+    #: (`courant.ensemble`).
+    num_members: int = 1
 
     #: The name of this kind of model in experiments.
     kind: ClassVar[str]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from courant.model import CourantConfig
@@ -41,6 +41,7 @@ MAX_PARAMETERS = 500_000_000
 """2 GB of float32 weights, some 400 times the paper's largest model: a bound on what an untrusted
 config can make this process allocate.
 """
+MOST_MEMBERS = 64
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,19 @@ def kinds() -> tuple[str, ...]:
 
 def build(config: ModelConfig) -> FieldModel:
     """Build the untrained model of a config."""
-    return _find(config.kind).build(config)
+    kind = _find(config.kind)
+    if config.num_members == 1:
+        return kind.build(config)
+    from courant.ensemble.anchored import ensemble_of
+
+    one = replace(config, num_members=1)
+    return ensemble_of(config, [kind.build(one) for _ in range(config.num_members)])
 
 
 def count(config: ModelConfig) -> int | None:
     """Count the parameters before anything is built; None for a kind that does not say."""
     counted = _find(config.kind).count
-    return counted(config) if counted else None
+    return config.num_members * counted(replace(config, num_members=1)) if counted else None
 
 
 def parse_config(content: Mapping[str, Any]) -> ModelConfig:
@@ -110,6 +117,11 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     if not isinstance(kind, str):
         raise ValueError(f"model kind {kind!r} is no name; choose one of {', '.join(kinds())}")
     config = _find(kind).config.from_dict(values)
+    members: Any = config.num_members
+    if not isinstance(members, int) or not 1 <= members <= MOST_MEMBERS:
+        raise ValueError(
+            f"num_members = {members!r} must be a whole number from 1 to {MOST_MEMBERS}"
+        )
     num = count(config)
     if num is not None and num > MAX_PARAMETERS:
         raise ValueError(

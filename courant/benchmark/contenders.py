@@ -1,12 +1,14 @@
 """Name the models that are compared, as experiments that differ in nothing but the model.
 
 `courant` is the recipe itself, a baseline's kind puts that model in its place, and the paper's
-variants of Courant change its windows or anchors. A search space gives its settings (ablations).
+variants of Courant change its windows or anchors. `NAME-x2` is any of them with two members. A
+search space gives its settings (ablations).
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +42,7 @@ CHOSEN = {
     "training.checkpoint_every": "takes it from the number of validations",
 }
 """Keys that a benchmark sets itself, and how"""
+_MEMBERS = re.compile(r"(.+)-x([2-9]|[1-5]\d|6[0-4])")
 Sizes = Mapping[str, Mapping[str, Any]]
 """Model sizes by contender, in place of the usual ones"""
 
@@ -57,7 +60,7 @@ class Contender:
 
 
 def contender_names() -> tuple[str, ...]:
-    """Return the names that `--models` takes."""
+    """Return the names that `--models` takes, each also with a number of members."""
     return (*VARIANTS, *(kind for kind in kinds() if kind != COURANT))
 
 
@@ -70,17 +73,29 @@ def choose_contenders(
     """
     known = contender_names()
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+        if of_members(name)[0] not in known:
+            near = difflib.get_close_matches(of_members(name)[0], known, 1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise InputError(f"model '{name}' is unknown; {hint}choose of {', '.join(known)}")
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
         raise InputError(f"model {', '.join(twice)} is named twice; once is enough")
-    unused = sorted(set(sizes) - set(names))
+    unused = sorted(set(sizes) - {*names, *(of_members(name)[0] for name in names)})
     if unused:
         raise InputError(f"sizes are given for {', '.join(unused)}, which is not compared")
-    return tuple(_usable(name, base, dataset, sizes.get(name, {})) for name in names)
+    return tuple(
+        _usable(name, base, dataset, sizes.get(name, sizes.get(of_members(name)[0], {})))
+        for name in names
+    )
+
+
+def of_members(name: str) -> tuple[str, int]:
+    """Split `NAME-x2` into the name of a model and the number of its members; 0 where none is.
+
+    A model whose own name ends so is taken by its name.
+    """
+    found = None if name in contender_names() else _MEMBERS.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, 0)
 
 
 def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> tuple[Contender, ...]:
@@ -117,14 +132,16 @@ def _differing(setting: Setting, baseline: Setting) -> str:
 
 def _usable(name: str, base: Experiment, dataset: Dataset, sizes: Mapping[str, Any]) -> Contender:
     """Make the experiment of one name, and compare it with the data."""
+    kind, members = of_members(name)
+    own = {**sizes, "num_members": members} if members else sizes
     try:
-        if name in VARIANTS:
-            experiment = VARIANTS[name](base).derive(model=sizes)
+        if kind in VARIANTS:
+            experiment = VARIANTS[kind](base).derive(model=own)
         else:
             # Named anew, so that the paper's own epochs and batches do not come with its models.
             anew = base.derive(name=f"{base.name}-benchmark")
-            placed = compared(anew, name, has_mesh=dataset[dataset.cases()[0]].mesh is not None)
-            experiment = placed.derive(model=sizes)
+            placed = compared(anew, kind, has_mesh=dataset[dataset.cases()[0]].mesh is not None)
+            experiment = placed.derive(model=own)
         open_problem(experiment, dataset)
     except InputError as error:
         raise InputError(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from courant.data.anchor_choice import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment
+from courant.field_model import TrainsApart
 
 if TYPE_CHECKING:
     from simgen.store.access.reader import Dataset
@@ -47,8 +48,13 @@ def anchor_start(experiment: Experiment, dataset: Dataset, normaliser: Normalise
 
 @torch.no_grad()
 def place_learned_anchors(model: nn.Module, start: Tensor | None) -> None:
-    """Put a model's learned anchors at `start` (L, 3); leave them where that is None."""
-    if start is not None:
-        anchors = model.learned_anchors
+    """Put a model's learned anchors at `start` (L, 3), and those of each member of an ensemble.
+
+    They stay where they are if that is None.
+    """
+    if start is None:
+        return
+    for member in model.trained_apart() if isinstance(model, TrainsApart) else (model,):
+        anchors = member.learned_anchors
         assert isinstance(anchors, Tensor)
         anchors.copy_(start[:, : anchors.shape[1]])

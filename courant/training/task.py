@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
 from courant.data.normalisation import Normaliser
+from courant.ensemble.averaged import MembersApart
 from courant.experiment import Experiment
+from courant.field_model import TrainsApart
 from courant.problems import Problem, open_problem
 from courant.runs.directory import RunDirectory
 from courant.runs.record import describe_run
@@ -87,16 +89,27 @@ class Task:
 
         InputError for a model that cannot tell it.
         """
-        return WithSpread(model) if self.experiment.training.locality_weight else model
+        wrap = WithSpread if self.experiment.training.locality_weight else _itself
+        if isinstance(model, TrainsApart):
+            return MembersApart([wrap(member) for member in model.trained_apart()])
+        return wrap(model)
 
     def training_loss(self, trained: nn.Module, batch: Batch) -> Tensor:
         """Return the loss of a batch, of what `trained` made of a model."""
         weight = self.experiment.training.locality_weight
-        if not weight:
-            return self.loss(self.predict(trained, batch), batch)
         inputs, queries = batch.for_model(self.experiment.model)
+        mask = (batch.query_mask,) if weight else ()
         with self._precision(batch):
-            prediction, spread = trained(inputs, queries, self.problem.num_steps, batch.query_mask)
+            made = trained(inputs, queries, self.problem.num_steps, *mask)
+        if self.experiment.model.num_members == 1:
+            return self._loss_of(made, batch, weight)
+        return torch.stack([self._loss_of(each, batch, weight) for each in made]).mean()
+
+    def _loss_of(self, made: Tensor | tuple[Tensor, Tensor], batch: Batch, weight: float) -> Tensor:
+        """Return the loss of a prediction, or of a prediction and the spread beside it."""
+        if isinstance(made, Tensor):
+            return self.loss(made, batch)
+        prediction, spread = made
         return self.loss(prediction, batch) + weight * spread.float().mean()
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -109,6 +122,10 @@ class Task:
     def _precision(self, batch: Batch) -> torch.autocast:
         bfloat16 = self.experiment.training.precision == "bfloat16"
         return torch.autocast(batch.points.device.type, torch.bfloat16, enabled=bfloat16)
+
+
+def _itself(model: nn.Module) -> nn.Module:
+    return model
 
 
 def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDirectory:

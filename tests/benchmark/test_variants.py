@@ -9,6 +9,7 @@ import pytest
 from courant.benchmark.contenders import choose_contenders, contender_names
 from courant.recipes import get_recipe
 from courant.recipes.legible import legible
+from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.training.ducts import tiny_steady
 
@@ -49,6 +50,24 @@ def test_a_variant_changes_its_own_parts_of_the_recipe_alone(
     found = differences(base.model_dump(), chosen.experiment.model_dump())
     assert found == {**changed, "model.num_loops": 2}
     assert name in contender_names()
+
+
+@pytest.mark.parametrize("name", ["courant", "courant-learned-anchors", "transolver"])
+def test_any_model_takes_part_with_several_members(name: str, ducts: Dataset) -> None:
+    sizes = {"num_loops": 2} if name != "transolver" else {"num_layers": 2, "width": 16}
+    one, two, other = choose_contenders(
+        [name, f"{name}-x2", f"{name}-x16"], tiny_steady(), ducts, {name: sizes, f"{name}-x16": {}}
+    )
+    found = differences(one.experiment.model_dump(), two.experiment.model_dump())
+    assert found == {"model.num_members": 2}
+    assert two.name == f"{name}-x2" and two.kind == one.kind
+    assert other.experiment.model.num_members == 16
+
+
+@pytest.mark.parametrize("name", ["courant-x1", "courant-x65", "courant-x", "courant-x2-x2"])
+def test_a_number_of_members_that_is_none_is_told(name: str, ducts: Dataset) -> None:
+    with pytest.raises(InputError, match=f"model '{name}' is unknown"):
+        choose_contenders([name], tiny_steady(), ducts, {})
 
 
 def test_the_legible_contender_is_the_legible_recipe() -> None:
