@@ -118,7 +118,7 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
         raise ValueError(f"model kind {kind!r} is no name; choose one of {', '.join(kinds())}")
     config = _find(kind).config.from_dict(values)
     members: Any = config.num_members
-    if not isinstance(members, int) or not 1 <= members <= MOST_MEMBERS:
+    if type(members) is not int or not 1 <= members <= MOST_MEMBERS:
         raise ValueError(
             f"num_members = {members!r} must be a whole number from 1 to {MOST_MEMBERS}"
         )

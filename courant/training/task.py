@@ -101,7 +101,7 @@ class Task:
         mask = (batch.query_mask,) if weight else ()
         with self._precision(batch):
             made = trained(inputs, queries, self.problem.num_steps, *mask)
-        if self.experiment.model.num_members == 1:
+        if not isinstance(made, list):
             return self._loss_of(made, batch, weight)
         return torch.stack([self._loss_of(each, batch, weight) for each in made]).mean()
 

@@ -136,7 +136,7 @@ def test_a_config_counts_all_members_and_refuses_numbers_that_are_none() -> None
     assert parse_config(dump_config(config)) == config
     assert count(config) == 3 * count(CHOICES["steady"])  # type: ignore[operator]
     assert count(config) == sum(weight.numel() for weight in build(config).parameters())
-    for wrong in (0, 65, 2.5, "2"):
+    for wrong in (0, 65, 2.5, "2", True):
         content = {**dump_config(config), "num_members": wrong}
         with pytest.raises(ValueError, match=r"num_members = .* a whole number from 1 to 64"):
             parse_config(content)
