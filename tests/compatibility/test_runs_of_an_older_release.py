@@ -84,8 +84,8 @@ CHANGED: dict[str, dict[str, Any]] = {
     "cylinder-flow-demo": BEFORE_MUON,
     "branched-pipe-small": {**BEFORE_MUON, "data": {"scaled_by": {}}},
     "branched-pipe-demo": {**BEFORE_MUON, "data": {"scaled_by": {}}},
-    "centrifugal-pump-small": BEFORE_MUON,
-    "centrifugal-pump-demo": BEFORE_MUON,
+    "centrifugal-pump-small": {**BEFORE_MUON, "data": {"scaled_by": {}}},
+    "centrifugal-pump-demo": {**BEFORE_MUON, "data": {"scaled_by": {}}},
 }
 
 
