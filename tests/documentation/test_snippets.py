@@ -15,6 +15,7 @@ import typer
 import yaml
 
 from courant import models
+from courant.benchmark.contenders import contender_names, of_members
 from courant.sweeps.space_files import load_space
 from flows import terminal
 from flows.cli import starting
@@ -109,7 +110,7 @@ def read_json(code: str) -> None:
         models.parse_config(content["model"])
         if (experiment := Path("mine.json")).exists():
             experiment.write_text(json.dumps({**json.loads(experiment.read_text()), **content}))
-    elif content.keys() <= set(models.kinds()):
+    elif {of_members(name)[0] for name in content} <= set(contender_names()):
         Path("sizes.json").write_text(code)
 
 
