@@ -73,8 +73,9 @@ def choose_contenders(
     """
     known = contender_names()
     for name in names:
-        if of_members(name)[0] not in known:
-            near = difflib.get_close_matches(of_members(name)[0], known, 1)
+        kind, _ = of_members(name)
+        if kind not in known:
+            near = difflib.get_close_matches(kind, known, 1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise InputError(f"model '{name}' is unknown; {hint}choose of {', '.join(known)}")
     twice = sorted({name for name in names if list(names).count(name) > 1})

@@ -95,7 +95,7 @@ class AnchoredEnsemble(Ensemble):
     @torch.no_grad()
     def reading(self, inputs: Inputs, chosen: Sequence[int]) -> Reading:
         """Return which points some of the K L anchors read at each level."""
-        own = self._num_anchors
+        own = self._anchored[0].encode(inputs).shape[1]
         found = [
             # A member of whom no anchor is asked for still tells where its anchors are.
             member.reading(inputs, [each % own for each in chosen if each // own == number] or [0])
@@ -117,11 +117,6 @@ class AnchoredEnsemble(Ensemble):
     @property
     def _anchored(self) -> list[Anchored]:
         return cast(list[Anchored], list(self.members))
-
-    @property
-    def _num_anchors(self) -> int:
-        """L"""
-        return cast(int, getattr(self.config, "num_anchors"))  # noqa: B009
 
     def _with_latents(self, Z: Tensor) -> Iterator[tuple[Anchored, Tensor]]:
         """Each member with its part of Z (..., K L, d)."""

@@ -89,10 +89,9 @@ class Task:
 
         InputError for a model that cannot tell it.
         """
-        wrap = WithSpread if self.experiment.training.locality_weight else _itself
         if isinstance(model, TrainsApart):
-            return MembersApart([wrap(member) for member in model.trained_apart()])
-        return wrap(model)
+            return MembersApart([self.trained(member) for member in model.trained_apart()])
+        return WithSpread(model) if self.experiment.training.locality_weight else model
 
     def training_loss(self, trained: nn.Module, batch: Batch) -> Tensor:
         """Return the loss of a batch, of what `trained` made of a model."""
@@ -122,10 +121,6 @@ class Task:
     def _precision(self, batch: Batch) -> torch.autocast:
         bfloat16 = self.experiment.training.precision == "bfloat16"
         return torch.autocast(batch.points.device.type, torch.bfloat16, enabled=bfloat16)
-
-
-def _itself(model: nn.Module) -> nn.Module:
-    return model
 
 
 def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDirectory:

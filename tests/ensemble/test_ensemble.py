@@ -186,9 +186,7 @@ def test_members_are_trained_by_their_own_losses(
     assert not torch.equal(losses[0], losses[1])
 
 
-def test_it_resumes_to_the_bit_is_analysed_and_has_no_other_first_member(
-    waves: Dataset, tmp_path: Path
-) -> None:
+def test_it_resumes_to_the_bit_and_is_analysed(waves: Dataset, tmp_path: Path) -> None:
     settings = {"epochs": 2, "checkpoint_every": 1, "samples_per_epoch": 8}
     experiment = tiny_experiment().derive(
         model={"num_members": 2, "anchor_kind": "learned"}, training=settings
