@@ -77,7 +77,10 @@ def choose_contenders(
         if kind not in known:
             near = difflib.get_close_matches(kind, known, 1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise InputError(f"model '{name}' is unknown; {hint}choose of {', '.join(known)}")
+            raise InputError(
+                f"model '{name}' is unknown; {hint}choose of {', '.join(known)}; behind each,"
+                " -x2 to -x64 makes so many members"
+            )
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
         raise InputError(f"model {', '.join(twice)} is named twice; once is enough")

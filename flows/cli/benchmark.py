@@ -40,6 +40,7 @@ def benchmark(
                 "Models with commas between them: courant, courant-gwa, courant-learned-anchors,"
                 " courant-placed-anchors, courant-legible, courant-abstract-queries, transolver,"
                 " fno, upt, enf, mgn, factformer, or kinds of your own."
+                " NAME-x2 averages two of them within the same budget, up to -x64."
                 " Default: courant,transolver,upt."
             )
         ),
