@@ -118,7 +118,7 @@ class Courant(FieldModel):
         else:
             assert inputs.anchors is not None
             Z = self.embedding(inputs.anchors)  # Eq. anchor-init
-        return self.encoder(Z, self.embedding(inputs.points), inputs, self.windows, observe)
+        return self.encoder(Z, self.embedding, inputs, self.windows, observe)
 
     def rollout(self, Z: Tensor, num_steps: int) -> Tensor:
         """Z(0) (B, L, d) -> Z(1), ..., Z(T): (B, T, L, d)."""

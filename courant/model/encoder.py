@@ -51,19 +51,19 @@ class Encoder(nn.Module):
     def forward(
         self,
         Z: Tensor,
-        embedded: Tensor,
+        embed: Callable[[Tensor], Tensor],
         inputs: Inputs,
         windows: GaussianWindows | None = None,
         observe: Observe | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Encode into the latent (B, L, d), and the anchors (B, L, d_c) of each windowed block.
 
-        Takes initial queries Z (B, L, d), embedded points (B, N, d) and their features. `observe`
-        is shown each cross-attention with its arguments, before it runs.
+        Takes initial queries Z (B, L, d), the embedding of coordinates, and the cloud. `observe` is
+        shown each cross-attention with its arguments, before it runs.
         """
         windowed = windows is not None and self.config.window_in_encoder
         anchors, mask = inputs.anchors, inputs.mask
-        context = self._context(embedded, inputs, windowed)
+        context = self._context(embed, inputs, windowed)
         moved: list[Tensor] = []
         for level, block in enumerate(self.blocks):
             if windowed:
@@ -83,24 +83,26 @@ class Encoder(nn.Module):
             Z = self._run(block, Z, context, columns)
         return Z, moved
 
-    def _context(self, embedded: Tensor, inputs: Inputs, windowed: bool) -> Tensor:
+    def _context(self, embed: Callable[[Tensor], Tensor], inputs: Inputs, windowed: bool) -> Tensor:
         """Build the normalised context (B, N, d + d_f + e) of c_i = [gamma(x_i) + g, f_i].
 
         (Eq. kv-tokens) Normalised without affine part, then come the columns that carry window and
         mask to the keys, then zeros up to an aligned width.
         """
+        embedded = embed(inputs.points)
         if self.conditioning is not None:
             embedded = embedded + self.conditioning(inputs.parameters)[:, None]
         context = torch.cat((embedded, inputs.features.to(embedded.dtype)), dim=-1)
-        parts = [layer_norm(context, context.shape[-1:])]
+        del embedded  # each of these is as large as the cloud: none is held beside the next
+        context = layer_norm(context, context.shape[-1:])
+        parts = [context]
         if windowed:
             parts.append(
                 gaussian_window.right_columns(gaussian_window.point_columns(inputs.points))
             )
         if inputs.mask is not None:
             nothing = torch.zeros_like(parts[0][..., :1])
-            parts.append(nothing.masked_fill(~inputs.mask[..., None], _masked_logit(embedded)))
-        context = parts[0]
+            parts.append(nothing.masked_fill(~inputs.mask[..., None], _masked_logit(context)))
         if len(parts) > 1:
             width = sum(part.shape[-1] for part in parts)
             parts.append(

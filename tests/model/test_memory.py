@@ -7,11 +7,20 @@ import pytest
 import torch
 
 from courant.field_model import Queries
+from courant.model import attention
 from courant.model import blend as module
 from courant.model.blend import blend
 from courant.model.courant import Courant
 from tests.benchmarks.measure import peak_bytes
-from tests.model.clouds import CHOICES, TRANSIENT, Inputs, random_inputs, random_model
+from tests.model.clouds import (
+    CHOICES,
+    TRANSIENT,
+    Inputs,
+    pad_cloud,
+    random_inputs,
+    random_model,
+    relative_error,
+)
 
 CPU = torch.device("cpu")
 
@@ -30,6 +39,25 @@ def test_decoding_in_chunks_holds_the_field_and_one_chunk() -> None:
         field = 4 * count * 2 * 4  # T, M, d_out in float32
         peaks.append(peak_bytes(lambda: model.decode(Z, Queries(x, xi), chunk=1_000), CPU) - field)  # noqa: B023
     assert peaks[1] < 1.1 * peaks[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["steady", "window, transient"])
+def test_a_large_cloud_is_read_one_head_at_a_time(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(CHOICES[name], width=128, num_heads=3)
+    model = random_model(config)
+    inputs = pad_cloud(random_inputs(config, clouds=2, points=10_000), extra=50, filling=0.3)
+    monkeypatch.setattr(attention, "_TOGETHER", 0)
+
+    def read() -> torch.Tensor:
+        return model.encode(inputs.arguments()["inputs"])
+
+    apart, peak = read(), peak_bytes(read, CPU)
+    monkeypatch.setattr(attention, "_TOGETHER", 2**24)
+    assert relative_error(apart, read()) < 1e-5
+    assert peak < 0.8 * peak_bytes(read, CPU)
 
 
 def test_a_decomposition_in_chunks_does_not_grow_with_the_queries() -> None:
