@@ -137,7 +137,10 @@ def _differing(setting: Setting, baseline: Setting) -> str:
 def _usable(name: str, base: Experiment, dataset: Dataset, sizes: Mapping[str, Any]) -> Contender:
     """Make the experiment of one name, and compare it with the data."""
     kind, members = of_members(name)
-    own = {**sizes, "num_members": members} if members else sizes
+    # A recipe of several members is compared with as many of each model.
+    own = {"num_members": base.model.num_members, **sizes}
+    if members:
+        own["num_members"] = members
     try:
         if kind in VARIANTS:
             experiment = VARIANTS[kind](base).derive(model=own)

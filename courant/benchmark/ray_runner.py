@@ -82,9 +82,9 @@ def _told(done: Sequence[ray.ObjectRef[str]]) -> list[str]:
 
 def _assess(run_url: str, dataset_url: str, threads: int) -> str:
     """Assess in a process of Ray; return the line of an error that is the user's."""
-    import torch
+    from courant.cpu_arithmetic import use_threads
 
-    torch.set_num_threads(threads)
+    use_threads(threads)
     try:
         assess(run_url, dataset_url)
     except SimgenError as error:

@@ -34,9 +34,8 @@ def run_trial(
     anything else, such as a machine that lacks something, is raised, and Tune tries again.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    import torch
-
     import simgen
+    from courant.cpu_arithmetic import use_threads
     from courant.experiment import parse_experiment
     from courant.runs.checkpoint import checkpoint_epochs
     from courant.runs.directory import RunDirectory
@@ -44,7 +43,7 @@ def run_trial(
     from courant.training.errors import TrainingError
     from courant.training.loop import fit
 
-    torch.set_num_threads(max(1, int(cpus)))
+    use_threads(max(1, int(cpus)))
     logs.take_up_training()
     content, url = trials[config["trial"]["number"]]
     experiment, run = parse_experiment(content), RunDirectory(url)

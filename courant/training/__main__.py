@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import simgen
+from courant.cpu_arithmetic import use_threads
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
@@ -40,7 +41,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=usable_cores())
     arguments = parser.parse_intermixed_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    torch.set_num_threads(arguments.threads)
+    use_threads(arguments.threads)
     try:
         experiment = apply_changes(get_recipe(arguments.recipe), arguments.change)
         dataset = simgen.open_dataset(arguments.dataset, arguments.version)

@@ -64,6 +64,18 @@ def test_any_model_takes_part_with_several_members(name: str, ducts: Dataset) ->
     assert other.experiment.model.num_members == 16
 
 
+@pytest.mark.parametrize("name", ["courant", "courant-gwa", "transolver"])
+def test_a_recipe_of_several_members_is_compared_with_as_many_of_each_model(
+    name: str, ducts: Dataset
+) -> None:
+    base = tiny_steady().derive(model={"num_members": 3})
+    own, said, sized = choose_contenders(
+        [name, f"{name}-x2", f"{name}-x4"], base, ducts, {f"{name}-x4": {}, name: {"width": 16}}
+    )
+    members = [each.experiment.model.num_members for each in (own, said, sized)]
+    assert members == [3, 2, 4]
+
+
 @pytest.mark.parametrize("name", ["courant-x1", "courant-x65", "courant-x", "courant-x2-x2"])
 def test_a_number_of_members_that_is_none_is_told(name: str, ducts: Dataset) -> None:
     with pytest.raises(InputError, match=f"model '{name}' is unknown"):

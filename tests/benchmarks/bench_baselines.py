@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from courant.baselines.published import published
+from courant.cpu_arithmetic import use_threads
 from courant.field_model import FieldModel, Inputs, Queries
 from courant.model import presets
 from courant.model.anchors import farthest_point_sampling, gather_points
@@ -94,6 +95,7 @@ def configs() -> dict[str, ModelConfig]:
 
 def main(out: Path, short: bool) -> None:
     sizes = SHORT if short else Sizes()
+    use_threads(torch.get_num_threads())
     torch.manual_seed(0)
     contenders = {name: _contender(config) for name, config in configs().items()}
     rows: list[dict[str, Any]] = []

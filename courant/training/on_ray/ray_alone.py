@@ -15,6 +15,7 @@ import ray
 import torch
 from ray.exceptions import RayError
 
+from courant.cpu_arithmetic import use_threads
 from simgen.machine import usable_cores
 
 #: The import under way in a worker; without a reference to it Ray might give it up.
@@ -52,7 +53,7 @@ def fit_alone(config: dict[str, Any]) -> None:
     """Run the fit; a process has this name while it trains."""
     from courant.training.on_ray.recorded_fit import fit_on_record
 
-    torch.set_num_threads(usable_cores())
+    use_threads(usable_cores())
     device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
     fit_on_record(config, device, is_first=True)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import ray.train
 import ray.train.torch
-import torch
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.constants import HEALTH_CHECK_INTERVAL_S_ENV_VAR
 
+from courant.cpu_arithmetic import use_threads
 from courant.ray_embedded import is_embedded
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
@@ -83,7 +83,7 @@ def _beside_the_main_thread(work: Callable[[], object]) -> None:
 def _work(config: dict[str, Any]) -> None:
     """Run the whole fit in each worker of Ray Train."""
     context = ray.train.get_context()
-    torch.set_num_threads(max(1, usable_cores() // context.get_local_world_size()))
+    use_threads(max(1, usable_cores() // context.get_local_world_size()))
     fit_on_record(
         config, ray.train.torch.get_device(), context.get_world_rank() == 0, on_checkpoint=_report
     )
