@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
+from courant.model import streamed
 from courant.model.config import CourantConfig
 
-_TOGETHER = 2**24  # numbers in keys and values made for all heads at once: 64 MB in float32
 _PAD_TO = 8  # GPU kernels copy what is not aligned to this, and CPU kernels run slower on it
 
 
@@ -122,37 +122,26 @@ class CrossAttentionBlock(nn.Module):
     def forward(self, Z: Tensor, context: Tensor, query_columns: Tensor) -> Tensor:
         num_columns = query_columns.shape[-1]
         width = padded_width(self.head_width + num_columns)
-        projections = self._context_projections(width, num_columns, context.shape[-1])
-        q = self._queries(Z, query_columns.to(context.dtype), width)
-        attended = torch.cat(
-            [
-                self._attend(q[:, heads], context, [weight[heads] for weight in projections])
-                for heads in self._heads_at_once(context, width)
-            ],
-            dim=1,
+        keys, values = (
+            weight.flatten(0, 1)
+            for weight in self._context_projections(width, num_columns, context.shape[-1])
         )
+        q = self._queries(Z, query_columns.to(context.dtype), width)
+        if streamed.fits(context):
+            attended = streamed.attend(q, context, keys, values, self.head_width**-0.5)
+        else:
+            # Two products, not one that is split: the gradient of a split makes an extra copy of
+            # both halves.
+            k, v = (
+                linear(context, weight).unflatten(-1, (self.num_heads, width)).transpose(1, 2)
+                for weight in (keys, values)
+            )
+            attended = scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
         constant = self.output.weight @ (self._value_weight() @ self.context_norm.bias)
         Z = Z + linear(
             merge_heads(attended), pad_output(self.output.weight, self.num_heads, width), constant
         )
         return Z + self.feed_forward(Z)
-
-    def _heads_at_once(self, context: Tensor, width: int) -> list[slice]:
-        """Return all heads, or one after the other where keys and values need not be kept."""
-        size = 2 * context.shape[0] * context.shape[1] * self.num_heads * width
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or size <= _TOGETHER:
-            return [slice(None)]
-        return [slice(head, head + 1) for head in range(self.num_heads)]
-
-    def _attend(self, q: Tensor, context: Tensor, projections: list[Tensor]) -> Tensor:
-        """Attend from q (B, H, L, P) to the context, for the heads of the projections (H, P, c)."""
-        # Two products, not one that is split: the gradient of a split makes an extra copy of both
-        # halves.
-        k, v = (
-            linear(context, weight.flatten(0, 1)).unflatten(-1, weight.shape[:2]).transpose(1, 2)
-            for weight in projections
-        )
-        return scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
 
     def weights(self, Z: Tensor, context: Tensor, query_columns: Tensor) -> Tensor:
         """Return the attention of latents (B, A, d) to the context's points, (B, H, A, N).

@@ -11,7 +11,7 @@ from torch.nn.functional import layer_norm, pad
 from torch.utils.checkpoint import checkpoint
 
 from courant.field_model import Inputs
-from courant.model import gaussian_window
+from courant.model import gaussian_window, streamed
 from courant.model.attention import CrossAttentionBlock, SelfAttentionBlock, padded_width
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import GaussianWindows
@@ -86,23 +86,43 @@ class Encoder(nn.Module):
     def _context(self, embed: Callable[[Tensor], Tensor], inputs: Inputs, windowed: bool) -> Tensor:
         """Build the normalised context (B, N, d + d_f + e) of c_i = [gamma(x_i) + g, f_i].
 
-        (Eq. kv-tokens) Normalised without affine part, then come the columns that carry window and
-        mask to the keys, then zeros up to an aligned width.
+        (Eq. kv-tokens) A large cloud's is written part by part: none of what leads to it is as
+        large as itself.
+        """
+        if not streamed.fits(inputs.points):
+            return self._tokens(embed, inputs, windowed)
+        num, context = inputs.points.shape[1], None
+        for part in streamed.parts(num):
+            mask = None if inputs.mask is None else inputs.mask[:, part]
+            some = inputs._replace(
+                points=inputs.points[:, part], features=inputs.features[:, part], mask=mask
+            )
+            tokens = self._tokens(embed, some, windowed)
+            if context is None:
+                context = tokens.new_empty(tokens.shape[0], num, tokens.shape[2])
+            context[:, part] = tokens
+        assert context is not None
+        return context
+
+    def _tokens(self, embed: Callable[[Tensor], Tensor], inputs: Inputs, windowed: bool) -> Tensor:
+        """Normalise without affine part.
+
+        Then come the columns that carry window and mask to the keys, then zeros up to an aligned
+        width.
         """
         embedded = embed(inputs.points)
         if self.conditioning is not None:
             embedded = embedded + self.conditioning(inputs.parameters)[:, None]
         context = torch.cat((embedded, inputs.features.to(embedded.dtype)), dim=-1)
-        del embedded  # each of these is as large as the cloud: none is held beside the next
-        context = layer_norm(context, context.shape[-1:])
-        parts = [context]
+        parts = [layer_norm(context, context.shape[-1:])]
         if windowed:
             parts.append(
                 gaussian_window.right_columns(gaussian_window.point_columns(inputs.points))
             )
         if inputs.mask is not None:
             nothing = torch.zeros_like(parts[0][..., :1])
-            parts.append(nothing.masked_fill(~inputs.mask[..., None], _masked_logit(context)))
+            parts.append(nothing.masked_fill(~inputs.mask[..., None], _masked_logit(embedded)))
+        context = parts[0]
         if len(parts) > 1:
             width = sum(part.shape[-1] for part in parts)
             parts.append(

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from courant.field_model import Queries
-from courant.model import attention
 from courant.model import blend as module
+from courant.model import streamed
 from courant.model.blend import blend
 from courant.model.courant import Courant
 from tests.benchmarks.measure import peak_bytes
@@ -42,22 +42,33 @@ def test_decoding_in_chunks_holds_the_field_and_one_chunk() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["steady", "window, transient"])
-def test_a_large_cloud_is_read_one_head_at_a_time(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["steady", "window, transient", "design parameters"])
+def test_a_large_cloud_is_read_part_by_part(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(CHOICES[name], width=128, num_heads=3)
     model = random_model(config)
-    inputs = pad_cloud(random_inputs(config, clouds=2, points=10_000), extra=50, filling=0.3)
-    monkeypatch.setattr(attention, "_TOGETHER", 0)
+    inputs = pad_cloud(random_inputs(config, clouds=2, points=20_000), extra=700, filling=0.3)
+    assert inputs.mask is not None
+    inputs.mask[1] = False  # a cloud without a point
 
     def read() -> torch.Tensor:
         return model.encode(inputs.arguments()["inputs"])
 
-    apart, peak = read(), peak_bytes(read, CPU)
-    monkeypatch.setattr(attention, "_TOGETHER", 2**24)
-    assert relative_error(apart, read()) < 1e-5
-    assert peak < 0.8 * peak_bytes(read, CPU)
+    at_once, peak = read(), peak_bytes(read, CPU)
+    monkeypatch.setattr(streamed, "PART", 512)
+    assert relative_error(read(), at_once) < 1e-5
+    assert peak_bytes(read, CPU) < 0.5 * peak
+
+
+def test_windows_so_narrow_that_weights_vanish_are_read_part_by_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = replace(CHOICES["window, transient"], window_scale=0.02)
+    model, inputs = random_model(config), random_inputs(config, points=300)
+    at_once = model.encode(inputs.arguments()["inputs"])  # with gradients
+    monkeypatch.setattr(streamed, "PART", 16)
+    with torch.no_grad():
+        assert streamed.fits(inputs.points)
+        assert relative_error(model.encode(inputs.arguments()["inputs"]), at_once) < 1e-5
 
 
 def test_a_decomposition_in_chunks_does_not_grow_with_the_queries() -> None:
