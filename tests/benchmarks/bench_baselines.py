@@ -192,6 +192,6 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             panel.set_ylabel(label)
             panel.set_xlabel("points" if row else "")
             panel.grid(True, which="major", alpha=0.3)
-    panels[0][0].legend()
+    panels[0][1].legend()
     figure.tight_layout()
     figure.savefig(path, dpi=120)
