@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from courant.field_model import Inputs as ModelInputs
 from courant.field_model import Queries
 from courant.model import Courant, CourantConfig, presets
-from courant.model.cuda_graphs import Inputs, Replayed
+from courant.training.optimisation.cuda_graphs import Inputs, Replayed
 from tests.benchmarks.gpu_training import matmul_precision
 from tests.benchmarks.measure import peak_bytes, synchronise
 from tests.model.literal import fused_attention, literal_forward

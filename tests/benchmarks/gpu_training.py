@@ -15,10 +15,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from courant.experiment import Experiment
-from courant.model.cuda_graphs import WARM_UPS
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.loop import Fitting
+from courant.training.optimisation.cuda_graphs import WARM_UPS
 from courant.training.throughput import EpochClock
 from tests.benchmarks.gpu_tasks import PAPER, TINY, make_task
 from tests.benchmarks.measure import synchronise

@@ -17,11 +17,11 @@ import simgen
 from courant.data.batch import Batch
 from courant.experiment import Experiment
 from courant.model import Courant
-from courant.model.cuda_graphs import Replayed
 from courant.runs.checkpoint import Checkpoint, load_optimiser
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from courant.training.optimisation.averaging import WeightAverage
+from courant.training.optimisation.cuda_graphs import Replayed
 from courant.training.optimisation.optimiser import fused_optimiser
 from courant.training.optimisation.step import OptimiserStep, check_graphs
 from courant.training.task import Task

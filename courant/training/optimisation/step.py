@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 
 from courant.data.batch import Batch
 from courant.experiment import Experiment, TrainingConfig
-from courant.model.cuda_graphs import Inputs, Replayed
 from courant.training.optimisation.averaging import WeightAverage
+from courant.training.optimisation.cuda_graphs import Inputs, Replayed
 from courant.training.optimisation.gradients import backward
 from simgen.errors import InputError
 
