@@ -6,13 +6,10 @@ of one thread counts, so that other work on the machine does not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 from torch.optim import AdamW, Muon
 
@@ -22,7 +19,7 @@ from courant.models import build
 from courant.recipes.branched_pipe import branched_pipe_small
 from courant.recipes.cylinder_flow import cylinder_flow_demo, cylinder_flow_small
 from courant.training.optimisation.optimiser import MuonWithAdamW, hidden_matrices
-from tests.benchmarks.measure import processor_seconds
+from tests.benchmarks.measure import processor_seconds, show_and_write
 
 CPU = torch.device("cpu")
 RATE, DECAY = 1e-5, 0.01
@@ -33,15 +30,7 @@ def main(out: Path, short: bool) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rows = [measure(name, config, repeats=2 if short else 30) for name, config in configs().items()]
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(
-            *(f"{each:.2f}" if isinstance(each, float) else str(each) for each in row.values())
-        )
-    Console(width=110).print(table)
-    (out / "optimiser.json").write_text(
-        json.dumps({"torch": torch.__version__, "rows": rows}, indent=2)
-    )
+    show_and_write(rows, out / "optimiser.json", width=110)
 
 
 def configs() -> dict[str, ModelConfig]:

@@ -6,15 +6,12 @@ counts, so that other work on the machine does not.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from courant.experiment import Experiment
 from courant.field_model import Inputs, Queries
@@ -24,7 +21,7 @@ from courant.recipes.branched_pipe import branched_pipe_small
 from courant.recipes.centrifugal_pump import centrifugal_pump_small
 from courant.recipes.cylinder_flow import cylinder_flow_small
 from courant.recipes.legible import WINDOW_SCALE
-from tests.benchmarks.measure import processor_seconds
+from tests.benchmarks.measure import processor_seconds, show_and_write
 
 CPU = torch.device("cpu")
 STEPS = 4  # of a rollout, where there is one
@@ -38,15 +35,7 @@ def main(out: Path, short: bool) -> None:
         measure(make(), points=64 if short else None, repeats=1 if short else 8)
         for make in (cylinder_flow_small, branched_pipe_small, centrifugal_pump_small)
     ]
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(
-            *(f"{each:.2f}" if isinstance(each, float) else str(each) for each in row.values())
-        )
-    Console(width=140).print(table)
-    (out / "windows.json").write_text(
-        json.dumps({"torch": torch.__version__, "rows": rows}, indent=2)
-    )
+    show_and_write(rows, out / "windows.json", width=140)
 
 
 def measure(experiment: Experiment, points: int | None, repeats: int) -> dict[str, Any]:

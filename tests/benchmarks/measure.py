@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
+from rich.console import Console
+from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
 
@@ -91,3 +96,14 @@ def _allocations(record: profile) -> list[int]:
     ]
     ordered = sorted(events, key=lambda event: event.start_ns())
     return [event.nbytes() for event in ordered]  # type: ignore[attr-defined]
+
+
+def show_and_write(rows: Sequence[dict[str, Any]], path: Path, width: int) -> None:
+    """Print rows of the same columns as a table so wide, and write them with torch's version."""
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(
+            *(f"{each:.2f}" if isinstance(each, float) else str(each) for each in row.values())
+        )
+    Console(width=width).print(table)
+    path.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=2))
