@@ -192,6 +192,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             panel.set_ylabel(label)
             panel.set_xlabel("points" if row else "")
             panel.grid(True, which="major", alpha=0.3)
-    panels[0][1].legend()
-    figure.tight_layout()
+    lines, names = panels[0][0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="upper center", ncols=len(names))  # above: curves fill panels
+    figure.tight_layout(rect=(0, 0, 1, 0.95))
     figure.savefig(path, dpi=120)
