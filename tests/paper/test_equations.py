@@ -94,7 +94,7 @@ def test_eq_kv_tokens() -> None:
         [torch.cat((model.embedding(points[0, i]) + g, features[0, i])) for i in range(5)]
     )
     context = model.encoder._context(
-        model.embedding(points), Inputs(points, features, parameters=parameters), False
+        model.embedding, Inputs(points, features, parameters=parameters), False
     )
     torch.testing.assert_close(
         context[0], (c - c.mean(1, keepdim=True)) / (c.var(1, False, keepdim=True) + 1e-5).sqrt()
