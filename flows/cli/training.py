@@ -45,7 +45,7 @@ def train(
     runs: Runs = None,
     verbose: Verbose = False,
 ) -> None:
-    """Fit a surrogate to a dataset version through Ray Train."""
+    """Fit a surrogate to a dataset version on Ray."""
     from flows.stages.training import Training
 
     asked = Training(dataset, version, recipe, str(experiment) if experiment else None, runs)

@@ -31,7 +31,7 @@ def analyse_compare(
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
-    """Put all scores of several runs side by side; runs of one setting and many seeds are one row.
+    """Put all scores of several runs side by side; runs of one setting share a column.
 
     Writes comparison.md, .csv, .json and .png; trade-off.png, the error against every score that
     has an aim; and fields.png with fields.npz, the strongest fields of each row's first run for one
