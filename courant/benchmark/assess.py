@@ -90,6 +90,8 @@ def prediction_times(
 ) -> dict[str, float | None]:
     """Return the processor time of a prediction by its number of points; None if left out.
 
+    A size is left out that takes too long or more memory than there is, and all beyond it.
+
     The cloud is a case's own, thinned or made denser. A model that reads the mesh reads as many
     points as it predicts; a transient one predicts a whole window.
     """
@@ -98,12 +100,18 @@ def prediction_times(
     reads_mesh = not isinstance(data, SteadyData) or data.encoder == "mesh"
     times: dict[str, float | None] = {}
     last: tuple[int, float] | None = None
+    fits = True
     for num in NUM_POINTS:
-        if last is not None and last[1] * num / last[0] > MOST_S:
-            times[str(num)] = None
+        times[str(num)] = None
+        fits = fits and (last is None or last[1] * num / last[0] <= MOST_S)
+        if not fits:
             continue
         chosen = _resampled(inputs, queries, num, reads_mesh)
-        last = (num, _time(surrogate, *chosen))
+        try:
+            last = (num, _time(surrogate, *chosen))
+        except (MemoryError, torch.OutOfMemoryError):
+            fits = False
+            continue
         times[str(num)] = last[1]
     return times
 

@@ -32,9 +32,11 @@ class Budget:
     @property
     def key(self) -> str:
         """Return the text, with all digits where it leaves some out."""
+        if self.unit == "epochs":
+            return self.text
+        size, _ = _unit_of(self.amount)
         exact = f"{self.amount!r} s of processor time"
-        rounded = parse_budget(duration(self.amount).replace(" ", "")).amount
-        return self.text if self.unit == "epochs" or rounded == self.amount else exact
+        return self.text if float(f"{self.amount / size:.3g}") * size == self.amount else exact
 
     def epochs(self, model: str, epoch_s: float) -> int:
         """Return the epochs that a model can train, given its processor time for one.
@@ -69,7 +71,12 @@ def parse_budget(text: str) -> Budget:
 
 def duration(seconds: float) -> str:
     """`12 s`, `3.5 min`, `2 h`"""
+    size, unit = _unit_of(seconds)
+    return f"{seconds / size:.3g} {unit}"
+
+
+def _unit_of(seconds: float) -> tuple[float, str]:
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
+            return size, unit
+    return 1.0, "s"

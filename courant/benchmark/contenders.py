@@ -21,6 +21,7 @@ from courant.recipes.compared import compared
 from courant.recipes.legible import legible, placed_anchors
 from courant.sweeps.search_space import SearchSpace
 from courant.sweeps.setting import BASELINE, CHOICE, Setting, label, show
+from courant.training.optimisation.step import check_graphs_of_its_own
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ VARIANTS: dict[str, Callable[[Experiment], Experiment]] = {
     "courant-learned-anchors": partial(Experiment.derive, model={"anchor_kind": "learned"}),
     "courant-placed-anchors": placed_anchors,
     "courant-legible": legible,
-    "courant-abstract-queries": partial(Experiment.derive, model={"anchor_kind": "abstract"}),
+    # Without places, contributions have no distance from them that the loss could weigh.
+    "courant-abstract-queries": partial(
+        Experiment.derive, model={"anchor_kind": "abstract"}, training={"locality_weight": 0.0}
+    ),
 }
 """The recipe, and what puts Courant's optional parts into it, by name"""
 CHOSEN = {
@@ -87,10 +91,7 @@ def choose_contenders(
     unused = sorted(set(sizes) - {*names, *(of_members(name)[0] for name in names)})
     if unused:
         raise InputError(f"sizes are given for {', '.join(unused)}, which is not compared")
-    return tuple(
-        _usable(name, base, dataset, sizes.get(name, sizes.get(of_members(name)[0], {})))
-        for name in names
-    )
+    return tuple(_usable(name, base, dataset, _sizes_of(name, sizes)) for name in names)
 
 
 def of_members(name: str) -> tuple[str, int]:
@@ -102,8 +103,18 @@ def of_members(name: str) -> tuple[str, int]:
     return (found[1], int(found[2])) if found else (name, 0)
 
 
+def _sizes_of(name: str, sizes: Sizes) -> dict[str, Any]:
+    """Return the sizes of Courant for its variants, those of a model for several of it, its own."""
+    kind, _ = of_members(name)
+    shared = sizes.get(COURANT, {}) if kind in VARIANTS else {}
+    return {**shared, **sizes.get(kind, {}), **sizes.get(name, {})}
+
+
 def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> tuple[Contender, ...]:
-    """Return the settings of a search space around the recipe; the recipe itself comes first."""
+    """Return the settings of a search space around the recipe.
+
+    The recipe itself comes first if it is one of them, under the kind of its model.
+    """
     linked = (key for choice in space.choices for key in choice.values)
     if chosen := [key for key in (*space.parameters, *linked) if key in CHOSEN]:
         raise InputError(
@@ -115,13 +126,18 @@ def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> tuple
             f"space {space.name} draws its values at random; a benchmark compares settings that"
             " are named: use design isolated or grid"
         )
-    made = []
+    made: list[Contender] = []
     for setting, _ in zip(space.settings(base, seed=0), range(num), strict=False):
-        name = _differing(setting, baseline) or COURANT
+        name = _differing(setting, baseline) or base.model.kind
+        if name in (each.name for each in made):
+            raise InputError(
+                f"space {space.name}: two settings are both told as '{name}'; leave one out, or"
+                " take values that differ in four digits"
+            )
         experiment = space.apply(base, setting)
         open_problem(experiment, dataset)
         made.append(Contender(name, experiment))
-    return tuple(sorted(made, key=lambda each: each.name != COURANT))
+    return tuple(sorted(made, key=lambda each: each.name != base.model.kind))
 
 
 def _differing(setting: Setting, baseline: Setting) -> str:
@@ -142,6 +158,11 @@ def _usable(name: str, base: Experiment, dataset: Dataset, sizes: Mapping[str, A
     if members:
         own["num_members"] = members
     try:
+        if kind in VARIANTS and base.model.kind != COURANT:
+            raise InputError(
+                f"the recipe {base.name} has a {base.model.kind} in Courant's place; give a recipe"
+                f" of Courant, or leave {name} out"
+            )
         if kind in VARIANTS:
             experiment = VARIANTS[kind](base).derive(model=own)
         else:
@@ -150,6 +171,7 @@ def _usable(name: str, base: Experiment, dataset: Dataset, sizes: Mapping[str, A
             placed = compared(anew, kind, has_mesh=dataset[dataset.cases()[0]].mesh is not None)
             experiment = placed.derive(model=own)
         open_problem(experiment, dataset)
+        check_graphs_of_its_own(experiment)
     except InputError as error:
         raise InputError(
             f"model {name} cannot be used on {dataset.url} {dataset.version}: {error}"

@@ -42,7 +42,7 @@ def paper_numbers(request: Request, dataset: Dataset) -> PaperNumbers:
     known_as = benchmark_of(family) or family
     if known_as not in MODELS:
         return PaperNumbers({}, f"The paper has no dataset {family}: there is nothing to compare.")
-    asked, theirs = _task(request.base), _task(RECIPES[family]())
+    asked, theirs = _task(request.base), _task(_recipe(family))
     if asked != theirs:
         other = ", ".join(name for name in theirs if asked.get(name) != theirs[name])
         return PaperNumbers({}, f"The paper's task is another ({other}): its errors are left out.")
@@ -51,6 +51,11 @@ def paper_numbers(request: Request, dataset: Dataset) -> PaperNumbers:
     numbers = {name: nmae for name, nmae in known.items() if nmae is not None}
     words = _words_of_benchmark if known_as in BENCHMARKS else _words_of_family
     return PaperNumbers(numbers, words(request, dataset))
+
+
+def _recipe(family: str) -> Experiment:
+    """Return the paper's run; published cases without a recipe of their own share the other one."""
+    return RECIPES[family if family in RECIPES else benchmark_of(family) or family]()
 
 
 def _task(experiment: Experiment) -> dict[str, Any]:
@@ -101,7 +106,7 @@ def _words_of_benchmark(request: Request, dataset: Dataset) -> str:
         apart.append(f"{theirs.num_points} points a case, here {num_points}")
     if isinstance(request.base.data, TransientData):
         apart.append("ten steps predicted from ten, here from every time of a case in turn")
-    weight = RECIPES[family]().training.derivative_weight
+    weight = _recipe(family).training.derivative_weight
     if request.base.training.derivative_weight != weight:
         apart.append(
             f"derivatives weighed by {weight:g} in the loss, here by"
@@ -113,7 +118,7 @@ def _words_of_benchmark(request: Request, dataset: Dataset) -> str:
 
 def _other_sizes(request: Request) -> list[str]:
     """Name the models whose number of parameters is not about the paper's, in one phrase."""
-    recipe = RECIPES[request.base.family]()
+    recipe = _recipe(request.base.family)
     other = []
     for each in request.contenders:
         if each.kind not in (COURANT, *BASELINES):

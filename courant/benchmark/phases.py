@@ -44,7 +44,8 @@ def speed_trials(request: Request) -> list[Trial]:
     if request.budget.unit == "epochs":
         return []
     return _numbered(
-        request, [("speed", each, _speed(each.experiment)) for each in request.contenders]
+        request,
+        [("speed", each, _speed(each.experiment, request.rates[0])) for each in request.contenders],
     )
 
 
@@ -96,7 +97,7 @@ def epoch_seconds(request: Request, contender: Contender) -> float:
             " leave it out of --models"
         )
     records = read_records(trial.run)[1:]
-    used = median(record.processor_s or record.seconds for record in records)
+    used = median(record.cost_s for record in records)
     training, tried = contender.experiment.training, trial.experiment.training
     samples = _samples_after(trial, training)
     batches = max(1, samples // training.batch_size)
@@ -152,7 +153,7 @@ def seeds_of(request: Request, first: Mapping[str, TrialResult]) -> dict[str, in
 
 def processor_seconds(trial: Trial) -> float:
     """Return the processor time that a trial's training took so far."""
-    return sum(record.processor_s or record.seconds for record in read_records(trial.run))
+    return sum(record.cost_s for record in read_records(trial.run))
 
 
 def contender_of(trial: Trial) -> str:
@@ -180,10 +181,13 @@ def _numbered(request: Request, made: list[tuple[str, Contender, Experiment]]) -
     return trials
 
 
-def _speed(experiment: Experiment) -> Experiment:
-    """Shorten a training to what its speed is measured by, with one validation window."""
+def _speed(experiment: Experiment, rate: float) -> Experiment:
+    """Shorten a training to what its speed is measured by, with one validation window.
+
+    Its rate is the lowest of those that are tried: where that diverges, all others do.
+    """
     training = experiment.training
-    short: dict[str, Any] = {"epochs": SPEED_EPOCHS, "validation_windows": 1}
+    short: dict[str, Any] = {"epochs": SPEED_EPOCHS, "validation_windows": 1, "learning_rate": rate}
     batches = SPEED_BATCHES
     if training.samples_per_epoch is not None:
         batches = min(batches, max(1, training.samples_per_epoch // training.batch_size))
@@ -193,10 +197,15 @@ def _speed(experiment: Experiment) -> Experiment:
 
 
 def _trained(experiment: Experiment, samples: int | None, epochs: int, rate: float) -> Experiment:
-    """Give a training its epochs and learning rate; the warm-up stays a small part of it."""
+    """Give a training its epochs and learning rate; the warm-up stays a small part of it.
+
+    Its schedule runs over these epochs as the recipe's does over the recipe's own.
+    """
     training = experiment.training
     every = max(1, round(epochs / VALIDATIONS))
-    warm_up = training.warmup_steps
+    warm_up, step_epochs = training.warmup_steps, training.step_epochs
+    if training.schedule == "step":
+        step_epochs = max(1, round(step_epochs * epochs / training.epochs))
     if samples is not None:
         steps = epochs * max(1, samples // training.batch_size)
         warm_up = min(warm_up, int(LARGEST_WARM_UP * steps))
@@ -205,6 +214,7 @@ def _trained(experiment: Experiment, samples: int | None, epochs: int, rate: flo
             "epochs": epochs,
             "learning_rate": rate,
             "warmup_steps": warm_up,
+            "step_epochs": step_epochs,
             "validate_every": every,
             "checkpoint_every": every,
             "workers": 1,

@@ -11,11 +11,13 @@ import ray
 
 from courant.benchmark.assess import assess
 from courant.benchmark.carrying_out import OnPhase, carry_out
+from courant.benchmark.phases import contender_of
 from courant.benchmark.request import Request
 from courant.sweeps.ray_trials import Follower, OnTrial, Share, last_line, run_trials
 from courant.sweeps.sweep import Trial
 from courant.training.errors import TrainingError
 from courant.training.on_ray.ray_session import ray_session
+from courant.training.on_ray.ray_several import WORKER_ENVIRONMENT
 from simgen.errors import InputError, SimgenError
 
 
@@ -55,28 +57,38 @@ class RayRunner:
 
     def assess(self, trials: Sequence[Trial]) -> None:
         """InputError for a trial that cannot be assessed, such as cases without a window."""
-        task = ray.remote(_assess).options(num_cpus=self._share.cpus, num_gpus=self._share.gpus)
+        task = ray.remote(_assess).options(
+            num_cpus=self._share.cpus,
+            num_gpus=self._share.gpus,
+            runtime_env={"env_vars": WORKER_ENVIRONMENT},
+        )
         place, threads = self._request.dataset_url, max(1, int(self._share.cpus))
-        left = [task.remote(trial.run.url, place, threads) for trial in trials]
+        left = {task.remote(trial.run.url, place, threads): trial for trial in trials}
+        told = ""
         try:
             while left:
-                done, left = ray.wait(left)
-                for told in _told(done):
-                    if told:
-                        raise InputError(told)
+                for done in ray.wait(list(left))[0]:
+                    told = _told(done, left.pop(done)) or told
         finally:
             # Never one that has ended: its driver would not survive that.
-            for each in left:
+            for each in _running(list(left)):
                 ray.cancel(each)
+        if told:
+            raise InputError(told)
 
 
-def _told(done: Sequence[ray.ObjectRef[str]]) -> list[str]:
+def _running(tasks: list[ray.ObjectRef[str]]) -> list[ray.ObjectRef[str]]:
+    return ray.wait(tasks, num_returns=len(tasks), timeout=0)[1] if tasks else []
+
+
+def _told(done: ray.ObjectRef[str], trial: Trial) -> str:
     try:
-        return ray.get(list(done))
+        return ray.get(done)
     except ray.exceptions.RayError as error:
         raise TrainingError(
-            f"a trained model could not be assessed ({last_line(error)}); run the same again to go"
-            " on"
+            f"model {contender_of(trial)} was trained and could not be assessed"
+            f" ({last_line(error)}, {trial.run.url}); run the same again to go on, or leave it out"
+            " of --models"
         ) from error
 
 

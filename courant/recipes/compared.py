@@ -3,7 +3,8 @@
 A recipe's name takes a baseline's kind at its end. With a family's published run the result is the
 paper's run of that baseline, from its tables of hyperparameters (tab:cf-hparams, tab:hvac-hparams,
 tab:pump-hparams; for the public benchmarks see `community_baselines`); with any other recipe, its
-training stays as it is. Sizes are the paper's for the family, whichever the recipe.
+training stays as it is, but for the loss of contributions far from their anchors, which baselines
+lack. Sizes are the paper's for the family, whichever the recipe.
 
     get_recipe("cylinder-flow-transolver")        # the paper's
     get_recipe("cylinder-flow-small-transolver")  # on two CPU cores, like Courant's
@@ -84,6 +85,8 @@ def compared(experiment: Experiment, kind: str, *, has_mesh: bool | None = None)
     model |= paper_sizes(experiment.family, kind)
     content |= {"name": f"{experiment.name}-{kind}", "model": {"kind": kind, **model}}
     content["training"] |= community_training(experiment.name, kind)
+    if kind in BASELINES:
+        content["training"]["locality_weight"] = 0.0
     if row := ROWS.get(experiment.name, {}).get(kind):
         rate, epochs, batch = row
         content["training"] |= {"learning_rate": rate, "epochs": epochs, "batch_size": batch}

@@ -73,6 +73,11 @@ class EpochRecord:
     time for which it was held
     """
 
+    @property
+    def cost_s(self) -> float:
+        """Seconds of processor time; in runs of an older release the wall time."""
+        return self.processor_s or self.seconds
+
     def line(self) -> str:
         """Format a line for a log.
 

@@ -41,11 +41,13 @@ class CaseTable:
         return any(row.split is not None for row in self.rows.values())
 
     def row_of(self, *names: str) -> TableRow:
-        """Return the row of a case that has these names; InputError where it has none."""
-        for name in names:
-            if name in self.rows:
-                return self.rows[name]
-        raise InputError(f"{self.path} has no row for it: none names {' or '.join(names)}")
+        """Return the row of a case that has these names; InputError where it has none, or two."""
+        found = [name for name in dict.fromkeys(names) if name in self.rows]
+        if len(found) > 1:
+            raise InputError(f"{self.path} has two rows for it: {' and '.join(found)}; keep one")
+        if not found:
+            raise InputError(f"{self.path} has no row for it: none names {' or '.join(names)}")
+        return self.rows[found[0]]
 
 
 def read_case_table(path: Path) -> CaseTable:

@@ -23,6 +23,8 @@ from simgen.store.format.case_record import IMPORTED
 from simgen.store.format.layout import Schema
 from simgen.store.format.split import assign_splits
 
+IS_THERE = "; the dataset has it from an earlier import: courant dataset withdraw takes it out"
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -69,7 +71,9 @@ def plan_folder(
         try:
             surveyed.append(survey(place))
         except FOREIGN as error:
-            refused.append(Refusal(place, _reason(error, asked.folder)))
+            kept_as_it_is = there is not None and case_name(place) in there.held
+            why = f"{_reason(error, asked.folder)}{IS_THERE if kept_as_it_is else ''}"
+            refused.append(Refusal(place, why))
         on_progress(done, len(places))
     _check_any(asked, surveyed, refused)
     _check_ranges(asked, surveyed)

@@ -21,6 +21,7 @@ from courant.benchmark.phases import (
     contender_of,
     final_trials,
     processor_seconds,
+    search_trials,
     seeds_of,
     speed_trials,
 )
@@ -464,6 +465,27 @@ def test_budgets_that_are_told_alike_are_not_taken_for_one() -> None:
     keys = [parse_budget(text).key for text in ("1000s", "1002s", "16.7min", "61min", "40epochs")]
     assert keys[1] == keys[2] == "16.7 min of processor time"  # as older releases wrote it
     assert len(set(keys)) == 4 and keys[-1] == "40 epochs"
+
+
+@pytest.mark.parametrize("text", ["1000h", "100000min", "0.00001s", "1000000000s"])
+def test_budgets_of_any_size_have_a_key(text: str) -> None:
+    budget = parse_budget(text)
+    assert budget.key.endswith(" of processor time")
+    assert budget.key != replace(budget, amount=budget.amount * 1.0001).key
+
+
+def test_speed_is_measured_at_the_lowest_rate_and_a_schedule_of_steps_fits_the_budget(
+    ducts, tmp_path
+) -> None:
+    steps = {"schedule": "step", "step_epochs": 10, "epochs": 40, "learning_rate": 0.1}
+    base = tiny_steady().derive(training=steps)
+    request = asked(ducts, base, tmp_path, ["courant"], "8s", rates=(1e-3, 1e-4))
+    (speed,) = speed_trials(request)
+    assert speed.experiment.training.learning_rate == 1e-4
+    request = asked(ducts, base, tmp_path, ["courant"], "8epochs", rates=(1e-3, 1e-4))
+    trained = final_trials(replace(request, rates=(1e-3,)), {"courant": 1})
+    found = [trial.experiment.training for trial in (*search_trials(request), *trained)]
+    assert [(each.epochs, each.step_epochs) for each in found] == [(2, 1), (2, 1), (8, 2)]
 
 
 def test_a_dataset_without_a_test_split_is_refused(ducts, tmp_path, monkeypatch) -> None:

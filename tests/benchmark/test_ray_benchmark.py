@@ -1,12 +1,16 @@
 """A benchmark on Ray, and that it finds its finished trials again."""
 
+from dataclasses import replace
+
 import pytest
 import ray
 
 from courant.benchmark.assess import read_assessment
 from courant.benchmark.carrying_out import trials_on_record
-from courant.benchmark.ray_runner import run_benchmark
+from courant.benchmark.ray_runner import RayRunner, run_benchmark
 from courant.runs.record import read_records
+from courant.sweeps.ray_trials import Share
+from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.benchmark.test_benchmark import asked
 from tests.training.ducts import tiny_steady
@@ -42,3 +46,19 @@ def test_trials_are_trained_on_ray_and_assessed_and_none_is_repeated(
     assert phases == []
     (found,) = trials_on_record(request)
     assert found.run.url == trial.run.url
+
+
+def test_models_that_cannot_be_assessed_are_told_after_all_others_and_none_is_cancelled(
+    ducts: Dataset, tmp_path, monkeypatch
+) -> None:
+    request = asked(ducts, tiny_steady(), tmp_path, ["courant"], "1epoch", rates=(3e-3,), seeds=2)
+    trials = run_benchmark(request)
+    for trial in trials:
+        trial.run.write_json("assessment.json", {})
+    cancelled: list[object] = []
+    monkeypatch.setattr(ray, "cancel", lambda task, **options: cancelled.append(task))
+    elsewhere = replace(request, dataset_url=str(tmp_path / "nowhere"))
+    share = Share.of(request.base, None, None)
+    with pytest.raises(InputError, match="nowhere"):
+        RayRunner(elsewhere, share, None).assess(trials)
+    assert cancelled == []

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from courant.benchmark.contenders import choose_contenders, contender_names
+from courant.benchmark.contenders import choose_contenders, contender_names, settings_of
 from courant.recipes import get_recipe
 from courant.recipes.legible import legible
+from courant.sweeps.search_space import SearchSpace
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.training.ducts import tiny_steady
@@ -85,3 +86,56 @@ def test_a_number_of_members_that_is_none_is_told(name: str, ducts: Dataset) -> 
 def test_the_legible_contender_is_the_legible_recipe() -> None:
     recipe, base = get_recipe("branched-pipe-legible-small"), get_recipe("branched-pipe-small")
     assert legible(base).model == recipe.model and legible(base).data == recipe.data
+
+
+def test_a_recipe_of_a_baseline_has_no_variants_of_courant(ducts: Dataset) -> None:
+    (other,) = choose_contenders(["transolver"], tiny_steady(), ducts, {})
+    base = other.experiment
+    for name in ("courant", "courant-gwa", "courant-x2"):
+        with pytest.raises(
+            InputError, match=rf"{base.name} has a transolver in Courant.* leave {name} out"
+        ):
+            choose_contenders([name], base, ducts, {})
+    (chosen,) = choose_contenders(["transolver"], base, ducts, {})
+    assert chosen.kind == "transolver"
+
+
+def test_sizes_of_courant_are_those_of_its_variants_too(ducts: Dataset) -> None:
+    names = ["courant", "courant-gwa", "courant-gwa-x2", "transolver"]
+    sizes = {"courant": {"width": 24, "num_heads": 3}, "courant-gwa-x2": {"width": 12}}
+    chosen = choose_contenders(names, tiny_steady(), ducts, sizes)
+    assert [each.experiment.model.width for each in chosen[:3]] == [24, 24, 12]
+    assert [each.experiment.model.num_heads for each in chosen[:3]] == [3, 3, 3]
+    assert chosen[3].experiment.model.width != 24
+
+
+def test_models_without_places_leave_out_the_loss_of_distances_from_them(ducts: Dataset) -> None:
+    base = tiny_steady().derive(training={"locality_weight": 0.1})
+    names = ["courant", "courant-gwa", "courant-abstract-queries", "transolver"]
+    chosen = choose_contenders(names, base, ducts, {})
+    weights = [each.experiment.training.locality_weight for each in chosen]
+    assert weights == [0.1, 0.1, 0.0, 0.0]
+
+
+def test_graphs_that_a_model_cannot_be_held_by_are_refused_before_anything_is_trained(
+    ducts: Dataset,
+) -> None:
+    base = tiny_steady().derive(training={"cuda_graphs": True, "optimiser": "adamw"})
+    assert choose_contenders(["courant"], base, ducts, {})
+    with pytest.raises(InputError, match=r"model transolver cannot be used on .*cuda_graphs"):
+        choose_contenders(["courant", "transolver"], base, ducts, {})
+
+
+def test_settings_that_are_told_alike_are_refused(ducts: Dataset) -> None:
+    values = {"training.weight_decay": {"values": [1.00001e-4, 1.00004e-4]}}
+    space = SearchSpace(name="mine", design="grid", parameters=values)
+    with pytest.raises(InputError, match=r"two settings are both told as 'weight_decay 0\.0001'"):
+        settings_of(space, tiny_steady(), ducts)
+
+
+def test_the_unchanged_setting_is_called_by_the_kind_of_its_model(ducts: Dataset) -> None:
+    (base,) = choose_contenders(["transolver"], tiny_steady(), ducts, {})
+    width = {"model.width": {"values": [8]}}
+    space = SearchSpace(name="mine", design="isolated", parameters=width)
+    found = settings_of(space, base.experiment, ducts)
+    assert [each.name for each in found] == ["transolver", "width 8"]

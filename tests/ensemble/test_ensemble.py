@@ -21,7 +21,7 @@ from courant.model import CourantConfig
 from courant.models import build, count, dump_config, parse_config
 from courant.runs.directory import RunDirectory
 from courant.training.loop import Fitting, fit
-from courant.training.optimisation.gradients import backward
+from courant.training.optimisation.gradients import backward, clip
 from courant.training.task import Task
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
@@ -184,6 +184,26 @@ def test_members_are_trained_by_their_own_losses(
                 torch.testing.assert_close(2 * weight.grad, alone.grad, rtol=1e-4, atol=1e-7)
     torch.testing.assert_close(loss, torch.stack(losses).mean())
     assert not torch.equal(losses[0], losses[1])
+
+
+def test_members_are_clipped_as_if_each_were_trained_alone() -> None:
+    model, _ = of_members(CHOICES["steady"], 2)
+    for member, size in zip(model.members, (3.0, 0.5), strict=True):
+        for weight in member.parameters():
+            # Of the mean of two losses: half of what the member would have by itself.
+            weight.grad = torch.full_like(weight, size / 2)
+
+    def norms() -> list[Tensor]:
+        each = ([weight.grad for weight in member.parameters()] for member in model.members)
+        return [2 * nn.utils.get_total_norm(gradients) for gradients in each]
+
+    own = norms()
+    most = float(own[1]) * 2
+    norm = clip(model, most)
+    torch.testing.assert_close(norm, own[0])
+    torch.testing.assert_close(norms(), [torch.tensor(most), own[1]])
+    next(model.members[1].parameters()).grad[:] = torch.nan
+    assert torch.isnan(clip(model, most))
 
 
 def test_it_resumes_to_the_bit_and_is_analysed(waves: Dataset, tmp_path: Path) -> None:

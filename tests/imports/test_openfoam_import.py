@@ -305,6 +305,12 @@ def test_parameters_and_splits_come_from_a_table(tmp_path) -> None:
         "set/run9,train,1,2\n"
     )
     options = FoamOptions(fields=FIELDS)
+    twice = tmp_path / "twice.csv"
+    twice.write_text(f"{table.read_text()}set-run3,test,31,2\n")
+    plan = plan_openfoam(asked(tmp_path, table=read_case_table(twice)), options)
+    assert plan.refused[-1].reason == (
+        f"{twice} has two rows for it: set/run3 and set-run3; keep one"
+    )
     plan = plan_openfoam(asked(tmp_path, table=read_case_table(table)), options)
     assert plan.splits == {"set-run1": "train", "set-run3": "test"}
     assert "has no row for it" in plan.refused[0].reason
@@ -360,6 +366,12 @@ def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
         "solver finished",
         "courant in the log",
     ]
+    _, refused = imported(tmp_path, replace(options, limits={"courant": 0.4}))
+    assert refused == {
+        "calm": "courant in the log is 0.5, limit <= 0.4; the dataset has it from an earlier"
+        " import: courant dataset withdraw takes it out",
+        "wild": "courant in the log is 7, limit <= 0.4",
+    }
     assert [gate["name"] for gate in dataset["silent"].gates] == ["solver finished"]
 
 

@@ -93,7 +93,10 @@ def test_a_series_is_a_transient_case_of_values_on_cells(tmp_path) -> None:
     np.testing.assert_allclose(case["p"][2][:, 0], 7 * case.points[:, 0])
     (tmp_path / "files/run1_1.vtu").unlink()
     _, refused = imported(tmp_path)
-    assert refused == {"run1": "it is unfinished: run1_1.vtu, which it lists, is not there"}
+    assert refused == {
+        "run1": "it is unfinished: run1_1.vtu, which it lists, is not there; the dataset has it"
+        " from an earlier import: courant dataset withdraw takes it out"
+    }
 
 
 def test_symmetric_tensors_have_their_components_by_name_both_ways(tmp_path) -> None:

@@ -10,6 +10,7 @@ from torch.optim import AdamW, Muon
 from courant.experiment import Experiment
 from courant.model import Courant
 from courant.models import build
+from courant.training.optimisation.muon import orthogonal, precision_on
 from courant.training.optimisation.optimiser import MuonWithAdamW, hidden_matrices, make_optimiser
 from courant.training.optimisation.step import check_graphs
 from simgen.errors import InputError
@@ -69,6 +70,24 @@ def test_steps_are_those_of_muon_and_adamw_each_on_its_own_part(tiny: Experiment
         for one, other, start in zip(hidden_matrices(ours)[0], matrices, started, strict=True):
             # Muon computes in bfloat16, and the order of a stack's sums may be another.
             assert (one - other).norm() <= 0.02 * (other - start).norm()
+
+
+@pytest.mark.parametrize(
+    ("capability", "device", "expected"),
+    [
+        ("AVX2", "cpu", torch.float32),
+        ("DEFAULT", "cpu", torch.float32),
+        ("AVX512", "cpu", torch.bfloat16),
+        ("AVX2", "cuda", torch.bfloat16),
+    ],
+)
+def test_products_are_in_float32_where_bfloat16_is_imitated(
+    capability: str, device: str, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert precision_on(torch.device(device)) == expected
+    if device == "cpu":
+        assert orthogonal(torch.randn(2, 8, 16), (3.4, -4.8, 2.0), 5, 1e-7).dtype == expected
 
 
 def test_the_learning_rate_of_a_step_reaches_both_parts(tiny: Experiment) -> None:

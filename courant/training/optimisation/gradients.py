@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from courant.data.batch import Batch
+from courant.field_model import TrainsApart
 from courant.models import build
 from courant.training.throughput import count_flops
 
@@ -41,6 +42,21 @@ def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> 
             loss.backward()
         total += loss.detach()
     return total
+
+
+def clip(model: nn.Module, most: float) -> Tensor:
+    """Shorten gradients whose norm is above `most`; return the norm that they had.
+
+    Each member of an ensemble is clipped as if it were trained alone, and the norm is the largest
+    one's: the loss is the mean over members, so a gradient is as many times smaller than their own.
+    """
+    if not isinstance(model, TrainsApart):
+        return nn.utils.clip_grad_norm_(model.parameters(), most)
+    members = model.trained_apart()
+    norms = [
+        nn.utils.clip_grad_norm_(member.parameters(), most / len(members)) for member in members
+    ]
+    return len(members) * torch.stack(norms).max()
 
 
 def _shares(weights: Tensor) -> Tensor:

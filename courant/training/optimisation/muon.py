@@ -2,7 +2,8 @@
 
 A model has dozens of small hidden matrices, and torch's Muon works through them one by one: on a
 CPU, much of its time is the start of products that are too small to fill a core. Stacks of them
-need half to three quarters of it (docs/training.md).
+need half to three quarters of it (docs/training.md), and far less on a CPU that has to imitate
+bfloat16.
 """
 
 from __future__ import annotations
@@ -78,17 +79,26 @@ def wide(matrix: Tensor) -> Tensor:
     return matrix.mT if matrix.shape[-2] > matrix.shape[-1] else matrix
 
 
+def precision_on(device: torch.device) -> torch.dtype:
+    """Return the type of the products: bfloat16, but float32 on a CPU without AVX-512.
+
+    Such a CPU only imitates bfloat16, which takes some 20 times as long as float32.
+    """
+    imitated = device.type == "cpu" and "AVX512" not in torch.backends.cpu.get_cpu_capability()
+    return torch.float32 if imitated else torch.bfloat16
+
+
 def orthogonal(
     matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> Tensor:
-    """Return matrices (n, rows, columns) with all singular values near 1, in bfloat16.
+    """Return matrices (n, rows, columns) with all singular values near 1, in `precision_on`.
 
     Rows are at most as many as columns. Each step of Newton and Schulz's iteration takes a matrix X
     to a X + b S X + c S S X with S = X X^T. With Muon's coefficients the values end between 0.7 and
     1.2, which is as good for training as 1 (K. Jordan and others, 2024).
     """
     a, b, c = coefficients
-    X = matrices.bfloat16()
+    X = matrices.to(precision_on(matrices.device))
     X = X / X.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
     for _ in range(steps):
         gram = X @ X.mT

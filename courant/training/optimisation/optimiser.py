@@ -17,8 +17,9 @@ from courant.experiment import TrainingConfig
 from courant.training.optimisation.muon import StackedMuon
 
 NARROWEST = 8
-"""Inputs and outputs that a linear layer has at least if Muon trains it: layers that read
-coordinates or give a field's components are no hidden ones
+"""Inputs and outputs that a linear layer has at least if Muon trains it: layers that read a few
+coordinates or give a field's components are no hidden ones. A layer that reads eight features or
+more is taken for one, in Courant (keys and values of its encoder) as in the baselines
 """
 
 

@@ -22,7 +22,7 @@ from courant.data.batch import Batch
 from courant.experiment import Experiment, TrainingConfig
 from courant.training.optimisation.averaging import WeightAverage
 from courant.training.optimisation.cuda_graphs import Inputs, Replayed
-from courant.training.optimisation.gradients import backward
+from courant.training.optimisation.gradients import backward, clip
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class OptimiserStep:
         training = self.task.experiment.training
         self.optimiser.zero_grad(set_to_none=True)
         loss = backward(self.task, self.model, Batch.of(inputs), training.accumulate)
-        norm = nn.utils.clip_grad_norm_(self.bare.parameters(), training.clip_norm)
+        norm = clip(self.bare, training.clip_norm)
         taken = (torch.isfinite(loss) & torch.isfinite(norm)).float()
         if self.world > 1 and training.nonfinite == "skip":
             # Workers skip a step together, whichever of them had the bad loss.
@@ -92,10 +92,19 @@ class OptimiserStep:
 
 def check_graphs(experiment: Experiment, device: torch.device, world: int) -> None:
     """Raise InputError where steps should be replayed from CUDA graphs but cannot."""
-    waits = experiment.model.waits_for_device
     obstacles = [f"training runs on {device.type}"] * (device.type != "cuda")
     obstacles += [f"{world} workers exchange gradients"] * (world > 1)
-    obstacles += [f"{waits} waits for the device"] * (waits is not None)
+    _refuse_graphs(experiment, obstacles)
+
+
+def check_graphs_of_its_own(experiment: Experiment) -> None:
+    """Raise InputError where CUDA graphs are asked for that no device could record."""
+    _refuse_graphs(experiment, [])
+
+
+def _refuse_graphs(experiment: Experiment, obstacles: list[str]) -> None:
+    waits = experiment.model.waits_for_device
+    obstacles = obstacles + [f"{waits} waits for the device"] * (waits is not None)
     obstacles += ["the host decides on each step of Muon"] * (
         experiment.training.optimiser == "muon"
     )

@@ -15,6 +15,7 @@ from simgen.errors import CaseError, InputError
 from simgen.foam.log import SolverLog
 from simgen.imports.openfoam.dictionary import read_entry
 from simgen.imports.openfoam.finding import has_file
+from simgen.solving.acceptance import rejection
 
 _EXEC = re.compile(r"^Exec\s*:\s*(?:\S*/)?([\w.-]+)", re.MULTILINE)
 _VERSION = re.compile(r"^(?:Version|Build)\s*:\s*(\S+)", re.MULTILINE)
@@ -131,6 +132,12 @@ def parse_limits(texts: list[str]) -> dict[str, float]:
             )
         limits[name] = limit
     return limits
+
+
+def check_limits(figures: Mapping[str, float], limits: Mapping[str, float]) -> None:
+    """Raise CaseError for a figure that is known and beyond its limit."""
+    if why := rejection(list(gates_of(None, figures, limits, 0.0))):
+        raise CaseError(why)
 
 
 def gates_of(

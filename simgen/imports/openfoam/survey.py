@@ -18,6 +18,8 @@ from simgen.imports.openfoam.solver_log import (
     FoundLog,
     SolverControl,
     check_finished,
+    check_limits,
+    figures_of,
     find_log,
     read_control,
 )
@@ -71,6 +73,7 @@ def survey_case(directory: Path, place: str, asked: Asked, options: FoamOptions)
     log = find_log(directory, control.application)
     # Where its end is known not to be reached, nothing else of a case is looked at.
     finished = None if options.allow_unfinished else check_finished(stored[-1][0], control, log)
+    check_limits(figures_of(log), options.limits)
     times = stored[-1:] if steady else _chosen(stored, options)
     files = _field_files(parts, times, options)
     patches = _patches(parts, options.region)
