@@ -1,13 +1,21 @@
-"""The address that only this machine reaches, and ports of it that are free."""
+"""The address that only this machine reaches, ports of it that are free, and why one is not had."""
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
 LOOPBACK = "127.0.0.1"
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> str:
+    """Say in one line why nothing can listen there, and what to change."""
+    of_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+    other = "--host" if of_host else "--port"
+    return f"cannot listen on {host}:{port} ({error.strerror}); choose another {other}"
 
 
 def free_ports(ports: range) -> Iterator[int]:

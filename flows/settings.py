@@ -42,6 +42,8 @@ from simgen.store.access.local_files import local_path
 
 #: Whole numbers beyond 64 bits make Prefect's database unreadable.
 MAX_SEED = 2**32 - 1
+MOST_TIME_S = 2_000_000
+"""What a case may be given to be meshed, and to be solved: operating systems wait no longer"""
 STORE, RUNS, REPORTS = "courant-data/store", "courant-data/runs", "courant-data/reports"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts that mean this machine"""
@@ -133,9 +135,17 @@ def check_folder(place: str) -> None:
         raise InputError(f"{place} cannot be written: permission denied in {there}")
 
 
+def host_of(address: str) -> str | None:
+    """Return the host of an address; InputError where it is none."""
+    try:
+        return urlsplit(address).hostname
+    except ValueError as error:
+        raise InputError(f"{address} is no address ({error}); give http://host:port") from None
+
+
 def check_reach(address: str, place: str) -> None:
     """Raise InputError if the Ray cluster at `address` does not see a folder that it is to use."""
-    if "://" not in place and urlsplit(address).hostname not in LOOPBACK:
+    if "://" not in place and host_of(address) not in LOOPBACK:
         raise InputError(
             f"{place} is a folder of this machine, which the Ray cluster at {address} (RAY_ADDRESS)"
             " does not see; give stores and runs as s3://bucket/prefix"

@@ -172,7 +172,7 @@ def solve_all(dataset: str, num_cases: int) -> None:
             for point in work.points:
                 forget_case(point.id, scratch)
     if lost:
-        first = lost[0].strip().splitlines()[-1]
+        first = (lost[0].strip().splitlines() or ["an error without a text"])[-1]
         raise StoreError(
             f"{len(lost)} of {num_cases} cases were lost to their machine or the store, the first"
             f" with: {first}; run again"

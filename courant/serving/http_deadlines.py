@@ -1,6 +1,8 @@
-"""Add deadlines to uvicorn's HTTP protocol, which close silent, slow and unread connections.
+"""Add deadlines and bounds to uvicorn's HTTP protocol.
 
-uvicorn itself closes idle connections only after their first answer.
+Deadlines close silent, slow and unread connections; uvicorn itself closes idle ones only after
+their first answer. Bounds end requests whose headers, or what surrounds the parts of a body, grow
+without end; the body itself is bounded by `BodyLimit`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEADER_BYTES = 65_536
+MAX_FRAME_SHARE = 0.25
+"""Of a body sent in parts: bytes that announce its parts, over those of the body"""
 
 
 class DeadlineProtocol(HttpToolsProtocol):
@@ -34,7 +38,10 @@ class DeadlineProtocol(HttpToolsProtocol):
     """Of the client that is to take what was written; uvicorn takes that for sent"""
     _in_headers = True
     """True until headers are complete; after a body the next bytes are headers again"""
-    _header_bytes = 0
+    _received = 0
+    """Bytes of this request so far"""
+    _delivered = 0
+    """Of them, those that were its body"""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -50,11 +57,20 @@ class DeadlineProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deadline is None:  # the next request on a connection that is kept
             self._expect_more()
-        if self._in_headers:
-            self._header_bytes += len(data)
+        self._received += len(data)
         super().data_received(data)
-        if self._in_headers and self._header_bytes > MAX_HEADER_BYTES:
+        if self._in_headers and self._received > MAX_HEADER_BYTES:
             self._refuse(431, f"the headers have more than {MAX_HEADER_BYTES} bytes")
+        # Trailers, and what else stands around the parts of a body, are kept like headers.
+        around = self._received - self._delivered - MAX_FRAME_SHARE * self._delivered
+        if not self._in_headers and around > 2 * MAX_HEADER_BYTES:
+            self._refuse_unless_begun(
+                431, f"headers and trailers have more than {2 * MAX_HEADER_BYTES} bytes"
+            )
+
+    def on_body(self, body: bytes) -> None:
+        self._delivered += len(body)
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
@@ -63,7 +79,7 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._in_headers, self._header_bytes = True, 0
+        self._in_headers, self._received, self._delivered = True, 0, 0
         self._cancel()
         if not self.cycle.response_complete:
             self._deadline = self.loop.call_later(self.ANSWER_S, self._abort)
@@ -108,10 +124,18 @@ class DeadlineProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _late(self, what: str, seconds: float) -> None:
-        if what == "body" and self.cycle.response_started:
+        detail = f"the {what} of a request did not arrive within {seconds:g} s"
+        if what == "body":
+            self._refuse_unless_begun(408, detail)
+        else:
+            self._refuse(408, detail)
+
+    def _refuse_unless_begun(self, status: int, detail: str) -> None:
+        """Refuse a request during its body; one whose answer has begun can only be cut off."""
+        if self.cycle.response_started:
             self._abort()
         else:
-            self._refuse(408, f"the {what} of a request did not arrive within {seconds:g} s")
+            self._refuse(status, detail)
 
     def _abort(self) -> None:
         if self.transport is not None:

@@ -13,7 +13,8 @@ from fastapi import FastAPI
 from courant.serving.http_deadlines import DeadlineProtocol
 
 MAX_CONNECTIONS = 256
-STOP_S = 10
+STOP_S = 3
+"""For answers in progress; a command that is interrupted has 8 s for this and all else"""
 START_S = 60.0
 
 
@@ -54,7 +55,7 @@ class HttpServer:
     def stop(self) -> None:
         """Finish the answers in progress, within STOP_S."""
         self._server.should_exit = True
-        self._thread.join(STOP_S + 5)
+        self._thread.join(STOP_S + 1)
 
     def _serve(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._listener]))

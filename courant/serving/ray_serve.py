@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import uuid
 from pathlib import Path
 
 import ray
@@ -23,6 +24,7 @@ from ray.serve.handle import DeploymentHandle
 
 from courant.loopback import LOOPBACK
 from courant.prediction.surrogate import load
+from courant.ray_embedded import is_embedded
 from courant.serving.answers import answer, in_parts
 from courant.serving.explorer import Explored
 from courant.serving.requests import Limits, ModelCard, describe, parse_request
@@ -95,8 +97,8 @@ def _stay_on_loopback() -> None:
 class RayModel:
     """The deployment, asked by its handle."""
 
-    def __init__(self, handle: DeploymentHandle) -> None:
-        self._handle = handle
+    def __init__(self, handle: DeploymentHandle, name: str) -> None:
+        self._handle, self.name = handle, name
 
     async def predict(self, body: bytes) -> tuple[int, bytes]:
         status, content = await self._handle.predict.remote(body)
@@ -129,11 +131,20 @@ def start(run: str, limits: Limits, dataset: str | None = None) -> RayModel:
     # The command says what a person needs to know.
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     serve.start(proxy_location="Disabled")
-    return RayModel(serve.run(application(run, limits, dataset), name="courant", route_prefix=None))
+    # Its own name: a cluster may serve other models, and this one twice.
+    name = f"courant-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    handle = serve.run(application(run, limits, dataset), name=name, route_prefix=None)
+    return RayModel(handle, name)
 
 
-def stop() -> None:
-    """Stop serving, and leave Ray, which would print that its own controller was killed."""
+def stop(model: RayModel) -> None:
+    """Stop serving, and leave Ray, which would print that its own controller was killed.
+
+    What else a joined cluster serves stays.
+    """
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        serve.shutdown()
+        if is_embedded():
+            serve.shutdown()
+        else:
+            serve.delete(model.name)
         ray.shutdown()

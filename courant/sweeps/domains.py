@@ -33,7 +33,12 @@ class Values(BaseModel):
     @field_validator("values", mode="before")
     @classmethod
     def _numbers(cls, values: Any) -> Any:
-        return [as_number(value) for value in values] if isinstance(values, list) else values
+        return _numbers_of(values)
+
+    @field_validator("when", mode="before")
+    @classmethod
+    def _numbers_of_others(cls, when: Any) -> Any:
+        return _numbers_by_key(when)
 
     def draw(self, generator: np.random.Generator) -> Value:
         return self.values[int(generator.integers(len(self.values)))]
@@ -47,6 +52,11 @@ class Range(BaseModel):
     max: int | float
     log: bool = False
     when: dict[str, tuple[Value, ...]] = {}
+
+    @field_validator("when", mode="before")
+    @classmethod
+    def _numbers_of_others(cls, when: Any) -> Any:
+        return _numbers_by_key(when)
 
     @model_validator(mode="after")
     def _ordered(self) -> Range:
@@ -68,6 +78,16 @@ class Range(BaseModel):
             if isinstance(self.min, int) and isinstance(self.max, int)
             else float(f"{number:.4g}")
         )
+
+
+def _numbers_of(values: Any) -> Any:
+    return [as_number(value) for value in values] if isinstance(values, list) else values
+
+
+def _numbers_by_key(when: Any) -> Any:
+    if not isinstance(when, dict):
+        return when
+    return {key: _numbers_of(values) for key, values in when.items()}
 
 
 _KIND = Discriminator(

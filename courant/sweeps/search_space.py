@@ -43,7 +43,7 @@ from courant.sweeps.keys import (
     is_without_effect,
     value_of,
 )
-from courant.sweeps.setting import BASELINE, CHOICE, Setting, Value, describe
+from courant.sweeps.setting import BASELINE, CHOICE, Setting, Value, describe, show
 from simgen.errors import InputError
 
 MAX_SETTINGS = 10_000
@@ -87,6 +87,15 @@ class SearchSpace(BaseModel):
                 raise ValueError(
                     f"{key}: its `when` names {', '.join(unknown)}, which the space does not vary"
                 )
+            for other, wanted in item.when.items():
+                taken = getattr(self.parameters[other], "values", None)
+                if self.design == "isolated" or taken is None:
+                    continue  # it may also have the recipe's value, or any of a range
+                if never := [each for each in wanted if each not in taken]:
+                    raise ValueError(
+                        f"{key}: its `when` waits for {other} {show(never[0])}, which is none of"
+                        f" its values ({', '.join(map(show, taken))})"
+                    )
         check_choices(self.choices, self.parameters)
         return self
 

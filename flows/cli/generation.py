@@ -96,6 +96,9 @@ def run(
     """
     if family is None and not (dataset or trained):
         raise typer.BadParameter("name a family to generate cases of, or give --dataset or --run")
+    if family is not None and (dataset or trained):
+        given = "--dataset" if dataset else "--run"
+        raise typer.BadParameter(f"{given} has cases of its own; leave {family} out")
     from flows.stages.main_job import MainJob, Outcome
 
     base = out.rstrip("/") if out else None

@@ -216,7 +216,7 @@ def explore(
 ) -> None:
     """Explore a design space in the browser: sliders, fields, quantities with bands.
 
-    For steady models, on a machine with OpenFOAM's mesh tools; until Ctrl-C.
+    Until Ctrl-C; sliders of a steady model need OpenFOAM's mesh tools on this machine.
     """
     with one_line_errors():
         from courant.runs.directory import RunDirectory
@@ -239,12 +239,13 @@ def recipes(context: typer.Context) -> None:
     """List the training recipes, with what they are for; `show` prints one."""
     if context.invoked_subcommand:
         return
-    from courant.recipes import RECIPES
+    with one_line_errors():
+        from courant.recipes import RECIPES
 
-    table = Table("recipe", "", box=None, header_style="bold")
-    for name, recipe in RECIPES.items():
-        table.add_row(name, _first_sentence(recipe.__doc__ or ""))
-    screen.print(table)
+        table = Table("recipe", "", box=None, header_style="bold")
+        for name, recipe in RECIPES.items():
+            table.add_row(name, _first_sentence(recipe.__doc__ or ""))
+        screen.print(table)
 
 
 def _first_sentence(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flows.settings import MAX_SEED, RUNS, STORE
+from flows.settings import MAX_SEED, MOST_TIME_S, RUNS, STORE
 
 
 class SamplerChoice(StrEnum):
@@ -97,7 +97,11 @@ Coarse = Annotated[
 ]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(min=1.0, help="Wall time of a case's meshing, and of its solver, in seconds."),
+    typer.Option(
+        min=1.0,
+        max=MOST_TIME_S,
+        help="Wall time of a case's meshing, and of its solver, in seconds.",
+    ),
 ]
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Solve cases again that failed before.")
@@ -177,7 +181,7 @@ AllowedHosts = Annotated[
         metavar="NAME",
         help=(
             "Name that requests may be for, as a proxy passes it on; repeat for several. On"
-            " loopback, requests for other names than this machine's own are refused."
+            " loopback, and where names are given, requests for others are refused."
         ),
     ),
 ]

@@ -41,11 +41,16 @@ class Deployment:
         return _described(run)
 
     def look(self, run: str) -> DeploymentRun:
-        """Return a run of the deployment as it is now."""
+        """Return a run of the deployment as it is now; one that was deleted has ended."""
         from prefect.client.orchestration import get_client
+        from prefect.exceptions import ObjectNotFound
 
         with get_client(sync_client=True) as client:
-            return _described(client.read_flow_run(UUID(run)))
+            try:
+                return _described(client.read_flow_run(UUID(run)))
+            except ObjectNotFound:
+                gone = "it was deleted on Prefect's server"
+                return DeploymentRun(run, "Deleted", True, False, gone, "")
 
 
 def api_url() -> str | None:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import ray
 
@@ -19,7 +18,7 @@ from courant.ray_embedded import lost_embedded_ray, remove_embedded_ray, start_e
 from flows.cluster.process_logs import relay_lines
 from flows.cluster.ray_variables import workers_variables
 from flows.ending import leave_nothing, need
-from flows.settings import LOOPBACK, load_settings
+from flows.settings import LOOPBACK, host_of, load_settings
 from simgen.errors import InputError
 from simgen.machine import usable_cores
 
@@ -113,7 +112,7 @@ def check_prefect_reach() -> None:
     Cases are tasks of that API.
     """
     hosts = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-    if len(hosts) > 1 and urlsplit(os.environ["PREFECT_API_URL"]).hostname in LOOPBACK:
+    if len(hosts) > 1 and host_of(os.environ["PREFECT_API_URL"]) in LOOPBACK:
         raise InputError(
             f"the Ray cluster has {len(hosts)} machines, and Prefect's API is on one of them; start"
             " `prefect server start --host 0.0.0.0` where all of them reach it, and set"

@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
@@ -38,7 +37,7 @@ from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 from courant.runs.directory import RunDirectory
 from flows.cluster.packing import pack_code
 from flows.cluster.ray_variables import seal
-from flows.settings import LOOPBACK, check_reach, load_settings
+from flows.settings import LOOPBACK, check_reach, host_of, load_settings
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about, fields_here, parse_line
 
@@ -108,7 +107,7 @@ def run_job(
     with _speaking_plainly(address):
         client = JobSubmissionClient(address)
         found = _find(client, request)
-        job = found or f"{request.submission_id}-{len(_attempts(client, request)) + 1}"
+        job = found or f"{request.submission_id}-{_next_number(client, request)}"
     with _ended_with_its_flow(client, job):
         if found is None:
             with _speaking_plainly(address):
@@ -120,13 +119,24 @@ def run_job(
     return job
 
 
+def _next_number(client: JobSubmissionClient, request: JobRequest) -> int:
+    """Return the number after the newest attempt's: older ones may have been deleted."""
+    return max((_number(job) for job in _attempts(client, request)), default=0) + 1
+
+
+def _number(job: JobDetails) -> int:
+    """Return which attempt of its request a job is; 0 for an id that was not made here."""
+    number = (job.submission_id or "").rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
 def _attempts(client: JobSubmissionClient, request: JobRequest) -> list[JobDetails]:
     """List this request's jobs on the cluster, the oldest first."""
     known = request.submission_id
     found = [
         job for job in client.list_jobs() if (job.submission_id or "").rpartition("-")[0] == known
     ]
-    return sorted(found, key=lambda job: int((job.submission_id or "").rpartition("-")[2]))
+    return sorted(found, key=_number)
 
 
 def _find(client: JobSubmissionClient, request: JobRequest) -> str | None:
@@ -163,9 +173,9 @@ def job_variables(address: str) -> dict[str, str]:
     """
     names, secret = [*PLAIN_VARIABLES], [*load_settings().job_variables]
     api = os.environ.get("PREFECT_API_URL", "")
-    if urlsplit(api).hostname not in (None, *LOOPBACK) or urlsplit(address).hostname in LOOPBACK:
+    if host_of(api) not in (None, *LOOPBACK) or host_of(address) in LOOPBACK:
         names.append("PREFECT_API_URL")
-    if urlsplit(api).hostname in LOOPBACK and urlsplit(address).hostname in LOOPBACK:
+    if host_of(api) in LOOPBACK and host_of(address) in LOOPBACK:
         # The password of a server that this command has started, and that ends with it.
         secret.append("PREFECT_API_AUTH_STRING")
     return {**_of_here(names), **seal(_of_here(secret))}

@@ -8,6 +8,7 @@ from socketserver import BaseServer
 
 from prometheus_client import CollectorRegistry, start_http_server
 
+from courant.loopback import cannot_listen
 from flows.observing.metrics import RecordMetrics
 from simgen.errors import InputError
 
@@ -22,9 +23,7 @@ def serve_metrics(metrics: RecordMetrics, host: str, port: int) -> tuple[BaseSer
     try:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:
-        raise InputError(
-            f"cannot listen on {host}:{port} ({error.strerror}); choose another --port"
-        ) from error
+        raise InputError(cannot_listen(host, port, error)) from error
     return server, int(server.server_port)
 
 

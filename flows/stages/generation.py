@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import simgen
-from flows.settings import MAX_SEED, absolute, check_reach, load_settings
+from flows.settings import MAX_SEED, MOST_TIME_S, absolute, check_reach, load_settings
 from flows.stages.stage import RayWork
 from simgen.case import CaseFamily, Status
 from simgen.cases import get_family
@@ -60,8 +60,11 @@ class CaseRequest:
             raise InputError(f"seed = {self.seed}: a seed is 0 to {MAX_SEED}")
         if self.cases > MOST_POINTS:
             raise InputError(f"cases = {self.cases}: ask for at most {MOST_POINTS:,}")
-        if self.time_limit_s is not None and not self.time_limit_s > 0:
-            raise InputError(f"time_limit_s = {self.time_limit_s:g}: a limit is above 0 s")
+        if self.time_limit_s is not None and not 0 < self.time_limit_s <= MOST_TIME_S:
+            raise InputError(
+                f"time_limit_s = {self.time_limit_s:g}: a limit is above 0 s, and at most"
+                f" {MOST_TIME_S:,.0f} s"
+            )
 
 
 @dataclass(frozen=True)

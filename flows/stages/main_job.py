@@ -56,7 +56,7 @@ class MainJob(CaseRequest):
         version is named here, so that all stages take the same.
         """
         if self.run:
-            names = ("dataset", "sweep", "recipe", "experiment")
+            names = ("dataset", "version", "sweep", "trials", "recipe", "experiment", "designs")
             given = [name for name in names if getattr(self, name)]
             given += ["until"] * (self.until != "report")
             if given:
@@ -66,6 +66,12 @@ class MainJob(CaseRequest):
                     " it)"
                 )
             return self
+        if self.recipe and self.experiment:
+            raise InputError(
+                f"recipe {self.recipe} and experiment {self.experiment} are given; leave one out"
+            )
+        if self.trials and not self.sweep:
+            raise InputError("trials are those of a sweep, and none is asked for; give --sweep")
         if self.sweep:
             load_space(self.sweep)
         if self.dataset is None:

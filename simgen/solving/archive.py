@@ -11,11 +11,13 @@ it.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
 import tempfile
+import uuid
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import fsspec
 
@@ -54,10 +56,27 @@ def archive_case(directory: Path, dataset: str, area: Area) -> str:
             ) as archive:
                 archive.add(directory, directory.name, filter=keep)
             packed.seek(0)
-            with fsspec.open(url, "wb", **({} if "://" in url else {"auto_mkdir": True})) as target:
-                shutil.copyfileobj(packed, target, 1 << 20)
+            if "://" in url:
+                with fsspec.open(url, "wb") as target:
+                    shutil.copyfileobj(packed, target, 1 << 20)
+            else:
+                _put(packed, Path(url))
     except OSError as error:
         raise StoreError(
             f"case {directory.name} cannot be archived at {url}: {error.strerror or error}"
         ) from error
     return url
+
+
+def _put(packed: IO[bytes], path: Path) -> None:
+    """Write a local file that is complete or as it was before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part-{uuid.uuid4().hex[:8]}")
+    try:
+        with part.open("wb") as target:
+            shutil.copyfileobj(packed, target, 1 << 20)
+            target.flush()
+            os.fsync(target.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

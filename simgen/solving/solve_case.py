@@ -73,7 +73,8 @@ def solve_owned(
     """Solve like `solve_case`, for a caller that owns the case's directory."""
     family, directory = get_family(point.family), own.directory
     marked = read_result(point, directory)
-    if marked:
+    # One that failed before it was stored may have had less time or another number of cores.
+    if marked and marked.status != "failed":
         return marked
     applications = needed_applications(family, cores)
     foam = find_openfoam(applications)

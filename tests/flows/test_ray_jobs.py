@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -108,3 +109,15 @@ def test_a_job_that_the_cluster_has_lost_is_told_as_such(monkeypatch: pytest.Mon
     with pytest.raises(ray_jobs.JobError, match=r"knows job a no more: .* run the same again"):
         ray_jobs._follow(client, "a", lambda line: None, lambda: None)
     assert client.asked == ray_jobs.MOST_LOST + 1
+
+
+def test_the_next_attempt_has_a_number_that_none_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ray job delete` takes older attempts away."""
+    known = request().submission_id
+
+    class Client:
+        def list_jobs(self) -> list[object]:
+            names = (f"{known}-2", f"{known}-3", f"{known}-x", "another-9", None)
+            return [SimpleNamespace(submission_id=name) for name in names]
+
+    assert ray_jobs._next_number(Client(), request()) == 4

@@ -3,6 +3,7 @@ half-written.
 """
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -255,6 +256,7 @@ def test_a_file_that_holds_no_experiment_names_a_command_that_prints_one(tmp_pat
         ({"seed": 2**70}, "a seed is 0 to 4294967295"),
         ({"cases": 10**11}, "ask for at most 1,000,000"),
         ({"time_limit_s": 0.0}, "a limit is above 0 s"),
+        ({"time_limit_s": math.inf}, "at most 2,000,000 s"),
         ({"design_parameters": []}, "design_parameters names no design"),
     ],
 )

@@ -21,12 +21,14 @@ import pytest
 
 from courant.serving.http_app import MAX_REQUESTS, build_app
 from courant.serving.http_deadlines import DeadlineProtocol
-from courant.serving.http_server import HttpServer
+from courant.serving.http_server import STOP_S, HttpServer
 from courant.serving.requests import Limits, ModelCard
 from courant.serving.solving import Solving
-from flows.cli.serving.server import OWN_NAMES
+from flows.cli.serving.server import OWN_NAMES, asked_for_as
+from flows.ending import GRACE_S
 
 LIMITS = Limits(max_megabytes=0.01)
+CHUNKED = b"POST /predict HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class StandIn:
@@ -134,6 +136,9 @@ def read_all(connection: socket.socket) -> bytes:
         (b"GET /health HTTP/1.1\r\nhost: x\r\n\r\nGET /health HTTP/1.1\r\n", b"200"),
         (b"GET /" + b"a" * 100_000, b"431"),
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 20_000, b"431"),
+        (CHUNKED + b"0\r\n" + b"a: b\r\n" * 40_000, b"431"),
+        (CHUNKED + b"0\r\na: " + b"b" * 300_000, b"431"),
+        (CHUNKED + b"1;" + b"a" * 300_000, b"431"),
         (b"no HTTP at all\r\n\r\n", b"400"),
     ],
 )
@@ -147,6 +152,39 @@ def test_a_connection_that_does_not_come_to_the_point_is_closed(
         connection.sendall(sent)
         assert b"HTTP/1.1 " + status in read_all(connection)
         assert model.asked == 0
+
+
+def test_a_body_in_small_parts_is_taken(model: StandIn) -> None:
+    with (
+        serving(model) as port,
+        closing(socket.create_connection(("127.0.0.1", port))) as connection,
+    ):
+        connection.sendall(CHUNKED + b"8\r\n01234567\r\n" * 1000 + b"0\r\na: b\r\n\r\n")
+        connection.settimeout(30)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("host", "names", "any_name"),
+    [
+        ("127.0.0.1", (), False),
+        ("127.0.0.2", (), False),
+        ("LOCALHOST", (), False),
+        ("0.0.0.0", (), True),
+        ("0.0.0.0", ("only.example.com",), False),
+    ],
+)
+def test_only_a_server_for_all_takes_any_name(
+    host: str, names: tuple[str, ...], any_name: bool
+) -> None:
+    with closing(socket.create_server((host, 0))) as listener:
+        hosts = asked_for_as(listener, host, names)
+    assert (hosts == ["*"]) == any_name
+    assert any_name or {host, *OWN_NAMES, *names} == set(hosts)
+
+
+def test_answers_are_ended_within_the_time_of_an_interrupted_command() -> None:
+    assert STOP_S + 3 < GRACE_S, "and the model is to be taken from the cluster"
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off(model: StandIn) -> None:

@@ -51,6 +51,22 @@ def test_a_raw_case_is_kept_whole(case, tmp_path):
     assert "1/U" in names(archive_case(case, f"{tmp_path}/store/cylinder-flow", "raw"))
 
 
+def test_an_archive_that_could_not_be_replaced_is_as_it_was(case, tmp_path, monkeypatch):
+    url = archive_case(case, f"{tmp_path}/store/cylinder-flow", "raw")
+
+    def full(packed, target, length):
+        target.write(packed.read(10))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("simgen.solving.archive.shutil.copyfileobj", full)
+    with pytest.raises(StoreError, match="No space left"):
+        archive_case(case, f"{tmp_path}/store/cylinder-flow", "raw")
+    assert "1/U" in names(url)
+    assert [path.name for path in (tmp_path / "store/raw/cylinder-flow").iterdir()] == [
+        f"{case.name}.tar.gz"
+    ]
+
+
 def test_on_s3(case, s3_server, monkeypatch):
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)

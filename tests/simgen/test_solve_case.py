@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import CaseError, InputError, ProgramError, SolverError
 from simgen.foam.environment import find_openfoam
@@ -22,6 +23,7 @@ from simgen.foam.run import run_application
 from simgen.process_start import descendants
 from simgen.provenance import core_seconds
 from simgen.solving.convert import convert
+from simgen.solving.result_file import write_result
 from simgen.solving.solve_case import needed_applications, solve_case
 
 pytestmark = pytest.mark.openfoam
@@ -163,6 +165,19 @@ def test_a_mesh_past_its_time_limit_fails_and_leaves_no_process(tmp_path):
         with contextlib.suppress(OSError):
             assert (process / "cwd").readlink() != tmp_path / point.id
             assert b"solving.preparation" not in (process / "cmdline").read_bytes()
+
+
+def test_a_case_that_failed_before_it_was_stored_is_solved_again(tmp_path, monkeypatch):
+    point = FAMILY.point(
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0}, FAMILY.settings("trial")
+    )
+    directory = tmp_path / point.id
+    directory.mkdir()
+    for status, again in (("failed", True), ("rejected", False)):
+        write_result(CaseResult(point, status, "its limit of 60 s", (), "", {}), directory)
+        new = CaseResult(point, "accepted", "", (), "", {})
+        monkeypatch.setattr("simgen.solving.solve_case._solve", lambda *_, new=new: new)
+        assert solve_case(point, tmp_path).status == ("accepted" if again else "rejected")
 
 
 def test_a_mistake_is_told_from_a_bounded_mesh_as_well(tmp_path):

@@ -108,6 +108,19 @@ def test_a_key_whose_condition_is_put_back_is_put_back_too() -> None:
     ]
 
 
+def test_conditions_read_numbers_as_values_do_and_wait_for_one_that_comes() -> None:
+    text = """
+        design: grid
+        parameters:
+          training.learning_rate: [1e-3, 1e-4]
+          training.weight_decay: {values: [0.0, 0.05], when: {training.learning_rate: [%s]}}
+        """
+    for number in ("1e-4", "1.0e-4", "0.0001"):
+        assert parse_space("x", text % number).count(BASELINE) == 3
+    with pytest.raises(InputError, match=r"waits for training.learning_rate 0\.01, which is none"):
+        parse_space("x", text % "1e-2")
+
+
 def test_more_trials_go_on_where_fewer_ended_and_another_seed_takes_another_order() -> None:
     for text in (
         "design: grid\nparameters: {model.num_levels: [1, 2, 3], model.num_heads: [1, 2, 3]}",

@@ -9,7 +9,7 @@ import typer
 from courant.loopback import LOOPBACK
 from flows.cli.observing.status import places
 from flows.cli.options import Runs, Store
-from flows.terminal import errors, one_line_errors, screen
+from flows.terminal import errors, one_line_errors, say
 
 PORT = 9464
 
@@ -42,7 +42,8 @@ def metrics(
             exported.refresh()
         server, taken = serve_metrics(exported, host, port)
         try:
-            screen.print(f"serving  http://{host}:{taken}/metrics   end with Ctrl-C")
+            shown = f"[{host}]" if ":" in host else host
+            say(f"serving  http://{shown}:{taken}/metrics   end with Ctrl-C")
             refresh_until_asked_to_end(exported, every)
         finally:
             server.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import signal
 import socket
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from courant.experiment import parse_experiment
+from courant.loopback import cannot_listen
 from courant.prediction.surrogate import load
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
@@ -20,8 +22,8 @@ from courant.serving.requests import Limits
 from courant.serving.solving import Solving
 from flows.cli.serving.solving import offer_solver
 from flows.cluster.ray_cluster import ensure_ray
-from flows.settings import LOOPBACK, load_settings
-from flows.terminal import errors, screen
+from flows.settings import load_settings
+from flows.terminal import errors, say
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
 from simgen.store.access.reader import Dataset
@@ -77,7 +79,8 @@ def serve_model(
 ) -> None:
     """Serve a run until SIGTERM or Ctrl-C, which interrupts it like any command.
 
-    On loopback, clients must ask for it by a name of loopback or one of `names`.
+    On loopback, and where `names` are given, clients must ask for it by a name of loopback, by
+    `host` or by one of `names`.
 
     `page` is what a person is told to open, `dataset` the place of the run's dataset (None: it is
     not opened), and `solving` starts the solver. InputError where the port or Ray is not there.
@@ -93,7 +96,7 @@ def serve_model(
         ensure_ray()
         model = _start(run, limits, dataset)
         name = run.rstrip("/").rsplit("/", 1)[-1]
-        hosts = [*OWN_NAMES, *names] if host in LOOPBACK else ["*"]
+        hosts = asked_for_as(listener, host, names)
         app = build_app(name, model, limits, solving=solving, hosts=hosts)
         server = HttpServer(app, listener)
         server.start()
@@ -104,13 +107,13 @@ def serve_model(
             if page == "docs"
             else f"open  {address}/{page}"
         )
-        screen.print(f"{told}   end with Ctrl-C", highlight=False)
+        say(f"{told}   end with Ctrl-C")
         # Not earlier: while the model is loaded, Ctrl-C ends the command at once.
         signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
         asked_to_end.wait()
     finally:
         server.stop()
-        ray_serve.stop()
+        ray_serve.stop(model)
 
 
 def _start(run: str, limits: Limits, dataset: str | None) -> ray_serve.RayModel:
@@ -134,7 +137,15 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(MAX_CONNECTIONS)
     except OSError as error:
         listener.close()
-        raise InputError(
-            f"cannot listen on {host}:{port} ({error.strerror}); choose another --port"
-        ) from error
+        raise InputError(cannot_listen(host, port, error)) from error
     return listener
+
+
+def asked_for_as(listener: socket.socket, host: str, names: Sequence[str]) -> list[str]:
+    """Return the hosts that requests may name; any where others than this machine may ask.
+
+    A page of another site that a person on this machine opens asks in its own name.
+    """
+    own = [*OWN_NAMES, f"[{host}]" if ":" in host else host, *names]
+    is_loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+    return own if is_loopback or names else ["*"]

@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import simgen
 from courant.serving.solving import Solve, Solving
 from flows.cluster.deployments import DeploymentRun, api_url, find_deployment
-from flows.settings import LOOPBACK
+from flows.settings import LOOPBACK, host_of
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
 from simgen.store.access.reader import Dataset
@@ -110,7 +109,7 @@ def _solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) -> De
         raise InputError(
             f"the dataset is not at STORE/{family}, where its deployment would add to it"
         )
-    if "://" not in place and urlsplit(url).hostname not in LOOPBACK:
+    if "://" not in place and host_of(url) not in LOOPBACK:
         raise InputError(
             "the dataset is a folder of this machine, which the workers of another machine's"
             " Prefect server do not see"
