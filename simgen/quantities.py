@@ -51,14 +51,14 @@ class Faces:
 
 def states_from(cloud: PointCloud, since_s: float) -> PointCloud:
     """Return a transient cloud with its cells' states from a time (s) on; others as they are."""
-    if cloud.time is None or cloud.boundary is None:
+    if cloud.time is None:
         return cloud
     late = cloud.time >= since_s * (1 - 1e-9)
     return replace(
         cloud,
         time=cloud.time[late],
         fields={name: values[late] for name, values in cloud.fields.items()},
-        boundary=replace(cloud.boundary, fields={}),
+        boundary=None if cloud.boundary is None else replace(cloud.boundary, fields={}),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,6 +108,8 @@ def check_distance(
     given: DistanceField, num_points: int, patch_kinds: Sequence[str], name: str
 ) -> DistanceField:
     """Check distance (N, K) and direction (N, K, 3)."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError(f"{name} is a pair: the distances (N, K), and the directions (N, K, 3)")
     shape = (num_points, len(patch_kinds))
     distance = check_array(given[0], shape, f"{name}[0] (to {', '.join(patch_kinds)}, in m)")
     return distance, check_array(given[1], (*shape, 3), f"{name}[1] (unit vectors)")
@@ -147,6 +150,8 @@ def check_parameters(
     `space` lists the family's parameters with name, unit, low and high.
     """
     known = {parameter["name"]: parameter for parameter in space}
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        raise InputError(f"parameters map {', '.join(known) or 'no name'} to numbers")
     unknown = sorted(set(values) - set(known))
     missing = [name for name in known if name not in values]
     if unknown or missing:
@@ -156,13 +161,22 @@ def check_parameters(
         raise InputError(f"parameters: {' and '.join(wrong)}; {family} has {', '.join(known)}")
     for name, value in values.items():
         low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
-        if not np.isfinite(value):
-            raise InputError(f"{name} = {value} is not a finite number")
+        if not isinstance(value, numbers.Real) or not np.isfinite(value):
+            raise InputError(f"{name} = {value!r:.100} is not a finite number")
         if not low <= value <= high:
             tell_caller(
                 f"{name} = {value:g} {unit} is outside the design space that the model was trained"
                 f" on, [{low:g}, {high:g}] {unit}; the prediction is extrapolated"
             )
+
+
+def check_steps(steps: Any) -> int:
+    """Return the steps of a rollout that are asked for; InputError for no whole number above 0."""
+    if not isinstance(steps, numbers.Integral):
+        raise InputError(f"steps = {steps!r:.100} is no whole number")
+    if steps < 1:
+        raise InputError(f"steps = {steps}: ask for at least one")
+    return int(steps)
 
 
 def check_boundary(given: Any, normaliser: Normaliser, config: SteadyData) -> BoundaryConditions:
@@ -184,6 +198,11 @@ def check_boundary(given: Any, normaliser: Normaliser, config: SteadyData) -> Bo
             " of the boundary's faces"
         )
     is_mapping = isinstance(given, Mapping)
+    if not is_mapping and not (hasattr(given, "points") and hasattr(given, "patch")):
+        raise InputError(
+            f"boundary is a {type(given).__name__}; give case.boundary of a stored case, or a"
+            f" mapping with {', '.join(needed)} of the boundary's faces"
+        )
     if is_mapping and (missing := [name for name in needed if name not in given]):
         raise InputError(f"boundary has no {', '.join(missing)}; it needs {', '.join(needed)}")
     points = check_points(

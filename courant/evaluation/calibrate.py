@@ -105,7 +105,7 @@ def calibrate(
         cases=tuple(cases),
         designs=tuple(_design(surrogate, dataset[case]) for case in cases),
         quantities={name: tuple(of[name] for of in errors) for name in errors[0]},
-        span=_span(surrogate, dataset[cases[0]]),
+        span=_shared_span(surrogate, dataset, cases),
         field=FieldErrors(scale=scale, largest=tuple(largest)),
         reach=None if reach is None else ending_at(reach, _limit(distances)),
         ranges=shared_ranges(
@@ -185,6 +185,18 @@ def absolute_errors(
     """Return |predicted - truth| by quantity; None where it is not finite."""
     errors = {name: abs(predicted[name] - truth[name]) for name in truth}
     return {name: error if np.isfinite(error) else None for name, error in errors.items()}
+
+
+def _shared_span(surrogate: Surrogate, dataset: Dataset, cases: Sequence[str]) -> Span | None:
+    """Return the rollout by which all cases' quantities are predicted; InputError for several."""
+    span, *others = (_span(surrogate, dataset[case]) for case in cases)
+    for case, other in zip(cases[1:], others, strict=True):
+        if span is not None and other is not None and other.steps != span.steps:
+            raise InputError(
+                f"{dataset.url}: the rollout to the end of case {cases[0]} has {span.steps} steps,"
+                f" that of {case} {other.steps}; calibrate with cases that end at one time"
+            )
+    return span
 
 
 def _span(surrogate: Surrogate, case: StoredCase) -> Span | None:

@@ -1,6 +1,8 @@
 """Check a run's bands on cases that were used for nothing: how often do they hold?
 
-coverage     share of the cases whose error is within the band; to be the band's level
+coverage     share of the cases whose error is within the band; to be the band's level, and more
+             for the field of a transient case: its band is that of several windows, of which one
+             is scored
 worst eighth the least coverage in an eighth of the design space: the cases are halved three
              times, by the medians of the parameters that errors over the band depend on most
 width        half-width of the bands over the mean error; 2.3 to 3 where errors have one size
@@ -9,13 +11,13 @@ width        half-width of the bands over the mean error; 2.3 to 3 where errors 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle, islice
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from courant.evaluation.calibrate import absolute_errors, check_settings, newest
 from courant.evaluation.evaluation import QuantityScore
+from courant.evaluation.guards.eighths import worst_eighth
 from courant.evaluation.guards.outside import (
     Box,
     OutsideScore,
@@ -31,6 +33,7 @@ from courant.prediction.applied_bands import (
     apply_bands,
     out_of_ranges,
     out_of_reach,
+    refused,
     scaled_design,
 )
 from courant.prediction.bands import LEVEL, Bands, DesignBands
@@ -44,7 +47,6 @@ COVERAGE = "coverage.json"
 FIELD = "field"
 BY_REGRESSION = " by regression"
 """At the end of the name of a quantity that follows from the design parameters alone"""
-HALVINGS = 3
 
 
 class BandScore(BaseModel):
@@ -57,7 +59,9 @@ class BandScore(BaseModel):
     worst_eighth: float | None
     """None with too few cases"""
     width: float
-    """Mean half-width over the mean error; of the field over the mean of the largest errors"""
+    """Mean half-width over the mean error; of the field both where the error over the band is the
+    largest
+    """
     error: float | None = None
     """Of a quantity, over all cases: the sum of absolute errors over the sum of absolute values"""
     null_error: float | None = None
@@ -111,7 +115,7 @@ def measure_coverage(
     if not cases:
         where = " inside of the box" if beyond else ""
         raise InputError(f"{dataset.url} {dataset.version} has no {split} case{where}")
-    refused: dict[str, str] = {}
+    without: dict[str, str] = {}
     found: dict[str, list[tuple[np.ndarray, float, float]]] = {}
     pairs: dict[str, Pair] = {}
     for number, case in enumerate(map(dataset.__getitem__, cases)):
@@ -120,7 +124,7 @@ def measure_coverage(
         pairs[case.id] = solved_and_predicted(surrogate, dataset, case)
         of_case, around = _hold(surrogate, bands, pairs[case.id], case, level)
         if around.refusal:
-            refused[case.id] = around.refusal
+            without[case.id] = around.refusal
         design = scaled_design(surrogate, case.parameters)
         for name, (error, width) in of_case.items():
             found.setdefault(name, []).append((design, error, width))
@@ -133,7 +137,7 @@ def measure_coverage(
         split=split,
         level=level,
         num_cases=len(cases),
-        refused=refused,
+        refused=without,
         bands=rows,
         states=score_states(bands.states, dataset, cases),
         outside=score_outside(
@@ -183,26 +187,44 @@ def _unguarded(
 def _hold(
     surrogate: Surrogate, bands: Bands, quantities: Pair, case: StoredCase, level: float
 ) -> tuple[Mapping[str, tuple[float, float]], DesignBands]:
-    """Return error and half-width by quantity, and of the field at its worst place."""
+    """Return error and half-width by quantity, and of the field at its worst place.
+
+    A transient case's field is that of one window, its quantities those of the rollout to its end:
+    either may be refused alone.
+    """
     start = surrogate.problem.shown_start(case)
     prepared = surrogate.prepare_case(case, start)
     values = surrogate.predict_prepared([prepared])[0]
     answer = Answer(prepared, np.asarray(case.points), values, case.parameters, start)
     around = apply_bands(surrogate, bands, answer, level)
     found: dict[str, tuple[float, float]] = {}
-    if around.refusal and around.field is None:
+    if around.field is not None:
+        truth = _truth(surrogate, case, start, values)
+        error = np.abs(values - truth)
+        worst = np.unravel_index((error / around.field).argmax(), error.shape)
+        found[FIELD] = float(error[worst]), float(around.field[worst])
+    if _has_no_quantities(surrogate, bands, case, around):
         return found, around
-    assert around.field is not None
-    truth = _truth(surrogate, case, start, values)
-    error = np.abs(values - truth)
-    worst = np.unravel_index((error / around.field).argmax(), error.shape)
-    found[FIELD] = float(error[worst]), float(around.field[worst])
     design = scaled_design(surrogate, case.parameters)
     for name, wrong in absolute_errors(*quantities).items():
         width = bands.quantity(name, design, level)
         if wrong is not None and np.isfinite(width):
             found[name] = wrong, width
     return found, around
+
+
+def _has_no_quantities(
+    surrogate: Surrogate, bands: Bands, case: StoredCase, around: DesignBands
+) -> bool:
+    """Tell whether the quantities of a case's whole rollout have no band."""
+    start = surrogate.problem.start(case)
+    if start is None:
+        return bool(around.refusal)
+    span = bands.span
+    if span is not None and surrogate.problem.steps_to_end(case, start) != span.steps:
+        return True
+    prepared = surrogate.prepare_case(case, start)
+    return bool(refused(surrogate, bands, case.parameters, prepared))
 
 
 def _of_regression(
@@ -254,32 +276,3 @@ def _score(
         error=None if quantity is None else quantity.error,
         null_error=None if quantity is None else quantity.null_error,
     )
-
-
-def worst_eighth(designs: np.ndarray, ratios: np.ndarray) -> float | None:
-    """Return the least share of ratios <= 1 in an eighth of the designs (n, P).
-
-    The designs are halved three times: by the parameters with the largest effect, over again where
-    there are fewer. None where an eighth would have fewer than five cases, or nothing varies.
-    """
-    if len(designs) < 5 * 2**HALVINGS or designs.shape[1] < 1:
-        return None
-    upper = designs > np.median(designs, axis=0)
-    effects = {
-        number: abs(ratios[side].mean() - ratios[~side].mean())
-        for number, side in enumerate(upper.T)
-        if side.any()  # a parameter that does not vary has no halves
-    }
-    if not effects:
-        return None
-    by_effect = sorted(effects, key=effects.__getitem__, reverse=True)
-    groups = [np.arange(len(designs))]
-    for parameter in islice(cycle(by_effect), HALVINGS):
-        groups = [half for group in groups for half in _halves(designs[:, parameter], group)]
-    return float(min((ratios[group] <= 1).mean() for group in groups if len(group)))
-
-
-def _halves(values: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split the members of a group by the median of their values."""
-    order = group[np.argsort(values[group], kind="stable")]
-    return order[: len(order) // 2], order[len(order) // 2 :]

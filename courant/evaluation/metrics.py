@@ -11,7 +11,8 @@
     maximum     largest |u_hat - u| over largest |u|, each over all windows, steps and points
 
 A steady case is a window of one step. Fields of different units cannot be summed: where velocity
-and pressure are modelled, "all" is the mean of the fields' measures.
+and pressure are modelled, "all" is the mean of the fields' measures, without those that are zero
+everywhere.
 
 Points count alike, as in training, not by their cells' volumes: the fine cells around the body,
 where the flow is hardest, weigh more than their share of the area. NMAE is the measure of the
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -85,11 +87,13 @@ class ErrorSums:
     def nmae(self) -> dict[str, list[float]]:
         """Return NMAE per step, for "all" and for each component."""
         absolute, magnitude = np.sum(self.absolute, axis=0), np.sum(self.magnitude, axis=0)
-        joint = [
-            absolute[:, field].sum(axis=1) / magnitude[:, field].sum(axis=1)
+        fields = [
+            (absolute[:, field].sum(axis=1), magnitude[:, field].sum(axis=1))
             for field in self._fields()
         ]
-        return self._named(np.mean(joint, axis=0), absolute / magnitude)
+        joint = [_ratio(*field) for field in fields]
+        sizes = [size for _, size in fields]
+        return self._named(_mean_of_fields(joint, sizes), _ratio(absolute, magnitude))
 
     def relative_l2(self) -> dict[str, list[float]]:
         """Return relative L2 per step, for "all" and for each component."""
@@ -98,7 +102,8 @@ class ErrorSums:
             _mean_ratio(squared[..., field].sum(axis=2), power[..., field].sum(axis=2))
             for field in self._fields()
         ]
-        return self._named(np.mean(joint, axis=0), _mean_ratio(squared, power))
+        sizes = [power[..., field].sum(axis=(0, 2)) for field in self._fields()]
+        return self._named(_mean_of_fields(joint, sizes), _mean_ratio(squared, power))
 
     def total(self, component: str = ALL) -> dict[str, float]:
         """Return NMAE, relative L2 and maximum over all steps, of one component or of all.
@@ -106,22 +111,23 @@ class ErrorSums:
         Also RAE where every window was added with a mean; NaN of components that do not vary.
         """
         parts = self._fields() if component == ALL else [[self.components.index(component)]]
-        nmae, relative, maximum, varying = [], [], [], []
+        nmae, relative, maximum, varying, sizes = [], [], [], [], []
         for chosen in parts:
             absolute, magnitude, squared, power = (
                 np.stack(sums)[..., chosen]
                 for sums in (self.absolute, self.magnitude, self.squared, self.power)
             )
-            nmae.append(absolute.sum() / magnitude.sum())
+            sizes.append(magnitude.sum())
+            nmae.append(_ratio(absolute.sum(), magnitude.sum()))
             relative.append(_mean_ratio(squared.sum(axis=(1, 2)), power.sum(axis=(1, 2))))
             worst, peak = (np.stack(each)[:, chosen].max() for each in (self.worst, self.peak))
-            maximum.append(worst / peak)
+            maximum.append(_ratio(worst, peak))
             if len(self.variation) == self.num_windows:
                 variation = np.stack(self.variation)[..., chosen].sum()
                 varying.append(absolute.sum() / variation if variation > 0 else np.nan)
-        found = {"nmae": nmae, "relative_l2": relative, "maximum": maximum}
+        found: dict[str, list[Any]] = {"nmae": nmae, "relative_l2": relative, "maximum": maximum}
         found |= {"rae": varying} if varying else {}
-        return {name: float(np.mean(values)) for name, values in found.items()}
+        return {name: float(_mean_of_fields(values, sizes)) for name, values in found.items()}
 
     def _fields(self) -> list[list[int]]:
         """Return the columns of each field's components."""
@@ -135,6 +141,18 @@ class ErrorSums:
             ALL: joint.tolist(),
             **{name: separate[:, c].tolist() for c, name in enumerate(self.components)},
         }
+
+
+def _ratio(error: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Return error / size, NaN where there is no size."""
+    out = np.full(np.shape(error), np.nan)
+    return np.asarray(np.divide(error, size, out=out, where=np.asarray(size) > 0))
+
+
+def _mean_of_fields(values: Sequence[Any], sizes: Sequence[Any]) -> np.ndarray:
+    """Average over the fields that have a size: nothing is relative to one that is zero."""
+    known = np.stack(sizes) > 0
+    return _ratio(np.where(known, np.stack(values), 0).sum(axis=0), known.sum(axis=0))
 
 
 def _mean_ratio(squared: np.ndarray, power: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from courant.data.trajectories import TIME_TOLERANCE
 from courant.field_model import Encodes
 from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases
 from courant.prediction.guards.ranges import outside
@@ -51,7 +51,7 @@ def apply_bands(
     states = {name: each.near(design) for name, each in bands.states.items()}
     if refusal:
         return DesignBands(level, {}, None, unsolved, refusal, refusal, by_regression, states)
-    no_quantities = _other_rollout(bands, answer)
+    no_quantities = _other_rollout(bands, answer, surrogate.step_s)
     quantities = (
         {}
         if no_quantities
@@ -141,12 +141,12 @@ def out_of_reach(surrogate: Predictor, bands: Bands, prepared: Prepared) -> str:
     )
 
 
-def _other_rollout(bands: Bands, answer: Answer) -> str:
+def _other_rollout(bands: Bands, answer: Answer, step_s: float | None) -> str:
     """Say why quantities of a rollout have no band, if it is another one than was calibrated."""
     span = bands.span
     if span is None or answer.start_s is None:
         return ""
-    same = math.isclose(span.start_s, answer.start_s, rel_tol=1e-6, abs_tol=1e-6)
+    same = abs(span.start_s - answer.start_s) <= TIME_TOLERANCE * (step_s or 1.0)
     if same and answer.values.ndim == 3 and span.steps == len(answer.values):
         return ""
     return f"quantities are calibrated for rollouts of {span.steps} steps from {span.start_s:g} s"

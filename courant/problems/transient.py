@@ -20,6 +20,7 @@ from courant.data.inputs import (
     check_given,
     check_parameters,
     check_points,
+    check_steps,
 )
 from courant.data.loading import load_batches, load_windows
 from courant.data.normalisation import Normaliser
@@ -208,10 +209,7 @@ class TransientProblem(Problem):
         return start_s + self.step_s * np.arange(1 - self.input_steps, 1)
 
     def steps(self, asked: int | None) -> int:
-        steps = self.num_steps if asked is None else asked
-        if steps < 1:
-            raise InputError(f"steps = {steps}: ask for at least one")
-        return steps
+        return self.num_steps if asked is None else check_steps(asked)
 
     def steps_to_end(self, case: StoredCase, start_s: float | None) -> int:
         last = float(np.asarray(case.time)[-1])

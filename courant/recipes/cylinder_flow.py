@@ -18,8 +18,8 @@ def cylinder_flow() -> Experiment:
 
     Courant (baseline) of the table of the cylinder's hyperparameters (tab:cf-hparams).
     Open in the paper and chosen here: windows begin at every snapshot from 100 s on (the ramp and
-    the first wash-out are over), and an epoch draws 12,600 of them, the number that lie a
-    prediction step apart in 140 training trajectories.
+    the first wash-out are over), and an epoch draws 12,600 of them: 90 of each of 140 training
+    trajectories, whose 900 s after that time have 90 prediction steps.
     """
     return Experiment(
         name="cylinder-flow",

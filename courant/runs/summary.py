@@ -166,7 +166,10 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def _test_nmae(run: RunDirectory) -> float | None:
+    """Return the error of the newest evaluation, if that is of the test split."""
     found: Any = run.read_object("evaluation.json") if run.exists("evaluation.json") else {}
+    if found.get("split") != "test":
+        return None
     for key in ("overall", "model", "nmae"):
         found = found.get(key) if isinstance(found, dict) else None
     return float(found) if isinstance(found, int | float) and abs(found) < 1e30 else None

@@ -17,7 +17,7 @@ from courant.ray_embedded import is_embedded
 from courant.ray_growth import gpus_to_be_had
 from courant.runs.directory import RunDirectory, absolute_url
 from courant.runs.record import is_finished
-from courant.runs.standing import check_unused
+from courant.runs.standing import InUseError, check_unused
 from courant.training.errors import TrainingError
 from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch
@@ -79,6 +79,8 @@ def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: Ru
             from courant.training.on_ray.ray_several import train_on_several
 
             train_on_several(config, run, num_workers, use_gpu, MAX_WORKER_FAILURES)
+    except InUseError:
+        raise
     except Exception as error:
         raise TrainingError(
             f"{run.url}: training failed on Ray ({_reason(error)});"

@@ -84,6 +84,9 @@ def test_a_mesh_carries_the_condition_of_its_nearest_face_and_its_distance_field
     on_inlet = case.boundary.patch[gaps.argmin(1)] == 0
     values = normaliser.restore(inputs.features[:, :2])
     assert on_inlet.any()
+    prescribed = case.boundary["velocity"][:][gaps.argmin(1)][on_inlet][:, [0, 2]]
+    assert np.abs(prescribed).max() > 0
+    np.testing.assert_allclose(values[on_inlet], prescribed, atol=1e-5)
     np.testing.assert_allclose(values[~on_inlet], 0, atol=1e-5)
     np.testing.assert_array_equal(
         inputs.features[:, 2:], normaliser.distance(case.distance, case.direction)

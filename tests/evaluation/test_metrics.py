@@ -112,3 +112,14 @@ def test_a_field_that_does_not_vary_has_no_error_over_its_variation():
     measured.add(np.full((1, 3, 1), 301.0), np.full((1, 3, 1), 300.0), np.array([300.0]))
     assert np.isnan(measured.total()["rae"])
     assert measured.total()["nmae"] == pytest.approx(1 / 300)
+
+
+def test_a_field_that_is_zero_everywhere_is_left_out_of_the_mean_and_a_wrong_one_is_not():
+    result = ErrorSums(("velocity.x", "heat.t"))
+    result.add(np.array([[[1.0, 0.5]], [[3.0, 0.0]]]), np.array([[[2.0, 0.0]], [[2.0, 0.0]]]))
+    assert result.total() == pytest.approx({"nmae": 0.5, "relative_l2": 0.5, "maximum": 0.5})
+    assert result.nmae()[ALL] == pytest.approx([0.5, 0.5])
+    assert result.relative_l2()[ALL] == pytest.approx([0.5, 0.5])
+    assert np.isnan(result.total("heat.t")["nmae"])
+    result.add(np.array([[[np.nan, 0.5]], [[3.0, 0.0]]]), np.array([[[2.0, 0.0]], [[2.0, 0.0]]]))
+    assert np.isnan(result.total()["nmae"])

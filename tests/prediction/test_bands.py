@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 import courant
 import simgen
 from courant.evaluation.calibrate import calibrate
-from courant.evaluation.coverage import BY_REGRESSION, FIELD, measure_coverage, worst_eighth
+from courant.evaluation.coverage import BY_REGRESSION, FIELD, measure_coverage
+from courant.evaluation.guards.eighths import worst_eighth
 from courant.evaluation.null_model import fit_quantity, scaled_designs
 from courant.evaluation.quantities import measure_quantities, recorded
 from courant.prediction import error_size

@@ -176,6 +176,9 @@ def test_a_rollout_may_be_longer_or_shorter_than_in_training(
         ),
         ({"points": np.zeros((0, 2)), "initial": np.zeros((0, 2))}, "points: no points"),
         ({"steps": 0}, "steps = 0: ask for at least one"),
+        ({"steps": 2.5}, "steps = 2.5 is no whole number"),
+        ({"parameters": [1, 2, 3]}, "parameters map radius, center_x, center_y to numbers"),
+        ({"distance": 5, "parameters": None}, "distance is a pair"),
         (
             {"queries": np.array([[1.0, -1.0]])},
             r"1 of 1 points lie outside the channel or inside the cylinder",

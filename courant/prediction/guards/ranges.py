@@ -31,10 +31,12 @@ def ranges_of(designs: np.ndarray) -> Ranges:
 
 
 def shared_ranges(one: np.ndarray, other: np.ndarray) -> Ranges:
-    """Return what two samples (n, P), (m, P) of designs both speak for.
+    """Return what two samples (n, P), (m, P) of designs both speak for; empty without parameters.
 
     Where both were drawn from one range, together they tell its ends more sharply than each alone.
     """
+    if not one.shape[1]:
+        return ()
     found = np.array([ranges_of(each) for each in (one, other, np.concatenate([one, other]))])
     low, high = found[..., 0].max(axis=0), found[..., 1].min(axis=0)
     return tuple(zip(low.tolist(), high.tolist(), strict=True))

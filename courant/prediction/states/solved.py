@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from courant.data.trajectories import time_tolerance
 from courant.prediction.predictor import Predictor
 from simgen.errors import InputError
 from simgen.point_cloud import PointCloud
@@ -28,7 +29,7 @@ def state(surrogate: Predictor, cloud: PointCloud, at_s: float) -> np.ndarray:
     """Return (N, C) at a stored time; InputError where nothing is stored then."""
     stored = np.zeros(0) if cloud.time is None else cloud.time
     nearest = int(np.abs(stored - at_s).argmin()) if len(stored) else -1
-    if nearest < 0 or abs(stored[nearest] - at_s) > 1e-6 * max(1.0, at_s):
+    if nearest < 0 or abs(stored[nearest] - at_s) > time_tolerance(stored):
         raise InputError(f"the solver stores no state at {at_s:g} s")
     return _channels(surrogate, {name: values[nearest] for name, values in cloud.fields.items()})
 

@@ -16,6 +16,7 @@ import torch
 from ray.exceptions import RayError
 
 from courant.cpu_arithmetic import use_threads
+from courant.runs.standing import InUseError
 from simgen.machine import usable_cores
 
 #: The import under way in a worker; without a reference to it Ray might give it up.
@@ -39,8 +40,9 @@ def train_alone(config: dict[str, Any], use_gpu: bool, num_retries: int) -> None
         try:
             ray.get(running)
             return
-        except RayError:
-            if not left:
+        except RayError as error:
+            # Ray's error of a task is of the class of its cause, too.
+            if isinstance(error, InUseError) or not left:
                 raise
         except BaseException:
             ray.cancel(running, force=True)
