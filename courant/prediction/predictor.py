@@ -15,7 +15,7 @@ from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment
 from courant.field_model import Decomposes, FieldDecomposition, FieldModel, Inputs, Queries
 from courant.prediction.bands import Bands, read_bands
-from courant.prediction.prepared import Prepared, check_finite
+from courant.prediction.prepared import NotFiniteError, Prepared, check_finite
 from courant.problems import Problem, Request, Space
 from courant.runs.dataset_record import open_recorded
 from courant.runs.directory import RunDirectory
@@ -111,7 +111,10 @@ class Predictor:
         parameters.
         """
         prepared = self.prepare_case(case, start_s, steps)
-        return check_finite(self.predict_prepared([prepared])[0])
+        try:
+            return check_finite(self.predict_prepared([prepared])[0])
+        except NotFiniteError as error:
+            raise NotFiniteError(f"{self.url}, case {case.id}: {error}") from None
 
     def predict_last(
         self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None

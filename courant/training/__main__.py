@@ -16,7 +16,7 @@ import torch
 
 import simgen
 from courant.cpu_arithmetic import use_threads
-from courant.experiment import Experiment
+from courant.experiment import Experiment, TrainingConfig
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
@@ -46,12 +46,24 @@ def main() -> int:
         experiment = apply_changes(get_recipe(arguments.recipe), arguments.change)
         dataset = simgen.open_dataset(arguments.dataset, arguments.version)
         run = RunDirectory(arguments.runs) / experiment.run_id(dataset.snapshot_id)
-        fit(experiment, dataset, run, device="cuda" if torch.cuda.is_available() else "cpu")
+        fit(experiment, dataset, run, device=device_of(experiment.training))
     except SimgenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(run.url)
     return 0
+
+
+def device_of(training: TrainingConfig) -> str:
+    """Return where this process trains; InputError for what it cannot do."""
+    if training.workers > 1:
+        raise InputError(
+            f"training.workers = {training.workers}: this is one process; courant train has several"
+        )
+    there = torch.cuda.is_available()
+    if training.use_gpu is True and not there:
+        raise InputError('training.use_gpu asks for a GPU, and there is none; set it to "auto"')
+    return "cuda" if training.use_gpu and there else "cpu"
 
 
 def apply_changes(experiment: Experiment, changes: list[str]) -> Experiment:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished
-from courant.training.__main__ import main
+from courant.training.__main__ import device_of, main
 from simgen.store.access.reader import Dataset
 
 TINY = [
@@ -54,3 +55,17 @@ def test_a_wrong_value_is_one_line_and_a_non_zero_exit(
     assert capsys.readouterr().err.startswith(
         "error: experiment: training.epochs: Input should be greater than or equal to 1"
     )
+
+
+def test_what_one_process_cannot_do_is_refused(
+    call, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(*TINY, "training.workers=2") == 1
+    assert "error: training.workers = 2: this is one process" in capsys.readouterr().err
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert call(*TINY, "training.use_gpu=true") == 1
+    assert "asks for a GPU, and there is none" in capsys.readouterr().err
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    training = get_recipe("cylinder-flow-demo").training
+    for asked, expected in ((False, "cpu"), (True, "cuda"), ("auto", "cuda")):
+        assert device_of(training.model_copy(update={"use_gpu": asked})) == expected

@@ -36,7 +36,10 @@ class StateScore(BaseModel):
 
 
 def observed_states(dataset: Dataset) -> dict[str, ObservedState]:
-    """Read the states of the newest solved cases; those of the test split stay unseen."""
+    """Read the states of solved cases; those of the test split stay unseen.
+
+    Of many, those for calibration and validation come before those for training.
+    """
     family = family_of(dataset)
     if family is None or not family.states:
         return {}
