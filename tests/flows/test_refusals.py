@@ -199,6 +199,18 @@ def test_a_given_run_leaves_only_its_report_to_make(waves):
         assert "only its report is left to make" in refused("run", "--run", "/any/run", *wrong)
 
 
+def test_what_would_not_be_used_is_refused(waves, tmp_path):
+    both = ("--recipe", "cylinder-flow-demo", "--experiment", str(tmp_path / "mine.json"))
+    assert "are given; leave one out" in refused("train", waves, *both)
+    assert "are given; leave one out" in refused("run", "--dataset", waves, *both)
+    assert "trials are those of a sweep" in refused("run", "--dataset", waves, "--trials", "3")
+    for source in (("--dataset", waves), ("--run", "/any/run")):
+        done = CliRunner().invoke(app, ["run", "branched-pipe", *source])
+        assert done.exit_code != 0 and "has cases of its own" in done.output
+    for unused in (["--version", "v1"], ["--designs", "mine.csv"]):
+        assert "only its report is left to make" in refused("run", "--run", "/any/run", *unused)
+
+
 @pytest.mark.parametrize("place", ["store", "runs"])
 def test_a_folder_of_this_machine_is_no_place_for_a_cluster(place, waves, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "http://head.example:8265")
