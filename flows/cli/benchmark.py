@@ -17,6 +17,7 @@ from flows.cli.options import (
     Runs,
     Verbose,
     Version,
+    file_of,
 )
 from flows.cli.starting import carry_out
 from flows.terminal import say
@@ -113,7 +114,7 @@ def benchmark(
         best,
         str(sizes) if sizes else None,
         recipe,
-        str(experiment) if experiment else None,
+        file_of(experiment, recipe),
         runs,
         out,
         cpus_per_trial,

@@ -30,6 +30,7 @@ from flows.cli.options import (
     Trials,
     Verbose,
     Version,
+    file_of,
     parse_settings,
 )
 from flows.cli.starting import carry_out, show_dataset, show_report, show_run
@@ -99,6 +100,8 @@ def run(
     if family is not None and (dataset or trained):
         given = "--dataset" if dataset else "--run"
         raise typer.BadParameter(f"{given} has cases of its own; leave {family} out")
+    if trials is not None and sweep is None:
+        raise typer.BadParameter("--trials are those of a sweep; give --sweep too")
     from flows.stages.main_job import MainJob, Outcome
 
     base = out.rstrip("/") if out else None
@@ -111,7 +114,7 @@ def run(
         settings=parse_settings(settings),
         designs=designs,
         recipe=recipe,
-        experiment=str(experiment) if experiment else None,
+        experiment=file_of(experiment, recipe),
         sweep=sweep,
         trials=trials,
         store=f"{base}/store" if base else None,

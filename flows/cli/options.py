@@ -145,6 +145,15 @@ GpusPerTrial = Annotated[
 ExperimentFile = Annotated[
     Path | None, typer.Option(help="A JSON file with an experiment, instead of a recipe.")
 ]
+
+
+def file_of(experiment: Path | None, recipe: str | None) -> str | None:
+    """Return the experiment's file; a recipe beside it would not be used."""
+    if experiment is not None and recipe is not None:
+        raise typer.BadParameter(f"--experiment and --recipe {recipe} are given; leave one out")
+    return None if experiment is None else str(experiment)
+
+
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's own log.")]
 RunUrl = Annotated[
     str,

@@ -23,6 +23,7 @@ from flows.cli.options import (
     Trials,
     Verbose,
     Version,
+    file_of,
 )
 from flows.cli.starting import carry_out, show_report, show_run
 from flows.settings import MAX_SEED, REPORTS
@@ -48,7 +49,7 @@ def train(
     """Fit a surrogate to a dataset version on Ray."""
     from flows.stages.training import Training
 
-    asked = Training(dataset, version, recipe, str(experiment) if experiment else None, runs)
+    asked = Training(dataset, version, recipe, file_of(experiment, recipe), runs)
     show_run(carry_out(asked, _train_flow, verbose).url)
 
 
@@ -97,7 +98,7 @@ def sweep(
         space,
         trials,
         recipe,
-        str(experiment) if experiment else None,
+        file_of(experiment, recipe),
         runs,
         seed,
         early_stopping=not to_the_end,

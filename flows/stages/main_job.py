@@ -66,12 +66,6 @@ class MainJob(CaseRequest):
                     " it)"
                 )
             return self
-        if self.recipe and self.experiment:
-            raise InputError(
-                f"recipe {self.recipe} and experiment {self.experiment} are given; leave one out"
-            )
-        if self.trials and not self.sweep:
-            raise InputError("trials are those of a sweep, and none is asked for; give --sweep")
         if self.sweep:
             load_space(self.sweep)
         if self.dataset is None:

@@ -68,11 +68,8 @@ class Training:
 def choose_experiment(dataset: Dataset, recipe: str | None, experiment: str | None) -> Experiment:
     """Choose the experiment: from a JSON file, else the recipe, else the family's small recipe.
 
-    Imported data and families without a recipe get one that is fitted to the data. InputError where
-    both are given.
+    Imported data and families without a recipe get one that is fitted to the data.
     """
-    if experiment and recipe:
-        raise InputError(f"recipe {recipe} and experiment {experiment} are given; leave one out")
     if experiment:
         return read_experiment(experiment)
     if recipe:

@@ -200,13 +200,18 @@ def test_a_given_run_leaves_only_its_report_to_make(waves):
 
 
 def test_what_would_not_be_used_is_refused(waves, tmp_path):
-    both = ("--recipe", "cylinder-flow-demo", "--experiment", str(tmp_path / "mine.json"))
-    assert "are given; leave one out" in refused("train", waves, *both)
-    assert "are given; leave one out" in refused("run", "--dataset", waves, *both)
-    assert "trials are those of a sweep" in refused("run", "--dataset", waves, "--trials", "3")
-    for source in (("--dataset", waves), ("--run", "/any/run")):
-        done = CliRunner().invoke(app, ["run", "branched-pipe", *source])
-        assert done.exit_code != 0 and "has cases of its own" in done.output
+    both = ["--recipe", "cylinder-flow-demo", "--experiment", str(tmp_path / "mine.json")]
+    for command, says in (
+        (["train", waves, *both], "leave one out"),
+        (["sweep", waves, *both], "leave one out"),
+        (["benchmark", waves, *both], "leave one out"),
+        (["run", "--dataset", waves, *both], "leave one out"),
+        (["run", "--dataset", waves, "--trials", "3"], "those of a sweep"),
+        (["run", "branched-pipe", "--dataset", waves], "has cases of its own"),
+        (["run", "branched-pipe", "--run", "/any/run"], "has cases of its own"),
+    ):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code != 0 and says in " ".join(done.output.replace("│", " ").split())
     for unused in (["--version", "v1"], ["--designs", "mine.csv"]):
         assert "only its report is left to make" in refused("run", "--run", "/any/run", *unused)
 
