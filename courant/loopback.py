@@ -11,6 +11,11 @@ from contextlib import closing, suppress
 LOOPBACK = "127.0.0.1"
 
 
+def in_address(host: str) -> str:
+    """Return a host as addresses hold it: one of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def cannot_listen(host: str, port: int, error: OSError) -> str:
     """Say in one line why nothing can listen there, and what to change."""
     of_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL

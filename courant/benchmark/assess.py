@@ -98,20 +98,16 @@ def prediction_times(
     inputs, queries = surrogate.model_inputs(surrogate.open_dataset(dataset_url)[case])
     data = surrogate.experiment.data
     reads_mesh = not isinstance(data, SteadyData) or data.encoder == "mesh"
-    times: dict[str, float | None] = {}
+    times: dict[str, float | None] = dict.fromkeys(map(str, NUM_POINTS))
     last: tuple[int, float] | None = None
-    fits = True
     for num in NUM_POINTS:
-        times[str(num)] = None
-        fits = fits and (last is None or last[1] * num / last[0] <= MOST_S)
-        if not fits:
-            continue
+        if last is not None and last[1] * num / last[0] > MOST_S:
+            break
         chosen = _resampled(inputs, queries, num, reads_mesh)
         try:
             last = (num, _time(surrogate, *chosen))
         except (MemoryError, torch.OutOfMemoryError):
-            fits = False
-            continue
+            break
         times[str(num)] = last[1]
     return times
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from courant.loopback import LOOPBACK
+from courant.loopback import LOOPBACK, in_address
 from flows.cli.observing.status import places
 from flows.cli.options import Runs, Store
 from flows.terminal import errors, one_line_errors, say
@@ -42,8 +42,7 @@ def metrics(
             exported.refresh()
         server, taken = serve_metrics(exported, host, port)
         try:
-            shown = f"[{host}]" if ":" in host else host
-            say(f"serving  http://{shown}:{taken}/metrics   end with Ctrl-C")
+            say(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
             refresh_until_asked_to_end(exported, every)
         finally:
             server.shutdown()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from courant.experiment import parse_experiment
-from courant.loopback import cannot_listen
+from courant.loopback import cannot_listen, in_address
 from courant.prediction.surrogate import load
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
@@ -101,7 +101,7 @@ def serve_model(
         server = HttpServer(app, listener)
         server.start()
     try:
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        address = f"http://{in_address(host)}:{port}"
         told = (
             f"serving  {address}/predict   what it takes: /model and /docs"
             if page == "docs"
@@ -146,6 +146,6 @@ def asked_for_as(listener: socket.socket, host: str, names: Sequence[str]) -> li
 
     A page of another site that a person on this machine opens asks in its own name.
     """
-    own = [*OWN_NAMES, f"[{host}]" if ":" in host else host, *names]
+    own = [*OWN_NAMES, in_address(host), *names]
     is_loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
     return own if is_loopback or names else ["*"]
