@@ -13,6 +13,8 @@ Notable choices:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
@@ -21,6 +23,11 @@ from courant.model import streamed
 from courant.model.config import CourantConfig
 
 _PAD_TO = 8  # GPU kernels copy what is not aligned to this, and CPU kernels run slower on it
+_ROWS = 64  # keys that a block of a fused kernel's backward pass works on
+_BUSY = 128  # blocks that keep a GPU busy: an A100 has 108 multiprocessors, an H100 132
+_KEPT = 2**26  # weights that are written out for a backward pass: 256 MB in float32
+_LEAST = 2**12  # queries; fewer are not worth further launches
+_PARTS = 64  # of the queries
 
 
 def padded_width(width: int) -> int:
@@ -43,6 +50,44 @@ def pad_output(weight: Tensor, num_heads: int, width: int) -> Tensor:
 def merge_heads(attended: Tensor) -> Tensor:
     """(B, H, L, P) -> (B, L, H * P)."""
     return attended.transpose(1, 2).flatten(2)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Compute softmax(scale q k^T) v, (B, H, M, P), by what is fastest on the device."""
+    way = _on_gpu(q, k) if q.device.type == "cuda" else scaled_dot_product_attention
+    return way(q, k, v, scale=scale)
+
+
+def _on_gpu(q: Tensor, k: Tensor) -> Callable[..., Tensor]:
+    """Choose how a GPU attends; docs/training.md has the times.
+
+    Its fused kernels share work among the multiprocessors by queries, in the backward pass by keys,
+    so a few clouds with some hundred anchors leave most of them idle. In float32 they are slow as
+    well, but keep no weights; in bfloat16 they alone have exact logits.
+    """
+    num, num_queries, num_keys = q.shape[0] * q.shape[1], q.shape[2], k.shape[2]
+    if num_queries < num_keys:
+        few = num * num_queries * num_keys <= _KEPT
+        precise = q.dtype in (torch.float32, torch.float64)
+        return written_out if few and precise else scaled_dot_product_attention
+    idle = torch.is_grad_enabled() and num * -(-num_keys // _ROWS) < _BUSY
+    return in_parts if idle and num_queries >= _LEAST else scaled_dot_product_attention
+
+
+def written_out(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Attend by matrix products of all queries with all keys; they use the whole GPU."""
+    return ((scale * q) @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def in_parts(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Attend with parts of the queries as if each were of another cloud: more blocks of keys."""
+    num_clouds, num_queries = q.shape[0], q.shape[2]
+    each = -(-num_queries // _PARTS)
+    q = pad(q, (0, 0, 0, _PARTS * each - num_queries)).unflatten(2, (_PARTS, each))
+    k, v = (same[:, None].expand(-1, _PARTS, -1, -1, -1).flatten(0, 1) for same in (k, v))
+    made = scaled_dot_product_attention(q.transpose(1, 2).flatten(0, 1), k, v, scale=scale)
+    made = made.unflatten(0, (num_clouds, _PARTS)).transpose(1, 2).flatten(2, 3)
+    return made[:, :, :num_queries]
 
 
 class FeedForward(nn.Module):
@@ -92,7 +137,7 @@ class SelfAttentionBlock(nn.Module):
         projection, output = self.fused_weights() if weights is None else weights
         heads = linear(self.norm(Z), projection).unflatten(-1, (3, self.num_heads, -1))
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, H, L, P)
-        attended = scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
+        attended = attend(q, k, v, self.head_width**-0.5)
         attended = linear(merge_heads(attended), output)
         return attended + self.feed_forward(Z + attended)
 
@@ -136,7 +181,7 @@ class CrossAttentionBlock(nn.Module):
                 linear(context, weight).unflatten(-1, (self.num_heads, width)).transpose(1, 2)
                 for weight in (keys, values)
             )
-            attended = scaled_dot_product_attention(q, k, v, scale=self.head_width**-0.5)
+            attended = attend(q, k, v, self.head_width**-0.5)
         constant = self.output.weight @ (self._value_weight() @ self.context_norm.bias)
         Z = Z + linear(
             merge_heads(attended), pad_output(self.output.weight, self.num_heads, width), constant

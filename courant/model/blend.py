@@ -1,8 +1,8 @@
 """Compute softmax(q k^T) times a narrow table, summed over heads: the decoder's inner loop.
 
-A GPU runs it in the fused attention kernel, with the table padded to the width of the heads. On a
-CPU that padding would double the arithmetic, so the weights are computed tile by tile, small enough
-for the cache. The backward pass recomputes them unless all of them fit a fixed budget, so memory
+A GPU attends to the table, padded to the width of the heads (`courant.model.attention`). On a CPU
+that padding would double the arithmetic, so the weights are computed tile by tile, small enough for
+the cache. The backward pass recomputes them unless all of them fit a fixed budget, so memory
 does not grow with queries times anchors.
 """
 
@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
+
+from courant.model.attention import attend
 
 _TILE = 2**17  # weights in a tile for each thread: half a megabyte in float32
 _KEEP = 2**26  # weights that a training step may keep for its backward pass: 256 MB in float32
@@ -35,7 +37,7 @@ def blend(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
     Other arguments as in `blend_weights`.
     """
     if q.device.type != "cpu":
-        return _fused(q, k, table)
+        return _attended(q, k, table)
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return _plain(q, k, table)
     return _TiledBlend.apply(q, k, table)
@@ -50,12 +52,10 @@ def _plain(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
         )
 
 
-def _fused(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+def _attended(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
     # Kernels take values as wide as the keys, or wider; never a part of them.
     values = pad(table, (0, max(0, q.shape[-1] - table.shape[-1]))).to(q.dtype)
-    steps = [
-        scaled_dot_product_attention(q, k[:, s], values[:, s], scale=1.0) for s in range(k.shape[1])
-    ]
+    steps = [attend(q, k[:, s], values[:, s], 1.0) for s in range(k.shape[1])]
     return torch.stack([step[..., : table.shape[-1]].sum(1) for step in steps], dim=1)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from rich.table import Table
 from tests.benchmarks import bench_model, gpu_model, gpu_training
 
 ROOT = Path(__file__).parents[2]
-TESTED = ("tests/model/", "tests/paper/test_equations.py", "tests/paper/test_parameter_counts.py")
+TESTED = ("tests/devices/test_prediction.py", "tests/devices/test_training.py")
 """What needs neither store nor mesher"""
 
 
@@ -72,13 +73,16 @@ def literal(device: torch.device, short: bool) -> list[dict[str, Any]]:
 
 
 def tests(out: Path) -> list[tuple[str, str]]:
-    """The suite's tests of the model and of the paper's numbers: pytest's last line for each."""
+    """The suite's tests of devices: pytest's count for each."""
     lines = []
     for target in TESTED:
         done = subprocess.run(pytest_of(target), cwd=ROOT, capture_output=True, text=True)
         written = done.stdout + done.stderr
         (out / f"{target.strip('/').replace('/', '-')}.log").write_text(written)
-        lines.append((target, written.strip().splitlines()[-1]))
+        told = [
+            line for line in written.splitlines() if re.search(r"\d (passed|failed|error)", line)
+        ]
+        lines.append((target, (told or written.splitlines())[-1].strip("= ")))
         print(*lines[-1], flush=True)
     return lines
 

@@ -71,28 +71,38 @@ PATCH_KINDS = {
 
 
 def make_task(
-    experiment: Experiment, sizes: Sizes, device: torch.device, streamed: bool = False
+    experiment: Experiment,
+    sizes: Sizes,
+    device: torch.device,
+    streamed: bool = False,
+    made_on: torch.device | None = None,
 ) -> Task:
     """An experiment with data of these sizes, resident on the device or streamed from this
-    machine's memory."""
+    machine's memory. Data made on a CPU are the same for every device, which takes longer."""
     torch.manual_seed(0)
+    made_on = made_on or device
     problem, training = problem_of(experiment, make_normaliser(experiment)), experiment.training
     assert problem.wrong_sizes() == [], problem.wrong_sizes()
     order = BatchOrder(training.batch_size, training.samples_per_epoch, training.seed)
     if isinstance(experiment.data, SteadyData):
-        train, samples = steady(problem, experiment.data, sizes, order, device)
+        train, samples = steady(problem, experiment.data, sizes, order, device, made_on)
     else:
         config = cast(TransientData, experiment.data)
-        train, samples = transient(problem, config, sizes, order, device, streamed)
+        train, samples = transient(problem, config, sizes, order, device, streamed, made_on)
     return Task(problem, train, Validation(samples, problem.normaliser))
 
 
 def steady(
-    problem: Problem, config: SteadyData, sizes: Sizes, order: BatchOrder, device: torch.device
+    problem: Problem,
+    config: SteadyData,
+    sizes: Sizes,
+    order: BatchOrder,
+    device: torch.device,
+    made_on: torch.device,
 ) -> tuple[Batches, Samples]:
     """Whole cases, resident on the device; those of the validation come one at a time."""
-    source = cast(SteadySource, Source(problem, sizes.train, sizes, device))
-    unseen = Source(problem, sizes.validation, sizes, device).read_all(device)
+    source = cast(SteadySource, Source(problem, sizes.train, sizes, made_on))
+    unseen = Source(problem, sizes.validation, sizes, made_on).read_all(device)
     train = SteadyBatches(source, config, order, device)
     return train, lambda: (sample.batch for sample in unseen)
 
@@ -104,16 +114,17 @@ def transient(
     order: BatchOrder,
     device: torch.device,
     streamed: bool,
+    made_on: torch.device,
 ) -> tuple[Batches, Samples]:
     """Windows of trajectories; those of the validation as `TransientProblem` draws them."""
-    trajectories = make_trajectories(problem, config, sizes.train, sizes, device)
+    trajectories = make_trajectories(problem, config, sizes.train, sizes, made_on).to(device)
     train: Batches
     if streamed:
         reader = cast(WindowReader, Reader(trajectories.to("cpu")))
         train = StreamingBatches(reader, config, order, device)
     else:
         train = ResidentBatches(trajectories, config, order)
-    unseen = make_trajectories(problem, config, sizes.validation, sizes, device)
+    unseen = make_trajectories(problem, config, sizes.validation, sizes, made_on).to(device)
     num = problem.experiment.training.validation_windows
     windows = spread(list_windows(unseen, config), num).split(VALIDATION_BATCH)
     draw = partial(full_batch, unseen, config=config)

@@ -76,7 +76,7 @@ def test_all_parts_of_the_gpu_benchmark_run(report: dict[str, Any]) -> None:
 
 
 def test_the_table_has_a_line_for_every_figure_beside_the_papers(report: dict[str, Any]) -> None:
-    table = bench_gpu.as_table({**report, "tests": [("tests/model/", "410 passed")]})
+    table = bench_gpu.as_table({**report, "tests": [("tests/devices/", "410 passed")]})
     cells = [str(cell) for column in table.columns for cell in column.cells]
     measured = [part for part in bench_gpu.LINES if part in report]
     assert table.row_count == 1 + sum(len(report[part]) for part in measured)

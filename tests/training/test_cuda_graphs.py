@@ -7,13 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from courant.field_model import Inputs as ModelInputs
-from courant.field_model import Queries
 from courant.training.optimisation import cuda_graphs
 from courant.training.optimisation.cuda_graphs import WARM_UPS, Inputs, Replayed
-from tests.model.clouds import CHOICES, random_inputs, random_model, relative_error
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 class Recorded:
@@ -70,25 +65,3 @@ def test_beyond_so_many_shapes_the_rest_is_computed_plainly(
             assert replayed({"x": torch.arange(size)}).tolist() == [0, 1]
     assert record.count == 1
     assert "1 CUDA graphs recorded; other shapes are computed plainly" in caplog.text
-
-
-@needs_gpu
-@pytest.mark.parametrize("choice", ["transient", "window, transient", "design parameters"])
-def test_replays_give_the_models_field(choice: str) -> None:
-    config = CHOICES[choice]
-    model = random_model(config).cuda()
-    steps = 3 if config.transient else 1
-
-    @torch.no_grad()
-    def predict(tensors: Inputs) -> Tensor:
-        given = dict(tensors)
-        queries = Queries(given.pop("query_points"), given.pop("query_features", None))
-        return model(ModelInputs(**given), queries, steps)
-
-    replayed = Replayed(predict)
-    for _ in range(WARM_UPS + 3):
-        given = random_inputs(config).tensors()
-        inputs = {name: value.cuda() for name, value in given.items() if isinstance(value, Tensor)}
-        if "anchors" not in inputs:
-            inputs["anchors"] = model.place_anchors(inputs["points"])
-        assert relative_error(replayed(inputs), predict(inputs)) < 1e-4

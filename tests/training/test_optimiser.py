@@ -12,8 +12,6 @@ from courant.model import Courant
 from courant.models import build
 from courant.training.optimisation.muon import orthogonal, precision_on
 from courant.training.optimisation.optimiser import MuonWithAdamW, hidden_matrices, make_optimiser
-from courant.training.optimisation.step import check_graphs
-from simgen.errors import InputError
 from tests.baselines.tiny import CASES
 from tests.baselines.tiny import tiny as tiny_config
 
@@ -117,9 +115,3 @@ def test_every_baseline_is_trained_by_both(kind: str, choice: str) -> None:
     assert hidden
     assert others
     assert len(hidden) + len(others) == len(list(model.parameters()))
-
-
-def test_graphs_of_muon_s_steps_are_refused(tiny: Experiment) -> None:
-    graphed = tiny.derive(training={"cuda_graphs": True, "optimiser": "muon"})
-    with pytest.raises(InputError, match="the host decides on each step of Muon; leave it out"):
-        check_graphs(graphed, torch.device("cuda"), world=1)

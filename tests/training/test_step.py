@@ -34,6 +34,7 @@ CPU = torch.device("cpu")
 OPTIONS: dict[str, dict[str, Any]] = {
     "parts, average": {"accumulate": 2, "ema_decay": 0.9},
     "relative, bfloat16": {"loss": "relative-l2", "precision": "bfloat16"},
+    "Muon": {"optimiser": "muon"},
 }
 
 
@@ -123,10 +124,12 @@ def test_a_step_is_pytorch_s_own(dataset: Dataset, tiny: Experiment) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
 def test_a_step_that_is_not_finite_leaves_weights_moments_and_average_as_they_are(
-    dataset: Dataset, tiny: Experiment
+    dataset: Dataset, tiny: Experiment, optimiser: str
 ) -> None:
-    task = Task.load(tiny.derive(training={"ema_decay": 0.9}), dataset, CPU)
+    options = {"ema_decay": 0.9, "optimiser": optimiser}
+    task = Task.load(tiny.derive(training=options), dataset, CPU)
     run, batches = Run(task), list(task.train.epoch(1))
     run.step(batches[0][1], 0, 1e-2)
     before, moments = deepcopy(run.state), deepcopy(run.optimiser.state_dict()["state"])

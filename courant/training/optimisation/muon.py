@@ -23,14 +23,20 @@ class StackedMuon(Muon):
 
     Its groups, its state and, but for rounding, its steps are those of torch's own with Nesterov's
     momentum and `adjust_lr_fn="match_rms_adamw"`, which gives a matrix of m x n the rate
-    0.2 sqrt(max(m, n)) times that of its group.
+    0.2 sqrt(max(m, n)) times that of its group. The rate may be a tensor on the weights' device;
+    a step never waits for that device.
     """
 
-    def __init__(self, matrices: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
+    found_inf: Tensor | None = None
+    """A tensor () on the device that is one where this step is left out, as GradScaler sets it"""
+
+    def __init__(
+        self, matrices: Iterable[Tensor], *, lr: float | Tensor, weight_decay: float
+    ) -> None:
         # Torch's other options are not offered: `step` has these two.
         super().__init__(
             matrices,
-            lr=lr,
+            lr=lr,  # type: ignore[arg-type]  # torch checks a tensor's size itself
             weight_decay=weight_decay,
             nesterov=True,
             adjust_lr_fn="match_rms_adamw",
@@ -49,23 +55,26 @@ class StackedMuon(Muon):
 
     def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """Update weights whose wide forms have one shape."""
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        averages = [self._average(weight) for weight in weights]
-        torch._foreach_lerp_(averages, gradients, 1.0 - group["momentum"])
-        ahead = torch._foreach_lerp(gradients, averages, group["momentum"])
+        buffers = [wide(self._average(weight)) for weight in weights]
+        averages = torch.stack(buffers)
+        gradients = torch.stack([wide(each.grad) for each in weights if each.grad is not None])
+        rate = group["lr"]
+        taken: Tensor | float = 1.0
+        if self.found_inf is not None:
+            # In place of a gradient that is not finite, the average itself: it stays as it is.
+            gradients = torch.where(self.found_inf.bool(), averages, gradients)
+            taken = 1 - self.found_inf
+        averages.lerp_(gradients, 1.0 - group["momentum"])
+        torch._foreach_copy_(buffers, list(averages.unbind()))
         updates = orthogonal(
-            torch.stack([wide(each) for each in ahead]),
+            gradients.lerp(averages, group["momentum"]),
             group["ns_coefficients"],
             group["ns_steps"],
             group["eps"],
         ).to(weights[0].dtype)
-        rate = group["lr"]
-        torch._foreach_mul_(weights, 1.0 - rate * group["weight_decay"])
-        torch._foreach_add_(
-            [wide(weight) for weight in weights],
-            list(updates.unbind()),
-            alpha=-0.2 * math.sqrt(max(weights[0].shape)) * rate,
-        )
+        updates = updates * (-0.2 * math.sqrt(max(weights[0].shape)) * rate * taken)
+        torch._foreach_mul_(weights, 1.0 - rate * taken * group["weight_decay"])
+        torch._foreach_add_([wide(weight) for weight in weights], list(updates.unbind()))
 
     def _average(self, weight: Tensor) -> Tensor:
         state = self.state[weight]

@@ -10,7 +10,7 @@ The paper trains with AdamW (tab:baseline-arch).
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from courant.experiment import TrainingConfig
@@ -27,23 +27,39 @@ class MuonWithAdamW(Optimizer):
     """Muon for the weights of hidden linear layers, AdamW for all other parameters.
 
     Both work on this optimiser's groups and state, which are thus saved and loaded as one's own.
+    `fused` and `capturable` are those of AdamW.
     """
 
-    def __init__(self, model: nn.Module, *, lr: float, weight_decay: float) -> None:
+    found_inf: Tensor | None = None
+    """A tensor () on the device that is one where a step is left out; `fused` alone heeds it"""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        lr: float | Tensor,
+        weight_decay: float,
+        fused: bool = False,
+        capturable: bool = False,
+    ) -> None:
         matrices, others = hidden_matrices(model)
         # One of the two may have nothing to train, for which torch allows no optimiser.
         self._parts: list[Optimizer] = []
         if matrices:
             self._parts.append(StackedMuon(matrices, lr=lr, weight_decay=weight_decay))
         if others:
-            self._parts.append(AdamW(others, lr=lr, weight_decay=weight_decay))
-        super().__init__([group for part in self._parts for group in part.param_groups], {})
+            self._parts.append(
+                AdamW(others, lr=lr, weight_decay=weight_decay, fused=fused, capturable=capturable)
+            )
+        groups = [group for part in self._parts for group in part.param_groups]
+        super().__init__(groups, {"fused": fused})
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Take a step of both, with the gradients that are there."""
         for part, group in zip(self._parts, self.param_groups, strict=True):
             # Loading replaces groups and state, so the parts are given them at each step.
             part.param_groups, part.state = [group], self.state
+            part.found_inf = self.found_inf  # type: ignore[attr-defined]
             part.step()
 
 
@@ -62,20 +78,18 @@ def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Param
 
 def make_optimiser(model: nn.Module, training: TrainingConfig) -> Optimizer:
     """Build the experiment's optimiser in the form that suits the device of the model's weights."""
-    if training.optimiser == "muon":
-        return MuonWithAdamW(model, lr=training.learning_rate, weight_decay=training.weight_decay)
     if next(model.parameters()).device.type == "cuda":
         return fused_optimiser(model, training)
-    return AdamW(model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
+    rate, decay = training.learning_rate, training.weight_decay
+    if training.optimiser == "muon":
+        return MuonWithAdamW(model, lr=rate, weight_decay=decay)
+    return AdamW(model.parameters(), lr=rate, weight_decay=decay)
 
 
-def fused_optimiser(model: nn.Module, training: TrainingConfig) -> AdamW:
-    """Build AdamW in one kernel, with the learning rate on the device."""
+def fused_optimiser(model: nn.Module, training: TrainingConfig) -> Optimizer:
+    """Build it with AdamW in one kernel and the learning rate on the device."""
     rate = torch.tensor(training.learning_rate, device=next(model.parameters()).device)
-    return AdamW(
-        model.parameters(),
-        lr=rate,
-        weight_decay=training.weight_decay,
-        fused=True,
-        capturable=training.cuda_graphs,
-    )
+    decay, graphs = training.weight_decay, training.cuda_graphs
+    if training.optimiser == "muon":
+        return MuonWithAdamW(model, lr=rate, weight_decay=decay, fused=True, capturable=graphs)
+    return AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True, capturable=graphs)

@@ -1,12 +1,11 @@
 """Take one optimiser step on the device: loss, gradients, clipping, new weights, their average.
 
 Notable properties:
-- With AdamW the host never waits for a GPU: it runs ahead, and a CUDA graph can hold the whole
-  step.
-- The GPU decides whether loss and gradient are finite. Where they are not, AdamW and the
+- The host never waits for a GPU: it runs ahead, and a CUDA graph can hold the whole step.
+- The GPU decides whether loss and gradient are finite. Where they are not, the optimiser and the
   average leave everything unchanged.
-- On a CPU, and with Muon anywhere, the host decides. On a CPU AdamW is PyTorch's plain one: runs of
-  older releases resume to the same bits.
+- On a CPU the host decides, and AdamW is PyTorch's plain one: runs of older releases resume to the
+  same bits.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class OptimiserStep:
         device = next(bare.parameters()).device
         self._fused = bool(optimiser.defaults.get("fused"))
         self._share: Tensor | float = torch.zeros((), device=device) if self._fused else 0.0
-        # AdamW leaves weights and moments unchanged where this is one, as GradScaler sets it.
+        # Optimisers leave weights and moments unchanged where this is one, as GradScaler sets it.
         self._left_out = torch.zeros((), device=device)
         if self._fused:
             optimiser.found_inf = self._left_out  # type: ignore[attr-defined]
@@ -105,9 +104,6 @@ def check_graphs_of_its_own(experiment: Experiment) -> None:
 def _refuse_graphs(experiment: Experiment, obstacles: list[str]) -> None:
     waits = experiment.model.waits_for_device
     obstacles = obstacles + [f"{waits} waits for the device"] * (waits is not None)
-    obstacles += ["the host decides on each step of Muon"] * (
-        experiment.training.optimiser == "muon"
-    )
     if experiment.training.cuda_graphs and obstacles:
         because = " and ".join(obstacles)
         raise InputError(f"training.cuda_graphs = true, but {because}; leave it out")

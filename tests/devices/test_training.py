@@ -1,0 +1,209 @@
+"""Training on each kind of device: every kind of model, with every option of the optimiser's step.
+
+A machine without a GPU shows here that the tests run; `make gpu` runs them where there is one. They
+need neither the store nor Ray: data are made up.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from courant.experiment import Experiment
+from courant.models import BASELINES
+from courant.recipes import get_recipe
+from courant.recipes.compared import compared
+from courant.runs.directory import RunDirectory
+from courant.training.loop import Fitting
+from courant.training.optimisation.step import check_graphs
+from simgen.errors import InputError
+from tests.baselines.tiny import OWN
+from tests.benchmarks.gpu_tasks import TINY, make_task
+from tests.benchmarks.gpu_training import shortened
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+DEVICES = [pytest.param(CPU, id="cpu"), pytest.param(CUDA, id="cuda", marks=needs_gpu)]
+COURANT: Mapping[str, dict[str, Any]] = {
+    "courant": {},
+    "windows": {"gaussian_window": "both"},
+    "learned anchors": {"anchor_kind": "learned"},
+    "abstract queries": {"anchor_kind": "abstract"},
+    "two members": {"num_members": 2},
+}
+OPTIONS: Mapping[str, dict[str, Any]] = {
+    "AdamW": {},
+    "Muon": {"optimiser": "muon"},
+    "average, parts": {"ema_decay": 0.9, "accumulate": 2},
+    "Muon, average, skips": {"optimiser": "muon", "ema_decay": 0.9, "nonfinite": "skip"},
+    "relative": {"loss": "relative-l2", "schedule": "cosine", "warmup_steps": 2},
+}
+FAMILIES = ("cylinder-flow", "branched-pipe")
+MODELS = [*COURANT, *BASELINES]
+GRAPHED = [(model, "AdamW") for model in MODELS] + [("courant", name) for name in OPTIONS][1:]
+
+
+def tiny(family: str, model: str = "courant", **training: Any) -> Experiment:
+    """A recipe of the paper with a tiny model: few epochs, batches of two cases or more."""
+    recipe = shortened(get_recipe(family), short=True)
+    if model in COURANT:
+        chosen = recipe.derive(model=COURANT[model])
+    else:
+        chosen = compared(recipe, model, has_mesh=False).derive(model=OWN[model])
+    batch = max(2, recipe.training.batch_size)
+    return chosen.derive(
+        training={"epochs": 4, "batch_size": batch, "validation_windows": 4, **training}
+    )
+
+
+def start(experiment: Experiment, device: torch.device, folder: Path) -> Fitting:
+    """The training on made-up data, the same on every device; goes on where the folder has some."""
+    task = make_task(experiment, TINY[experiment.family], device, made_on=CPU)
+    torch.compiler.reset()
+    return Fitting.of(task, RunDirectory(folder), device)
+
+
+def losses(run: Fitting, last: int) -> list[float]:
+    """Train and keep epochs up to this one."""
+    records = []
+    for epoch in range(run.state.epoch + 1, last + 1):
+        records.append(run.epoch(epoch, validate=True))
+        run.write(records[-1], keep=True)
+    return [
+        loss for record in records for loss in (record.train_loss, record.validation_loss or 0.0)
+    ]
+
+
+def weights(run: Fitting) -> Tensor:
+    return torch.cat([value.detach().flatten().cpu() for value in run.bare.parameters()])
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    return float((one - other).norm() / other.norm())
+
+
+@pytest.fixture(autouse=True)
+def plain_products() -> Iterator[None]:
+    """Products on a GPU are those of float32, as on a CPU."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_learns_as_in_float32_on_a_cpu_and_goes_on_from_a_checkpoint(
+    model: str, family: str, device: torch.device, tmp_path: Path
+) -> None:
+    experiment = tiny(family, model)
+    here, there = (start(experiment, each, tmp_path / each.type) for each in (CPU, device))
+    assert {value.device.type for value in there.bare.state_dict().values()} == {device.type}
+    if device.type == "cpu":
+        here = start(experiment, CPU, tmp_path / "twin")
+    assert losses(there, 1) == pytest.approx(losses(here, 1), rel=1e-3)
+    later = start(experiment, device, tmp_path / device.type)
+    assert later.state.epoch == 1
+    assert torch.equal(weights(later), weights(there))
+    assert losses(later, 2) == pytest.approx(losses(there, 2), rel=1e-4)
+    assert apart(weights(later), weights(there)) < 1e-4
+    # Weights of any device are read on a CPU.
+    back = start(experiment, CPU, tmp_path / device.type)
+    assert torch.equal(weights(back), weights(there))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_option_of_a_step_leads_to_the_losses_of_a_cpu(
+    family: str, options: dict[str, Any], device: torch.device, tmp_path: Path
+) -> None:
+    experiment = tiny(family, **options)
+    expected = losses(start(experiment, CPU, tmp_path / "cpu"), 4)
+    # Muon computes in bfloat16 where that is fast.
+    rel = 2e-2 if experiment.training.optimiser == "muon" else 1e-3
+    found = losses(start(experiment, device, tmp_path / "device"), 4)
+    assert found == pytest.approx(expected, rel=rel)
+    assert found[-2] < found[0]
+
+
+@needs_gpu
+@pytest.mark.parametrize(("model", "options"), GRAPHED)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_steps_replayed_from_cuda_graphs_are_the_plain_ones(
+    family: str, model: str, options: str, tmp_path: Path
+) -> None:
+    plain, graphed = (
+        start(
+            tiny(family, model, **OPTIONS[options], cuda_graphs=graphs),
+            CUDA,
+            tmp_path / str(graphs),
+        )
+        for graphs in (False, True)
+    )
+    if plain.experiment.model.waits_for_device:
+        with pytest.raises(InputError, match="waits for the device"):
+            check_graphs(graphed.experiment, CUDA, world=1)
+        return
+    assert losses(graphed, 4) == pytest.approx(losses(plain, 4), rel=1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+def test_a_step_that_is_not_finite_leaves_everything_as_it_is(
+    optimiser: str, device: torch.device, tmp_path: Path
+) -> None:
+    experiment = tiny("cylinder-flow", optimiser=optimiser, ema_decay=0.9)
+    run = start(experiment, device, tmp_path)
+    batches = cycle([batch for _, batch in run.task.train.epoch(1)])
+
+    def step(number: int, spoilt: bool) -> bool:
+        batch = next(batches)
+        if spoilt:
+            batch = replace(batch, targets=batch.targets * math.nan)
+        return bool(run.step(batch, number, 1e-3)[2])
+
+    assert step(0, spoilt=False)
+    before = weights(run)
+    assert not step(1, spoilt=True)
+    assert torch.equal(weights(run), before)
+    assert step(2, spoilt=False)
+    assert not torch.equal(weights(run), before)
+    assert bool(weights(run).isfinite().all())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_batches_that_are_streamed_are_those_that_are_resident(device: torch.device) -> None:
+    experiment = tiny("cylinder-flow")
+    tasks = [
+        make_task(experiment, TINY["cylinder-flow"], device, streamed, made_on=CPU)
+        for streamed in (False, True)
+    ]
+    for (samples, batch), (others, other) in zip(
+        *(task.train.epoch(1) for task in tasks), strict=True
+    ):
+        assert torch.equal(samples, others)
+        for name, value in batch.tensors.items():
+            assert value.device.type == device.type
+            torch.testing.assert_close(other.tensors[name], value)
+
+
+@needs_gpu
+def test_a_training_step_does_not_wait_for_the_gpu(tmp_path: Path) -> None:
+    """Neither optimiser: torch warns of each call that waits."""
+    for optimiser in ("adamw", "muon"):
+        run = start(tiny("cylinder-flow", optimiser=optimiser), CUDA, tmp_path / optimiser)
+        batches = [batch for _, batch in run.task.train.epoch(1)]
+        run.step(batches[0], 0, 1e-3)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            run.step(batches[1], 1, 1e-3)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
