@@ -2,7 +2,7 @@
 
 Notable choices:
 - the paper's projections, all without bias, in heads of width // num_heads channels;
-- heads are padded to a multiple of 8 channels inside the fused kernel (42 -> 48). The terms of the
+- heads are padded to a multiple of 8 channels for the attention (42 -> 48). The terms of the
   Gaussian window and of the mask use these padding channels, so neither needs an L x N bias (see
   `courant.model.gaussian_window`);
 - the context of a cross-attention is normalised without the affine part of the LayerNorm, which
@@ -25,9 +25,9 @@ from courant.model.config import CourantConfig
 _PAD_TO = 8  # GPU kernels copy what is not aligned to this, and CPU kernels run slower on it
 _ROWS = 64  # keys that a block of a fused kernel's backward pass works on
 _BUSY = 128  # blocks that keep a GPU busy: an A100 has 108 multiprocessors, an H100 132
-_KEPT = 2**26  # weights that are written out for a backward pass: 256 MB in float32
-_LEAST = 2**12  # queries; fewer are not worth further launches
-_PARTS = 64  # of the queries
+_KEPT = 2**27  # weights that an attention may keep for its backward pass: 512 MB in float32
+_LEAST = 2**15  # fewest queries that are divided: fewer take no longer than the further launches
+_PARTS = 64  # into which queries are divided
 
 
 def padded_width(width: int) -> int:
@@ -54,21 +54,28 @@ def merge_heads(attended: Tensor) -> Tensor:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Compute softmax(scale q k^T) v, (B, H, M, P), by what is fastest on the device."""
-    way = _on_gpu(q, k) if q.device.type == "cuda" else scaled_dot_product_attention
+    # An exported program takes any number of points, so nothing may be chosen by it.
+    chooses = _is_on_gpu(q) and not torch.compiler.is_exporting()
+    way = way_on_gpu(q, k) if chooses else scaled_dot_product_attention
     return way(q, k, v, scale=scale)
 
 
-def _on_gpu(q: Tensor, k: Tensor) -> Callable[..., Tensor]:
+def _is_on_gpu(q: Tensor) -> bool:
+    return q.device.type == "cuda"
+
+
+def way_on_gpu(q: Tensor, k: Tensor) -> Callable[..., Tensor]:
     """Choose how a GPU attends; docs/training.md has the times.
 
     Its fused kernels share work among the multiprocessors by queries, in the backward pass by keys,
     so a few clouds with some hundred anchors leave most of them idle. In float32 they are slow as
-    well, but keep no weights; in bfloat16 they alone have exact logits.
+    well, but keep no weights; in bfloat16 they alone keep logits in float32.
     """
     num, num_queries, num_keys = q.shape[0] * q.shape[1], q.shape[2], k.shape[2]
     if num_queries < num_keys:
         few = num * num_queries * num_keys <= _KEPT
         precise = q.dtype in (torch.float32, torch.float64)
+        precise = precise and not torch.is_autocast_enabled("cuda")
         return written_out if few and precise else scaled_dot_product_attention
     idle = torch.is_grad_enabled() and num * -(-num_keys // _ROWS) < _BUSY
     return in_parts if idle and num_queries >= _LEAST else scaled_dot_product_attention

@@ -2,8 +2,7 @@
 runs.
 
 It needs torch, numpy, scipy, safetensors, pydantic, fsspec, tensorboardX, rich and pytest: no Ray,
-Prefect, store or mesher, and no network. Data are made up,
-of the paper's sizes.
+Prefect, store or mesher, and no network. Data are made up, of the paper's sizes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from rich.table import Table
 from tests.benchmarks import bench_model, gpu_model, gpu_training
 
 ROOT = Path(__file__).parents[2]
-TESTED = ("tests/devices/test_prediction.py", "tests/devices/test_training.py")
+TESTED = ("tests/devices/",)
 """What needs neither store nor mesher"""
 
 
@@ -38,6 +37,7 @@ def main(out: Path, short: bool) -> None:
         "accuracy": lambda: gpu_model.accuracy(device, short),
         "literal": lambda: literal(device, short),
         "predictions": lambda: gpu_model.predictions(device, short),
+        "attending": lambda: gpu_model.attending(device, short),
         "decoding": lambda: gpu_model.decoding(device, short),
         "decompositions": lambda: gpu_model.decompositions(device, short),
         "steps": lambda: gpu_training.step_modes(device, short),
@@ -54,6 +54,8 @@ def main(out: Path, short: bool) -> None:
         (out / "gpu.json").write_text(json.dumps(report, indent=1))
         print(f"-- {name}: {report['seconds'][name]} s", flush=True)
     Console(width=130).print(as_table(report))
+    if any("failed" in count or "error" in count for _, count in report.get("tests", [])):
+        raise SystemExit(f"tests failed; see {out}")
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -141,6 +143,12 @@ def _prediction(row: dict[str, Any]) -> tuple[str, str]:
     )
 
 
+def _attending(row: dict[str, Any]) -> tuple[str, str]:
+    ways = ("fused", "written out", "in parts")
+    times = ", ".join(f"{way} {row[way]:.2f} ms" for way in ways)
+    return f"{row['of']}, {row['precision']}", f"{times}; {row['chosen']}"
+
+
 def _decoding(row: dict[str, Any]) -> tuple[str, str]:
     each = [
         f"{name} {row[f'{name} ms']:.2f} ms {row[f'{name} MB']:.0f} MB"
@@ -154,7 +162,7 @@ LINES: dict[str, Callable[[Any], tuple[str, str]]] = {
     "accuracy": _accuracy,
     "literal": _literal,
     "steps": lambda row: (
-        row["mode"],
+        f"{row['recipe']}, {row['mode']}",
         f"{row['ms']:.2f} ms, host {row['host_ms']:.2f} ms, {row['peak_gb']:.1f} GB",
     ),
     "schedules": _schedule,
@@ -163,6 +171,7 @@ LINES: dict[str, Callable[[Any], tuple[str, str]]] = {
         f"{row['samples_per_s']:.0f} samples/s, waiting for data {row['wait_share']:.1%}",
     ),
     "predictions": _prediction,
+    "attending": _attending,
     "decoding": _decoding,
     "decompositions": lambda row: (
         f"{row['model']}, {row['points']} points",

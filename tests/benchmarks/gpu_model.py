@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from courant.field_model import Inputs as ModelInputs
 from courant.field_model import Queries
 from courant.model import Courant, CourantConfig, presets
+from courant.model.attention import in_parts, way_on_gpu, written_out
 from courant.training.optimisation.cuda_graphs import Inputs, Replayed
 from tests.benchmarks.gpu_training import matmul_precision
 from tests.benchmarks.measure import peak_bytes, synchronise
@@ -186,6 +187,50 @@ def decoding(device: torch.device, short: bool) -> list[dict[str, Any]]:
                     call = lambda: model.decode(Z, Queries(x, xi), chunk=65_536)  # noqa: B023, E731
                     row[f"{precision} ms"] = 1e3 * seconds_of(call, device)
                     row[f"{precision} MB"] = peak_bytes(call, device) / 1e6
+            rows.append(row)
+            print(row, flush=True)
+    return rows
+
+
+ATTENDING = {
+    "encoder, one case of the pipe": (1, 256, 12_000),
+    "encoder, one case of the pump": (1, 256, 45_000),
+    "encoder, 8 windows of the cylinder": (8, 64, 2_400),
+    "encoder, 100 windows of the cylinder": (100, 64, 2_400),
+    "encoder, 100 windows of its preset": (100, 64, 4_900),
+    "decoder, one case of the pipe": (1, 37_000, 256),
+    "decoder, one case of the pump": (1, 300_000, 256),
+    "decoder, 16,000 queries": (1, 16_000, 256),
+    "decoder, 16,000 queries, 64 anchors": (16, 16_000, 64),
+}
+"""Clouds, queries and keys of attentions with three heads of 48 channels"""
+
+
+def attending(device: torch.device, short: bool) -> list[dict[str, Any]]:
+    """Forward and backward pass of an attention by the fused kernel and by each other way."""
+    rows = []
+    for name, (clouds, queries, keys) in ATTENDING.items():
+        num_queries, num_keys = (min(size, 300) if short else size for size in (queries, keys))
+        for dtype in (torch.float32, torch.bfloat16):
+            given = [
+                torch.randn(clouds, 3, n, 48, device=device, dtype=dtype, requires_grad=True)
+                for n in (num_queries, num_keys, num_keys)
+            ]
+            weight = torch.randn_like(given[0])
+            row: dict[str, Any] = {"of": name, "precision": str(dtype).removeprefix("torch.")}
+            ways: dict[str, Callable[..., Tensor]] = {
+                "fused": scaled_dot_product_attention,
+                "written out": written_out,
+                "in parts": in_parts,
+            }
+            for kind, way in ways.items():
+
+                def both(way: Callable[..., Tensor] = way) -> None:
+                    torch.autograd.grad(way(*given, scale=0.15), given, weight)  # noqa: B023
+
+                row[kind] = 1e3 * seconds_of(both, device)
+            chosen = way_on_gpu(*given[:2])
+            row["chosen"] = next(kind for kind, way in ways.items() if way is chosen)
             rows.append(row)
             print(row, flush=True)
     return rows

@@ -1,4 +1,6 @@
-"""Predictions on a GPU: those of the CPU, and those of a graph the plain ones."""
+"""Predictions on a GPU are those of a CPU, and those of a graph the plain ones."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,10 +8,34 @@ from torch import Tensor
 
 from courant.field_model import Inputs as ModelInputs
 from courant.field_model import Queries
+from courant.model import CourantConfig
 from courant.training.optimisation.cuda_graphs import WARM_UPS, Inputs, Replayed
 from tests.model.clouds import CHOICES, random_inputs, random_model, relative_error
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+CONFIGS = [pytest.param(config, id=name) for name, config in CHOICES.items()]
+
+
+@needs_gpu
+@pytest.mark.parametrize("config", CONFIGS)
+def test_fields_and_contributions_are_those_of_a_cpu(config: CourantConfig) -> None:
+    model, given = random_model(config), random_inputs(config)
+    with torch.no_grad():
+        expected = model(**given.arguments())
+        here = {
+            name: value.cuda() if isinstance(value, Tensor) else value
+            for name, value in vars(given).items()
+        }
+        there = replace(given, **here)
+        field = model.cuda()(**there.arguments())
+        parts = model.decompose(**there.arguments())
+        whole = parts.offset + torch.cat(
+            [part.contributions.sum(-3) for part in parts.chunks(64)], dim=-2
+        )
+    assert relative_error(field.cpu(), expected) < 1e-4
+    assert relative_error(whole.cpu(), expected) < 1e-4
 
 
 @needs_gpu

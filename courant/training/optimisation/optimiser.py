@@ -31,7 +31,7 @@ class MuonWithAdamW(Optimizer):
     """
 
     found_inf: Tensor | None = None
-    """A tensor () on the device that is one where a step is left out; `fused` alone heeds it"""
+    """A tensor () on the device that is one where a step is left out; AdamW heeds it if `fused`"""
 
     def __init__(
         self,
