@@ -126,6 +126,7 @@ def compressible_flow_3d() -> Experiment:
 
 _SMALL = {"width": 64, "num_heads": 4, "num_anchors": 128, "num_levels": 2}
 _BRIEF = {
+    "optimiser": "muon",
     "epochs": 30,
     "batch_size": 4,
     "samples_per_epoch": 64,

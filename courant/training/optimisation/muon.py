@@ -55,19 +55,20 @@ class StackedMuon(Muon):
 
     def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """Update weights whose wide forms have one shape."""
-        buffers = [wide(self._average(weight)) for weight in weights]
-        averages = torch.stack(buffers)
-        gradients = torch.stack([wide(each.grad) for each in weights if each.grad is not None])
+        averages = [self._average(weight) for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         rate = group["lr"]
         taken: Tensor | float = 1.0
         if self.found_inf is not None:
             # In place of a gradient that is not finite, the average itself: it stays as it is.
-            gradients = torch.where(self.found_inf.bool(), averages, gradients)
-            taken = 1 - self.found_inf
-        averages.lerp_(gradients, 1.0 - group["momentum"])
-        torch._foreach_copy_(buffers, list(averages.unbind()))
+            left_out, taken = self.found_inf.bool(), 1 - self.found_inf
+            gradients = [
+                torch.where(left_out, *pair) for pair in zip(averages, gradients, strict=True)
+            ]
+        torch._foreach_lerp_(averages, gradients, 1.0 - group["momentum"])
+        ahead = torch._foreach_lerp(gradients, averages, group["momentum"])
         updates = orthogonal(
-            gradients.lerp(averages, group["momentum"]),
+            torch.stack([wide(each) for each in ahead]),
             group["ns_coefficients"],
             group["ns_steps"],
             group["eps"],
