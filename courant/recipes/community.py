@@ -7,7 +7,7 @@ all, and an epoch draws as many as there are training cases. Runs without gradie
 bound that no norm reaches.
 
 The small runs are for `courant benchmark` on generated cases. Their epochs are short, so that a
-budget of processor time is met closely.
+budget of processor time is met closely, and their optimiser is Muon (docs/training.md).
 """
 
 from __future__ import annotations
