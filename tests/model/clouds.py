@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -165,3 +166,15 @@ def relative_error(value: Tensor, reference: Tensor) -> float:
     """Largest deviation over the largest magnitude of the reference."""
     value, reference = value.detach(), reference.detach()
     return float((value - reference).abs().max() / reference.abs().max().clamp(min=1e-12))
+
+
+def assert_same(found: Tensor, expected: Tensor, inputs: Sequence[Tensor]) -> None:
+    """Values are close, and gradients of the inputs, too."""
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn_like(expected)
+    for ours, theirs in zip(
+        torch.autograd.grad(found, inputs, weights),
+        torch.autograd.grad(expected, inputs, weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)

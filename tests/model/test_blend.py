@@ -6,6 +6,7 @@ from torch import Tensor
 
 from courant.model import blend as module
 from courant.model.blend import blend, blend_weights
+from tests.model.clouds import assert_same
 
 
 def tensors(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
@@ -28,25 +29,17 @@ def test_gradients_by_finite_differences(keep: int, monkeypatch: pytest.MonkeyPa
     assert torch.autograd.gradcheck(blend, tensors())
 
 
-@pytest.mark.parametrize("core", [module._plain, module._fused], ids=["plain", "fused"])
+@pytest.mark.parametrize("core", [module._plain, module._attended], ids=["plain", "attended"])
 def test_every_core_gives_the_same_field_and_gradients(core) -> None:  # type: ignore[no-untyped-def]
     inputs = tensors()
-    expected, field = explicit(*inputs), core(*inputs)
-    torch.testing.assert_close(field, expected)
-    weights = torch.randn_like(expected)
-    for ours, theirs in zip(
-        torch.autograd.grad(field, inputs, weights),
-        torch.autograd.grad(expected, inputs, weights),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs)
+    assert_same(core(*inputs), explicit(*inputs), inputs)
 
 
 def test_more_channels_than_a_head_is_wide_are_all_there() -> None:
     """Species of a combustion, in a narrow model."""
     q, k, _ = tensors()
     table = torch.randn(*k.shape[:4], q.shape[-1] + 3, dtype=q.dtype)
-    torch.testing.assert_close(module._fused(q, k, table), explicit(q, k, table))
+    torch.testing.assert_close(module._attended(q, k, table), explicit(q, k, table))
 
 
 def test_tiles_cover_a_cloud_that_no_tile_divides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,16 +80,26 @@ def make_optimiser(model: nn.Module, training: TrainingConfig) -> Optimizer:
     """Build the experiment's optimiser in the form that suits the device of the model's weights."""
     if next(model.parameters()).device.type == "cuda":
         return fused_optimiser(model, training)
-    rate, decay = training.learning_rate, training.weight_decay
-    if training.optimiser == "muon":
-        return MuonWithAdamW(model, lr=rate, weight_decay=decay)
-    return AdamW(model.parameters(), lr=rate, weight_decay=decay)
+    return _optimiser(model, training, training.learning_rate)
 
 
 def fused_optimiser(model: nn.Module, training: TrainingConfig) -> Optimizer:
     """Build it with AdamW in one kernel and the learning rate on the device."""
     rate = torch.tensor(training.learning_rate, device=next(model.parameters()).device)
-    decay, graphs = training.weight_decay, training.cuda_graphs
+    return _optimiser(model, training, rate, fused=True, capturable=training.cuda_graphs)
+
+
+def _optimiser(
+    model: nn.Module,
+    training: TrainingConfig,
+    rate: float | Tensor,
+    *,
+    fused: bool = False,
+    capturable: bool = False,
+) -> Optimizer:
+    decay = training.weight_decay
     if training.optimiser == "muon":
-        return MuonWithAdamW(model, lr=rate, weight_decay=decay, fused=True, capturable=graphs)
-    return AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True, capturable=graphs)
+        return MuonWithAdamW(model, lr=rate, weight_decay=decay, fused=fused, capturable=capturable)
+    return AdamW(
+        model.parameters(), lr=rate, weight_decay=decay, fused=fused, capturable=capturable
+    )
