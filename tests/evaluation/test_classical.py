@@ -200,8 +200,7 @@ def test_snapshots_of_the_start_up_may_lie_at_other_distances(
         return {name: nmae(each, problem, dataset, "test") for name, each in found}
 
     even = errors()
-    stored = StoredCase.time.fget
-    assert stored is not None
+    stored = StoredCase.time.func
 
     def with_a_long_start(case: StoredCase) -> np.ndarray:
         return np.concatenate([[-4.0], np.asarray(stored(case))[1:]])

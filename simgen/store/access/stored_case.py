@@ -72,6 +72,7 @@ class StoredCase:
     def __init__(self, dataset: OpenVersion, case: str) -> None:
         self.dataset, self.id = dataset, case
         self._record = dataset._records[case]
+        self._opened: dict[str, CheckedArray] = {}
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {value:g}" for name, value in self.parameters.items())
@@ -186,7 +187,10 @@ class StoredCase:
             raise InputError(f"case {self.id} was {self.status} and has no arrays: {self.reason}")
 
     def _array(self, group: zarr.Group, name: str) -> CheckedArray:
-        place = self._place(f"{group.name}/{name}".removeprefix(f"/{self._group.path}/"))
+        path = f"{group.name}/{name}".removeprefix(f"/{self._group.path}/")
+        if path in self._opened:  # a version does not change, and looking it up takes a millisecond
+            return self._opened[path]
+        place = self._place(path)
         with opening(place):
             try:
                 array = group[name]
@@ -197,7 +201,7 @@ class StoredCase:
                 ) from None
             if not isinstance(array, zarr.Array):
                 raise InputError(f"{group.name}/{name} is no array but a group")
-            return CheckedArray(array, place)
+            return self._opened.setdefault(path, CheckedArray(array, place))
 
     @property
     def points(self) -> np.ndarray:
@@ -224,9 +228,14 @@ class StoredCase:
         """(N, K, 3), the unit vectors to these faces."""
         return self._distance_field[..., 1:]
 
-    @property
+    @functools.cached_property
     def time(self) -> np.ndarray | None:
-        return np.asarray(self["time"]) if self.dataset.schema.transient else None
+        """(T,) s, read once and not writeable; None in a steady dataset."""
+        if not self.dataset.schema.transient:
+            return None
+        time = np.asarray(self["time"])
+        time.flags.writeable = False
+        return time
 
     @functools.cached_property
     def mesh(self) -> CellMesh | None:
@@ -262,22 +271,11 @@ class StoredCase:
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the case as a lazy xarray.Dataset with units and named dimensions."""
-        from simgen.store.access.xarray_view import lazy_dataset
+        from simgen.store.access.xarray_view import dataset_of
 
         self._check_accepted()
-        opened = lazy_dataset({name: self[name] for name in self._group.array_keys()})
-        named = {
-            f"{field.name}_component": list(field.components)
-            for field in self.dataset.schema.fields
-        }
-        if "distance_field" in opened:
-            field = opened["distance_field"]
-            opened = opened.assign(
-                distance=field[..., 0], direction=field[..., 1:].rename(distance_column="axis")
-            )
-            opened = opened.drop_vars("distance_field")
-        kinds = self.dataset.schema.measured_kinds
-        return opened.assign_coords({**named, **({"patch_kind": list(kinds)} if kinds else {})})
+        arrays = {name: self[name] for name in self._group.array_keys()}
+        return dataset_of(arrays, self.dataset.schema)
 
     def write(self, path: str | Path, step: int = -1) -> None:
         """Write cells, volumes, distances and one snapshot to a file, in the format of its suffix.

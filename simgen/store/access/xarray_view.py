@@ -11,6 +11,8 @@ import zarr
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from simgen.store.format.layout import Schema
+
 
 class _LazyArray(BackendArray):
     """Let xarray index an array without reading all of it."""
@@ -27,18 +29,27 @@ class _LazyArray(BackendArray):
         return np.asarray(self.array.oindex[key])
 
 
-def lazy_dataset(arrays: Mapping[str, zarr.Array]) -> xarray.Dataset:
-    """Build lazy variables by name, with the arrays' dimension names and attributes.
+def dataset_of(arrays: Mapping[str, zarr.Array], schema: Schema) -> xarray.Dataset:
+    """Build lazy variables by name, with units, named dimensions and named components.
 
     Only coordinates, such as time, are read.
     """
-    return xarray.Dataset(
-        {
-            name: xarray.Variable(
-                array.metadata.dimension_names,
-                indexing.LazilyIndexedArray(_LazyArray(array)),
-                dict(array.attrs),
-            )
-            for name, array in arrays.items()
-        }
+    opened = xarray.Dataset({name: _lazy(array) for name, array in arrays.items()})
+    named = {f"{field.name}_component": list(field.components) for field in schema.fields}
+    if "distance_field" in opened:
+        field = opened["distance_field"]
+        opened = opened.assign(
+            distance=field[..., 0], direction=field[..., 1:].rename(distance_column="axis")
+        )
+        opened = opened.drop_vars("distance_field")
+    if schema.measured_kinds:
+        named["patch_kind"] = list(schema.measured_kinds)
+    return opened.assign_coords(named)
+
+
+def _lazy(array: zarr.Array) -> xarray.Variable:
+    return xarray.Variable(
+        array.metadata.dimension_names,
+        indexing.LazilyIndexedArray(_LazyArray(array)),
+        dict(array.attrs),
     )
