@@ -6,6 +6,7 @@ A run whose worker is gone is *interrupted*: training it again resumes from its 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import threading
@@ -14,7 +15,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
 
 from courant.runs.directory import RunDirectory
 from courant.runs.leftovers import remove_leftovers
@@ -39,10 +43,11 @@ def heartbeat(run: RunDirectory) -> Iterator[None]:
 
     Raises InUseError while another process of this machine trains the run.
     """
-    check_unused(run)
+    with _alone(run):
+        check_unused(run)
+        _write_sign(run)
     remove_leftovers(run)
     ended = threading.Event()
-    _write_sign(run)
     beating = threading.Thread(target=_beat, args=(run, ended), name="heartbeat", daemon=True)
     beating.start()
     try:
@@ -67,6 +72,29 @@ def check_unused(run: RunDirectory) -> None:
                 " end it"
             )
         time.sleep(0.2)
+
+
+@contextmanager
+def _alone(run: RunDirectory) -> Iterator[None]:
+    """Let one process of this machine at a time look at a run on disk and sign it.
+
+    The lock is the kernel's, on the folder itself, and ends with its holder.
+    """
+    if not isinstance(run.filesystem, LocalFileSystem):
+        yield
+        return
+    folder = Path(run.path(""))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise StoreError(f"cannot write {run.url}: {error.strerror}; check the path") from error
+    try:
+        with suppress(OSError):  # a file system without locks; the sign is looked at all the same
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 class InUseError(InputError):

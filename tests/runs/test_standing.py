@@ -29,6 +29,22 @@ with heartbeat(run):
     print("beating", flush=True)
     sys.stdin.read()
 """
+SLOWLY = """
+import sys, time
+from courant.runs import standing
+from courant.runs.directory import RunDirectory
+standing.ENDING_S = 0.0
+sign = standing._write_sign
+standing._write_sign = lambda run: (time.sleep(2), sign(run))
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    with standing.heartbeat(RunDirectory(sys.argv[1])):
+        print("trains", flush=True)
+        sys.stdin.readline()
+except standing.InUseError:
+    print("refused", flush=True)
+"""
 
 
 @pytest.fixture
@@ -82,6 +98,22 @@ def test_a_run_is_trained_by_one_process_of_a_machine_at_a_time(
     finally:
         worker.kill()
         worker.wait(600)
+
+
+def test_of_two_that_start_at_the_same_moment_one_trains(tmp_path: Path) -> None:
+    """Each would find no sign of the other, which takes two seconds to write here."""
+    command = [sys.executable, "-c", SLOWLY, str(tmp_path / "runs" / "new")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as other:
+        both = (one, other)
+        for process in both:
+            assert process.stdout and process.stdout.readline() == b"ready\n"
+        for process in both:
+            assert process.stdin
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+        said = {process.stdout.readline() for process in both if process.stdout}
+    assert said == {b"trains\n", b"refused\n"}
 
 
 def test_a_process_that_got_the_number_of_a_dead_one_is_not_taken_for_it(run: RunDirectory) -> None:
