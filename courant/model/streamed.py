@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-PART = 2**11  # points at a time: their logits at 256 anchors and three heads are 6 MB in float32
-_LOWEST = -80.0  # e^-80 vanishes beside the largest weight, 1; MKL is slow where e^x underflows
+PART = 2**11  # points at a time: keys and values of three heads are 2 MB in float32
 _LEAST = 16  # parts; fewer points are attended to at once
+#: What `scaled_dot_product_attention` runs on a CPU. It returns the logarithm of the softmax's sum
+#: as well, by which parts are combined; logits never leave the cache.
+_fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 def fits(cloud: Tensor) -> bool:
@@ -43,19 +45,17 @@ def attend(q: Tensor, context: Tensor, keys: Tensor, values: Tensor, scale: floa
     keys and values.
     """
     num_heads = q.shape[1]
-    q = scale * q
-    most = q.new_full((*q.shape[:-1], 1), -math.inf)
-    total, weighted = torch.zeros_like(most), torch.zeros_like(q)
+    attended, total = torch.zeros_like(q), q.new_zeros(*q.shape[:-1], 1)
+    norm = torch.full_like(total, -math.inf)
     for part in parts(context.shape[1]):
         k, v = (
             linear(context[:, part], weight).unflatten(-1, (num_heads, -1)).transpose(1, 2)
             for weight in (keys, values)
         )
-        logits = q @ k.transpose(-1, -2)
-        higher = torch.maximum(most, logits.amax(-1, keepdim=True))
-        shrink = (most - higher).exp_()
-        weights = logits.sub_(higher).clamp_(min=_LOWEST).exp_()
-        total = total.mul_(shrink).add_(weights.sum(-1, keepdim=True))
-        weighted = weighted.mul_(shrink).add_(weights @ v)
-        most = higher
-    return weighted.div_(total)
+        of_part, norm_of_part = _fused(q, k, v, scale=scale)
+        higher = torch.maximum(norm, norm_of_part[..., None])
+        shrink, share = (norm - higher).exp_(), (norm_of_part[..., None] - higher).exp_()
+        attended = attended.mul_(shrink).addcmul_(of_part, share)
+        total = total.mul_(shrink).add_(share)
+        norm = higher
+    return attended.div_(total)
