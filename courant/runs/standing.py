@@ -6,7 +6,6 @@ A run whose worker is gone is *interrupted*: training it again resumes from its 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import threading
@@ -80,21 +79,21 @@ def _alone(run: RunDirectory) -> Iterator[None]:
 
     The lock is the kernel's, on the folder itself, and ends with its holder.
     """
-    if not isinstance(run.filesystem, LocalFileSystem):
-        yield
-        return
-    folder = Path(run.path(""))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        opened = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise StoreError(f"cannot write {run.url}: {error.strerror}; check the path") from error
-    try:
-        with suppress(OSError):  # a file system without locks; the sign is looked at all the same
+    opened = None
+    # Windows and some file systems have no such lock; the sign is looked at all the same.
+    with suppress(ImportError, OSError):
+        if isinstance(run.filesystem, LocalFileSystem):
+            import fcntl
+
+            folder = Path(run.path(""))
+            folder.mkdir(parents=True, exist_ok=True)
+            opened = os.open(folder, os.O_RDONLY)
             fcntl.flock(opened, fcntl.LOCK_EX)
+    try:
         yield
     finally:
-        os.close(opened)
+        if opened is not None:
+            os.close(opened)
 
 
 class InUseError(InputError):
