@@ -15,15 +15,18 @@ import json
 import os
 import platform
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from courant.baselines.published import published
 from courant.cpu_arithmetic import use_threads
-from courant.field_model import FieldModel, Inputs, Queries
+from courant.field_model import Inputs, Queries
 from courant.model import presets
 from courant.model.anchors import farthest_point_sampling, gather_points
 from courant.model_config import ModelConfig
@@ -32,6 +35,7 @@ from tests.benchmarks.measure import peak_bytes, processor_seconds
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WORKS = ("training step", "prediction")
+T = TypeVar("T")
 CHUNK = 16_384
 _TIME = "wall time (s)" if DEVICE.type == "cuda" else "processor time (s)"
 _NAMES = {
@@ -60,18 +64,21 @@ class Sizes:
 SHORT = Sizes((200, 400), 1)
 
 
-@dataclass
-class Contender:
-    """A model, and the works at which it has become too slow."""
+class Worker:
+    """A model in this process, and what it is asked to do again."""
 
-    model: FieldModel
-    optimiser: torch.optim.Optimizer
-    ended: set[str]
-    per_point: dict[str, float]
-    """Bytes of each work over the number of points, as measured last"""
+    def __init__(self, name: str, threads: int) -> None:
+        use_threads(threads)
+        torch.manual_seed(0)
+        self.model = build(configs()[name]).to(DEVICE)
+        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
+        self.call: Callable[[], object] = lambda: None
 
-    def call(self, work: str, inputs: Inputs, queries: Queries) -> Callable[[], object]:
-        return lambda: (self._step if work == WORKS[0] else self._predict)(inputs, queries)
+    def prepare(self, work: str, num: int) -> None:
+        torch.manual_seed(num)
+        points = 2 * torch.rand(1, num, 3, device=DEVICE) - 1
+        do = self._step if work == WORKS[0] else self._predict
+        self.call = partial(do, *_cloud(self.model.config, points, work))
 
     def _step(self, inputs: Inputs, queries: Queries) -> None:
         self.optimiser.zero_grad()
@@ -81,6 +88,45 @@ class Contender:
     @torch.no_grad()
     def _predict(self, inputs: Inputs, queries: Queries) -> None:
         self.model.predict(inputs, queries, chunk=CHUNK)
+
+
+_worker: Worker
+"""That of a process which `Contender` has started"""
+
+
+def _start(name: str, threads: int) -> None:
+    global _worker
+    _worker = Worker(name, threads)
+
+
+def _prepare(work: str, num: int) -> None:
+    _worker.prepare(work, num)
+
+
+def _seconds() -> float:
+    return processor_seconds(_worker.call, DEVICE)
+
+
+def _peak() -> int:
+    return peak_bytes(_worker.call, DEVICE)
+
+
+class Contender:
+    """A model in a process of its own, and the works at which it has become too slow."""
+
+    def __init__(self, name: str) -> None:
+        self._process = ProcessPoolExecutor(
+            1, get_context("spawn"), _start, (name, torch.get_num_threads())
+        )
+        self.ended: set[str] = set()
+        self.per_point: dict[str, float] = {}
+        """Bytes of each work over the number of points, as measured last"""
+
+    def ask(self, what: Callable[..., T], *arguments: object) -> T:
+        return self._process.submit(what, *arguments).result()
+
+    def end(self) -> None:
+        self._process.shutdown()
 
 
 def configs() -> dict[str, ModelConfig]:
@@ -96,9 +142,15 @@ def configs() -> dict[str, ModelConfig]:
 
 def main(out: Path, short: bool) -> None:
     sizes = SHORT if short else Sizes()
-    use_threads(torch.get_num_threads())
-    torch.manual_seed(0)
-    contenders = {name: _contender(config) for name, config in configs().items()}
+    contenders = {name: Contender(name) for name in configs()}
+    try:
+        _measure(contenders, sizes, out, short)
+    finally:
+        for each in contenders.values():
+            each.end()
+
+
+def _measure(contenders: dict[str, Contender], sizes: Sizes, out: Path, short: bool) -> None:
     rows: list[dict[str, Any]] = []
     for num in sizes.points:
         for work in WORKS:
@@ -114,31 +166,25 @@ def main(out: Path, short: bool) -> None:
         plot(rows, out / "baselines.png")
 
 
-def _contender(config: ModelConfig) -> Contender:
-    model = build(config).to(DEVICE)
-    return Contender(model, torch.optim.AdamW(model.parameters(), lr=1e-5), set(), {})
-
-
 def _race(
     contenders: dict[str, Contender], work: str, num: int, sizes: Sizes
 ) -> list[dict[str, Any]]:
     """Measure all at one number of points; they take turns, so that a busy spell weighs on all."""
-    points = 2 * torch.rand(1, num, 3, device=DEVICE) - 1
-    calls, taken = {}, {}
+    taken: dict[str, list[float]] = {}
     for name, each in contenders.items():
         if each.per_point.get(work, 0.0) * num > sizes.most_memory * _free_bytes():
             each.ended.add(work)
         if work not in each.ended:
-            calls[name] = each.call(work, *_cloud(each.model.config, points, work))
-            taken[name] = [processor_seconds(calls[name], DEVICE)]
+            each.ask(_prepare, work, num)
+            taken[name] = [each.ask(_seconds)]
     for _ in range(sizes.repeats):
-        for name, call in calls.items():
-            if taken[name][0] < sizes.most_repeated_s:
-                taken[name].append(processor_seconds(call, DEVICE))
+        for name, times in taken.items():
+            if times[0] < sizes.most_repeated_s:
+                times.append(contenders[name].ask(_seconds))
     print(f"{work}, {num:,} points")
     rows = []
-    for name, call in calls.items():
-        best, memory = min(taken[name]), peak_bytes(call, DEVICE)
+    for name, times in taken.items():
+        best, memory = min(times), contenders[name].ask(_peak)
         contenders[name].per_point[work] = memory / num
         if best > sizes.most_s:
             contenders[name].ended.add(work)
