@@ -27,9 +27,9 @@ class SampleData(Frozen):
     """Modelled fields: "velocity" for every component, "velocity.x" for one."""
     given: tuple[str, ...] | None = None
     """Given fields that are inputs, named like the modelled ones; None = every one."""
-    distance_kinds: tuple[str, ...] | None = Field(default=None, min_length=1)
+    distance_kinds: tuple[str, ...] | None = None
     """Patch kinds of the distance field, four channels each; "wall+impeller" is the nearer of the
-    two. None = every kind; `model.num_query_features` 0 leaves the field out of the queries.
+    two. None or empty = every kind; `model.num_query_features` 0 leaves it out of the queries.
     """
     points_per_sample: int | None = Field(default=None, ge=1, le=MANY)
     """Encoder points drawn from each case per sample; None = the whole cloud, padded and masked

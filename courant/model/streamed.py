@@ -17,9 +17,6 @@ from torch.nn.functional import linear
 
 PART = 2**11  # points at a time: keys and values of three heads are 2 MB in float32
 _LEAST = 16  # parts; fewer points are attended to at once
-#: What `scaled_dot_product_attention` runs on a CPU. It returns the logarithm of the softmax's sum
-#: as well, by which parts are combined; logits never leave the cache.
-_fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 def fits(cloud: Tensor) -> bool:
@@ -44,6 +41,9 @@ def attend(q: Tensor, context: Tensor, keys: Tensor, values: Tensor, scale: floa
     Takes queries (B, H, L, P), the context (B, N, c) and the projections (H * P, c) that make its
     keys and values.
     """
+    # What `scaled_dot_product_attention` runs on a CPU. It returns the logarithm of the softmax's
+    # sum as well, by which parts are combined; logits never leave the cache.
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     num_heads = q.shape[1]
     attended, total = torch.zeros_like(q), q.new_zeros(*q.shape[:-1], 1)
     norm = torch.full_like(total, -math.inf)
@@ -52,7 +52,7 @@ def attend(q: Tensor, context: Tensor, keys: Tensor, values: Tensor, scale: floa
             linear(context[:, part], weight).unflatten(-1, (num_heads, -1)).transpose(1, 2)
             for weight in (keys, values)
         )
-        of_part, norm_of_part = _fused(q, k, v, scale=scale)
+        of_part, norm_of_part = fused(q, k, v, scale=scale)
         higher = torch.maximum(norm, norm_of_part[..., None])
         shrink, share = (norm - higher).exp_(), (norm_of_part[..., None] - higher).exp_()
         attended = attended.mul_(shrink).addcmul_(of_part, share)

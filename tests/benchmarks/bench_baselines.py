@@ -4,9 +4,10 @@ Sizes are the paper's for the pipe (tab:hvac-hparams), weights random: they cost
 of N points is read, and its points are the queries. In training the anchors of a case are known
 beforehand, since they are kept with it; a prediction places them first, and has its queries in
 chunks. Baselines look for neighbours each time. On a CPU the processor time counts, so that other
-work on the machine does not. A model that has taken long, or would need more memory than there is,
-is left out from then on. Results are written after every number of points, so that a run which is
-cut short keeps what it has.
+work on the machine does not. Each model has a process of its own: what others leave of its memory
+decides how many pages a call must fetch, up to a fifth of its time. A model that has taken long, or
+would need more memory than there is, is left out from then on. Results are written after every
+number of points, so that a run which is cut short keeps what it has.
 """
 
 from __future__ import annotations

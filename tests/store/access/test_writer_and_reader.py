@@ -244,6 +244,30 @@ def test_a_window_in_time_reads_only_its_chunks(writer, url, monkeypatch):
     assert sorted(key.rsplit("/c/")[-1] for key in read if "/c/" in key) == ["2/0/0", "3/0/0"]
 
 
+def test_a_case_asks_the_store_for_its_times_and_for_what_an_array_is_once(
+    writer, url, monkeypatch
+):
+    add(writer, 0)
+    writer.publish()
+    case = simgen.open_dataset(url)[0]
+    time, shape = case.time, case["velocity"].shape
+    store = type(case["velocity"].store_path.store)
+    read = []
+    store_get = store.get
+
+    async def counting(self, key, *args, **kwargs):
+        read.append(key)
+        return await store_get(self, key, *args, **kwargs)
+
+    monkeypatch.setattr(store, "get", counting)
+    assert case.time is time
+    assert case["velocity"].shape == shape
+    assert read == []
+    with pytest.raises(ValueError, match="read-only"):
+        case.time[0] = 1.0
+    assert case.time[0] == make_cloud(0).time[0]
+
+
 def test_a_dataset_travels_between_processes_and_threads(writer, url):
     add(writer, 0, 1, 2)
     writer.publish()
