@@ -45,7 +45,7 @@ test: setup lint ## ruff, mypy, import rules and the whole test suite (installs 
 thorough: setup ## fuzzed tests with ten times the trials, and 5,000 damages of a store
 	@COURANT_TEST_TRIALS=10 $(BIN)/python -m pytest tests/runs/test_hostile_fuzz.py tests/imports/test_hostile_import.py \
 		tests/simgen/test_design_file.py tests/store/access/test_store_model.py
-	@$(BIN)/python -m tests.store.damage.campaign --trials 5000 --seed 1 --out damage-out
+	@$(BIN)/python -m bench.damage.campaign --trials 5000 --seed 1 --out damage-out
 
 lint: setup ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .
@@ -57,24 +57,24 @@ serve: setup ## Prefect's server, a pool, every deployment and a worker, until C
 	@infra/prefect/serve
 
 validate: setup ## studies of the CFD itself: meshes, benchmarks, mesh convergence; tables and validation-out/
-	@$(BIN)/python -m tests.validation
+	@$(BIN)/python -m bench.validation
 
 chaos: setup ## 100 seeded schedules of faults, held against an undisturbed run; goes on where it was cut off
-	@$(BIN)/python -m tests.chaos --seeds 1-100 --out chaos-out
+	@$(BIN)/python -m bench.chaos --seeds 1-100 --out chaos-out
 
 rehearse: setup ## as root: the whole cluster on this machine, a job on it, a table of checks (installs PostgreSQL)
 	@infra/debian-packages $(PYTHON) rehearse
-	@$(BIN)/python -m tests.rehearsal
+	@$(BIN)/python -m bench.rehearsal
 
 docs: setup ## the pages as a site, build/site/index.html, with a reference made from the code
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 bench: setup ## benchmarks: tables on the screen, JSON under bench-out/
-	@$(BIN)/python -m tests.benchmarks
+	@$(BIN)/python -m bench
 
 # No set-up: a machine with a GPU comes with a Python of its own, whose torch fits its driver.
 gpu: ## what only a GPU can show, with PYTHON's own packages: tests, precision, speed; a table and bench-out/gpu.json
-	@$(PYTHON) -m tests.benchmarks gpu
+	@$(PYTHON) -m bench gpu
 
 IMAGE ?= solving
 images-rehearse: ## as root, with debootstrap: the build steps of the image IMAGE without a container engine

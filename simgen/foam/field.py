@@ -4,7 +4,7 @@ What OpenFOAM itself has written is understood whole: uniform and nonuniform val
 compact lists, and any other entry of a patch. Values that a file does not hold itself, but takes by
 a directive or a macro, are refused. Reading a case's mesh, fields and geometry is 8 times as fast
 as with foamToVTK and meshio, which give no geometry; reading its fields alone is 7 times as fast as
-with foamlib (`python -m tests.benchmarks extraction`).
+with foamlib (`python -m bench extraction`).
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.gpu_tasks import TINY, make_task
+from bench.gpu_training import shortened
 from courant.experiment import Experiment
 from courant.models import BASELINES
 from courant.recipes import get_recipe
@@ -25,8 +27,6 @@ from courant.training.loop import Fitting
 from courant.training.optimisation.step import check_graphs
 from simgen.errors import InputError
 from tests.baselines.tiny import OWN
-from tests.benchmarks.gpu_tasks import TINY, make_task
-from tests.benchmarks.gpu_training import shortened
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)

@@ -64,7 +64,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     ),
     Elsewhere(
         "docs/chaos.md",
-        ("make chaos", "python -m tests.chaos"),
+        ("make chaos", "python -m bench.chaos"),
         "hours of faults; tests/end_to_end/test_chaos.py runs three schedules",
     ),
     Elsewhere(
@@ -89,7 +89,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     ),
     Elsewhere(
         "docs/families/a-new-family.md",
-        ("python -m tests.validation",),
+        ("python -m bench.validation",),
         "meshes 64 designs of each family for half an hour",
     ),
     Elsewhere(
@@ -162,11 +162,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         ("python -m courant.training",),
         "minutes of training; tests/training/test_command_line.py runs the program",
     ),
-    Elsewhere(
-        "docs/training.md",
-        ("make gpu",),
-        "needs a GPU; tests/benchmarks/bench_gpu.py is what it runs",
-    ),
+    Elsewhere("docs/training.md", ("make gpu",), "needs a GPU; bench/bench_gpu.py is what it runs"),
     Elsewhere(
         "docs/training.md",
         ("courant train small-run",),
@@ -190,7 +186,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("docs/tutorial.md", ("make demo", "source"), "installation and the whole demo"),
     Elsewhere(
         "docs/validation.md",
-        ("make validate", "python -m tests.validation"),
+        ("make validate", "python -m bench.validation"),
         "hours of solving; `make validate` is the study itself",
     ),
     Elsewhere(

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.chaos import results
-from tests.chaos.schedule import draw
+from bench.chaos import results
+from bench.chaos.schedule import draw
 from tests.end_to_end.conftest import ROOT
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
@@ -28,7 +28,7 @@ def test_interrupted_jobs_end_as_undisturbed_ones(tmp_path):
     with printed.open("w") as screen:
         # A group of its own, so that all of it can be stopped.
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos", *options],
+            [sys.executable, "-m", "bench.chaos", *options],
             cwd=ROOT, stdout=screen, stderr=screen, start_new_session=True,
         )  # fmt: skip
         try:

@@ -1,5 +1,5 @@
 """Ctrl-C at a terminal while the servers start; at later stages it is among the faults of
-`tests/chaos`.
+`bench/chaos`.
 """
 
 import pytest

@@ -45,4 +45,4 @@ def test_make_rehearse_asks_for_it_first() -> None:
     (commands,) = re.findall(r"^rehearse: setup .*\n((?:\t.*\n)+)", makefile, re.M)
     first, second = commands.strip().splitlines()
     assert first.endswith("infra/debian-packages $(PYTHON) rehearse")
-    assert second.strip().endswith("-m tests.rehearsal")
+    assert second.strip().endswith("-m bench.rehearsal")

@@ -6,12 +6,12 @@ from functools import partial
 import pytest
 import torch
 
+from bench.measure import peak_bytes
 from courant.field_model import Queries
 from courant.model import blend as module
 from courant.model import streamed
 from courant.model.blend import blend
 from courant.model.courant import Courant
-from tests.benchmarks.measure import peak_bytes
 from tests.model.clouds import (
     CHOICES,
     TRANSIENT,

@@ -17,7 +17,7 @@ from simgen.store.format.layout import DISTANCE_COLUMNS, FACE_COLUMNS, SCHEMA_VE
 
 #: Bytes of a chunk before compression. Whole cases read 1.2 times (local disk) and 1.7 times (S3)
 #: as fast as in chunks of 1 MiB; with 4 MiB they gain another tenth, and a window of 11 snapshots
-#: takes 1.7 times as long. `python -m tests.benchmarks store`.
+#: takes 1.7 times as long. `python -m bench store`.
 CHUNK_BYTES = 1 << 21
 #: Size of solved velocities over raw: zstd 3 with byte shuffle 0.83 (decoded at 1.6 GB/s a core),
 #: lz4 0.86 (3.5 GB/s), zstd 1 0.88, zstd 3 without shuffle 0.92, zstd 9 0.76 (encoded at 7 MB/s).

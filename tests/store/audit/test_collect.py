@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import simgen
+from bench.damage.objects import objects, restored, snapshot_of
 from simgen.audit import collect as collecting
 from simgen.audit.collect import LEAST_AGE, collect
 from simgen.audit.verify import verify
@@ -14,7 +15,6 @@ from simgen.errors import InputError, StoreError
 from simgen.store.access import fork as forking
 from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
-from tests.store.damage.objects import objects, restored, snapshot_of
 
 NOW = timedelta(0)
 

@@ -7,13 +7,13 @@ import pytest
 import zarr
 
 import simgen
+from bench.damage.objects import DAMAGES, objects, restored, rewrite_snapshot, snapshot_of
 from simgen.audit.verify import verify
 from simgen.errors import StoreError
 from simgen.store.access.reader import open_unchecked
 from simgen.store.access.repository import BRANCH, open_repository
 from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
-from tests.store.damage.objects import DAMAGES, objects, restored, rewrite_snapshot, snapshot_of
 
 
 @pytest.fixture

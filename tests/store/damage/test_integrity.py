@@ -5,10 +5,10 @@ import pytest
 import zarr
 
 import simgen
+from bench.damage.objects import DAMAGES, flip, objects, restored, snapshot_of
 from simgen.errors import StoreError
 from simgen.store.format.digest import digest_array, digest_case
 from tests.store.conftest import add, make_cloud, make_result
-from tests.store.damage.objects import DAMAGES, flip, objects, restored, snapshot_of
 
 
 def read_all(dataset):

@@ -8,6 +8,8 @@ import icechunk
 import pytest
 
 import simgen
+from bench.damage.kinds import NOBODY
+from bench.damage.objects import objects, snapshot_of
 from simgen.audit.verify import verify
 from simgen.errors import StoreError
 from simgen.store.access.repository import explain
@@ -15,8 +17,6 @@ from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.damage import describe_damage, describe_metadata_damage
 from simgen.store.format.records import append_records, create_table, read_records
 from tests.store.conftest import SCHEMA, add
-from tests.store.damage.kinds import NOBODY
-from tests.store.damage.objects import objects, snapshot_of
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import simgen
+from bench.damage.objects import snapshot_of
 from simgen.audit.verify import verify
 from simgen.errors import StoreError
 from simgen.store.access import content
@@ -19,7 +20,6 @@ from simgen.store.access.reader import open_unchecked
 from simgen.store.access.repository import BRANCH, open_repository
 from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import ARCHIVED, ARCHIVED_SCHEMA, SCHEMA, add, make_cloud, make_result
-from tests.store.damage.objects import snapshot_of
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 import zarr
 
 import simgen
+from bench.damage.objects import flip, objects
 from simgen.errors import InputError, StoreError
 from simgen.publish import export as export_module
 from simgen.publish.export import export
 from tests.store.conftest import add, make_cloud, make_result
-from tests.store.damage.objects import flip, objects
 
 # Nothing of this project: what a downstream team's environment has.
 READER = """

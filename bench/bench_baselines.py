@@ -1,0 +1,246 @@
+"""Courant beside the baselines at the same number of points: a training step, and a prediction.
+
+Sizes are the paper's for the pipe (tab:hvac-hparams), weights random: they cost the same. One cloud
+of N points is read, and its points are the queries. In training the anchors of a case are known
+beforehand, since they are kept with it; a prediction places them first, and has its queries in
+chunks. Baselines look for neighbours each time. On a CPU the processor time counts, so that other
+work on the machine does not. Each model has a process of its own: what others leave of its memory
+decides how many pages a call must fetch, up to a fifth of its time. A model that has taken long, or
+would need more memory than there is, is left out from then on. Results are written after every
+number of points, so that a run which is cut short keeps what it has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from bench.measure import peak_bytes, processor_seconds
+from courant.baselines.published import published
+from courant.cpu_arithmetic import use_threads
+from courant.field_model import Inputs, Queries
+from courant.model import presets
+from courant.model.anchors import farthest_point_sampling, gather_points
+from courant.model_config import ModelConfig
+from courant.models import build
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+WORKS = ("training step", "prediction")
+T = TypeVar("T")
+CHUNK = 16_384
+_TIME = "wall time (s)" if DEVICE.type == "cuda" else "processor time (s)"
+_NAMES = {
+    "courant": "Courant",
+    "courant-gwa": "Courant, Gaussian windows",
+    "transolver": "Transolver",
+    "upt": "UPT",
+    "mgn": "MeshGraphNet",
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured; `short` shows that everything runs, its figures mean nothing."""
+
+    points: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+    repeats: int = 3
+    most_repeated_s: float = 15.0
+    """Works that took longer are measured once"""
+    most_s: float = 60.0
+    """A model that took longer is not asked for more points"""
+    most_memory: float = 0.5
+    """Share of the machine's free memory that a call may be expected to take"""
+
+
+SHORT = Sizes((200, 400), 1)
+
+
+class Worker:
+    """A model in this process, and what it is asked to do again."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        use_threads(threads)
+        torch.manual_seed(0)
+        self.model = build(configs()[name]).to(DEVICE)
+        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
+        self.call: Callable[[], object] = lambda: None
+
+    def prepare(self, work: str, num: int) -> None:
+        torch.manual_seed(num)
+        points = 2 * torch.rand(1, num, 3, device=DEVICE) - 1
+        do = self._step if work == WORKS[0] else self._predict
+        self.call = partial(do, *_cloud(self.model.config, points, work))
+
+    def _step(self, inputs: Inputs, queries: Queries) -> None:
+        self.optimiser.zero_grad()
+        self.model(inputs, queries).square().mean().backward()
+        self.optimiser.step()
+
+    @torch.no_grad()
+    def _predict(self, inputs: Inputs, queries: Queries) -> None:
+        self.model.predict(inputs, queries, chunk=CHUNK)
+
+
+_worker: Worker
+"""That of a process which `Contender` has started"""
+
+
+def _start(name: str, threads: int) -> None:
+    global _worker
+    _worker = Worker(name, threads)
+
+
+def _prepare(work: str, num: int) -> None:
+    _worker.prepare(work, num)
+
+
+def _seconds() -> float:
+    return processor_seconds(_worker.call, DEVICE)
+
+
+def _peak() -> int:
+    return peak_bytes(_worker.call, DEVICE)
+
+
+class Contender:
+    """A model in a process of its own, and the works at which it has become too slow."""
+
+    def __init__(self, name: str) -> None:
+        self._process = ProcessPoolExecutor(
+            1, get_context("spawn"), _start, (name, torch.get_num_threads())
+        )
+        self.ended: set[str] = set()
+        self.per_point: dict[str, float] = {}
+        """Bytes of each work over the number of points, as measured last"""
+
+    def ask(self, what: Callable[..., T], *arguments: object) -> T:
+        return self._process.submit(what, *arguments).result()
+
+    def end(self) -> None:
+        self._process.shutdown()
+
+
+def configs() -> dict[str, ModelConfig]:
+    """Return the models by name, each of which reads the whole mesh."""
+    courant = replace(presets.branched_pipe_full_mesh(), num_parameters=0)
+    baselines = {kind: published(kind, "Br.Pipe") for kind in ("transolver", "upt", "mgn")}
+    return {
+        "courant": courant,
+        "courant-gwa": replace(courant, gaussian_window="both"),
+        **baselines,
+    }
+
+
+def main(out: Path, short: bool) -> None:
+    sizes = SHORT if short else Sizes()
+    contenders = {name: Contender(name) for name in configs()}
+    try:
+        _measure(contenders, sizes, out, short)
+    finally:
+        for each in contenders.values():
+            each.end()
+
+
+def _measure(contenders: dict[str, Contender], sizes: Sizes, out: Path, short: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    for num in sizes.points:
+        for work in WORKS:
+            rows += _race(contenders, work, num, sizes)
+        report = {
+            "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else platform.machine(),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "short": short,
+            "rows": rows,
+        }
+        (out / "baselines.json").write_text(json.dumps(report, indent=2))
+        plot(rows, out / "baselines.png")
+
+
+def _race(
+    contenders: dict[str, Contender], work: str, num: int, sizes: Sizes
+) -> list[dict[str, Any]]:
+    """Measure all at one number of points; they take turns, so that a busy spell weighs on all."""
+    taken: dict[str, list[float]] = {}
+    for name, each in contenders.items():
+        if each.per_point.get(work, 0.0) * num > sizes.most_memory * _free_bytes():
+            each.ended.add(work)
+        if work not in each.ended:
+            each.ask(_prepare, work, num)
+            taken[name] = [each.ask(_seconds)]
+    for _ in range(sizes.repeats):
+        for name, times in taken.items():
+            if times[0] < sizes.most_repeated_s:
+                times.append(contenders[name].ask(_seconds))
+    print(f"{work}, {num:,} points")
+    rows = []
+    for name, times in taken.items():
+        best, memory = min(times), contenders[name].ask(_peak)
+        contenders[name].per_point[work] = memory / num
+        if best > sizes.most_s:
+            contenders[name].ended.add(work)
+        ratio = best / min(taken["courant"]) if "courant" in taken else None
+        shown = "" if ratio is None else f"  x {ratio:.2f}"
+        print(f"  {name:12} {best:9.4f} s  {memory / 2**20:9.1f} MB{shown}", flush=True)
+        rows.append({"work": work, "points": num, "model": name, "seconds": best,
+                     "peak_bytes": memory, "over_courant": ratio})  # fmt: skip
+    return rows
+
+
+def _free_bytes() -> float:
+    if DEVICE.type == "cuda":
+        return float(torch.cuda.mem_get_info()[0])
+    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _cloud(config: Any, points: torch.Tensor, work: str) -> tuple[Inputs, Queries]:
+    def channels(num: int) -> torch.Tensor:
+        return torch.randn(1, points.shape[1], num, device=DEVICE)
+
+    anchors = None
+    if work == WORKS[0] and config.num_sampled_anchors:
+        chosen = farthest_point_sampling(points, config.num_sampled_anchors, None)
+        anchors = gather_points(points, chosen)
+    features = channels(config.num_features)
+    return Inputs(points, features, anchors=anchors), Queries(
+        points, channels(config.num_query_features)
+    )
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw time and memory against the number of points."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(2, len(WORKS), figsize=(9, 7), sharex=True, squeeze=False)
+    for column, work in enumerate(WORKS):
+        for row, (key, label, scale) in enumerate(
+            (("seconds", _TIME, 1.0), ("peak_bytes", "peak memory (MB)", 2**-20))
+        ):
+            panel = panels[row][column]
+            for name in dict.fromkeys(each["model"] for each in rows):
+                mine = [each for each in rows if (each["work"], each["model"]) == (work, name)]
+                panel.loglog(
+                    [each["points"] for each in mine], [scale * each[key] for each in mine],
+                    "o-", label=_NAMES[name],
+                )  # fmt: skip
+            panel.set_title(work if row == 0 else "")
+            panel.set_ylabel(label)
+            panel.set_xlabel("points" if row else "")
+            panel.grid(True, which="major", alpha=0.3)
+    lines, names = panels[0][0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="upper center", ncols=len(names))  # above: curves fill panels
+    figure.tight_layout(rect=(0, 0, 1, 0.95))
+    figure.savefig(path, dpi=120)

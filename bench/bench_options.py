@@ -1,0 +1,197 @@
+"""What the options of training cost and bring: bfloat16, compile, accumulation and weight averaging
+beside the default.
+
+The demo recipe for cylinder flow, shortened, on travelling waves; on a cylinder dataset of your own
+with
+
+    python -m bench.bench_options demo-run/store/cylinder-flow bench-out 42 43      #
+                                                                                               seeds
+
+Every run has a process of its own, on all cores. Options take turns within each seed, so that a
+busy spell weighs on all of them. An averaging run goes through the same weights as the default of
+its seed: the difference in NMAE is the averaging's alone.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+import simgen
+from bench.bench_training import publish
+from bench.measure import peak_bytes
+from courant.experiment import Experiment, parse_experiment
+from courant.models import build
+from courant.recipes.cylinder_flow import cylinder_flow_demo
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records
+from courant.training.loop import fit
+from courant.training.optimisation.gradients import backward
+from courant.training.task import Task
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "optimiser: muon": {"optimiser": "muon"},
+    "precision: bfloat16": {"precision": "bfloat16"},
+    "compile: true": {"compile": True},
+    "accumulate: 4": {"accumulate": 4},
+    "ema_decay: 0.99": {"ema_decay": 0.99},
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run."""
+
+    samples_per_s: float
+    """of the fastest epoch after the first: other work on the machine only ever takes away"""
+    first_epoch_s: float
+    """with compile, most of it compiling; the first seed's alone, the next ones find what it
+    compiled
+    """
+    step_mb: float
+    """the most memory that forward and backward pass of one batch hold at a time, weights and data
+    aside
+    """
+    nmae_halfway: float
+    """on the validation split, at the end of the constant learning rate"""
+    nmae: float
+    """after the last epoch"""
+
+
+def main(out: Path, short: bool) -> None:
+    """Print the table, write options.json."""
+    with tempfile.TemporaryDirectory(prefix="bench-options-", ignore_cleanup_errors=True) as folder:
+        compare(
+            publish(f"{folder}/store/cylinder-flow", 301),
+            out,
+            (42,) if short else (42, 43),
+            2 if short else 12,
+        )
+
+
+def compare(dataset: str, out: Path, seeds: Sequence[int], epochs: int) -> None:
+    """Train with every option from every seed."""
+    # Read when the runs' processes load torch; see courant.training.ray_train.
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    measured: dict[str, list[Measured]] = {option: [] for option in OPTIONS}
+    with tempfile.TemporaryDirectory(prefix="bench-options-", ignore_cleanup_errors=True) as folder:
+        # What was compiled before would hide what compiling costs.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"
+        for seed in seeds:
+            for option, values in OPTIONS.items():
+                experiment = recipe(epochs, seed, values)
+                measured[option].append(in_a_process(dataset, experiment, folder))
+                print(f"seed {seed}, {option}: {measured[option][-1]}", file=sys.stderr, flush=True)
+    Console(width=110).print(as_table(measured))
+    record = {
+        "cores_of_the_machine": len(os.sched_getaffinity(0)),
+        "epochs": epochs,
+        "seeds": list(seeds),
+        "runs": {option: [asdict(run) for run in runs] for option, runs in measured.items()},
+    }
+    (out / "options.json").write_text(json.dumps(record, indent=2))
+
+
+def recipe(epochs: int, seed: int, options: dict[str, Any]) -> Experiment:
+    """Validated halfway and at the end, on 32 windows."""
+    return cylinder_flow_demo().derive(
+        name="bench-options",
+        training={
+            "epochs": epochs,
+            "validate_every": max(1, epochs // 2),
+            "checkpoint_every": epochs,
+            "validation_windows": 32,
+            "seed": seed,
+            "optimiser": "adamw",
+            **options,
+        },
+    )
+
+
+def in_a_process(dataset: str, experiment: Experiment, runs: str) -> Measured:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(train, dataset, experiment.model_dump_json(), runs).result()
+
+
+def train(dataset_url: str, content: str, runs: str) -> Measured:
+    """The run of an experiment given as JSON."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    experiment, dataset = parse_experiment(content), simgen.open_dataset(dataset_url)
+    run = RunDirectory(runs) / experiment.run_id(dataset.snapshot_id)
+    fit(experiment, dataset, run)
+    curve = read_records(run)
+    halfway, last = (
+        record.validation_nmae for record in curve if record.validation_nmae is not None
+    )
+    assert halfway is not None and last is not None
+    return Measured(
+        samples_per_s=max(record.samples_per_s for record in curve[1:]),
+        first_epoch_s=curve[0].seconds,
+        step_mb=step_bytes(Task.load(experiment, dataset, torch.device("cpu"))) / 1e6,
+        nmae_halfway=halfway,
+        nmae=last,
+    )
+
+
+def step_bytes(task: Task) -> int:
+    """Of the second step: the first one compiles, where asked to."""
+    training = task.experiment.training
+    bare = build(task.experiment.model)
+    model = cast(nn.Module, torch.compile(bare)) if training.compile else bare
+    batches = task.train.epoch(1)
+    for _ in range(2):
+        _, batch = next(batches)
+        bare.zero_grad(set_to_none=True)
+        step = partial(backward, task, model, batch, training.accumulate)
+        held = peak_bytes(step, torch.device("cpu"))
+    return held
+
+
+def as_table(measured: dict[str, list[Measured]]) -> Table:
+    """Speeds are the best of the seeds, ratios are to the default; NMAE of each seed."""
+    table = Table(
+        "option",
+        "samples/s",
+        "ratio",
+        "first epoch, s",
+        "memory of a step, MB",
+        "ratio",
+        "NMAE halfway",
+        "NMAE",
+    )
+    speed = {option: max(run.samples_per_s for run in runs) for option, runs in measured.items()}
+    memory = {
+        option: statistics.median(run.step_mb for run in runs) for option, runs in measured.items()
+    }
+    for option, runs in measured.items():
+        table.add_row(
+            option,
+            f"{speed[option]:.1f}",
+            f"{speed[option] / speed['default']:.2f}",
+            f"{runs[0].first_epoch_s:.1f}",
+            f"{memory[option]:.0f}",
+            f"{memory[option] / memory['default']:.2f}",
+            " ".join(f"{run.nmae_halfway:.3f}" for run in runs),
+            " ".join(f"{run.nmae:.3f}" for run in runs),
+        )
+    return table
+
+
+if __name__ == "__main__":
+    compare(sys.argv[1], Path(sys.argv[2]), [int(seed) for seed in sys.argv[3:]], epochs=12)

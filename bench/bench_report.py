@@ -1,0 +1,209 @@
+"""What a report costs: all panels of a cylinder run, and the decomposition of a prediction at
+300,000 points, each in a process of its own.
+
+Flows are known in closed form and models have had one short epoch: neither changes what drawing
+costs. The evaluation, which the report only reads, is made before and not counted.
+
+    python -m bench.bench_report RUN
+
+measures the report of a trained run instead.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import simgen
+from courant.evaluation.evaluate import evaluate
+from courant.evaluation.evaluation import Evaluation
+from courant.evaluation.record import read_evaluation
+from courant.experiment import Experiment
+from courant.recipes import get_recipe
+from courant.report.context import open_context
+from courant.report.page import write_panel
+from courant.report.panels.anchors import decomposition, sections
+from courant.report.report import write_report
+from courant.runs.directory import RunDirectory
+from courant.training.loop import fit
+from simgen.case import CaseResult
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Schema
+from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
+from tests.training.waves import design_point, travelling_wave
+
+THREADS = 1
+"""Threads that wait for each other would count as work on a busy machine"""
+Record = dict[str, float | str | None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A piece of work and what it may cost."""
+
+    name: str
+    aim_s: float
+    aim_gb: float | None
+
+
+REPORT = Work("report of a cylinder run, all panels", 90.0, None)
+DECOMPOSITION = Work("decomposition at 300,000 points, with figures", 60.0, 4.0)
+
+
+def main(out: Path, short: bool) -> None:
+    """Print the table, write report.json."""
+    records = [_measured("report", short), _measured("decomposition", short)]
+    (out / "report.json").write_text(json.dumps(records, indent=2))
+    _print(records)
+
+
+def _print(records: list[Record]) -> None:
+    table = Table("", "processor s", "aim", "wall s", "peak GB", "aim", "page MB")
+    for each in records:
+        page = each.get("page_mb")
+        table.add_row(
+            str(each["name"]),
+            f"{each['processor_s']:.0f}",
+            f"{each['aim_s']:g}",
+            f"{each['wall_s']:.0f}",
+            f"{each['peak_gb']:.2f}",
+            "" if each["aim_gb"] is None else f"{each['aim_gb']:g}",
+            "" if page is None else f"{page:.1f}",
+        )
+    Console(width=110).print(table)
+
+
+def _measured(what: str, short: bool) -> Record:
+    """Prepare a run in one process and measure the work on it in another: its peak is its own."""
+    with tempfile.TemporaryDirectory(prefix="bench-report-") as folder:
+        for step in (f"prepare_{what}", f"measure_{what}"):
+            call = f"from bench.bench_report import {step} as step; step({folder!r}, {short})"
+            subprocess.run([sys.executable, "-c", call], check=True)
+        found: Record = json.loads((Path(folder) / "record.json").read_text())
+        return found
+
+
+def prepare_report(folder: str, short: bool) -> None:
+    """Train the demo's model for one epoch on waves as long and as fine as the demo's cases."""
+    url = f"{folder}/store/cylinder-flow"
+    points, frames = (200, 260) if short else (2_400, 300)
+    writer = DatasetWriter.open(url, Schema.of(get_family("cylinder-flow")))
+    fork = writer.fork()
+    for number in range(24):
+        cloud = travelling_wave(points, 0.5 + 0.02 * number, seed=number, num_frames=frames)
+        fork.write(CaseResult(design_point(number, frames), "accepted"), cloud)
+    writer.commit([fork])
+    writer.publish("waves")
+    recipe = get_recipe("cylinder-flow-demo")
+    _train(folder, url, recipe.derive(training={"epochs": 1, "samples_per_epoch": 64}))
+
+
+def measure_report(folder: str, short: bool) -> None:
+    """Write the whole report."""
+    run = f"{folder}/runs/run"
+    _start()
+    began = time.perf_counter()
+    page = write_report(run, f"{folder}/report")
+    _record(folder, REPORT, began, page_mb=Path(page).stat().st_size / 1e6)
+
+
+def prepare_decomposition(folder: str, short: bool) -> None:
+    """Train the pipe's model for a moment on small ducts; the case of the test split is large.
+
+    A first dataset tells which case that is: designs are in the same split of every dataset.
+    """
+    large = 20_000 if short else 300_000
+    small = publish_ducts(f"{folder}/small", {})
+    (tested,) = simgen.open_dataset(small).cases("test")
+    url = publish_ducts(f"{folder}/store/branched-pipe", {tested: large})
+    model = get_recipe("branched-pipe").model
+    sizes = {name: getattr(model, name) for name in ("width", "num_anchors", "num_levels")}
+    both = {"num_outputs": 4, "num_features": 4}
+    experiment = tiny_steady(epochs=1, samples_per_epoch=8).derive(
+        model={**sizes, **both}, data={"fields": ("velocity", "kinematic_pressure")}
+    )
+    _train(folder, url, experiment)
+
+
+def publish_ducts(url: str, sizes: Mapping[str, int]) -> str:
+    """Publish six ducts of 100 points, but for the named ones with theirs."""
+    writer = DatasetWriter.open(url, SCHEMA)
+    fork = writer.fork()
+    for number, parameters in enumerate(SPACE.sample(6, "sobol", 1)):
+        point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
+        cloud = duct(sizes.get(point.id, 100), parameters, seed=number)
+        fork.write(CaseResult(point, "accepted"), cloud)
+    writer.commit([fork])
+    writer.publish("ducts")
+    return url
+
+
+def measure_decomposition(folder: str, short: bool) -> None:
+    """Predict the large case, take it apart, and draw what the strongest anchors contribute."""
+    run = RunDirectory(f"{folder}/runs/run")
+    context = open_context(run, _evaluation(run))
+    _start()
+    began, before = time.perf_counter(), time.process_time()
+    for panel in (decomposition.panel(context), sections.panel(context)):
+        assert panel is not None
+        write_panel(RunDirectory(f"{folder}/report"), panel, {})
+    _record(folder, DECOMPOSITION, began, before)
+
+
+def _train(folder: str, url: str, experiment: Experiment) -> None:
+    torch.set_num_threads(THREADS)
+    run = RunDirectory(f"{folder}/runs/run")
+    fit(experiment, simgen.open_dataset(url), run)
+    evaluate(run.url)
+
+
+def _evaluation(run: RunDirectory) -> Evaluation:
+    found = read_evaluation(run)
+    assert found is not None, "prepared before"
+    return found
+
+
+def _start() -> None:
+    torch.set_num_threads(THREADS)
+
+
+def _record(
+    folder: str, work: Work, began: float, before: float = 0.0, page_mb: float | None = None
+) -> None:
+    """Write down what this process has used; with a report, that includes its start."""
+    record = {
+        "name": work.name,
+        "processor_s": time.process_time() - before,
+        "aim_s": work.aim_s,
+        "wall_s": time.perf_counter() - began,
+        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "aim_gb": work.aim_gb,
+        "page_mb": page_mb,
+    }
+    (Path(folder) / "record.json").write_text(json.dumps(record))
+
+
+def report_of(run: str) -> None:
+    """Measure the report of a trained and evaluated run, and print the table."""
+    with tempfile.TemporaryDirectory(prefix="bench-report-") as folder:
+        (Path(folder) / "runs").mkdir()
+        (Path(folder) / "runs/run").symlink_to(Path(run).resolve())
+        measure_report(folder, short=False)
+        _print([json.loads((Path(folder) / "record.json").read_text())])
+
+
+if __name__ == "__main__":
+    report_of(sys.argv[1])

@@ -1,0 +1,138 @@
+"""Does every design solve? Sobol designs and all corners of each steady family, solved at the trial
+preset by the generation flow.
+
+The datasets are OUT/designs/<family>: one version with the sampled designs, a further one with the
+corners. Run again, only what is missing is solved. The tables are made from the records of the
+newest version; OUT/designs_<family>.json holds them.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import simgen
+from bench.validation.report import publish
+from simgen.case import CaseFamily
+from simgen.cases import get_family
+from simgen.cases.branched_pipe.jet import jet_lean
+from simgen.store.access.stored_case import StoredCase
+
+STEADY = ("branched-pipe", "centrifugal-pump")
+SAMPLED = 12
+#: Of the inlet's velocity: less than this between the trunk's two halves is a jet in the middle.
+CENTRED = 0.1
+
+
+def main(out: Path, short: bool) -> None:
+    from flows.cluster.prefect_api import prefect_api
+    from flows.cluster.ray_cluster import ensure_ray
+    from flows.settings import embedded_defaults
+
+    embedded_defaults()
+    (out / "designs").mkdir(exist_ok=True)
+    os.environ.setdefault("COURANT_SCRATCH", str(out / "designs" / "scratch"))
+    with prefect_api(ensure_ray):
+        for designs_of in (_sampled, _corners):
+            for name in STEADY:
+                _generate(
+                    name,
+                    designs_of.__name__.strip("_"),
+                    designs_of(get_family(name), short),
+                    out / "designs",
+                )
+    for name in STEADY:
+        designs = [*_sampled(get_family(name), short), *_corners(get_family(name), short)]
+        _report(name, designs, out)
+
+
+def _sampled(family: CaseFamily, short: bool) -> list[dict[str, float]]:
+    return family.design_space.sample(2 if short else SAMPLED, "sobol", 42)
+
+
+def _corners(family: CaseFamily, short: bool) -> list[dict[str, float]]:
+    return family.design_space.corners()[: 2 if short else None]
+
+
+def _generate(name: str, which: str, designs: Sequence[Mapping[str, float]], folder: Path) -> None:
+    from flows.generate_dataset import generate
+
+    file = folder / f"{name}-{which}.csv"
+    with file.open("w", newline="") as lines:
+        table = csv.DictWriter(lines, list(designs[0]))
+        table.writeheader()
+        table.writerows(designs)
+    generate(family=name, preset="trial", designs=str(file), store=str(folder))
+
+
+def _report(name: str, designs: Sequence[Mapping[str, float]], out: Path) -> None:
+    family, dataset = get_family(name), simgen.open_dataset(out / "designs" / name)
+    settings = family.settings("trial")
+    cases = [dataset[family.point(design, settings).id] for design in designs]
+    rows = [_row(case) for case in cases]
+    ended = [case.status for case in cases]
+    others = {
+        f"{case.id} {case.status}": case.reason for case in cases if case.status != "accepted"
+    }
+    summary = {status: ended.count(status) for status in ("accepted", "rejected", "failed")}
+    publish(
+        out,
+        f"designs_{name}",
+        rows,
+        dataset=dataset.url,
+        version=dataset.version,
+        **summary,
+        **others,
+    )
+
+
+def _row(case: StoredCase) -> dict[str, Any]:
+    found = case.provenance.get("figures", {})
+    own = {"branched-pipe": _pipe, "centrifugal-pump": _pump}[case.dataset.schema.family]
+    return {
+        "case": case.id,
+        "/".join(case.parameters): "/".join(f"{value:.4g}" for value in case.parameters.values()),
+        "status": case.status,
+        "residual": found.get("max_residual", ""),
+        "stalled": found.get("residuals_stalled", ""),
+        "mass": found.get("mass_imbalance", ""),
+        "back-flow": found.get("back_flow", ""),
+        "y+": f"{found['y_plus_min']:.0f} to {found['y_plus_max']:.0f}"
+        if "y_plus_min" in found
+        else "",
+        **own(case, found),
+        "iterations": found.get("last_time", ""),
+        "solve (s)": case.provenance["wall_time_s"].get("solve", ""),
+    }
+
+
+def _pipe(case: StoredCase, found: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "loss (m2/s2)": found.get("pressure_loss", ""),
+        "drift": found.get("pressure_loss_drift", ""),
+        "branch 1": found.get("branch1_share", ""),
+        "split drift": found.get("flow_split_drift", ""),
+        "jet": _jet(case) if case.status == "accepted" else "",
+    }
+
+
+def _pump(case: StoredCase, found: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "head (m)": found.get("head", ""),
+        "drift": found.get("head_drift", ""),
+        "efficiency": found.get("efficiency", ""),
+    }
+
+
+def _jet(case: StoredCase) -> str:
+    """The side of the trunk that the jet runs along: u_x on branch 1's half less that on the other,
+    over the inlet's velocity.
+    """
+    lean = jet_lean(case.points, np.asarray(case["velocity"])) / case.parameters["inlet_velocity"]
+    side = "middle" if abs(lean) < CENTRED else "branch 1" if lean > 0 else "branch 2"
+    return f"{side} ({lean:+.2f})"

@@ -1,0 +1,59 @@
+"""Does every design mesh? 64 Sobol designs and all corners of each family's design space, through
+checkMesh.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.validation.report import publish
+from simgen.case import CaseFamily
+from simgen.cases import FAMILIES
+from simgen.errors import CaseError
+from simgen.meshing import check_mesh
+
+DESIGNS = 64
+
+
+def main(out: Path, short: bool) -> None:
+    rows = []
+    for family in FAMILIES.values():
+        sampled = family.design_space.sample(4 if short else DESIGNS, "sobol", 42)
+        corners = family.design_space.corners()
+        designs = [*sampled, *(corners[:4] if short else corners)]
+        rows.append(_row(family, [_mesh(family, design, out / "mesh") for design in designs]))
+    publish(out, "meshes", rows, lost=sum(row["lost"] for row in rows))
+
+
+def _mesh(
+    family: CaseFamily, design: Mapping[str, float], directory: Path
+) -> dict[str, float] | str:
+    """checkMesh's figures and the seconds, or why there is no mesh."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    began = time.perf_counter()
+    try:
+        family.write_case(family.point(design, family.settings("trial")), directory)
+        return {**check_mesh(directory), "seconds": time.perf_counter() - began}
+    except CaseError as error:
+        print(f"{family.name} {dict(design)}: {error}")
+        return str(error)
+
+
+def _row(family: CaseFamily, found: list[dict[str, float] | str]) -> dict[str, Any]:
+    meshes = [figures for figures in found if not isinstance(figures, str)]
+    cells = sorted(int(figures["num_cells"]) for figures in meshes)
+    return {
+        "family": family.name,
+        "designs": len(found),
+        "clean": sum(figures["failed_checks"] == 0 for figures in meshes),
+        "lost": len(found) - len(meshes),
+        "cells": f"{cells[0]} to {cells[-1]}",
+        "non-orthogonality (deg)": max(figures["max_non_orthogonality"] for figures in meshes),
+        "skewness": max(figures["max_skewness"] for figures in meshes),
+        "seconds each": sum(figures["seconds"] for figures in meshes) / len(meshes),
+    }

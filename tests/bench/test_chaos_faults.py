@@ -1,0 +1,152 @@
+"""The faults that need no job to be seen: they do what they are said to."""
+
+import contextlib
+import http.client
+import http.server
+import os
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+import pytest
+
+from bench.chaos.kinds import KINDS, unavailable
+from bench.chaos.schedule import Fault, Moment, Schedule
+from bench.chaos.servers import Postgres, small_file_system
+from bench.chaos.site import Site
+from bench.chaos.strikes import strike
+from tests.store.proxy import Proxy
+
+BODY = b"x" * 20_000
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(BODY)))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(BODY)
+
+    def log_message(self, *_):
+        pass
+
+
+def fault(kind, strength=0.0):
+    return Fault(kind, Moment("solving", 1, 0.0), lasts_s=0.0, strength=strength)
+
+
+def needed(kind):
+    missing = unavailable(KINDS[kind])
+    return pytest.mark.skipif(missing is not None, reason=f"{kind} {missing}")
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A schedule's surroundings before anything is started in them."""
+    return Site(Schedule(0, "local", "shared", False, ()), SimpleNamespace(), tmp_path)
+
+
+@pytest.fixture
+def proxied(site):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        site.proxy = Proxy(f"http://127.0.0.1:{server.server_address[1]}")
+        with site.proxy.running() as endpoint:
+            yield site, urlsplit(endpoint).netloc
+        server.shutdown()
+
+
+def get(netloc):
+    connection = http.client.HTTPConnection(netloc, timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+@pytest.mark.parametrize(("kind", "status"), [("S3 answers 500", 500), ("S3 answers 503", 503)])
+def test_every_request_gets_the_error_until_it_heals(proxied, kind, status):
+    site, netloc = proxied
+    assert get(netloc) == (200, BODY)
+    told = strike(SimpleNamespace(site=site), fault(kind))
+    assert str(status) in told
+    code, body = get(netloc)
+    assert code == status
+    assert b"<Error>" in body
+    assert site.tend() is False
+    assert get(netloc) == (200, BODY)
+
+
+def test_bodies_are_cut_until_it_heals(proxied):
+    site, netloc = proxied
+    strike(SimpleNamespace(site=site), fault("S3 cuts bodies", strength=1.0))
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        get(netloc)
+    site.heal()
+    assert get(netloc) == (200, BODY)
+
+
+@needed("scratch full")
+def test_a_full_disk_takes_no_byte_until_it_heals(site):
+    with small_file_system(site.scratch, 4):
+        strike(SimpleNamespace(site=site), fault("scratch full"))
+        with pytest.raises(OSError, match="No space left"):
+            (site.scratch / "file").write_bytes(b"x" * 8192)
+        site.heal()
+        (site.scratch / "file").write_bytes(b"x" * 8192)
+    assert not os.path.ismount(site.scratch)
+
+
+@needed("clock set back")
+def test_the_clock_goes_back_for_the_command_alone(site):
+    site._put_under_a_clock()
+    program = (
+        "import time; began, steady = time.time(), time.monotonic(); print(flush=True); input();"
+        "time.sleep(2); print(time.time() - began - (time.monotonic() - steady))"
+    )
+    environment = {**os.environ, **site.environment}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        process.stdout.readline()
+        before = time.time()
+        strike(SimpleNamespace(site=site), fault("clock set back"))
+        told, _ = process.communicate("\n", timeout=60)
+        assert time.time() >= before
+    assert -32 < float(told) < -28
+
+
+@needed("PostgreSQL restarted")
+def test_postgres_keeps_what_was_committed_over_a_restart(tmp_path):
+    # The user postgres has to get there.
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(0o755)
+    postgres = Postgres(tmp_path / "postgres")
+    try:
+        postgres.query("create table kept (name text); insert into kept values ('yes')")
+        (first,) = postgres.processes
+        postgres.restart()
+        assert postgres.processes != {first}
+        assert postgres.query("select name from kept") == ["yes"]
+    finally:
+        postgres.stop()
+
+
+def test_what_a_killed_process_leaves_behind_is_found():
+    """Orphans come to the process that asked for them, whatever became of their parents."""
+    program = (
+        "import os, subprocess, sys; from bench.chaos.watching import adopt_orphans, descendants;"
+        "adopt_orphans();"
+        "p = subprocess.Popen(['sh', '-c', 'sleep 300 & echo $!; wait'], stdout=subprocess.PIPE);"
+        "orphan = int(p.stdout.readline()); p.kill(); p.wait();"
+        "print(orphan in descendants(set()), orphan in descendants({orphan})); os.kill(orphan, 9)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert told.stdout.split() == ["True", "False"], told.stderr

@@ -1,0 +1,77 @@
+"""A seed is a schedule, the same everywhere; a hundred of them strike with every kind."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bench.chaos import results
+from bench.chaos.kinds import KINDS, STAGES
+from bench.chaos.schedule import draw
+from tests.end_to_end.conftest import ROOT
+
+SEEDS = range(1, 101)
+
+
+def test_a_seed_gives_the_same_schedule_in_another_process():
+    program = (
+        "import json; from bench.chaos.schedule import draw;"
+        "print(json.dumps([draw(seed).to_json() for seed in range(1, 101)]))"
+    )
+    # Strings hash otherwise in every process.
+    environment = {**os.environ, "PYTHONHASHSEED": "17", "PYTHONPATH": str(ROOT)}
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=ROOT
+    )
+    assert told.returncode == 0, told.stderr
+    here = json.loads(json.dumps([draw(seed).to_json() for seed in SEEDS]))
+    assert json.loads(told.stdout) == here
+    assert len({json.dumps({**one, "seed": 0}) for one in here}) == len(here), "all differ"
+
+
+def test_a_hundred_seeds_lead_with_every_kind():
+    leading = {list(KINDS)[(seed - 1) % len(KINDS)] for seed in SEEDS}
+    struck = {fault.kind for seed in SEEDS for fault in draw(seed).faults}
+    assert leading == struck == set(KINDS)
+    assert len(struck) >= 14
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_faults_strike_in_the_order_of_the_job_where_they_can(seed):
+    schedule = draw(seed)
+    stages = [STAGES.index(fault.moment.stage) for fault in schedule.faults]
+    assert stages == sorted(stages)
+    assert len({fault.kind for fault in schedule.faults}) == len(schedule.faults)
+    for fault in schedule.faults:
+        kind = KINDS[fault.kind]
+        assert fault.moment.stage in kind.stages
+        assert kind.store in (None, schedule.store)
+        assert kind.server in ("shared", schedule.server)
+        assert not kind.deployed or schedule.deployed
+
+
+def record(seed, *breaches, kinds=("GCS killed",)):
+    struck = [{"kind": kind, "at": "solving", "what": "SIGKILL"} for kind in kinds]
+    return {"seed": seed, "struck": struck, "codes": [1, 0], "breaches": list(breaches)}
+
+
+def test_records_outlive_a_line_that_was_cut_off(tmp_path):
+    results.append(tmp_path, record(1))
+    results.append(tmp_path, record(2, "weights: others"))
+    results.append(tmp_path, record(2))
+    with (tmp_path / results.RECORDS).open("a") as file:
+        file.write('{"seed": 3, "stru')
+    assert results.read(tmp_path) == {1: record(1), 2: record(2)}
+
+
+def test_the_table_tells_what_broke_and_what_never_struck():
+    records = [record(1), record(2, "weights: others", kinds=("GCS killed", "Ctrl-C"))]
+    rows = {row[0]: row[2:] for row in results.rows(records)}
+    assert rows["GCS killed"] == ("2", "2", "2", "1 broke an invariant")
+    assert rows["solver killed"][:2] == ("0", "0")
+    assert rows["solver killed"][3].startswith("not run")
+    assert "2 schedules with 3 strikes of 2 kinds" in results.summary(records)
+    assert "breaches: 1 weights" in results.summary(records)
+    assert len(results.markdown(records).splitlines()) == 2 + len(KINDS)
