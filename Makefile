@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH_ARGS ?=
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test thorough lint docs bench gpu validate chaos rehearse small serve images-rehearse clean
+.PHONY: help setup demo test nightly lint docs bench gpu validate chaos rehearse small serve images-rehearse clean
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -42,9 +42,11 @@ test: setup lint ## ruff, mypy, import rules and the whole test suite (installs 
 	@# hundreds of processes, each of which would compile the project anew without its bytecode.
 	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(IN_TIME)
 
-thorough: setup ## fuzzed tests with ten times the trials, and 5,000 damages of a store
-	@COURANT_TEST_TRIALS=10 $(BIN)/python -m pytest tests/runs/test_hostile_fuzz.py tests/imports/test_hostile_import.py \
-		tests/simgen/test_design_file.py tests/store/access/test_store_model.py
+# As root the power cut of a store is tested on a disk of its own too.
+nightly: setup ## what is too long for every commit: faults, two nodes, fuzzing, damage, pages, images (hours)
+	@infra/debian-packages $(PYTHON) tests
+	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 COURANT_TEST_TRIALS=10 \
+		$(BIN)/python -m pytest -m nightly -n 2 --dist loadfile --durations=40
 	@$(BIN)/python -m bench.damage.campaign --trials 5000 --seed 1 --out damage-out
 
 lint: setup ## ruff, mypy and the import rules

@@ -1,4 +1,4 @@
-"""How many trials a fuzzed test makes: few beside all other tests, more by `make thorough`."""
+"""How many trials a fuzzed test makes: few beside all other tests, more by `make nightly`."""
 
 import os
 

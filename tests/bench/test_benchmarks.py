@@ -60,6 +60,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, small_model_sizes: None) ->
     return json.loads((out / "gpu.json").read_text())
 
 
+@pytest.mark.nightly
 def test_all_parts_of_the_gpu_benchmark_run(report: dict[str, Any]) -> None:
     assert report["short"]
     # The tests of the model, which the suite has run, are left to a machine with a GPU.
@@ -75,6 +76,7 @@ def test_all_parts_of_the_gpu_benchmark_run(report: dict[str, Any]) -> None:
         assert max(row[part] for part in ("field", "gradient", "decomposition", "padding")) < close
 
 
+@pytest.mark.nightly
 def test_the_table_has_a_line_for_every_figure_beside_the_papers(report: dict[str, Any]) -> None:
     table = bench_gpu.as_table({**report, "tests": [("tests/devices/", "410 passed")]})
     cells = [str(cell) for column in table.columns for cell in column.cells]

@@ -13,6 +13,8 @@ from bench.synthetic_cases import FAMILY, SCHEMA
 from flows.committer import SHARE
 from simgen.store.access.writer import DatasetWriter
 
+pytestmark = pytest.mark.nightly
+
 FREE = Costs(submit_s=0.0, commit_base_s=0.0, commit_slope_s=0.0, server_s=0.0)
 
 

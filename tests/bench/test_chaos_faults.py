@@ -20,6 +20,8 @@ from bench.chaos.site import Site
 from bench.chaos.strikes import strike
 from tests.store.proxy import Proxy
 
+pytestmark = pytest.mark.nightly
+
 BODY = b"x" * 20_000
 
 

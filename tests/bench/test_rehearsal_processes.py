@@ -3,7 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
 from simgen.process_start import start_of
+
+pytestmark = pytest.mark.nightly
 
 INTERRUPTED = """
 import os, signal, subprocess, time

@@ -27,6 +27,9 @@ from tests.documentation.world import build_world, copy_world
 
 SNIPPETS = {page: [each for each in snippets_of(page) if each.kind != "text"] for page in PAGES}
 
+#: Pages whose snippets run with every commit.
+FIRST_PAGES = ("README.md", "docs/tutorial.md", "docs/datasets.md", "docs/importing.md")
+
 
 def is_elsewhere(page: str, code: str) -> bool:
     return any(entry.page == page and code.startswith(entry.begins) for entry in ELSEWHERE)
@@ -59,8 +62,15 @@ def no_ray() -> None:
     raise typer.Exit(0)
 
 
+def _by_commit_or_night(page: str) -> object:
+    """Leave all pages but the first ones that a reader opens to the nightly run."""
+    return page if page in FIRST_PAGES else pytest.param(page, marks=pytest.mark.nightly)
+
+
 @pytest.mark.openfoam
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(here, SNIPPETS[page]))])
+@pytest.mark.parametrize(
+    "page", [_by_commit_or_night(page) for page in PAGES if any(map(here, SNIPPETS[page]))]
+)
 def test_the_snippets_of_a_page_run_one_after_the_other(
     page: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

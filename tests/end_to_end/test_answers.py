@@ -10,7 +10,7 @@ import courant
 from courant.recipes import get_recipe
 from tests.documentation.snippets import snippets_of
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
 
 PAGE = "docs/answers.md"
 COARSE = "--set mesh_size=10"

@@ -11,7 +11,7 @@ from bench.chaos import results
 from bench.chaos.schedule import draw
 from tests.end_to_end.conftest import ROOT
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
 
 #: On disk: the same command twice; then, in one job, Ctrl-C in the generation, raylet killed in the
 #: training and driver killed in the evaluation. On S3: driver terminated in the generation, GCS

@@ -120,6 +120,7 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
     assert "Failed to initialize plugins" not in worker_log.read_text()
 
 
+@pytest.mark.nightly
 def test_the_explorer_has_a_design_solved_by_its_deployment(worker, places):
     design = {"radius": 2.5, "center_x": 1.0, "center_y": 0.0}
     family = get_family("cylinder-flow")
@@ -157,6 +158,7 @@ def test_automations_about_failures_are_put_on_the_server(worker):
     assert len(found) == 3 and all(one.name.startswith("courant: ") for one in found)
 
 
+@pytest.mark.nightly
 def test_a_sweep_is_a_deployment_too(worker, places, tiny_experiment, tmp_path):
     space = tmp_path / "anchors.yaml"
     space.write_text("design: grid\nparameters: {model.num_anchors: [4, 8]}")
@@ -212,6 +214,7 @@ def start(environment, parameters, *options):
     assert started.returncode == 0, started.stderr
 
 
+@pytest.mark.nightly
 def test_a_cancelled_training_ends_and_leaves_no_process(worker, places, endless):
     start(worker, {**endless, "seed": 9})
     wait_for(lambda: any(places["runs"].glob("cancelled-*/metrics.jsonl")), 180)
@@ -224,6 +227,7 @@ def test_a_cancelled_training_ends_and_leaves_no_process(worker, places, endless
     assert standing(RunDirectory(str(folder))) in ("stopped", "interrupted")
 
 
+@pytest.mark.nightly
 def test_a_cancelled_run_stops_its_job_on_the_cluster(worker, endless):
     with ray_head(os.environ) as head:
         on_cluster = json.dumps({"RAY_ADDRESS": head.dashboard, **head.authentication})
@@ -256,6 +260,7 @@ def cancel(environment, seed: int) -> None:
     assert cancelled.returncode == 0, cancelled.stdout + cancelled.stderr
 
 
+@pytest.mark.nightly
 def test_a_cancelled_run_leaves_no_solver(worker, places):
     start(worker, {"cases": 2, "settings": {"end_time": 900}, "seed": 7})
     wait_for(lambda: solvers(places["scratch"]), 180)

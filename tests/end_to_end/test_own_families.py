@@ -26,7 +26,7 @@ from simgen.store.access.reader import Dataset
 from tests.end_to_end.conftest import ROOT, run
 from tests.simgen.heated_plate import COLD, HeatedPlate
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
 torch.set_num_threads(1)
 
 EXAMPLES = ROOT / "tests/simgen"

@@ -25,7 +25,7 @@ from tests.end_to_end.conftest import SHORT, wait_for
 from tests.end_to_end.test_ray_jobs import submit
 from tests.ray_nodes import RayNode, ray_head, ray_worker
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
 
 
 @dataclass

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,8 @@ from simgen.imports import (
     imported_schema,
 )
 from tests.trials import trials
+
+pytestmark = pytest.mark.nightly
 
 FUZZ = settings(
     max_examples=trials(30),

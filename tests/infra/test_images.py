@@ -12,6 +12,8 @@ from packaging.utils import canonicalize_name
 
 from tests.infra.files import INFRA, PROJECT, ROOT, load, scripts
 
+pytestmark = pytest.mark.nightly
+
 IMAGES = INFRA / "images"
 DOCKERFILE = (IMAGES / "Dockerfile").read_text()
 TARGETS = ("training", "solving", "workgroup")

@@ -30,6 +30,8 @@ from simgen.errors import InputError, SimgenError
 from tests.training.waves import tiny_experiment
 from tests.trials import trials
 
+pytestmark = pytest.mark.nightly
+
 FILES = [
     "experiment.json",
     "dataset.json",

@@ -5,6 +5,8 @@ import pytest
 from bench.damage.campaign import BAD, make_store, run_trials
 from tests.trials import trials
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):

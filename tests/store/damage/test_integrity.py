@@ -10,6 +10,8 @@ from simgen.errors import StoreError
 from simgen.store.format.digest import digest_array, digest_case
 from tests.store.conftest import add, make_cloud, make_result
 
+pytestmark = pytest.mark.nightly
+
 
 def read_all(dataset):
     """Every array of every case; the errors."""
