@@ -69,7 +69,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     ),
     Elsewhere(
         "docs/deployment.md",
-        ("make serve", "source"),
+        ("make serve", "source", "python infra/prefect/server.py"),
         "installation; tests/infra/test_prefect_serve.py runs it",
     ),
     Elsewhere(

@@ -151,6 +151,12 @@ def test_the_proxy_asks_for_a_password_wherever_the_server_behind_does_not() -> 
                 assert re.search(r"@changes not method GET HEAD\n\s*respond @changes", site)
 
 
+def test_prefect_asks_for_a_password_and_answers_pages_of_its_own_origin_alone() -> None:
+    settings = SERVICES["prefect"]["environment"]
+    assert settings["PREFECT_SERVER_API_AUTH_STRING"] == "${PREFECT_AUTH}"
+    assert settings["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == settings["PREFECT_UI_URL"]
+
+
 def test_commands_are_ones_that_the_image_has() -> None:
     from ray.scripts.scripts import start
 

@@ -285,6 +285,14 @@ def test_only_the_door_is_reached_from_outside(overlay: str) -> None:
     assert named == labels, "each has its policy, and none is for what is not there"
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_prefect_answers_pages_of_its_own_origin_alone(overlay: str) -> None:
+    maps = {one["metadata"]["name"]: one["data"] for one in objects(overlay, "ConfigMap")}
+    host = maps["courant-host"]
+    assert host["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == host["PREFECT_UI_URL"]
+    assert host["COURANT_HOST"] in host["PREFECT_UI_URL"]
+
+
 def made_secrets() -> list[Manifest]:
     done = subprocess.run(
         [KUBERNETES / "make-secrets"],
