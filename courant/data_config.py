@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 MAX_WINDOW_STEPS = 10_000
 MANY = 10**9
 """An upper bound on every count in an experiment, so that foreign input cannot overflow."""
 
-Closeness = Annotated[float, Field(ge=0.1, le=10)]
 """How many times closer anchors lie than where it is one"""
 
 
@@ -37,10 +36,6 @@ class SampleData(Frozen):
     """
     queries_per_sample: int | None = Field(default=None, ge=1, le=MANY)
     """Query points in the loss per sample; None = the full mesh."""
-    closer_anchors: tuple[tuple[float, float, float, Closeness], ...] = ()
-    """Places (x, y, z in normalised coordinates) and how many times closer sampled anchors lie
-    there; empty = equally far everywhere (the paper's way). `courant analyse refine` writes them.
-    """
     anchors_by: Literal["distance", "volume"] = "distance"
     """How sampled anchors are spread over a cloud: the farthest points (the paper's way), many of
     which lie on its boundary, or points in the middle of parts of about equal volume.
@@ -53,15 +48,6 @@ class SampleData(Frozen):
     """Memory for the training split: up to this size it is kept on the training device, a larger
     one is streamed from the store.
     """
-
-    @model_validator(mode="after")
-    def _one_rule_for_anchors(self) -> Self:
-        if self.closer_anchors and self.anchors_by == "volume":
-            raise ValueError(
-                'closer_anchors are farthest points: set anchors_by to "distance", or leave them'
-                " out"
-            )
-        return self
 
 
 class TransientData(SampleData):

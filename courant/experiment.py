@@ -51,7 +51,6 @@ _YOUNGER: dict[str, dict[str, Any]] = {
         "given": None,
         "input_steps": 1,
         "scaled_by": {},
-        "closer_anchors": [],
         "anchor_start": "box",
         "anchors_by": "distance",
     },

@@ -19,7 +19,7 @@ from simgen.design_space import DesignPoint, DesignSpace
 from simgen.errors import InputError
 from simgen.foam.log import SolverLog
 from simgen.point_cloud import BoundaryCloud
-from simgen.quantities import Quantity, State
+from simgen.quantities import Quantity
 
 #: `withdrawn` marks a case whose verdict was taken back later; no solve ends with it, and the next
 #: generation of its design solves it again.
@@ -130,8 +130,6 @@ class CaseFamily(ABC):
     fields: tuple[Field, ...]
     #: What an engineer asks of a case; `figures` measures each on a solved one.
     quantities: tuple[Quantity, ...] = ()
-    #: What may turn out in two ways for designs that hardly differ.
-    states: tuple[State, ...] = ()
     application: str
     transient: bool
     #: The setting that ends the solver: simulated time, or the iterations of a steady solver.

@@ -137,22 +137,6 @@ class Quantity:
 
 
 @dataclass(frozen=True)
-class State:
-    """One of two states that the solver may end in, where both are solutions of one design.
-
-    Such as the wall that a jet clings to. Models learn the mean of both where neither is usual.
-    """
-
-    name: str
-    meaning: str
-    """A clause: `the jet runs along the upper wall`"""
-    is_so: Callable[[CaseFields], bool | None]
-    """None where the fields do not tell"""
-    needs: tuple[str, ...]
-    """Components of fields that `is_so` reads, such as velocity.x"""
-
-
-@dataclass(frozen=True)
 class StatedQuantity:
     """What a dataset says of a quantity that its cases have."""
 
@@ -179,18 +163,6 @@ def obtainable(
         else:
             given.append(quantity)
     return given, reasons
-
-
-def observe(
-    states: Sequence[State], fields: CaseFields, components: Sequence[str]
-) -> dict[str, bool]:
-    """Return by name which states hold, as far as these components tell."""
-    found = {
-        each.name: each.is_so(fields)
-        for each in states
-        if all(need in components for need in each.needs)
-    }
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def compute(quantities: Sequence[Quantity], fields: CaseFields) -> dict[str, float]:

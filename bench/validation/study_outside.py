@@ -63,7 +63,6 @@ def main(out: Path, short: bool) -> None:
         rows,
         training_cases=len(narrow.cases("train")),
         calibration_cases=len(narrow.cases("calibration")),
-        states={name: score.model_dump() for name, score in found.states.items()},
     )
 
 

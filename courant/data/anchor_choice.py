@@ -1,9 +1,9 @@
-"""Choose anchors among the points of a cloud: far apart, closer together where that is asked.
+"""Choose anchors among the points of a cloud: far apart, or in the middle of equal parts of it.
 
-Or each in the middle of its part of the volume. Volumes are not needed: points that are sampled far
-apart stand for about equal volumes, however dense the cloud is. Eight such points for each anchor
-are divided into as many groups by Lloyd's iteration (k-means), which makes the groups compact and
-about equal, and the point of the cloud nearest to a group's mean is its anchor.
+For the second, volumes are not needed: points that are sampled far apart represent about equal
+volumes, however dense the cloud is. Eight such points for each anchor are divided into as many
+groups by Lloyd's iteration (k-means), which makes the groups compact and about equal, and the point
+of the cloud nearest to a group's mean is its anchor.
 """
 
 from __future__ import annotations
@@ -11,35 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from courant.model.anchors import farthest_point_sampling, gather_points
 
-NEIGHBOURS = 8
-"""Places whose closeness a point takes the mean of, by the inverse square of their distance"""
 GROUP = 8
 """Points that stand for the volume of one anchor"""
 ROUNDS = 20
 """Of Lloyd's iteration; anchors hardly move after these"""
-_NEAR = 1e-3
-"""Distance in length scales below which a place counts as this far away"""
 
 
 @dataclass(frozen=True)
 class AnchorChoice:
-    """How many anchors are sampled from each cloud, and where they lie closer together.
+    """How many anchors are sampled from each cloud, and how they are spread.
 
     Nothing of it is learned: the same cloud has the same anchors in training and prediction.
     """
 
     num: int
-    closer: tuple[tuple[float, float, float, float], ...] = ()
-    """Places x, y, z in normalised coordinates, and how many times closer anchors lie there than
-    where the number is one; empty = equally far everywhere
-    """
     by: Literal["distance", "volume"] = "distance"
 
     def among(self, points: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -52,11 +42,7 @@ class AnchorChoice:
             return points.new_zeros(len(points), 0, points.shape[-1])
         if self.by == "volume":
             return self._in_the_middle(points, mask)
-        closeness = None
-        if self.closer:
-            closeness = torch.from_numpy(self.closeness_at(points.detach().cpu().numpy()))
-            closeness = closeness.to(points)
-        return gather_points(points, farthest_point_sampling(points, self.num, mask, closeness))
+        return gather_points(points, farthest_point_sampling(points, self.num, mask))
 
     def _in_the_middle(self, points: Tensor, mask: Tensor | None) -> Tensor:
         real = [slice(None)] * len(points) if mask is None else list(mask)
@@ -71,18 +57,6 @@ class AnchorChoice:
         chosen = farthest_point_sampling(cloud, min(GROUP * self.num, cloud.shape[1]))
         middles = _middles(gather_points(cloud, chosen)[0], self.num)
         return cloud[0, torch.cdist(middles, cloud[0]).argmin(dim=1)]
-
-    def closeness_at(self, points: np.ndarray) -> np.ndarray:
-        """Return (...), the closeness at points (..., 3) from that of the nearest places."""
-        if not self.closer:
-            return np.ones(points.shape[:-1])
-        places = np.array(self.closer)
-        number = min(NEIGHBOURS, len(places))
-        distance, nearest = cKDTree(places[:, :3]).query(points, k=number)
-        shape = (*points.shape[:-1], number)
-        weight = 1 / np.maximum(distance.reshape(shape), _NEAR) ** 2
-        found = (weight * places[nearest.reshape(shape), 3]).sum(-1) / weight.sum(-1)
-        return np.asarray(found)
 
 
 def _middles(points: Tensor, num: int) -> Tensor:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from courant.evaluation.grid_study import grid_errors
-from courant.evaluation.guards.states import observed_states
 from courant.evaluation.quantities import solved_and_predicted
 from courant.evaluation.regressed_quantities import regress_quantities
 from courant.prediction.applied_bands import pooled_latents, scaled_design
@@ -114,7 +113,6 @@ def calibrate(
         outcomes=_outcomes(surrogate, dataset, trained_on),
         grid=grid,
         no_grid=no_grid,
-        states=observed_states(dataset),
         regressed=regress_quantities(trained_on, dataset, cases),
     )
     if weights_digest(run) != surrogate.weights:

@@ -26,7 +26,6 @@ from courant.evaluation.guards.outside import (
     is_inside,
     score_outside,
 )
-from courant.evaluation.guards.states import StateScore, score_states
 from courant.evaluation.quantities import Pair, recorded, score_quantities, solved_and_predicted
 from courant.prediction.applied_bands import (
     Answer,
@@ -82,8 +81,6 @@ class Coverage(BaseModel):
     """Cases for which no band holds, with the reason"""
     bands: dict[str, BandScore]
     """By quantity, of the field, and `<quantity> by regression`"""
-    states: dict[str, StateScore] = {}
-    """By state of the family, on cases that its share was not learned from"""
     outside: dict[str, OutsideScore] = {}
     """The same of cases outside of a box that was given; they are left out of all other figures"""
 
@@ -139,7 +136,6 @@ def measure_coverage(
         num_cases=len(cases),
         refused=without,
         bands=rows,
-        states=score_states(bands.states, dataset, cases),
         outside=score_outside(
             [
                 _unguarded(surrogate, bands, dataset, case, level)

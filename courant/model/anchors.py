@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 
-def _farthest_points(
-    points: Tensor, num: int, mask: Tensor | None, closeness: Tensor | None
-) -> Tensor:
+def _farthest_points(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
     real = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask
     # (d_c, B, N): each pass over the cloud then reads contiguous rows
     coordinates = points.movedim(-1, 0).masked_fill(~real, 0.0).contiguous()
@@ -18,12 +16,11 @@ def _farthest_points(
     chosen = start.argmin(1)  # (B,)
     indices = torch.empty(points.shape[0], num, dtype=torch.long, device=points.device)
     nearest = torch.full_like(start, float("inf")).masked_fill(~real, -1.0)
-    shrunk = None if closeness is None else closeness.square()
     for i in range(num):
         indices[:, i] = chosen
         newest = coordinates.gather(2, chosen.expand(len(coordinates), -1)[..., None])[..., 0]
         torch.minimum(nearest, _squared_distance(coordinates, newest), out=nearest)
-        chosen = (nearest if shrunk is None else nearest * shrunk).argmax(1)
+        chosen = nearest.argmax(1)
     return indices
 
 
@@ -33,7 +30,7 @@ _operator = torch.library.custom_op("courant::farthest_points", _farthest_points
 
 
 @_operator.register_fake
-def _(points: Tensor, num: int, mask: Tensor | None, closeness: Tensor | None) -> Tensor:
+def _(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
     return points.new_empty((points.shape[0], num), dtype=torch.long)
 
 
@@ -42,21 +39,18 @@ def _squared_distance(coordinates: Tensor, centre: Tensor) -> Tensor:
     return (coordinates - centre[..., None]).square_().sum(0)
 
 
-def farthest_point_sampling(
-    points: Tensor, num: int, mask: Tensor | None = None, closeness: Tensor | None = None
-) -> Tensor:
+def farthest_point_sampling(points: Tensor, num: int, mask: Tensor | None = None) -> Tensor:
     """Return indices (B, num) of points that are far apart.
 
     The first is the point nearest to the centroid, each further one the point farthest from all
     chosen so far. `points` (B, N, d_c); `mask` (B, N) is True at real points, and padding is never
-    chosen. `closeness` (B, N), positive, multiplies each point's distance from the chosen ones:
-    points where it is 2 lie half as far apart as points where it is 1. A cloud of fewer than `num`
-    distinct points repeats some of them; one without any real point gives index 0.
+    chosen. A cloud of fewer than `num` distinct points repeats some of them; one without any real
+    point gives index 0.
     """
     if num < 1:
         raise ValueError(f"farthest_point_sampling needs num of at least 1, got {num}")
     sample = _operator if torch.compiler.is_compiling() else _farthest_points
-    return sample(points.detach(), num, mask, closeness)
+    return sample(points.detach(), num, mask)
 
 
 def gather_points(points: Tensor, indices: Tensor) -> Tensor:

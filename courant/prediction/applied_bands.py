@@ -48,9 +48,8 @@ def apply_bands(
             f" {len(bands.cases)}"
         )
     by_regression = bands.by_regression(design, level)
-    states = {name: each.near(design) for name, each in bands.states.items()}
     if refusal:
-        return DesignBands(level, {}, None, unsolved, refusal, refusal, by_regression, states)
+        return DesignBands(level, {}, None, unsolved, refusal, refusal, by_regression)
     no_quantities = _other_rollout(bands, answer, surrogate.step_s)
     quantities = (
         {}
@@ -67,9 +66,7 @@ def apply_bands(
         field = (bands.over_scale(design, level) * scale).reshape(answer.values.shape)
     else:
         refusal = f"bands are calibrated for {calibrated} steps, {len(steps)} were asked for"
-    return DesignBands(
-        level, quantities, field, unsolved, refusal, no_quantities, by_regression, states
-    )
+    return DesignBands(level, quantities, field, unsolved, refusal, no_quantities, by_regression)
 
 
 def bands_of_case(

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from courant.prediction.error_size import fit_error_size
 from courant.prediction.field_scale import FieldScale
 from courant.prediction.grid_error import GridError
-from courant.prediction.guards.outcomes import Design, ObservedState, Outcomes
+from courant.prediction.guards.outcomes import Design, Outcomes
 from courant.prediction.guards.ranges import Ranges, is_outside
 from courant.prediction.guards.reach import MOST_CASES, Reach
 from courant.prediction.regressed import Regressed
@@ -78,8 +78,6 @@ class Bands(_Frozen):
     """By quantity, where the mesh was studied"""
     no_grid: dict[str, str] = {}
     """Quantities that the study told nothing of, with the reason"""
-    states: dict[str, ObservedState] = {}
-    """By state of the family"""
     regressed: Regressed | None = None
     """Quantities by the design parameters alone"""
 
@@ -89,7 +87,6 @@ class Bands(_Frozen):
         if self.regressed is not None:
             columns += [each.errors for each in self.regressed.quantities.values()]
         widths = {len(design) for design in (*self.designs, *self.outcomes.designs)}
-        widths |= {len(design) for each in self.states.values() for design in each.designs}
         widths |= {len(self.ranges)} if self.ranges else set()
         if {len(column) for column in columns} != {len(self.cases)} or len(widths) != 1:
             raise ValueError("it has not one value for each case")
@@ -147,8 +144,6 @@ class DesignBands:
     """Why quantities have none, in words"""
     by_regression: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     """Value and half-width of quantities by the design parameters alone"""
-    states: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Share of the solved designs near this one in which a state of the family was found"""
 
 
 def half_width(designs: np.ndarray, errors: np.ndarray, design: np.ndarray, level: float) -> float:

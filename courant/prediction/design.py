@@ -19,22 +19,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from courant.data.inputs import tell_caller
+from courant.data.trajectories import time_tolerance
 from courant.prediction.applied_bands import Answer, apply_bands
 from courant.prediction.bands import DesignBands
 from courant.prediction.design_settings import counted_from_s, settings_of
 from courant.prediction.predictor import Predictor
 from courant.prediction.prepared import Prepared, check_finite
 from courant.prediction.quantities import by_field, family_with_quantities, quantities_from
-from courant.prediction.states.carried import carried_over
-from courant.prediction.states.solved import solution, state
 from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import InputError
 from simgen.point_cloud import PointCloud
-from simgen.quantities import CaseFields, observe, obtainable
+from simgen.quantities import CaseFields, obtainable
 
 if TYPE_CHECKING:
     from simgen.store.access.stored_case import StoredCase
@@ -89,8 +89,6 @@ class PredictedDesign:
     """
     fine_by_regression: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """The same of the values by regression"""
-    states: Mapping[str, bool] = field(default_factory=dict)
-    """Whether the predicted fields are in each two-valued state that the family declares"""
     solved: np.ndarray | None = None
     """The solver's values, like the predicted ones, where it solved the design"""
     solved_quantities: Mapping[str, float] | None = None
@@ -121,7 +119,7 @@ def predict_design(
 ) -> PredictedDesign:
     """Mesh and predict a design; see the module for the options.
 
-    A transient model may also start from the state of another design, `start_of`, carried over to
+    A transient model may also start from the state of another design, `start_of`, transferred to
     this mesh: the solver runs nothing, and no band of the model holds.
 
     `folder` keeps known geometry (None: ~/.cache/courant/geometry), `scratch` is where a case is
@@ -145,7 +143,7 @@ def predict_design(
         return _predicted(surrogate, family, point, start, None, None)
     if start_of is not None:
         start = _meshed(point, folder, max_points)
-        cloud, begin = carried_over(surrogate, start_of, start.cloud)
+        cloud, begin = transferred_state(surrogate, start_of, start.cloud)
         start = replace(start, cloud=cloud)
         found = _predicted(surrogate, family, point, start, begin, surrogate.problem.steps(steps))
         return _without_bands(found, FROM_ANOTHER)
@@ -214,7 +212,7 @@ def _predicted(
         answer = Answer(prepared, start.cloud.points, values, point.parameters, from_s)
         bands = apply_bands(surrogate, surrogate.bands, answer)
     times = None if from_s is None else surrogate.times(from_s, steps)
-    solved = solution(surrogate, start.cloud, times)
+    solved = solved_values(surrogate, start.cloud, times)
     declared = family.quantities if family_with_quantities(family.name) else ()
     wanted, reasons = obtainable(declared, surrogate.channels)
 
@@ -246,7 +244,6 @@ def _predicted(
         fine_by_regression={
             name: of.fine(regressed[name][0]) for name, of in studied.items() if name in regressed
         },
-        states=observe(family.states, fields_of(values), surrogate.channels),
         solved=solved,
         solved_quantities=None if solved is None else quantities(solved),
     )
@@ -277,10 +274,60 @@ def _request(
         asked["distance"] = (cloud.distance[:, columns], cloud.direction[:, columns])
     if from_s is not None:
         moments = surrogate.problem.input_times(from_s).tolist()
-        states = [state(surrogate, cloud, moment) for moment in moments]
+        states = [solved_state(surrogate, cloud, moment) for moment in moments]
         initial = states[0] if len(states) == 1 else np.stack(states)
         return {**asked, "initial": initial, "steps": steps}
     if normaliser.has_boundary and cloud.boundary is not None:
         faces = cloud.boundary
         asked["boundary"] = {"points": faces.points, "patch": faces.patch, **faces.fields}
     return asked
+
+
+def transferred_state(
+    surrogate: Predictor, case: StoredCase, cloud: PointCloud
+) -> tuple[PointCloud, float]:
+    """Return a mesh's cloud with the states that a rollout of a case starts from, and when, in s.
+
+    They are those at the start of the training windows. Each cell has the values of the case's
+    nearest cell: a body that lies elsewhere is not moved along.
+    """
+    begin = surrogate.problem.start(case)
+    assert begin is not None and case.time is not None
+    moments = surrogate.problem.input_times(begin)
+    stored = np.asarray(case.time)
+    frames = [int(np.abs(stored - moment).argmin()) for moment in moments.tolist()]
+    nearest = cKDTree(case.points).query(cloud.points)[1]
+    names = dict.fromkeys(channel.field for channel in surrogate.normaliser.channels)
+    fields = {
+        name: np.stack([np.asarray(case[name][frame]) for frame in frames])[:, nearest]
+        for name in names
+    }
+    return replace(cloud, time=moments, fields=fields), begin
+
+
+def solved_values(
+    surrogate: Predictor, cloud: PointCloud, times: np.ndarray | None
+) -> np.ndarray | None:
+    """Return the solver's values of a steady case or at all these times; None where it has none."""
+    if not cloud.fields:
+        return None
+    if times is None:
+        return _channels(surrogate, cloud.fields)
+    if cloud.time is None or cloud.time[-1] < times[-1] * (1 - 1e-6):
+        return None
+    return np.stack([solved_state(surrogate, cloud, at) for at in times.tolist()])
+
+
+def solved_state(surrogate: Predictor, cloud: PointCloud, at_s: float) -> np.ndarray:
+    """Return (N, C) at a stored time; InputError where nothing is stored then."""
+    stored = np.zeros(0) if cloud.time is None else cloud.time
+    nearest = int(np.abs(stored - at_s).argmin()) if len(stored) else -1
+    if nearest < 0 or abs(stored[nearest] - at_s) > time_tolerance(stored):
+        raise InputError(f"the solver stores no state at {at_s:g} s")
+    return _channels(surrogate, {name: values[nearest] for name, values in cloud.fields.items()})
+
+
+def _channels(surrogate: Predictor, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return (..., N, C), the model's channels."""
+    columns = [fields[each.field][..., each.column] for each in surrogate.normaliser.channels]
+    return np.stack(columns, axis=-1)

@@ -183,9 +183,7 @@ class Problem(ABC):
     def anchors(self) -> AnchorChoice:
         """How points are sampled from each cloud for the model."""
         data = self.experiment.data
-        return AnchorChoice(
-            self.experiment.model.num_sampled_anchors, data.closer_anchors, data.anchors_by
-        )
+        return AnchorChoice(self.experiment.model.num_sampled_anchors, data.anchors_by)
 
     def sizes(self) -> dict[str, tuple[int | bool, ...]]:
         """Return the allowed sizes of the model.

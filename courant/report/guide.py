@@ -73,12 +73,6 @@ def _questions(context: Context) -> list[tuple[str, str, str]]:
         ),
         ("Where is it wrong?", "error_addresses", _where_wrong(context)),
         (
-            "Where is it wrong in a design without a solution?",
-            "error_indicator",
-            "At the anchors that the indicator ranks first; if their part of the error is close to"
-            " that of chance, it does not help.",
-        ),
-        (
             "When does the prediction leave the solution?",
             "rollout",
             "Play the first case: solution, prediction and error, step by step.",

@@ -43,17 +43,6 @@ class DesignSeconds(BaseModel):
     prediction: float
 
 
-class StateAnswer(BaseModel):
-    """A state that solved designs near this one are in, or not."""
-
-    name: str
-    meaning: str
-    share: float
-    """of the solved designs near this one that are in it"""
-    predicted: bool | None
-    """whether the predicted fields are; null where they do not tell"""
-
-
 class DesignBandsAnswer(BaseModel):
     """Half-widths of bands that hold with the probability `level`."""
 
@@ -72,8 +61,6 @@ class DesignBandsAnswer(BaseModel):
     """why no band holds; else empty"""
     unsolved: float
     """share of the designs near this one that had no accepted solution"""
-    states: list[StateAnswer]
-    """what may turn out in two ways"""
 
 
 class DesignAnswer(BaseModel):
@@ -186,16 +173,6 @@ def bands_answer(
         fine_by_regression=_finite_ends(found.fine_by_regression),
         refusal=bands.refusal,
         unsolved=bands.unsolved,
-        states=[
-            StateAnswer(
-                name=each.name,
-                meaning=each.meaning,
-                share=bands.states[each.name],
-                predicted=found.states.get(each.name),
-            )
-            for each in get_family(found.point.family).states
-            if each.name in bands.states
-        ],
     )
 
 

@@ -57,13 +57,8 @@ def print_dataset(dataset: Dataset) -> None:
     if source is not None:
         tell(f"imported from {escape(f'{source.name}, {source.url}, {source.licence}')}")
         return
-    remake = how_to_make(dataset)
-    reads = (
-        f" (reads {', '.join(remake.designs)}: courant dataset card writes them)"
-        if remake.designs
-        else ""
-    )
-    tell(f"make it again{reads}:\n  {escape(remake.command)}")
+    if commands := how_to_make(dataset):
+        tell(f"make it again:\n  {escape(' && '.join(commands))}")
 
 
 def _print_quantities(dataset: Dataset) -> None:
@@ -101,7 +96,7 @@ def print_case(case: StoredCase) -> None:
 def print_versions(lines: Sequence[VersionSize]) -> None:
     """Print a line per version, then the runs that made them."""
     from simgen.publish.card_text import size_text
-    from simgen.publish.remake import is_sampled, run_command
+    from simgen.publish.remake import run_command
 
     table = _table(
         "version",
@@ -126,8 +121,8 @@ def print_versions(lines: Sequence[VersionSize]) -> None:
         )
     screen.print(table)
     for line in lines:
-        if is_sampled(line.info):
-            tell(f"{line.info.name}  {escape(run_command(line.info.metadata['run']))}")
+        if command := run_command(line.info):
+            tell(f"{line.info.name}  {escape(command)}")
 
 
 def print_difference(found: Difference) -> None:

@@ -34,7 +34,6 @@ from flows.cli.options import (
     parse_settings,
 )
 from flows.cli.starting import carry_out, show_dataset, show_report, show_run
-from flows.terminal import one_line_errors
 
 generation_app = typer.Typer()
 
@@ -165,16 +164,6 @@ def generate(
             )
         ),
     ] = None,
-    judge_again: Annotated[
-        bool,
-        typer.Option(
-            "--judge-again",
-            help=(
-                "Solve nothing: hold the figures on record of the dataset's cases against the"
-                " present gates."
-            ),
-        ),
-    ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
@@ -195,12 +184,6 @@ def generate(
         archive_raw=archive_raw,
         split=split.value if split else None,
     )
-    if judge_again:
-        with one_line_errors():
-            from flows.cli.judging import judge_stored
-
-            judge_stored(asked.url)
-        return
     show_dataset(carry_out(asked, _generate_flow, verbose, PublishedVersion.line))
 
 

@@ -8,12 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas
-
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
 from simgen.publish import card_text
-from simgen.publish.remake import Remake, how_to_make
 from simgen.store.access.reader import Dataset
 
 if TYPE_CHECKING:
@@ -33,24 +30,20 @@ def write_card(
     """Write the card of the dataset's version into `folder`; return the README's path.
 
     Files: README.md, designs.png, samples.png, distributions.png, quantities.png and parallel.png
-    where cases have quantities, and cases.csv, the table of all cases; designs.csv if remaking the
-    version needs a list of designs. Raises InputError where the folder holds a README that is no
-    card.
+    where cases have quantities, and cases.csv, the table of all cases. Raises InputError where the
+    folder holds a README that is no card.
     """
     target = Path(folder).expanduser()
     readme = target / "README.md"
-    remake = how_to_make(dataset)
     try:
         _check(readme)
         target.mkdir(parents=True, exist_ok=True)
-        steps = [*_pictures(dataset, target), lambda: _write_tables(dataset, remake, target)]
+        steps = [*_pictures(dataset, target), lambda: dataset.design.to_csv(target / "cases.csv")]
         for done, step in enumerate(steps):
             on_progress(done, len(steps))
             step()
         # The text comes last: a folder with a README has every file that it mentions.
-        readme.write_text(
-            f"{MARK}\n\n{card_text.card_text(dataset, physics(dataset), remake, license)}"
-        )
+        readme.write_text(f"{MARK}\n\n{card_text.card_text(dataset, physics(dataset), license)}")
         on_progress(len(steps), len(steps))
     except OSError as error:
         raise StoreError(
@@ -123,9 +116,3 @@ def sample_ids(dataset: Dataset) -> list[str]:
     return [
         ordered[round(number * (len(ordered) - 1) / max(1, count - 1))] for number in range(count)
     ]
-
-
-def _write_tables(dataset: Dataset, remake: Remake, target: Path) -> None:
-    dataset.design.to_csv(target / "cases.csv")
-    for name, rows in remake.designs.items():
-        pandas.DataFrame(rows, dtype=object).to_csv(target / name, index=False)

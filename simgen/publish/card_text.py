@@ -10,7 +10,7 @@ import pandas
 
 from simgen.audit.compare import stored_bytes
 from simgen.case import Field
-from simgen.publish.remake import Remake
+from simgen.publish.remake import how_to_make
 from simgen.store.access.reader import Dataset
 from simgen.store.format.layout import Schema
 from simgen.store.format.split import RATIOS, counts_of
@@ -18,7 +18,7 @@ from simgen.store.format.split import RATIOS, counts_of
 Rows = list[tuple[Any, ...]]
 
 
-def card_text(dataset: Dataset, physics: tuple[str, str], remake: Remake, license: str) -> str:
+def card_text(dataset: Dataset, physics: tuple[str, str], license: str) -> str:
     """Render the whole card, below its mark; `physics` is a title and a description."""
     title, description = physics
     table, schema = dataset.design, dataset.schema
@@ -56,7 +56,8 @@ def card_text(dataset: Dataset, physics: tuple[str, str], remake: Remake, licens
         duration=duration_text(float(table["wall_time_s"].sum())),
         hosts=_hosts(dataset),
         settings=", ".join(f"{name} {value:g}" for name, value in dataset[0].settings.items()),
-        remake=remake,
+        commands=how_to_make(dataset),
+        source_revision=str(dataset.info.metadata.get("source_revision", "")),
     )
 
 

@@ -8,7 +8,6 @@ import torch
 from scipy.spatial import cKDTree
 
 from courant.data.anchor_choice import AnchorChoice
-from courant.data_config import SteadyData
 
 
 def square(dense: int = 3000) -> torch.Tensor:
@@ -57,10 +56,3 @@ def test_a_cloud_of_fewer_points_than_anchors_repeats_them() -> None:
     found = AnchorChoice(5, by="volume").among(cloud)[0]
     assert found.shape == (5, 3)
     assert {tuple(each) for each in found.tolist()} == {tuple(each) for each in cloud[0].tolist()}
-
-
-def test_closer_anchors_are_farthest_points_alone() -> None:
-    with pytest.raises(
-        ValueError, match='closer_anchors are farthest points: set anchors_by to "d'
-    ):
-        SteadyData(closer_anchors=((0.0, 0.0, 0.0, 2.0),), anchors_by="volume")

@@ -9,10 +9,6 @@ import meshio
 import numpy as np
 import pytest
 import torch
-import typer
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from typer.testing import CliRunner
 
 import courant
 import simgen
@@ -27,22 +23,18 @@ from courant.prediction.bands import BANDS, Bands, conformal_quantile, half_widt
 from courant.prediction.error_size import fit_error_size
 from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
 from courant.prediction.grid_error import GridError
-from courant.prediction.guards.ranges import is_outside, ranges_of, shared_ranges
+from courant.prediction.guards.ranges import shared_ranges
 from courant.prediction.kernel_mean import KernelMean, fit_kernel_mean, share_loss
 from courant.runs.directory import RunDirectory
-from courant.runs.packing import pack_run
-from courant.runs.weights_file import WEIGHTS
 from courant.serving.designs import DesignAnswer, answer_design
 from courant.serving.requests import Limits
 from courant.training.loop import fit
-from flows.cli.predicting.bands import bands_app, parse_box
-from flows.cli.predicting.design import predict_to_files, state_lines, trust_lines, two_digits
+from flows.cli.predicting.bands import parse_box
+from flows.cli.predicting.design import predict_to_files, trust_lines, two_digits
 from flows.cli.predicting.stored_case import write_prediction as predict_stored
 from simgen.case import CaseResult
 from simgen.cases import get_family
-from simgen.cases.branched_pipe.jet import jet_lean
-from simgen.errors import InputError, StoreError
-from simgen.quantities import State
+from simgen.errors import InputError
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
 from tests.training.ducts import SPACE, duct, tiny_steady
@@ -415,166 +407,3 @@ def test_cases_outside_of_a_box_are_scored_apart(folder: Path) -> None:
         measure_coverage(run.url, inside={"aperture": (0, 1)})
     with pytest.raises(InputError, match="give NAME=LOW:HIGH"):
         parse_box("aperture=30")
-
-
-@pytest.mark.openfoam
-@pytest.mark.filterwarnings("ignore:.*outside the training domain")
-def test_a_state_that_designs_may_be_in_is_foretold_by_those_near(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    fast = State(
-        "fast",
-        "the flow is fast",
-        lambda case: bool(np.abs(case.vectors("velocity")[:, 0]).mean() > 2.5),
-        ("velocity.x",),
-    )
-    monkeypatch.setattr(type(FAMILY), "states", (fast,))
-    run = str(folder / "run")
-    bands = calibrate(run)
-    dataset = simgen.open_dataset(folder / "branched-pipe")
-    known = bands.states["fast"]
-    assert not set(known.cases) & set(dataset.cases("test")) and 0.1 < known.share < 0.9
-    scored = measure_coverage(run).states["fast"]
-    assert scored.num_cases == len(dataset.cases("test"))
-    assert scored.brier < 0.95 * scored.brier_of_share  # ducts' shapes are no pipes' parameters
-    surrogate = courant.load(run, device="cpu")
-    found = surrogate.predict_design(DESIGN, folder=tmp_path)
-    assert found.bands is not None and 0 < found.bands.states["fast"] < 1
-    here = "in" if found.states["fast"] else "not in"
-    told = f"of the solved designs near this one the flow is fast; {here} the prediction"
-    assert told in state_lines(found)[0]
-    answer = answer_design(json.dumps({"parameters": DESIGN}).encode(), surrogate, Limits())
-    assert isinstance(answer, DesignAnswer) and answer.bands is not None
-    (state,) = answer.bands.states
-    assert (state.name, state.share) == ("fast", found.bands.states["fast"])
-    assert state.predicted == found.states["fast"]
-    record = json.loads(bands.model_dump_json())
-    with pytest.raises(ValueError, match="not one state for each case"):
-        Bands.model_validate(
-            record | {"states": {"fast": record["states"]["fast"] | {"found": []}}}
-        )
-    app = typer.Typer()
-    app.add_typer(bands_app)
-    result = CliRunner().invoke(app, ["coverage", run])
-    assert "the flow is fast: in" in result.output and "Brier score of the share" in result.output
-
-
-def test_the_side_that_a_jet_leans_to_is_read_from_the_trunk_behind_the_plates() -> None:
-    generator = np.random.default_rng(0)
-    points = generator.uniform((-0.27, -0.025, -0.025), (0.1, 0.025, 0.025), (2000, 3))
-    velocity = np.zeros((2000, 3))
-    velocity[:, 0] = np.where(points[:, 2] > 0, 3.0, 1.0)
-    velocity[points[:, 0] > 0, 0] *= -9  # the branches do not count
-    assert jet_lean(points, velocity) == pytest.approx(2.0)
-    assert jet_lean(points, velocity[::-1] * 0) == 0
-    assert np.isnan(jet_lean(points + 5, velocity))
-
-
-def test_ranges_are_wider_than_designs_by_what_is_not_known_of_their_ends() -> None:
-    designs = np.linspace(-1, 0.2, 61)[:, None] * np.array([1.0, 0.5])
-    low, high = np.array(ranges_of(designs)).T
-    np.testing.assert_allclose(low, [-1.0, -0.53])  # no wider than the design space
-    np.testing.assert_allclose(high, [0.26, 0.13])
-    part = np.linspace(-1, -0.4, 31)[:, None]  # calibrated on a part of what was trained on
-    assert shared_ranges(designs[:, :1], part)[0][1] == pytest.approx(-0.34)
-    both = np.linspace(-1, 0.2, 121)[:, None]  # of one range: known as well as by both together
-    assert shared_ranges(both[::2], both[1::2])[0][1] == pytest.approx(0.23)
-    assert ranges_of(np.full((5, 1), 0.3)) == ((0.3, 0.3),)
-    assert not is_outside(((0.3, 0.3),), np.array([0.3 + 1e-9]))
-    assert is_outside(((0.3, 0.3),), np.array([0.31]))
-    generator, held = np.random.default_rng(0), []
-    for _ in range(400):
-        known = ranges_of(generator.uniform(-0.5, 0.5, (40, 1)))
-        held.append(not is_outside(known, generator.uniform(-0.5, 0.5, 1)))
-    assert np.mean(held) > 0.99
-
-
-def test_bands_travel_with_a_packed_run_and_end_with_its_weights(
-    folder: Path, tmp_path: Path
-) -> None:
-    run = RunDirectory(folder / "run")
-    bands = calibrate(run.url)
-    assert courant.load(pack_run(run, str(tmp_path / "run.zip"))).bands == bands
-    record = json.loads(run.read_bytes(BANDS))
-    other = _copy(run, tmp_path / "other")
-    other.write_json(BANDS, {**record, "weights": "of another training"})
-    assert courant.load(other.url).bands is None
-    for wrong in (
-        {"designs": []},
-        {"ranges": [[0.0, 1.0]]},
-        {"span": 3},
-        {"extra": 1},
-        {"quantities": {"x": [math.nan]}},
-        {"regressed": {**record["regressed"], "designs": [[0.0] * 5]}},
-    ):
-        other.write_json(BANDS, {**record, **wrong})
-        with pytest.raises(StoreError, match=r"bands\.json is not (what this project|valid)"):
-            _ = courant.load(other.url).bands
-
-
-def _copy(run: RunDirectory, place: Path) -> RunDirectory:
-    other = RunDirectory(place)
-    for name in run.names():
-        if name != "checkpoints":
-            other.write_bytes(name, run.read_bytes(name))
-    return other
-
-
-def _train_on(run: RunDirectory) -> None:
-    """Write other weights of the same shapes."""
-    tensors = load_tensors(run.read_bytes(WEIGHTS))
-    run.write_bytes(WEIGHTS, save_tensors({name: 1.01 * each for name, each in tensors.items()}))
-
-
-def test_bands_are_of_the_weights_that_were_loaded_not_of_those_in_the_folder(
-    folder: Path, tmp_path: Path
-) -> None:
-    """A run may go on, or be trained again, while a process holds its model."""
-    run = _copy(RunDirectory(folder / "run"), tmp_path / "run")
-    calibrate(run.url)
-    earlier = courant.load(run.url)
-    _train_on(run)
-    assert earlier.bands is not None, "they are of the weights that it holds"
-    assert courant.load(run.url).bands is None
-    held = courant.load(run.url)
-    before = run.read_bytes(BANDS)
-
-    def told(done: int, total: int) -> None:
-        if done == 1:
-            _train_on(run)
-
-    with pytest.raises(InputError, match="was trained further meanwhile: calibrate it again"):
-        calibrate(run.url, told=told)
-    assert run.read_bytes(BANDS) == before, "nothing half-true is kept"
-    calibrate(run.url)
-    assert held.bands is None, "they are of weights that came after it was loaded"
-
-
-def test_cases_of_another_mesh_calibrate_nothing(tmp_path: Path) -> None:
-    writer = DatasetWriter.open(str(tmp_path / "branched-pipe"), Schema.of(FAMILY))
-    shapes = SPACE.sample(40, "uniform", 1)
-
-    def add(first: int, num: int, split: str | None, size: float) -> None:
-        fork = writer.fork()
-        for number, design in enumerate(FAMILY.design_space.sample(num, "uniform", first)):
-            point = FAMILY.point(design, {**SETTINGS, "mesh_size": size})
-            result = CaseResult(point, "accepted", split=split)
-            fork.write(result, duct(60, shapes[number], seed=number))
-        writer.commit([fork])
-        writer.publish("ducts")
-
-    add(1, 12, None, SETTINGS["mesh_size"])
-    trained_on = simgen.open_dataset(writer.url)
-    run = RunDirectory(tmp_path / "run")
-    fit(tiny_steady(epochs=1), trained_on, run)
-    add(2, 20, "calibration", SETTINGS["mesh_size"])
-    calibrate(run.url)
-    add(3, 5, "test", 4.0)
-    with pytest.raises(InputError, match=r"was solved with mesh_size = 4.0, the training's cases"):
-        measure_coverage(run.url)
-    add(4, 5, "calibration", 5.0)
-    with pytest.raises(InputError, match=r"was solved with mesh_size = 5.0, the training's cases"):
-        calibrate(run.url)

@@ -11,8 +11,8 @@ from courant.evaluation.calibrate import calibrate, newest
 from courant.evaluation.coverage import FIELD, measure_coverage
 from courant.prediction import applied_bands
 from courant.prediction.bands import Bands, Span
+from courant.prediction.design import solved_state
 from courant.prediction.guards.ranges import shared_ranges
-from courant.prediction.states.solved import state
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
@@ -98,7 +98,9 @@ def test_states_of_a_fast_flow_are_told_apart(calibrated: RunDirectory) -> None:
     surrogate = load(calibrated.url)
     cloud = travelling_wave(5, 0.2, 0)
     fast = type(cloud)(**{**vars(cloud), "time": cloud.time * 8e-7})
-    np.testing.assert_array_equal(state(surrogate, fast, 8e-7 * 4), cloud.fields["velocity"][3])
+    np.testing.assert_array_equal(
+        solved_state(surrogate, fast, 8e-7 * 4), cloud.fields["velocity"][3]
+    )
     for at in (1.5, 40.0):
         with pytest.raises(InputError, match="stores no state"):
-            state(surrogate, fast, 8e-7 * at)
+            solved_state(surrogate, fast, 8e-7 * at)

@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 
 import courant
 import simgen
-from courant.prediction.states.carried import carried_over
+from courant.prediction.design import transferred_state
 from courant.runs.directory import RunDirectory
 from courant.serving import explorer
 from courant.serving.explorer import Explored, answer_contributions, answer_section
@@ -148,7 +148,7 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     assert f"from the state at {begin:g} s of the nearest solved design, {case.id}" in section.start
     assert section.positions is None and not section.has_surface
     found = explored.of(near).found
-    cloud, _ = carried_over(surrogate, case, found.cloud)
+    cloud, _ = transferred_state(surrogate, case, found.cloud)
     frame = int(np.flatnonzero(np.asarray(case.time) == begin)[0])
     there = cKDTree(case.points).query(found.cloud.points[:5])[1]
     np.testing.assert_array_equal(cloud.fields["velocity"][-1][:5], case["velocity"][frame][there])

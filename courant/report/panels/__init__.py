@@ -33,7 +33,6 @@ from courant.report.panels.anchors import (
     component_fields,
     decomposition,
     error_addresses,
-    error_indicator,
     maps,
     sections,
 )
@@ -61,7 +60,6 @@ PANELS: dict[Kind, tuple[MakePanel, ...]] = {
         anchor_table.panel,
         anchor_scores.panel,
         error_addresses.panel,
-        error_indicator.panel,
         frequencies.panel,
         quantities.panel,
         sensitivity.panel,
@@ -84,7 +82,6 @@ PANELS: dict[Kind, tuple[MakePanel, ...]] = {
         anchor_table.panel,
         anchor_scores.panel,
         error_addresses.panel,
-        error_indicator.panel,
         *_DATA_AND_TRAINING,
         use.field_panel,
     ),

@@ -12,7 +12,6 @@ from courant.prediction.grid_error import GridError
 from courant.report.context import Context
 from courant.report.panel import Cell, Column, Table
 from courant.report.wording import plain, with_unit
-from simgen.cases import FAMILIES
 
 NOT_STUDIED = "not studied"
 
@@ -53,23 +52,14 @@ def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> Table | N
 
 
 def trust_note(context: Context) -> str:
-    """Say what the table holds, and what may turn out in two ways; empty without calibration."""
-    bands = context.surrogate.bands
-    if bands is None:
+    """Explain the table; empty without calibration."""
+    if context.surrogate.bands is None:
         return ""
-    lines = [
+    return (
         "A band is the median half-width over these cases. The last column is by how much the"
         " solver's mesh lets a quantity be wrong, with 90 % probability, in shares of its value;"
         " no band has it."
-    ]
-    family = FAMILIES.get(context.dataset.schema.family)
-    for each in family.states if family is not None else ():
-        if (known := bands.states.get(each.name)) is not None:
-            lines.append(
-                f"In {known.share:.0%} of {len(known.cases)} solved designs {each.meaning}; where"
-                " neighbours differ in this, the model has learned something between."
-            )
-    return " ".join(lines)
+    )
 
 
 def _median(widths: np.ndarray) -> str:

@@ -172,11 +172,6 @@ function showQuantities() {
     if (bands.unsolved >= 0.1) {
       told.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
     }
-    for (const state of bands.states) {
-      if (state.share < 0.05 || state.share > 0.95) continue;
-      const here = state.predicted === null ? "" : state.predicted ? "; here too" : "; not here";
-      told.push(`In ${Math.round(100 * state.share)} % of the solved designs near this one ${state.meaning}${here}.`);
-    }
   }
   element("trust").textContent = told.join(" ");
 }

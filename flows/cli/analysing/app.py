@@ -8,12 +8,10 @@ import typer
 from typer.core import TyperGroup
 
 from flows.cli.analysing.comparison import analyse_compare
-from flows.cli.analysing.errors import analyse_errors
 from flows.cli.analysing.fields import analyse_fields
 from flows.cli.analysing.frequencies import analyse_frequencies
 from flows.cli.analysing.maps import analyse_maps
 from flows.cli.analysing.monitor import analyse_monitor
-from flows.cli.analysing.refinement import analyse_refine
 from flows.cli.analysing.scores import EXAMPLE, analyse_scores
 from flows.cli.analysing.spectrum import analyse_spectrum
 
@@ -36,10 +34,6 @@ analysis_app = typer.Typer(
     no_args_is_help=True,
 )
 analysis_app.command(DEFAULT, epilog=EXAMPLE)(analyse_scores)
-analysis_app.command("errors", epilog="Example: courant analyse errors RUN")(analyse_errors)
-analysis_app.command("refine", epilog="Example: courant analyse refine RUN --anchors 96")(
-    analyse_refine
-)
 analysis_app.command("monitor", epilog="Example: courant analyse monitor RUN")(analyse_monitor)
 analysis_app.command("fields", epilog="Example: courant analyse fields RUN --top 8")(analyse_fields)
 analysis_app.command("maps", epilog="Example: courant analyse maps RUN --anchor 14")(analyse_maps)

@@ -50,8 +50,6 @@ def calibrate(
             regressed = ", ".join(name.replace("_", " ") for name in bands.regressed.quantities)
             designs = counted(len(bands.regressed.designs), "training design")
             say(f"by regression on the parameters of {designs}: {regressed}")
-        for name, state in bands.states.items():
-            say(f"state  {name.replace('_', ' ')}: {state.share:.0%} of {len(state.cases)} cases")
         for name, error in bands.grid.items():
             say(
                 f"mesh   {name.replace('_', ' ')} on a fine mesh: {error.low:+.1%} to"
@@ -88,12 +86,6 @@ def coverage(
         with progress_bar("predicting") as progress:
             found = measure_coverage(absolute(run), split.value, place, level, progress, box)
         screen.print(_table(found))
-        for state in found.states.values():
-            say(
-                f"{state.meaning}: in {state.share:.0%} of {counted(state.num_cases, 'case')};"
-                f" Brier score of the share near each design {state.brier:.3f}, of one share for"
-                f" all {state.brier_of_share:.3f}"
-            )
         if found.outside:
             screen.print(_table_outside(found))
         if found.refused:

@@ -191,7 +191,6 @@ def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
     for line in [
         *(f"{plain(name)} is not predicted: {why}" for name, why in found.not_predicted.items()),
         *trust_lines(found.bands),
-        *state_lines(found),
     ]:
         say(line)
 
@@ -223,23 +222,6 @@ def trust_lines(bands: DesignBands | None) -> list[str]:
             " may be none to predict"
         )
     return sorted(lines)
-
-
-def state_lines(found: PredictedDesign) -> list[str]:
-    """Say what may turn out in two ways, where either is likely."""
-    from simgen.cases import get_family
-
-    lines = []
-    near = {} if found.bands is None else found.bands.states
-    for each in get_family(found.point.family).states:
-        share, predicted = near.get(each.name, 0.0), found.states.get(each.name)
-        if LEAST_STATE <= share <= 1 - LEAST_STATE:
-            here = {True: "; in the prediction too", False: "; not in the prediction"}
-            lines.append(
-                f"in {share:.0%} of the solved designs near this one {each.meaning}"
-                + ("" if predicted is None else here[predicted])
-            )
-    return lines
 
 
 def _units(surrogate: Surrogate, found: PredictedDesign) -> dict[str, str]:

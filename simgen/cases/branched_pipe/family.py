@@ -16,7 +16,6 @@ import numpy as np
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.cases.branched_pipe.geometry import WIDTH, mesh_plan, plan_of
-from simgen.cases.branched_pipe.jet import PIPE_STATES
 from simgen.cases.branched_pipe.quantities import PIPE_QUANTITIES
 from simgen.cases.mesh_gates import mesh_gates
 from simgen.cases.simple_foam import C_MU, ITERATION_SETTINGS, turbulent_energy
@@ -108,7 +107,6 @@ class BranchedPipe(CaseFamily):
         Field("kinematic_pressure", "m2/s2", ("p",), "p"),
     )
     quantities = PIPE_QUANTITIES
-    states = PIPE_STATES
 
     def write_case(self, point: DesignPoint, directory: Path) -> None:
         speed = point.parameters["inlet_velocity"]

@@ -7,16 +7,14 @@ its design be solved again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import zarr
 
-from simgen.case import Gate
 from simgen.errors import InputError
-from simgen.solving.acceptance import rejection
-from simgen.store.format.case_record import CaseRecord, json_ready
+from simgen.store.format.case_record import CaseRecord
 from simgen.store.format.case_seal import SealingStore
 from simgen.store.format.digest import digest_case
 from simgen.store.format.tables import append_cases, read_design, read_details
@@ -93,15 +91,11 @@ class Withdrawal:
     def _verdict(self, case: str) -> dict[str, str]:
         return {"status": "withdrawn", "reason": self.reason}
 
-    def _judged(self, case: str) -> dict[str, Any]:
-        """Return what replaces the details of the case's record, such as its gates."""
-        return {}
-
     def _withdraw(
         self, root: zarr.Group, case: str, record: Mapping[str, Any], author: str
     ) -> CaseRecord:
         verdict = self._verdict(case)
-        details = read_details(root, case, record) | self._judged(case)
+        details = read_details(root, case, record)
         at = {"at": datetime.now(UTC).isoformat(), "by": author}
         details["provenance"] = {**details["provenance"], verdict["status"]: at}
         sealing = SealingStore(root.store)
@@ -115,34 +109,3 @@ class Withdrawal:
         return CaseRecord(
             {**row, **verdict, "digest": digest}, details, {}, sealing.objects_of(case)
         )
-
-
-@dataclass(frozen=True)
-class Rejection(Withdrawal):
-    """Accepted cases that other gates reject: each has its own reason, and is not solved again."""
-
-    gates: Mapping[str, Sequence[Gate]]
-    """By case"""
-
-    @classmethod
-    def of(cls, url: str, gates: Mapping[str, Sequence[Gate]]) -> Rejection:
-        failed = dict.fromkeys(
-            f"{gate.name} {gate.limit}" for of in gates.values() for gate in of if not gate.passed
-        )
-        return cls(url, list(gates), f"judged again by {', '.join(failed)}", gates)
-
-    @property
-    def message(self) -> str:
-        """The commit message of the version without these cases."""
-        return f"rejected: {', '.join(self.cases)}: {self.reason}"
-
-    @property
-    def run(self) -> dict[str, Any]:
-        """The record of what was judged; making the version again needs no such step."""
-        return {"judged": list(self.cases), "reason": self.reason}
-
-    def _verdict(self, case: str) -> dict[str, str]:
-        return {"status": "rejected", "reason": rejection(list(self.gates[case]))}
-
-    def _judged(self, case: str) -> dict[str, Any]:
-        return json_ready({"gates": [asdict(gate) for gate in self.gates[case]]})

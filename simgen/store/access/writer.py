@@ -20,7 +20,7 @@ from typing import Any
 import icechunk
 import zarr
 
-from simgen.case import Gate, Status
+from simgen.case import Status
 from simgen.errors import InputError, StoreError
 from simgen.log_lines import about, fields_here
 from simgen.provenance import commit_metadata
@@ -29,7 +29,7 @@ from simgen.store.access.lock import explain_failure, until_landed
 from simgen.store.access.publication import Publication, complete_version, root_of
 from simgen.store.access.repository import BRANCH, open_repository, repository_exists
 from simgen.store.access.versions import choose_version, read_references
-from simgen.store.access.withdrawal import Rejection, Withdrawal
+from simgen.store.access.withdrawal import Withdrawal
 from simgen.store.format.design_rows import DesignRows
 from simgen.store.format.layout import UPGRADED_VERSION, Schema
 from simgen.store.format.tables import (
@@ -241,15 +241,6 @@ class DatasetWriter:
         """
         withdrawal = Withdrawal(self.url, cases, reason)
         return self._publish(withdrawal.message, withdrawal.run, withdrawal)
-
-    def reject(self, gates: Mapping[str, Sequence[Gate]]) -> str:
-        """Publish a version without these accepted cases, which other gates reject.
-
-        `gates` holds them for each case. Like `withdraw`, but for the reason that each case gets,
-        and that the next generation of their designs does not solve them again.
-        """
-        rejection = Rejection.of(self.url, gates)
-        return self._publish(rejection.message, rejection.run, rejection)
 
     def _publish(
         self, message: str, run: Mapping[str, Any], withdrawal: Withdrawal | None = None

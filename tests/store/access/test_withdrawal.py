@@ -8,7 +8,6 @@ import pytest
 import simgen
 from simgen.audit.compare import compare, history
 from simgen.audit.verify import verify
-from simgen.case import Gate
 from simgen.errors import InputError
 from simgen.store.access.publication import Publication
 from simgen.store.access.reader import Dataset
@@ -233,17 +232,6 @@ def test_a_case_that_was_mended_after_a_killed_withdrawal_is_published(
     mended = simgen.open_dataset(url)
     np.testing.assert_array_equal(mended[case].points, make_cloud(1000 + number).points)
     assert find_record(url, SCHEMA).version == "v2"
-
-
-def test_a_killed_rejection_is_run_again(published, writer, url, killed_before_its_tag):
-    case = published.cases("train")[0]
-    gates = {case: (Gate("mass imbalance", 1.0, "<= 0.001", False),)}
-    killed_before_its_tag()
-    with pytest.raises(Killed):
-        writer.reject(gates)
-    assert writer.reject(gates) == "v2"
-    assert simgen.open_dataset(url)[case].status == "rejected"
-    assert writer.reject(gates) == "v2"
 
 
 def test_a_case_that_is_not_accepted_says_so_whatever_is_asked_of_it(published, writer, url):

@@ -11,10 +11,10 @@ import simgen
 from simgen.errors import InputError
 from simgen.publish.card import write_card
 from simgen.publish.card_text import _facts, duration_text
-from simgen.publish.remake import how_to_make, run_command
+from simgen.publish.remake import how_to_make
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Source
-from tests.store.conftest import FAMILY, SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
 RUN = {
     "family": "cylinder-flow",
@@ -117,75 +117,44 @@ def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_al
 
 
 def test_a_version_that_grew_over_several_runs_is_made_again_by_the_same_runs(dataset):
-    assert how_to_make(dataset).commands == [
+    assert how_to_make(dataset) == [
         (
             "courant generate cylinder-flow --cases 4 --sampler sobol --seed 42 --preset trial"
             " --set end_time=6.0 --store made-again"
         ),
         (
             "courant generate cylinder-flow --cases 6 --sampler sobol --seed 42 --preset trial"
-            " --set end_time=6.0 --time-limit 600 --store made-again"
+            " --time-limit 600.0 --set end_time=6.0 --store made-again"
         ),
     ]
     first = simgen.open_dataset(dataset.url, "v1")
-    assert len(how_to_make(first).commands) == 1
-    assert how_to_make(first).designs == {}
+    assert len(how_to_make(first)) == 1
 
 
-def test_a_withdrawal_of_sampled_and_of_given_designs_is_made_again_whole(
-    dataset, writer, monkeypatch
-):
-    """Of designs that a run samples it comes after that run, of others after their list."""
-    sampled, given = (make_result(number).id for number in (1, 4))
-    monkeypatch.setattr("simgen.publish.remake._case_ids", lambda run, _: [sampled])
-    writer.withdraw([sampled, given], "both were wrong")
-    commands = how_to_make(simgen.open_dataset(dataset.url)).commands
-    withdrawals = [command for command in commands if " withdraw " in command]
-    assert [given in command for command in withdrawals] == [False, True]
-    assert [sampled in command for command in withdrawals] == [True, False]
+def test_a_withdrawal_is_made_again_after_its_run(dataset, writer):
+    case = make_result(1).id
+    writer.withdraw([case], "it was wrong")
+    *runs, withdrawal = how_to_make(simgen.open_dataset(dataset.url))
+    assert len(runs) == 2
+    assert withdrawal.startswith("courant dataset withdraw made-again/cylinder-flow ")
+    assert case in withdrawal and "'it was wrong'" in withdrawal
 
 
 @pytest.mark.parametrize("given", [None, {**RUN, "design_parameters": [{"radius": 2.0}]}])
-def test_cases_that_no_run_on_record_samples_are_made_from_a_list_of_their_designs(
-    writer, url, tmp_path, given
-):
+def test_designs_that_no_command_names_have_none(writer, url, tmp_path, given):
     add(writer, 0, 1)
     writer.publish("from Python, or of designs that were given", given)
     dataset = simgen.open_dataset(url)
-    readme = write_card(dataset, tmp_path)
-    words = shlex.split(how_to_make(dataset).command)
-    designs = FAMILY.design_space.read_csv(tmp_path / words[words.index("--designs") + 1])
-    overrides = dict(word.split("=") for word in words if "=" in word)
-    settings = FAMILY.settings(
-        words[words.index("--preset") + 1],
-        {name: float(value) for name, value in overrides.items()},
-    )
-    assert {FAMILY.point(design, settings).id for design in designs} == set(dataset.cases())
-    assert "since it reads designs.csv" in readme.read_text()
+    assert how_to_make(dataset) == []
+    assert "Make it again" not in write_card(dataset, tmp_path).read_text()
 
 
-def test_a_split_that_was_asked_for_is_asked_for_again(writer, url):
+def test_a_file_of_designs_and_a_split_that_were_asked_for_are_asked_for_again(writer, url):
     add(writer, 0, 1)
-    fork = writer.fork()
-    fork.write(replace(make_result(2), split="calibration"), make_cloud(2))
-    writer.commit([fork])
-    writer.publish()
-    made = how_to_make(simgen.open_dataset(url))
-    (drawn, calibration) = (shlex.split(command) for command in made.commands)
-    assert "--split" not in drawn
-    assert calibration[calibration.index("--split") + 1] == "calibration"
-    assert [len(rows) for rows in made.designs.values()] == [2, 1]
-    sampled = run_command(
-        {
-            "family": "cylinder-flow",
-            "cases": 4,
-            "sampler": "sobol",
-            "seed": 1,
-            "preset": "trial",
-            "split": "test",
-        }
-    )
-    assert " --split test " in sampled
+    writer.publish("", {**RUN, "designs": "corners.csv", "split": "calibration"})
+    (command,) = how_to_make(simgen.open_dataset(url))
+    assert "--designs corners.csv" in command and "--cases" not in command
+    assert "--split calibration" in command
 
 
 def test_the_command_is_one_that_the_command_line_takes(dataset):
@@ -194,7 +163,7 @@ def test_the_command_is_one_that_the_command_line_takes(dataset):
     from flows.cli.app import app
 
     root = typer.main.get_command(app)
-    for command in how_to_make(dataset).commands:
+    for command in how_to_make(dataset):
         program, name, *words = shlex.split(command)
         assert program == "courant"
         subcommand = root.commands[name]

@@ -1,1 +1,0 @@
-"""Say which anchors err in a prediction whose truth is not known."""

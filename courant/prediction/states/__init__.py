@@ -1,1 +1,0 @@
-"""Read the states that a prediction starts from, and those that it is compared with."""
