@@ -18,7 +18,7 @@ from courant.prediction.surrogate import Surrogate
 from courant.report.context import Context, open_context
 from courant.report.current import current_page, keep_inputs
 from courant.report.panels import PANELS, cases, designs, errors_by_case, sensitivity, use
-from courant.report.panels.anchors import decomposition, error_indicator
+from courant.report.panels.anchors import decomposition
 from courant.report.panels.dynamics import frequencies, monitor
 from courant.report.panels.errors_by_case import short_ids
 from courant.report.panels.pictures import streamlines, surface
@@ -141,7 +141,7 @@ def test_cases_that_a_panel_was_fitted_to_are_not_judged(context: Context) -> No
     of_validation = dataclasses.replace(
         context, evaluation=context.evaluation.model_copy(update={"split": "validation"})
     )
-    for panel in (error_indicator.panel, monitor.panel):
+    for panel in (monitor.panel,):
         assert panel(of_validation) is None
 
 
