@@ -9,7 +9,7 @@ COURANT_RUNS                 trained models
 COURANT_REPORTS              reports
                              default: courant-data/reports
 COURANT_SCRATCH              running cases, on a local disk
-                             default: <the system's temporary folder>/courant-<user id>
+                             default: ~/.cache/courant/scratch (in $XDG_CACHE_HOME where it is set)
 RAY_ADDRESS                  http://head:8265 submits jobs to that Ray cluster, head:6379 joins it
                              default: an embedded Ray
 COURANT_JOB_ENV              comma-separated names of variables that a submitted job gets from this
@@ -26,11 +26,9 @@ COURANT_PREFECT_PATIENCE_S   how long the server of PREFECT_API_URL may be away,
 
 from __future__ import annotations
 
-import getpass
 import math
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
@@ -73,13 +71,14 @@ class Settings:
 
 def load_settings() -> Settings:
     """Read the settings of this process."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Settings(
         # Empty is as good as not set: it would be the folder that a command happens to run in.
         store=os.environ.get("COURANT_STORE") or STORE,
         runs=os.environ.get("COURANT_RUNS") or RUNS,
         reports=os.environ.get("COURANT_REPORTS") or REPORTS,
         scratch=os.environ.get("COURANT_SCRATCH")
-        or str(Path(tempfile.gettempdir()) / f"courant-{_user()}"),
+        or str(Path(cache).expanduser() / "courant" / "scratch"),
         ray_address=os.environ.get("RAY_ADDRESS") or None,
         job_variables=tuple(
             filter(None, map(str.strip, os.environ.get("COURANT_JOB_ENV", "").split(",")))
@@ -87,11 +86,6 @@ def load_settings() -> Settings:
         prefect_patience_s=_seconds("COURANT_PREFECT_PATIENCE_S", 120.0),
         log_format=_log_format(),
     )
-
-
-def _user() -> int | str:
-    """Return what tells this user's folders from others': the id, or the name under Windows."""
-    return os.getuid() if hasattr(os, "getuid") else getpass.getuser()
 
 
 def _log_format() -> Format:

@@ -17,7 +17,7 @@ from rich.table import Column, Table
 
 from flows.settings import absolute, embedded_defaults, load_settings
 from flows.terminal import one_line_errors, printable, screen
-from simgen.errors import SimgenError
+from simgen.errors import InputError, SimgenError
 from simgen.machine import memory_gb, usable_cores
 
 OWN_RAY = ("local", "auto")
@@ -170,6 +170,13 @@ def _scratch() -> Finding:
         return Finding(False, f"{there} is a file; set COURANT_SCRATCH to a folder")
     if not os.access(there, os.W_OK):
         return Finding(False, f"{folder}: not writable; set COURANT_SCRATCH to a folder that is")
+    try:
+        if there == folder:
+            from simgen.solving.case_lock import check_private  # needs Unix
+
+            check_private(folder)
+    except InputError as error:
+        return Finding(False, str(error))
     if free < FREE_GB:
         return Finding(False, f"{text}; set COURANT_SCRATCH to a disk with {FREE_GB:g} GB or more")
     return Finding(True, text)

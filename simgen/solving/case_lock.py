@@ -8,6 +8,8 @@ Notable properties:
 - An owner may leave a note in it for later owners. Then the file stays until `forget_case`, or
   until the note is out of date and another case is taken.
 - It binds the processes of one machine: a scratch disk is a local disk.
+- The scratch folder is this user's alone: in a folder of others, or one that others may write to,
+  results, locks and cases could be planted. What lies in a private folder is trusted.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,6 +56,22 @@ def check_path(what: str, folder: Path) -> None:
         raise InputError(
             f"{what} '{folder}' has a space in its path, which OpenFOAM cannot use; choose another"
         )
+
+
+def check_private(folder: Path) -> None:
+    """InputError unless it is a folder, and no link, of this user, to which no other may write."""
+    found = os.lstat(folder)
+    if stat.S_ISLNK(found.st_mode):
+        wrong, way_out = "is a link", f"give the folder itself, {os.path.realpath(folder)}"
+    elif not stat.S_ISDIR(found.st_mode):
+        wrong, way_out = "is a file", "choose a folder"
+    elif found.st_uid != os.geteuid():
+        wrong, way_out = "belongs to another user", "choose a folder of your own"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        wrong, way_out = "may be written by others", "empty it and `chmod 700` it, or use another"
+    else:
+        return
+    raise InputError(f"scratch directory {folder} {wrong}: {way_out} (COURANT_SCRATCH)")
 
 
 @contextlib.contextmanager
@@ -98,7 +117,7 @@ def forget_case(case: str, scratch: Path) -> None:
     """
     path = scratch / f".{case}.lock"
     try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
     try:
@@ -128,8 +147,11 @@ def _note_in(file: int) -> tuple[str, float]:
 
 def _open(path: Path, scratch: Path) -> int:
     try:
-        scratch.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        scratch.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            scratch.mkdir(mode=0o700)
+        check_private(scratch)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise InputError(
             f"scratch directory {scratch} cannot be written: {error.strerror}"
@@ -188,7 +210,7 @@ def _working_in(directory: Path, programs: tuple[str, ...]) -> list[int]:
 def is_held(case: str, scratch: Path) -> bool:
     """Tell whether a process of this machine has the case."""
     try:
-        file = os.open(scratch / f".{case}.lock", os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(scratch / f".{case}.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

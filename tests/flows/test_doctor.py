@@ -2,6 +2,7 @@
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -44,7 +45,7 @@ def test_an_unreachable_store_is_in_the_last_line(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_system_that_does_not_tell_its_memory_or_user_is_described_without(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("sysconf", "sched_getaffinity", "getuid"):  # Windows has none of them
         monkeypatch.delattr(os, name)
@@ -52,4 +53,14 @@ def test_a_system_that_does_not_tell_its_memory_or_user_is_described_without(
     monkeypatch.setenv("USERNAME", "Ada")
     found = doctor.CHECKS["Python"]()
     assert found.usable and found.text.endswith(f"{os.cpu_count()} cores")
-    assert "courant-" in doctor.CHECKS["scratch"]().text
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert str(tmp_path / "courant/scratch") in doctor.CHECKS["scratch"]().text
+
+
+def test_a_scratch_folder_that_others_may_write_to_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path))
+    found = doctor.CHECKS["scratch"]()
+    assert not found.usable and str(tmp_path) in found.text

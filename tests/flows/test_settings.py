@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.settings import absolute
+from flows.settings import absolute, load_settings
 from simgen.errors import InputError
 
 
@@ -17,3 +17,14 @@ def test_a_bucket_that_is_missing_does_not_become_a_local_folder(url: str) -> No
 def test_folders_become_absolute_and_urls_stay() -> None:
     assert absolute("store") == str(Path.cwd() / "store")
     assert absolute("s3://bucket/prefix") == "s3://bucket/prefix"
+
+
+def test_cases_run_in_the_users_cache_and_not_where_others_may_plant_some(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("COURANT_SCRATCH", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_settings().scratch == str(tmp_path / ".cache/courant/scratch")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert load_settings().scratch == str(tmp_path / "cache/courant/scratch")

@@ -119,6 +119,19 @@ def test_a_head_that_only_itself_can_reach_is_refused(job: dict[str, str]) -> No
     assert "courant" not in notes(job)
 
 
+def test_a_folder_that_another_user_has_made_before_is_not_used(job: dict[str, str]) -> None:
+    planted = Path(f"/tmp/ray-{job['SLURM_JOB_ID']}")
+    planted.symlink_to(job["HOME"])
+    try:
+        process = start(job, "generate", "cylinder-flow")
+        _, errors = process.communicate(timeout=60)
+    finally:
+        planted.unlink(missing_ok=True)
+    assert process.returncode == 1
+    assert errors == f"error: {planted} belongs to another user\n".encode()
+    assert "ray" not in notes(job)
+
+
 def test_the_exit_code_is_the_commands(job: dict[str, str]) -> None:
     process = start(job | {"SLURM_JOB_NUM_NODES": "1"}, "fail")
     assert process.wait(120) == 3

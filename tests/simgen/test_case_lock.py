@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from simgen.case import SolvedCase
+from simgen.case import CaseResult, SolvedCase
 from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.solving.case_lock import NOTE_S, await_orphans, forget_case, own_case
 from simgen.solving.convert import convert
-from simgen.solving.result_file import read_result
+from simgen.solving.result_file import read_result, write_result
+from simgen.solving.solve_case import solve_case
 from tests.simgen.test_solve_case import solvers_in, wait_for
 
 FAMILY = get_family("cylinder-flow")
@@ -239,3 +240,53 @@ def test_the_second_solves_what_the_first_was_killed_over(tmp_path, processes):
     assert output.split()[:2] == [point.id, "accepted"], output
     assert read_result(point, tmp_path / point.id).status == "accepted"
     assert convert(SolvedCase(point, tmp_path / point.id)).num_snapshots == 120
+
+
+POINT = FAMILY.point(PARAMETERS[0], FAMILY.settings("trial", {"end_time": 10.0}))
+
+
+def plant(scratch: Path) -> None:
+    """Leave a case as another user would, who wants it published in place of a solved one."""
+    case = scratch / POINT.id
+    case.mkdir(parents=True)
+    write_result(CaseResult(POINT, "accepted", ""), case)
+
+
+def test_a_scratch_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
+    scratch = tmp_path / "cache" / "scratch"
+    with own_case("case", scratch):
+        assert scratch.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_planted_result_is_not_taken_where_others_may_write(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    plant(scratch)
+    scratch.chmod(0o777)
+    with pytest.raises(InputError, match="may be written by others"):
+        solve_case(POINT, scratch)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_scratch_folder_of_another_user_is_an_error(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    plant(scratch)
+    os.chown(scratch, 65534, 65534)
+    with pytest.raises(InputError, match="belongs to another user"):
+        solve_case(POINT, scratch)
+
+
+def test_a_link_in_place_of_the_scratch_folder_is_not_followed(tmp_path: Path) -> None:
+    plant(tmp_path / "planted")
+    (tmp_path / "scratch").symlink_to(tmp_path / "planted")
+    with pytest.raises(InputError, match="is a link"):
+        solve_case(POINT, tmp_path / "scratch")
+
+
+def test_a_planted_lock_does_not_overwrite_what_it_leads_to(tmp_path: Path) -> None:
+    victim, scratch = tmp_path / "thesis.tex", tmp_path / "scratch"
+    victim.write_text("years of work")
+    scratch.mkdir()
+    (scratch / ".case.lock").symlink_to(victim)
+    with pytest.raises(InputError), own_case("case", scratch) as own:
+        own.leave("all is written")
+    assert victim.read_text() == "years of work"
