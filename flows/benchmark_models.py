@@ -36,7 +36,6 @@ def benchmark(
     out: str | None = None,
     cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
-    coarse: str | None = None,
 ) -> FinishedBenchmark:
     """Compare models on a dataset version at an equal budget. Finished trials are not repeated.
 
@@ -59,7 +58,6 @@ def benchmark(
             comes with its GPU.
         gpus_per_trial: GPUs that a trial reserves, also a part of one; a whole one where there are
             any and none is given.
-        coarse: A dataset with the test designs on coarser meshes, to compare the solver itself.
     """
     asked = Comparison(
         dataset=dataset,
@@ -75,7 +73,6 @@ def benchmark(
         experiment=experiment,
         runs=runs,
         out=out,
-        coarse=coarse,
     )
     know_flow_run()
     request, opened = asked.plan()
@@ -85,7 +82,7 @@ def benchmark(
         raise SimgenError(
             f"{request.folder.url}: some trials did not end; run the benchmark again to go on"
         )
-    finished = show(request, opened, trials, coarse)
+    finished = show(request, opened, trials)
     show_benchmark(request, finished)
     return finished
 

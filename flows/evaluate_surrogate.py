@@ -16,11 +16,7 @@ from flows.stages.evaluation import Measurement, Report
 
 @flow(name="evaluate", flow_run_name="evaluate {run}")
 def evaluate(
-    run: str,
-    report: str | None = None,
-    split: Split = "test",
-    dataset: str | None = None,
-    coarse: str | None = None,
+    run: str, report: str | None = None, split: Split = "test", dataset: str | None = None
 ) -> Report:
     """Measure the run on the split beside its references, and write the report's folder.
 
@@ -29,13 +25,10 @@ def evaluate(
         report: The report's folder; one in COURANT_REPORTS where not given.
         split: The cases that errors are measured on.
         dataset: Where the dataset of its training lies by now, if it was moved.
-        coarse: A dataset with the split's designs on coarser meshes, to compare the solver itself.
     """
     know_flow_run()
-    asked = Measurement(run, report, split, dataset, coarse)
+    asked = Measurement(run, report, split, dataset)
     evaluation = measure(asked.url, split, asked.place)
-    if asked.coarse:
-        measure_coarse(asked)
     return draw(asked.url, asked.folder, evaluation, asked.place)
 
 
@@ -45,12 +38,6 @@ def measure(run: str, split: Split, dataset: str | None) -> Evaluation:
     from courant.evaluation.evaluate import evaluate as evaluate_run
 
     return evaluate_run(run, split, dataset)
-
-
-@task(name="measure-coarse-meshes", persist_result=False)
-def measure_coarse(asked: Measurement) -> None:
-    """Errors and times of the solver on coarser meshes."""
-    asked.measure_coarse()
 
 
 @task(name="write-report", persist_result=False)

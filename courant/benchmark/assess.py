@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from courant.data_config import SteadyData
-from courant.evaluation.costs.ledger import solver_times
 from courant.evaluation.evaluate import evaluate
+from courant.evaluation.ledger import solver_times
 from courant.evaluation.record import fingerprint, read_evaluation
 from courant.field_model import Inputs, Queries
 from courant.prediction.predictor import QUERY_CHUNK

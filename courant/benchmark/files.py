@@ -65,12 +65,6 @@ def _flat(row: Row) -> dict[str, Any]:
     if even is not None:
         flat |= {"break_even": even.expected, "break_even_low": even.low}
         flat |= {"break_even_high": even.high}
-    rival = row.ledger.rival if row.ledger else None
-    if row.ledger is not None and rival is not None:
-        flat |= {"coarse_mesh": rival.size, "coarse_mesh_s": rival.solve_s}
-        flat |= {"coarse_mesh_is": rival.beyond or "of the same error"}
-        least, most = row.ledger.break_even_with_rival
-        flat |= {"break_even_with_coarse_mesh": least, "break_even_with_coarse_mesh_most": most}
     return flat
 
 
@@ -98,7 +92,6 @@ def _json(table: Table) -> dict[str, Any]:
         "paper": table.paper.words,
         "rows": rows,
         "quantities": [asdict(each) for each in table.quantities],
-        "coarse_meshes": table.coarse.model_dump(mode="json") if table.coarse else None,
         "nulls": [asdict(each) for each in table.nulls],
     }
     return json.loads(json.dumps(_finite(content)))

@@ -10,7 +10,6 @@ from courant.benchmark.budget import duration
 from courant.benchmark.request import SEARCH_SHARE
 from courant.benchmark.rows import Cost, Row, Table
 from courant.benchmark.verdict import verdict
-from courant.evaluation.costs.ledger import Ledger
 
 FIGURE = "figure.png"
 NONE = "–"
@@ -46,7 +45,6 @@ def markdown(table: Table) -> str:
         "Core-seconds. Solves are those of training and validation designs, with rejected and"
         " failed ones. A prediction saves the solver's time for what it covers, not the meshing."
         " The interval takes the solver's and the training's at their worst together.",
-        *_coarse(table),
         "## Components",
         _table(*_components(table)),
     ]
@@ -142,8 +140,6 @@ def _short(seconds: float) -> str:
 
 def _ledger(table: Table) -> Cells:
     header = ["", "solves", "training", "search", "prediction", "solver", "breaks even after"]
-    if table.coarse:
-        header += ["mesh of the same error", "its solver", "breaks even with it after"]
     rows: list[list[str]] = []
     for row in table.models:
         ledger = row.ledger
@@ -161,44 +157,9 @@ def _ledger(table: Table) -> Cells:
                 _short(ledger.prediction_s),
                 "not on record" if per is None else duration(per.mean),
                 "not on record" if even is None else f"{even.text()} predictions{_but(table, row)}",
-                *_rival_cells(ledger, table.coarse is not None),
             ]
         )
     return header, rows
-
-
-def _rival_cells(ledger: Ledger, is_compared: bool) -> list[str]:
-    rival = ledger.rival
-    if rival is None:
-        return [NONE, NONE, NONE] if is_compared else []
-    return [rival.text, rival.time_text(_short), ledger.rival_text() or "not on record"]
-
-
-def _coarse(table: Table) -> list[str]:
-    """Show the solver on coarser meshes, where they were solved."""
-    if table.coarse is None:
-        return []
-    header = ["mesh_size", "designs", "NMAE", "relative L2", "solver"]
-    rows = [
-        [
-            f"{each.size:g}",
-            f"{len(each.cases)} of {table.coarse.num_designs}",
-            f"{each.nmae:.3g}",
-            f"{each.relative_l2:.3g}",
-            _short(each.solve_s),
-        ]
-        for each in table.coarse.meshes
-    ]
-    words = (
-        "The solver on coarser meshes, against the same designs on the dataset's mesh"
-        f" ({table.coarse.reference_size:g}), of which errors are measured. In the ledger a model"
-        " and these meshes are compared by the mean error of the designs that every mesh has an"
-        f" accepted solution of ({len(table.coarse.shared)}). The mesh of a model's error lies"
-        " between these by powers; where the model is better than all of them, it lies between the"
-        " best of them and the dataset's. A surrogate is worth its cost where it breaks even with"
-        " that mesh as well."
-    )
-    return ["## Coarser meshes of the solver", _table(header, rows), words]
 
 
 def _but(table: Table, row: Row) -> str:

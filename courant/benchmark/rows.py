@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import median
 from typing import TYPE_CHECKING
 
 from courant.benchmark.assess import failed_assessment, read_assessment
@@ -20,10 +20,9 @@ from courant.benchmark.phases import (
 )
 from courant.benchmark.quantities import QuantityRow, quantity_rows
 from courant.benchmark.request import Request
-from courant.evaluation.costs.ledger import Ledger, SolverTimes
-from courant.evaluation.costs.same_error import CoarseMeshes, same_error
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.evaluation.interval import Interval
+from courant.evaluation.ledger import Ledger, SolverTimes
 from courant.evaluation.metrics import ALL
 from courant.evaluation.null_model import FigureScore, regress_figures
 from courant.evaluation.record import read_evaluation
@@ -111,8 +110,6 @@ class Table:
     paper: PaperNumbers
     quantities: tuple[QuantityRow, ...] = ()
     """Of the family, as far as the modelled fields tell them"""
-    coarse: CoarseMeshes | None = None
-    """Coarser meshes of the solver; None where none is compared"""
     device: str = field(default="CPU")
 
     @property
@@ -124,16 +121,14 @@ class Table:
         return tuple(row for row in self.rows if row.is_reference)
 
 
-def read_table(
-    request: Request, dataset: Dataset, trials: Sequence[Trial], coarse: CoarseMeshes | None = None
-) -> Table:
+def read_table(request: Request, dataset: Dataset, trials: Sequence[Trial]) -> Table:
     """Read the records of assessed trials; InputError where none of them was trained."""
     paper = paper_numbers(request, dataset)
     by_name = {
         each.name: [one for one in trials if contender_of(one) == each.name]
         for each in request.contenders
     }
-    models = [_row(request, each, by_name[each.name], paper, coarse) for each in request.contenders]
+    models = [_row(request, each, by_name[each.name], paper) for each in request.contenders]
     evaluations = [found for trial in trials if (found := _evaluation(trial)) is not None]
     if not evaluations:
         reasons = next((said for row in models for said in row.failures), "")
@@ -157,7 +152,6 @@ def read_table(
                 for name, of in by_name.items()
             }
         ),
-        coarse=coarse,
         device=first.timing.prediction_device,
     )
 
@@ -170,11 +164,7 @@ def _by_error(row: Row) -> tuple[bool, float]:
 
 
 def _row(
-    request: Request,
-    contender: Contender,
-    trials: Sequence[Trial],
-    paper: PaperNumbers,
-    coarse: CoarseMeshes | None,
+    request: Request, contender: Contender, trials: Sequence[Trial], paper: PaperNumbers
 ) -> Row:
     choice = chosen_rate(request, contender)
     parameters = count(contender.experiment.model)
@@ -201,7 +191,7 @@ def _row(
         epochs=trained[0].experiment.training.epochs,
         paper_nmae=paper.nmae.get(contender.name),
         cost=cost,
-        ledger=_ledger(trained, evaluations, cost, coarse),
+        ledger=_ledger(trained, evaluations, cost),
         courses=tuple(map(_course, trained, evaluations)),
     )
 
@@ -259,25 +249,17 @@ def _cost(request: Request, contender: Contender, trials: Sequence[Trial]) -> Co
 
 
 def _ledger(
-    trials: Sequence[Trial],
-    evaluations: Sequence[Evaluation],
-    cost: Cost,
-    coarse: CoarseMeshes | None,
+    trials: Sequence[Trial], evaluations: Sequence[Evaluation], cost: Cost
 ) -> Ledger | None:
     assessment = read_assessment(trials[0].run)
     if assessment is None:
         return None
     predictions = [each.timing.prediction_processor_s for each in evaluations]
-    errors = {
-        case: fmean(each.cases[case].overall[MODEL].nmae for each in evaluations)
-        for case in evaluations[0].cases
-    }
     return Ledger(
         solver=SolverTimes.from_json(assessment["solver"]),
         training=cost.training_s,
         tuning_s=cost.search_s,
         prediction_s=Interval.of(predictions).mean,
-        rival=same_error(coarse, errors) if coarse else None,
     )
 
 

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from courant.evaluation.costs.same_error import RECORD
 from courant.evaluation.evaluation import Evaluation
 from courant.prediction.bands import BANDS
 from courant.runs.directory import RunDirectory
@@ -15,7 +14,7 @@ from courant.sweeps.sweep import TABLE, sweep_of
 
 PAGE = "index.html"
 INPUTS = "report.json"
-GENERATOR = 14
+GENERATOR = 15
 """Raise this when the same inputs would give another report"""
 
 
@@ -44,7 +43,7 @@ def page_url(folder: RunDirectory) -> str:
 
 def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
     made = {"run": run.url, "fingerprint": evaluation.fingerprint, "generator": GENERATOR}
-    for name in (RECORD, BANDS, MONITOR, METRICS):
+    for name in (BANDS, MONITOR, METRICS):
         if run.exists(name):
             made[name] = _digest(run, name)
     if (sweep := sweep_of(run)) is not None:

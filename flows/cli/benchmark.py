@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.options import (
-    Coarse,
     CpusPerTrial,
     DatasetUrl,
     ExperimentFile,
@@ -92,7 +91,6 @@ def benchmark(
             help="The benchmark's folder or s3://bucket/prefix; default: one among the runs."
         ),
     ] = None,
-    coarse: Coarse = None,
     cpus_per_trial: CpusPerTrial = None,
     gpus_per_trial: GpusPerTrial = None,
     verbose: Verbose = False,
@@ -119,7 +117,6 @@ def benchmark(
         out,
         cpus_per_trial,
         gpus_per_trial,
-        coarse,
     )
     finished = carry_out(asked, _benchmark_flow, verbose)
     say(f"page  {finished.page}\n{finished.verdict}")

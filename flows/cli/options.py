@@ -86,15 +86,6 @@ Runs = Annotated[
         )
     ),
 ]
-Coarse = Annotated[
-    str | None,
-    typer.Option(
-        help=(
-            "A dataset of the test designs on coarser meshes, as courant generate --designs DATASET"
-            " --set mesh_size=... makes it: what the solver itself offers for less."
-        )
-    ),
-]
 TimeLimit = Annotated[
     float | None,
     typer.Option(

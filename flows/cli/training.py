@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.options import (
-    Coarse,
     CpusPerTrial,
     DatasetUrl,
     ExperimentFile,
@@ -125,13 +124,12 @@ def evaluate(
         ),
     ] = None,
     dataset: MovedDataset = None,
-    coarse: Coarse = None,
     verbose: Verbose = False,
 ) -> None:
     """Errors of a trained model beside its references, and the report."""
     from flows.stages.evaluation import Measurement
 
-    asked = Measurement(run, report, split.value, dataset, coarse)
+    asked = Measurement(run, report, split.value, dataset)
     show_report(carry_out(asked, _evaluate_flow, verbose))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import simgen
 from courant.json_text import parse_json
 from courant.runs.directory import RunDirectory
 from courant.sweeps.space_files import load_space
@@ -49,7 +48,6 @@ class Comparison:
     out: str | None = None
     cpus_per_trial: float | None = None
     gpus_per_trial: float | None = None
-    coarse: str | None = None
 
     def plan(self) -> tuple[Request, Dataset]:
         """Make every experiment, and compare each with the data."""
@@ -97,15 +95,11 @@ class Comparison:
         request, dataset = self.plan()
         request.check_folder()
         trials = trials_on_record(request)
-        return None if trials is None else show(request, dataset, trials, self.coarse)
+        return None if trials is None else show(request, dataset, trials)
 
     def prepare(self) -> RayWork | None:
         """Reject what does not fit the data, or a folder that is another benchmark's."""
-        request, dataset = self.plan()
-        if self.coarse:
-            from courant.evaluation.costs.coarse_meshes import coarse_pairs
-
-            coarse_pairs(dataset, "test", simgen.open_dataset(absolute(self.coarse)))
+        request, _ = self.plan()
         cluster = load_settings().jobs_address
         if cluster:
             check_reach(cluster, request.folder.url)
@@ -128,21 +122,11 @@ class Comparison:
         return content
 
 
-def show(
-    request: Request, dataset: Dataset, trials: Sequence[Any], coarse: str | None = None
-) -> FinishedBenchmark:
-    """Write the results of trials that are on record, beside coarser meshes if there are any."""
+def show(request: Request, dataset: Dataset, trials: Sequence[Any]) -> FinishedBenchmark:
+    """Write the results of trials that are on record."""
     from courant.benchmark.files import write_results
     from courant.benchmark.markdown import verdict
     from courant.benchmark.rows import read_table
 
-    meshes = None
-    if coarse:
-        from courant.evaluation.costs.coarse_meshes import measure_coarse_meshes
-        from courant.problems import open_problem
-
-        solved = simgen.open_dataset(absolute(coarse))
-        problem = open_problem(request.base, dataset)
-        meshes = measure_coarse_meshes(request.folder, problem, dataset, "test", solved)
-    table = read_table(request, dataset, trials, meshes)
+    table = read_table(request, dataset, trials)
     return FinishedBenchmark(write_results(table), verdict(table))

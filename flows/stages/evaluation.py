@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import simgen
-from courant.evaluation.costs.same_error import coarse_meshes_on_record
-from courant.evaluation.evaluation import Evaluation, Split
+from courant.evaluation.evaluation import Split
 from courant.evaluation.record import read_evaluation
 from courant.report.current import current_page
 from courant.report.verdict import summary_line
@@ -34,7 +32,6 @@ class Measurement:
     report: str | None = None
     split: Split = "test"
     dataset: str | None = None
-    coarse: str | None = None
 
     @property
     def place(self) -> str | None:
@@ -59,7 +56,7 @@ class Measurement:
         run = RunDirectory(self.url)
         check_trained(run)
         evaluation = read_evaluation(run, self.split)
-        if evaluation is None or not self._has_coarse_meshes(run, evaluation):
+        if evaluation is None:
             return None
         page = current_page(run, RunDirectory(self.folder), evaluation)
         if page is None:
@@ -72,34 +69,5 @@ class Measurement:
         if read_evaluation(run, self.split) is None:
             run.check_writable()
         check_folder(self.folder)
-        dataset = open_recorded(run.url, read_dataset_record(run), self.place)
-        if self.coarse:
-            from courant.evaluation.costs.coarse_meshes import coarse_pairs
-
-            coarse_pairs(dataset, self.split, self._open_coarse())
+        open_recorded(run.url, read_dataset_record(run), self.place)
         return None
-
-    def _has_coarse_meshes(self, run: RunDirectory, evaluation: Evaluation) -> bool:
-        """Tell whether the coarser meshes that are asked for, if any, are on record."""
-        if self.coarse is None:
-            return True
-        dataset = open_recorded(run.url, read_dataset_record(run), self.place)
-        asked = (run, evaluation.components, dataset, self.split, self._open_coarse())
-        return coarse_meshes_on_record(*asked) is not None
-
-    def _open_coarse(self) -> simgen.Dataset:
-        return simgen.open_dataset(absolute(self.coarse or ""))
-
-    def measure_coarse(self) -> None:
-        """Measure the solver on coarser meshes, if that is not on record in the run."""
-        from courant.evaluation.costs.coarse_meshes import measure_coarse_meshes
-        from courant.prediction.surrogate import load
-
-        surrogate = load(self.url)
-        measure_coarse_meshes(
-            RunDirectory(self.url),
-            surrogate.problem,
-            surrogate.open_dataset(self.place),
-            self.split,
-            self._open_coarse(),
-        )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import pytest
@@ -28,7 +28,6 @@ from courant.benchmark.phases import (
 from courant.benchmark.quantities import QuantityRow, quantity_rows
 from courant.benchmark.request import Request, make_request
 from courant.benchmark.rows import read_table
-from courant.evaluation.costs.same_error import CoarseCase, CoarseMesh, CoarseMeshes
 from courant.evaluation.evaluate import evaluate as evaluate_run
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.interval import Interval
@@ -283,53 +282,6 @@ def test_quantities_are_gathered_over_seeds_and_models(done, ducts) -> None:
     rows = quantity_rows({"a": [told(0.1), told(0.3)], "b": [told(0.2), told(None)], "c": []})
     assert [(row.name, row.null, set(row.models)) for row in rows] == [("peak_speed", 0.3, {"a"})]
     assert rows[0].models["a"].mean == pytest.approx(0.2)
-
-
-def test_the_ledger_also_weighs_a_coarser_mesh_of_the_same_error(done, ducts) -> None:
-    request, _ = done
-    trials = trials_on_record(request)
-    assert trials is not None
-    assert "Coarser meshes" not in markdown(read_table(request, ducts, trials))
-    cases = ducts.cases("test")
-    found = CoarseMeshes(
-        snapshot=ducts.snapshot_id,
-        split="test",
-        coarse="elsewhere",
-        components=("velocity.x", "velocity.z"),
-        reference_size=0.1,
-        num_designs=len(cases),
-        meshes=tuple(
-            CoarseMesh(
-                size=size,
-                nmae=nmae,
-                relative_l2=nmae,
-                cases={
-                    case: CoarseCase(nmae=nmae, solve_s=seconds, reference_s=40.0)
-                    for case in cases[:num]
-                },
-            )
-            for size, nmae, seconds, num in ((0.4, 100.0, 1.0, 1), (0.2, 1e-6, 10.0, len(cases)))
-        ),
-    )
-    table = read_table(request, ducts, trials, found)
-    for row in table.models:
-        assert row.ledger is not None and row.ledger.rival is not None and row.errors is not None
-        # Of the one case that both meshes have, whatever the errors of the others.
-        own = [
-            evaluation.cases[cases[0]].overall["model"].nmae
-            for trial in trials
-            if contender_of(trial) == row.name
-            and (evaluation := read_evaluation(trial.run, "test")) is not None
-        ]
-        share = math.log(100 / fmean(own)) / math.log(100 / 1e-6)
-        assert row.ledger.rival.solve_s == pytest.approx(10**share)
-        saved = row.ledger.rival.solve_s - row.ledger.prediction_s
-        even = math.ceil(row.ledger.spent_s / saved)
-        assert row.ledger.break_even_with_rival == (even, even)
-    page = markdown(table)
-    assert "| mesh of the same error | its solver | breaks even with it after |" in page
-    assert "## Coarser meshes of the solver" in page
-    assert f"| 0.4 | 1 of {len(cases)} | 100 |" in page
 
 
 def test_processor_time_decides_how_many_epochs_a_model_gets(waves, tmp_path) -> None:

@@ -58,11 +58,6 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "needs cases of the line above it; tests/benchmark/test_benchmark.py runs benchmarks",
     ),
     Elsewhere(
-        "docs/benchmark.md",
-        ("courant evaluate RUN --coarse",),
-        "needs solved cases; tests/evaluation/test_coarse_meshes.py evaluates beside coarse meshes",
-    ),
-    Elsewhere(
         "docs/chaos.md",
         ("make chaos", "python -m bench.chaos"),
         "hours of faults; tests/end_to_end/test_chaos.py runs three schedules",

@@ -90,6 +90,23 @@ def test_designs_can_be_given_by_their_parameters(asked: Generation) -> None:
         _ = replace(given, designs="designs.csv").points
 
 
+def test_the_test_designs_of_a_dataset_are_solved_with_its_settings_and_those_given(
+    asked: Generation, writer: DatasetWriter
+) -> None:
+    fork = writer.fork()
+    fork.write(replace(make_result(2), split="test"), make_cloud(2))
+    writer.commit([fork])
+    writer.publish()
+    dataset = simgen.open_dataset(writer.url)
+    cases = [dataset[case] for case in dataset.cases("test")]
+    points = replace(asked, designs=writer.url, settings={"mesh_size": 2.0}).points
+    assert cases and [point.parameters for point in points] == [case.parameters for case in cases]
+    for point, case in zip(points, cases, strict=True):
+        assert point.settings == {**point.settings, **case.settings, "mesh_size": 2.0}
+    with pytest.raises(InputError, match="holds cylinder-flow, not branched-pipe"):
+        _ = Generation("branched-pipe", designs=writer.url).points
+
+
 def run_of(job: MainJob) -> RunDirectory:
     (name,) = RunDirectory(job.runs or "").names()
     return RunDirectory(job.runs or "") / name

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from courant.evaluation.costs.ledger import Ledger, solver_times
-from courant.evaluation.costs.same_error import SameError, read_coarse_meshes, same_error
-from courant.evaluation.evaluation import MODEL
 from courant.evaluation.interval import Interval
+from courant.evaluation.ledger import Ledger, solver_times
 from courant.report.context import Context
 from courant.report.panel import Cell, Column, Panel, Table
 from courant.report.wording import count
 from courant.runs.directory import RunDirectory
 from courant.sweeps.sweep import TABLE, sweep_of
 from simgen.errors import SimgenError
-
-_OF_RIVALS = (
-    " The solver on a coarser mesh competes with the model as well. Both are compared on the"
-    " designs that were accepted on every mesh"
-)
 
 
 def panel(context: Context) -> Panel:
@@ -35,18 +28,7 @@ def ledger_of(context: Context) -> Ledger:
         training=Interval(sum(used), None, 1),
         tuning_s=tuning_seconds(context.run),
         prediction_s=evaluation.timing.prediction_processor_s,
-        rival=_rival(context),
     )
-
-
-def _rival(context: Context) -> SameError | None:
-    """Return the coarser mesh of the same error, if such meshes were measured on these cases."""
-    found, evaluation = read_coarse_meshes(context.run), context.evaluation
-    asked = (context.dataset.snapshot_id, evaluation.split, evaluation.components)
-    if found is None or not found.is_of(*asked):
-        return None
-    errors = {case: of.overall[MODEL].nmae for case, of in evaluation.cases.items()}
-    return same_error(found, errors)
 
 
 def tuning_seconds(run: RunDirectory) -> float | None:
@@ -75,13 +57,6 @@ def _rows(ledger: Ledger) -> list[tuple[Cell, Cell]]:
         "saved by a prediction": unknown if saved is None else f"{saved:.3g}",
         "number of predictions until it breaks even": even.text() if even else unknown,
     }
-    if (rival := ledger.rival) is not None:
-        lines |= {
-            f"the solver on a mesh of the model's error (mesh_size {rival.text})": (
-                rival.time_text("{:.3g}".format)
-            ),
-            "number of predictions until it breaks even with that": ledger.rival_text() or unknown,
-        }
     return [(Cell(words), Cell(value)) for words, value in lines.items()]
 
 
@@ -101,11 +76,5 @@ def _note(ledger: Ledger) -> str:
         " of training and validation, including rejected and failed ones. Meshing is not saved,"
         " since a prediction needs points as well. The interval is the 95 % interval of the"
         " solver's time over the"
-        f" predicted cases.{searched}{_of_rivals(ledger)}"
+        f" predicted cases.{searched}"
     )
-
-
-def _of_rivals(ledger: Ledger) -> str:
-    if ledger.rival is None:
-        return ""
-    return f"{_OF_RIVALS}, {ledger.rival.num_shared} of {ledger.rival.num_designs}."

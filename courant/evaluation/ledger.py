@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from courant.evaluation.costs.same_error import SameError
 from courant.evaluation.interval import Interval
 from simgen.provenance import core_seconds
 
@@ -69,8 +68,6 @@ class Ledger:
     tuning_s: float | None
     """None where it is not on record"""
     prediction_s: float
-    rival: SameError | None = None
-    """A coarser mesh of the solver with the surrogate's error; None where none was solved"""
 
     @property
     def spent_s(self) -> float:
@@ -97,34 +94,6 @@ class Ledger:
             low=_ratio(max(0.0, self.spent_s - spread), per.high - self.prediction_s),
             high=_ratio(self.spent_s + spread, per.low - self.prediction_s),
         )
-
-    @property
-    def break_even_with_rival(self) -> tuple[float | None, float | None]:
-        """Return least and most predictions after which a coarser mesh has cost as much.
-
-        That mesh has the error of the surrogate. None where it is not known; inf where such a mesh
-        is as fast as the surrogate.
-        """
-        if self.rival is None or self.solver.spent_s is None:
-            return None, None
-        least, most = self.rival.times
-        return (
-            None if most is None else _ratio(self.spent_s, most - self.prediction_s),
-            None if least is None else _ratio(self.spent_s, least - self.prediction_s),
-        )
-
-    def rival_text(self) -> str | None:
-        """`1,200`, `204 to 230`, `more than 90`, `never` or `not known`; None without a rival."""
-        if self.rival is None:
-            return None
-        least, most = self.break_even_with_rival
-        if least is None:
-            return "not known"
-        if least == most or math.isinf(least):
-            return _count(least)
-        if most is None or math.isinf(most):
-            return f"more than {_count(least)}"
-        return f"{_count(least)} to {_count(most)}"
 
 
 def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> SolverTimes:

@@ -1,1 +1,0 @@
-"""What a surrogate cost, what it saves, and what the solver itself offers for less."""
