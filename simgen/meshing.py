@@ -140,14 +140,14 @@ def import_mesh(
     boundary.writeFile()
 
 
-def check_mesh(directory: Path) -> dict[str, float]:
+def check_mesh(directory: Path, time_limit_s: float | None = None) -> dict[str, float]:
     """Run checkMesh and return its figures (see `simgen.foam.log.mesh_figures`).
 
-    Raises MeshError where it printed none.
+    Raises MeshError where it printed none, SolverError where it failed or passed its time limit.
     """
     from simgen.foam.run import run_application
 
-    log, _ = run_application("checkMesh", directory)
+    log, _ = run_application("checkMesh", directory, time_limit_s=time_limit_s)
     figures = mesh_figures((directory / "checkMesh.logfile").read_text(errors="replace"))
     missing = [name for name in ("num_cells", "max_non_orthogonality") if name not in figures]
     if missing:

@@ -46,7 +46,11 @@ def run_solver(
     on_step: OnStep | None = None,
     time_limit_s: float | None = None,
 ) -> tuple[SolverLog, float]:
-    """Run like `run_application` on `cores` cores; the seconds are the solver's alone."""
+    """Run like `run_application` on `cores` cores; the seconds are the solver's alone.
+
+    The time limit bounds the solver, and on several cores the cutting and joining of the case, each
+    for itself.
+    """
     if cores == 1:
         return run_application(application, directory, on_step=on_step, time_limit_s=time_limit_s)
     available = os.cpu_count() or 1
@@ -57,7 +61,7 @@ def run_solver(
     parts = dict.fromkeys("xyz", 1)
     parts["xyz"[_longest_axis(directory)]] = cores
     (directory / "system/decomposeParDict").write_text(DECOMPOSITION.format(cores=cores, **parts))
-    run_application("decomposePar", directory)
+    run_application("decomposePar", directory, time_limit_s=time_limit_s)
     # Open MPI needs both variables to run as root. Its own binding would put all cases on the same
     # cores. Ranks that wait for each other spin unless told to yield, which stalls machines that
     # are shared with other work.
@@ -73,8 +77,6 @@ def run_solver(
         "-np",
         str(cores),
     ]
-    if shutil.which("setpriv"):
-        launcher += ["setpriv", "--pdeathsig", "KILL"]  # a killed mpirun takes its ranks along
     log, seconds = run_application(
         application,
         directory,
@@ -83,7 +85,7 @@ def run_solver(
         on_step=on_step,
         time_limit_s=time_limit_s,
     )
-    run_application("reconstructPar", directory)
+    run_application("reconstructPar", directory, time_limit_s=time_limit_s)
     for part in directory.glob("processor*"):
         shutil.rmtree(part)
     return log, seconds

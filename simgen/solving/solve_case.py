@@ -53,8 +53,9 @@ def solve_case(
 ) -> CaseResult:
     """Mesh, solve and judge one design point under `scratch`/<id>.
 
-    `time_limit_s` bounds the wall time of the meshing, and that of the solver. On more than one
-    core the solver runs under MPI. Waits while another process has the case.
+    `time_limit_s` bounds the wall time of the meshing, that of the solver, and that of each other
+    application. On more than one core the solver runs under MPI. Waits while another process has
+    the case.
     """
     with own_case(point.id, scratch) as own:
         return solve_owned(
@@ -126,7 +127,7 @@ def _solve(
         report.stage("meshing")
         logger.info("meshing in %s", case.directory)
         write_case(case.point, case.directory, time_limit_s)
-        mesh = provenance["mesh"] = check_mesh(case.directory)
+        mesh = provenance["mesh"] = check_mesh(case.directory, time_limit_s)
         check_patches(family, case.directory)
         mesh_files = provenance["mesh_files"] = mesh_digests(case.directory)
         provenance["wall_time_s"]["mesh"] = time.perf_counter() - started

@@ -32,7 +32,7 @@ def test_a_connection_that_breaks_after_meshing_does_not_end_the_process(in_thre
 
 
 def test_a_mesh_that_checkmesh_told_nothing_of_is_an_error_of_its_case(tmp_path, monkeypatch):
-    def say_nothing(application, directory):
+    def say_nothing(application, directory, time_limit_s):
         (directory / f"{application}.logfile").write_text("Create time\n")
         return SolverLog(), 0.0
 

@@ -1,18 +1,21 @@
-"""Running an application: its log is read to the end, however slow the reader is, and neither a
-timer of PyFoam's nor the application stays behind.
+"""Running an application: its log is read to the end, however slow the reader is, and nothing that
+it has started stays behind.
 """
 
-import errno
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
-from PyFoam.Execution.FoamThread import checkForStopFile
 
-from simgen.foam.run import _FoamThread, run_application
+from simgen.errors import SolverError
+from simgen.foam.parallel import run_solver
+from simgen.foam.run import run_application
+from simgen.meshing import check_mesh
+from simgen.process_start import start_of
 
 #: Prints a line, and once that is read all others at once.
 APPLICATION = """#!/bin/sh
@@ -30,6 +33,32 @@ while :; do echo 'Time = 1'; sleep 0.01; done
 """
 
 
+#: Starts the solver as a site's wrapper does, which waits for it, and notes which process it is.
+WRAPPER = """#!/bin/sh
+sleep 600 &
+echo $! > "$(dirname "$0")/pid"
+echo 'Time = 1'
+wait
+"""
+
+#: Leaves a process of a session of its own behind, which has the log open.
+DAEMON = """#!/bin/sh
+echo 'Time = 1'
+setsid sleep 600 &
+echo $! > "$(dirname "$0")/pid"
+sleep 0.3
+echo End
+"""
+
+DRIVER = """
+import sys
+from pathlib import Path
+from simgen.foam.run import run_application
+
+run_application(sys.argv[1], Path(sys.argv[2]), on_step=lambda _: print("steps", flush=True))
+"""
+
+
 @pytest.fixture
 def program(tmp_path, monkeypatch):
     def put(name, text):
@@ -41,36 +70,21 @@ def program(tmp_path, monkeypatch):
 
 
 def has_ended(tmp_path):
-    try:
-        os.kill(int((tmp_path / "pid").read_text()), 0)
-    except ProcessLookupError:
-        return True
-    return False
+    return start_of(int((tmp_path / "pid").read_text())) is None
 
 
 def test_a_reader_that_comes_late_loses_no_line(tmp_path, program):
     program("lateFoam", APPLICATION)
 
     def be_late(log):
-        # Longer than PyFoam waits before it throws away what nobody has read.
+        # Longer than the application takes for all the others.
         if log.num_steps == 1:
-            time.sleep(4)
+            time.sleep(1)
 
     log, _ = run_application("lateFoam", tmp_path, on_step=be_late)
     assert log.finished
     assert (log.time, log.num_steps) == (400.0, 400)
     assert (tmp_path / "lateFoam.logfile").read_text().splitlines()[-1] == "End"
-
-
-def test_an_application_that_ends_while_a_timer_looks_leaves_no_timer(tmp_path):
-    thread = _FoamThread("true", SimpleNamespace(dir=str(tmp_path)))
-    thread.isLinux = False
-    thread.timer2 = threading.Timer(600, print)
-    thread.timer2.start()
-    thread.stopTimer()
-    checkForStopFile(thread)  # which was under way when the application ended
-    thread.timer2.join(60)
-    assert not thread.timer2.is_alive()
 
 
 def test_ctrl_c_ends_the_application_and_is_no_failure_of_its_own(tmp_path, program, capsys):
@@ -97,13 +111,10 @@ def test_a_log_that_cannot_be_written_ends_the_application(tmp_path, program):
     assert has_ended(tmp_path)
 
 
-def test_an_application_that_cannot_be_started_is_told(tmp_path, monkeypatch):
-    def start(*arguments, **options):
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr("PyFoam.Execution.FoamThread.subprocess.Popen", start)
-    with pytest.raises(OSError, match="Too many open files"):
+def test_an_application_that_cannot_be_started_is_named(tmp_path):
+    with pytest.raises(SolverError, match="anyFoam ended with exit code 127") as error:
         run_application("anyFoam", tmp_path, time_limit_s=60.0)
+    assert error.value.log_tail == "anyFoam: No such file or directory"
 
 
 def test_a_letter_of_another_encoding_does_not_end_a_solve(tmp_path, program):
@@ -112,3 +123,61 @@ def test_a_letter_of_another_encoding_does_not_end_a_solve(tmp_path, program):
     )
     log, _ = run_application("latinFoam", tmp_path)
     assert log.finished and log.time == 7
+
+
+def test_a_time_limit_ends_a_solver_behind_a_wrapper(tmp_path, program):
+    program("wrappedFoam", WRAPPER)
+    started = time.monotonic()
+    with pytest.raises(SolverError, match="wrappedFoam passed its time limit of 1 s at t = 1 s"):
+        run_application("wrappedFoam", tmp_path, time_limit_s=1)
+    assert has_ended(tmp_path)
+    assert time.monotonic() - started < 300, "the wrapped solver takes 600 s"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_killed_driver(tmp_path, program, number):
+    program("wrappedFoam", WRAPPER)
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, "wrappedFoam", tmp_path], stdout=subprocess.PIPE
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == b"steps\n"
+    driver.send_signal(number)
+    driver.wait()
+    deadline = time.monotonic() + 60
+    while not has_ended(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_solver_that_starts_a_daemon_leaves_none_behind(tmp_path, program):
+    program("forkingFoam", DAEMON)
+    log, seconds = run_application("forkingFoam", tmp_path)
+    assert log.finished
+    assert has_ended(tmp_path)
+    assert seconds < 300, "the daemon has the log open for 600 s"
+
+
+def test_a_killed_solver_is_told_by_its_signal(tmp_path, program):
+    program("killedFoam", "#!/bin/sh\necho 'Time = 1'\nkill -9 $$\n")
+    with pytest.raises(SolverError, match="killedFoam ended with exit code -9 at t = 1 s"):
+        run_application("killedFoam", tmp_path)
+
+
+def test_checkmesh_has_a_time_limit(tmp_path, program):
+    program("checkMesh", ENDLESS)
+    with pytest.raises(SolverError, match="checkMesh passed its time limit of 1 s"):
+        check_mesh(tmp_path, 1)
+    assert has_ended(tmp_path)
+
+
+@pytest.mark.parametrize("endless", ["decomposePar", "reconstructPar"])
+def test_cutting_and_joining_a_case_have_a_time_limit(tmp_path, program, monkeypatch, endless):
+    for name in ("decomposePar", "reconstructPar", "mpirun"):
+        program(name, ENDLESS if name == endless else "#!/bin/sh\necho End\n")
+    monkeypatch.setattr("simgen.foam.parallel._longest_axis", lambda _: 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    (tmp_path / "system").mkdir()
+    with pytest.raises(SolverError, match=f"{endless} passed its time limit of 1 s"):
+        run_solver("anyFoam", tmp_path, 2, time_limit_s=1)
+    assert has_ended(tmp_path)

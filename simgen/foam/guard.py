@@ -1,0 +1,124 @@
+"""Run one program and leave nothing of it behind: python -IS guard.py PARENT LIMIT FOLDER PROGRAM…
+
+It runs between the process that starts an application and the application, which may be a wrapper
+script, start daemons, or be mpirun. All that these start are children of the guard once their own
+parents have ended (PR_SET_CHILD_SUBREAPER), whatever session or process group they choose. It kills
+them all
+
+- when the program has ended,
+- after LIMIT seconds (0: never), then ends by SIGALRM itself,
+- when the process PARENT ends, even by kill -9, or at a SIGTERM.
+
+It ends as the program did, by the same exit code or signal. It is a script for a bare interpreter,
+which starts in some 15 ms, so it imports nothing of the project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from types import FrameType
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+STOPS = (signal.SIGTERM, signal.SIGALRM)
+
+
+class _Stop(BaseException):
+    """A signal that ends the program."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def main(parent: int, limit_s: float, folder: str, program: list[str]) -> None:
+    """Run the program in the folder, and end as it did."""
+    libc = ctypes.CDLL(None)
+    try:
+        for number in STOPS:
+            signal.signal(number, _stop)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before
+            return
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
+        child = os.fork()
+        if not child:
+            _become(libc, folder, program)
+        status = _wait(child)
+        _ignore_stops()
+    except _Stop as stop:
+        status = stop.number
+    _end_children()
+    if os.WIFEXITED(status):
+        os._exit(os.WEXITSTATUS(status))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    killed_by = os.WTERMSIG(status)
+    if killed_by != signal.SIGKILL:
+        signal.signal(killed_by, signal.SIG_DFL)
+    os.kill(os.getpid(), killed_by)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    _ignore_stops()
+    raise _Stop(number)
+
+
+def _ignore_stops() -> None:
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _become(libc: ctypes.CDLL, folder: str, program: list[str]) -> None:
+    """Replace this child by the program, which dies with the guard in any case."""
+    try:
+        for number in (*STOPS, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.chdir(folder)
+        os.execvp(program[0], program)
+    except OSError as error:
+        os.write(2, f"{program[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _wait(child: int) -> int:
+    """Return the child's status, and reap whatever else ends meanwhile."""
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            return status
+
+
+def _end_children() -> None:
+    """Kill all children, and theirs, which become children of this process as their parents end."""
+    while True:
+        for child in _children():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+def _children() -> list[int]:
+    own, found = str(os.getpid()).encode(), []
+    for process in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            file = os.open(f"/proc/{process}/stat", os.O_RDONLY)
+            try:
+                state, parent = os.read(file, 4096).rpartition(b")")[2].split(None, 2)[:2]
+            finally:
+                os.close(file)
+            if parent == own and state != b"Z":
+                found.append(int(process))
+    return found
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4:])
