@@ -32,7 +32,7 @@ class CellMesh:
     """P corners, N cells and B boundary faces."""
 
     points: np.ndarray
-    """(P, 3) f4 m"""
+    """(P, 3) m, of the type of the case's points"""
     entries: np.ndarray
     """(E,) i4"""
 

@@ -17,6 +17,7 @@ field):
     boundary.fields[name]     (T, B, C) or (B, C)
     mesh                      the N cells and B faces by their corners (`cell_mesh.py`), for drawing
 
+Points and fields are f8 where single precision would lose what varies of them (`simgen.moments`).
 Volumes, the distance field, the boundary and the mesh are None in data without them; 1D and 2D
 cases have zeros in the unused coordinates.
 """

@@ -27,6 +27,7 @@ from courant.data.channels import Channel, select_channels
 from courant.data.design_scale import ParameterRange, are_sound, powers_of, scale_of
 from courant.data.geometry import DistanceField
 from simgen.errors import InputError
+from simgen.moments import fits_single
 
 if TYPE_CHECKING:
     from simgen.store.access.reader import Dataset
@@ -206,11 +207,10 @@ class Normaliser:
         return _scaled(values, self.mean + self.given_mean, self.std + self.given_std)
 
     def restore(self, values: np.ndarray) -> np.ndarray:
-        """(..., C) standardised -> (..., C) physical."""
-        return (
-            np.asarray(values) * np.asarray(self.std, np.float32)
-            + np.asarray(self.mean, np.float32)
-        ).astype(np.float32)
+        """(..., C) standardised -> (..., C) physical, float64 where float32 is too coarse."""
+        precision = _precision(self.mean, self.std)
+        std, mean = (np.asarray(each, precision) for each in (self.std, self.mean))
+        return (np.asarray(values) * std + mean).astype(precision)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -269,8 +269,15 @@ _FROM_JSON = TypeAdapter(Normaliser)
 
 
 def _scaled(values: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
-    centred = np.asarray(values) - np.asarray(mean, np.float32)
-    return (centred / np.asarray(std, np.float32)).astype(np.float32)
+    precision = _precision(mean, std)
+    centred = np.asarray(values) - np.asarray(mean, precision)
+    return (centred / np.asarray(std, precision)).astype(np.float32)
+
+
+def _precision(mean: Sequence[float], std: Sequence[float]) -> type[np.floating[Any]]:
+    """Return the precision that values of these moments need in physical units."""
+    fine = fits_single(np.asarray(std, float), np.abs(np.asarray(mean, float)))
+    return np.float32 if fine.all() else np.float64
 
 
 def _moments(

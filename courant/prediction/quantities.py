@@ -36,7 +36,7 @@ def by_field(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.nd
     fields: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(channel.field for channel in channels):
         columns = {each.column: c for c, each in enumerate(channels) if each.field == name}
-        field = fields[name] = np.zeros((*values.shape[:-1], 1 + max(columns)), np.float32)
+        field = fields[name] = np.zeros((*values.shape[:-1], 1 + max(columns)), values.dtype)
         for column, place in columns.items():
             field[..., column] = values[..., place]
     return fields

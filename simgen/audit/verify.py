@@ -22,13 +22,14 @@ import numpy as np
 import zarr
 
 from simgen.audit.verify_tables import Finding, name_damage, verify_tables
+from simgen.moments import Moments
 from simgen.store.access import content
 from simgen.store.access.open_version import OpenVersion
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
 from simgen.store.format.digest import ArrayDigest, digest_case
 from simgen.store.format.expected_arrays import departures
-from simgen.store.format.statistics import Moments, first_settled
+from simgen.store.format.statistics import first_settled
 
 THREADS = 8
 

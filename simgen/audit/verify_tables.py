@@ -9,6 +9,7 @@ from functools import reduce
 import numpy as np
 
 from simgen.errors import SimgenError, StoreError
+from simgen.moments import Moments
 from simgen.store.access import content
 from simgen.store.access.content import design_records, is_schema_1, split_members
 from simgen.store.access.open_version import OpenVersion
@@ -17,7 +18,6 @@ from simgen.store.access.repository import explain
 from simgen.store.access.versions import version_number, version_problems
 from simgen.store.format.damage import DamageError, describe_metadata_damage
 from simgen.store.format.split import decide_splits
-from simgen.store.format.statistics import Moments
 from simgen.store.format.version_seal import content_digest_of
 
 #: Sums over 1e9 values in another order agree better than this; sums over other values do not.

@@ -37,7 +37,7 @@ def cell_mesh(
         entries += [kind, len(labels), *labels]
     for face in boundary.tolist():
         entries += [_OF_FACE.get(len(faces[face]), POLYGON), len(faces[face]), *faces[face]]
-    return CellMesh(geometry.points.astype("f4"), np.array(entries, dtype="i4"))
+    return CellMesh(geometry.points, np.array(entries, dtype="i4"))
 
 
 def _faces_of_cells(

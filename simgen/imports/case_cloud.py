@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError
 from simgen.imports.source_case import SourceBoundary, SourceCase
 from simgen.imports.told import shown, told
+from simgen.moments import stored_type, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.store.format.layout import Schema
 
@@ -35,10 +37,13 @@ class _Arrays:
         own = case.grid_shape
         self.grid = schema.grid_shape if own is None else _whole_numbers(own, "grid_shape")
         self.frames: tuple[int, ...] = ()
+        self.points_type = np.dtype("f4")
 
     def cloud(self) -> PointCloud:
         case, schema = self.case, self.schema
         points = self._places(case.points, "points")
+        self.points_type = stored_type_of_points(points, schema.dimension)
+        points = _finite(points, "points", self.points_type)
         time = self._time()
         self.frames = () if time is None else (len(time),)
         kinds = len(schema.measured_kinds)
@@ -75,7 +80,7 @@ class _Arrays:
             raise InputError(f"{name} has shape {places.shape}, expected (N, {dimension})")
         if places[:, dimension:].any():
             raise InputError(f"{name} of a {dimension}D case must have zeros behind")
-        return _single(np.pad(places, ((0, 0), (0, 3 - places.shape[1]))), name)
+        return np.pad(places, ((0, 0), (0, 3 - places.shape[1])))
 
     def _optional(self, values: Any, shape: tuple[int, ...], name: str) -> np.ndarray | None:
         if values is None:
@@ -83,7 +88,7 @@ class _Arrays:
         array = _numbers(values, name)
         if array.shape != shape:
             raise InputError(f"{name} has shape {array.shape}, expected {shape}")
-        return _single(array, name)
+        return _finite(array, name)
 
     def _fields(
         self, given: Mapping[str, Any], length: int, grid: tuple[int, ...] | None, place: str
@@ -117,12 +122,16 @@ class _Arrays:
             accepted += [each[:-1] for each in accepted]
         if array.shape not in accepted or array.size != math.prod(shape):
             raise InputError(f"{name} has shape {array.shape}, expected {shape}")
-        return _single(array.reshape(shape), name)
+        array = array.reshape(shape)
+        return _finite(array, name, stored_type(array))
 
     def _mesh(self) -> CellMesh | None:
-        if self.case.mesh is None or isinstance(self.case.mesh, CellMesh):
-            return self.case.mesh
-        raise InputError(f"mesh is a {type(self.case.mesh).__name__}, expected a CellMesh")
+        mesh = self.case.mesh
+        if mesh is None:
+            return None
+        if not isinstance(mesh, CellMesh):
+            raise InputError(f"mesh is a {type(mesh).__name__}, expected a CellMesh")
+        return replace(mesh, points=mesh.points.astype(self.points_type))
 
     def _boundary(self) -> BoundaryCloud | None:
         boundary = self.case.boundary
@@ -136,8 +145,8 @@ class _Arrays:
         if areas is None:
             raise InputError("boundary/areas is absent")
         return BoundaryCloud(
-            points=points,
-            normals=normals,
+            points=_finite(points, "boundary/points", self.points_type),
+            normals=_finite(normals, "boundary/normals"),
             areas=areas,
             patch=self._patch(boundary.patch, len(points)),
             fields=self._fields(boundary.fields, len(points), None, "boundary/"),
@@ -183,11 +192,11 @@ def _numbers(values: Any, name: str) -> np.ndarray:
     return array
 
 
-def _single(values: np.ndarray, name: str) -> np.ndarray:
-    """Convert to f4, all finite: a number may be too large for it."""
-    with np.errstate(over="ignore"):
-        single = np.ascontiguousarray(values, dtype="f4")
-    if not np.isfinite(single).all():
-        wrong = np.count_nonzero(~np.isfinite(single))
-        raise InputError(f"{name} holds {wrong} values that are not finite single precision")
-    return single
+def _finite(values: np.ndarray, name: str, dtype: Any = "f4") -> np.ndarray:
+    """Convert to that type; InputError for values that are not finite, or too large for f4."""
+    largest = np.finfo("f4").max
+    if wrong := int(np.count_nonzero(~np.isfinite(values))):
+        raise InputError(f"{name} holds {wrong} values that are not finite")
+    if wrong := int(np.count_nonzero(np.abs(values) > largest)):
+        raise InputError(f"{name} holds {wrong} values beyond {largest:.2g}, the largest stored")
+    return np.ascontiguousarray(values, dtype=dtype)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from simgen.case import CaseResult
 from simgen.design_space import DesignPoint
@@ -56,6 +57,8 @@ class Imported:
     """Cases that were not on record before"""
     num_refused: int = 0
     """Cases that were not taken, each told to `on_refused`"""
+    in_double: Mapping[str, int] = field(default_factory=dict)
+    """In how many of the new cases an array is stored in double precision, by its name"""
 
 
 def import_cases(
@@ -126,6 +129,7 @@ class _Writing:
         rows = {} if there is None else there.held
         self.names: set[str] = set()
         self.num_new = 0
+        self._in_double: Counter[str] = Counter()
         self._splits = {name: row.get(PUBLISHED) for name, row in rows.items()}
         self._marks = {name: row[IMPORTED] for name, row in rows.items() if IMPORTED in row}
         self._contents = {marks["content"]: name for name, marks in self._marks.items()}
@@ -200,6 +204,8 @@ class _Writing:
             self._fork, self._began = self.writer.fork(), time.monotonic()
         self._fork.write(result, cloud)
         self.num_new += 1
+        arrays = {"points": cloud.points, **cloud.fields}
+        self._in_double.update(name for name, each in arrays.items() if each.dtype == "f8")
         is_late = time.monotonic() - self._began > SECONDS_A_COMMIT
         if is_late or len(self._fork.records) >= CASES_A_COMMIT:
             self._commit()
@@ -222,7 +228,9 @@ class _Writing:
         source = self.schema.source
         text = message or f"{len(self.names)} cases of {source.name if source else self.url}"
         version = self.writer.publish(text)
-        return Imported(self.url, version, len(self.names), self.num_new, num_refused)
+        return Imported(
+            self.url, version, len(self.names), self.num_new, num_refused, dict(self._in_double)
+        )
 
     def _commit(self) -> None:
         if self._fork is not None:

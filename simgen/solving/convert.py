@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from simgen.case import CaseFamily, SolvedCase
+from simgen.case import CaseFamily, Field, SolvedCase
 from simgen.cases import get_family
 from simgen.errors import CaseError
 from simgen.foam.cells import cell_mesh
 from simgen.foam.field import FoamField, read_field
 from simgen.foam.geometry import MeshGeometry, PatchRange, read_geometry, read_neighbour
+from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.completeness import (
     AskedTimes,
@@ -24,6 +28,8 @@ from simgen.solving.completeness import (
 )
 from simgen.solving.result_file import read_result
 from simgen.solving.wall_distance import distance_field
+
+logger = logging.getLogger(__name__)
 
 
 def convert(case: SolvedCase) -> PointCloud:
@@ -67,8 +73,10 @@ def geometry_cloud(family: CaseFamily, geometry: MeshGeometry, directory: Path) 
     points, boundary_points = geometry.centres, geometry.face_centres[boundary_faces]
     if family.dimension == 2:
         points, boundary_points = points * (1, 1, 0), boundary_points * (1, 1, 0)
+    precision = stored_type_of_points(points, family.dimension)
+    mesh = cell_mesh(geometry, read_neighbour(directory), boundary_faces)
     return PointCloud(
-        points=points.astype("f4"),
+        points=points.astype(precision),
         volumes=geometry.volumes.astype("f4"),
         distance=np.stack([distance for distance, _ in distances], axis=1).astype("f4"),
         direction=np.stack([direction for _, direction in distances], axis=1).astype("f4"),
@@ -76,7 +84,7 @@ def geometry_cloud(family: CaseFamily, geometry: MeshGeometry, directory: Path) 
         time=None,
         fields={},
         boundary=BoundaryCloud(
-            points=boundary_points.astype("f4"),
+            points=boundary_points.astype(precision),
             normals=(areas / magnitude[:, None]).astype("f4"),
             areas=magnitude.astype("f4"),
             patch=np.concatenate(
@@ -86,7 +94,7 @@ def geometry_cloud(family: CaseFamily, geometry: MeshGeometry, directory: Path) 
                 ]
             ),
         ),
-        mesh=cell_mesh(geometry, read_neighbour(directory), boundary_faces),
+        mesh=None if mesh is None else replace(mesh, points=mesh.points.astype(precision)),
     )
 
 
@@ -132,21 +140,34 @@ def _read_fields(
         len(geometry.centres), {name: patch.size for name, patch in geometry.patches.items()}
     )
     for stored in family.fields:
-        snapshots = []
-        for time in times:
-            values = read_field(time / stored.openfoam)
-            sizes.check(time / stored.openfoam, values, family.patches)
-            snapshots.append(
-                field_values(geometry, family.patches, values, columns_of(stored, values))
-            )
-        interior[stored.name] = np.stack([cells for cells, _ in snapshots])
-        boundary[stored.name] = np.stack([faces for _, faces in snapshots])
-        if not family.transient:
-            interior[stored.name], boundary[stored.name] = (
-                interior[stored.name][0],
-                boundary[stored.name][0],
-            )
+        read = partial(_read_snapshots, family, geometry, sizes, stored, times)
+        cells, faces, needed = read(np.dtype("f4"))
+        if needed != cells.dtype:
+            logger.info("%s is stored in double precision: single loses its variation", stored.name)
+            cells, faces, _ = read(needed)
+        interior[stored.name] = cells if family.transient else cells[0]
+        boundary[stored.name] = faces if family.transient else faces[0]
     return interior, boundary
+
+
+def _read_snapshots(
+    family: CaseFamily,
+    geometry: MeshGeometry,
+    sizes: MeshSizes,
+    stored: Field,
+    times: Sequence[Path],
+    precision: np.dtype[Any],
+) -> tuple[np.ndarray, np.ndarray, np.dtype[Any]]:
+    """Return a field in the cells (T, C, c) and on faces (T, B, c), and the precision it needs."""
+    snapshots, moments = [], Moments.empty(len(stored.components))
+    for time in times:
+        values = read_field(time / stored.openfoam)
+        sizes.check(time / stored.openfoam, values, family.patches)
+        columns = columns_of(stored, values)
+        moments.add(values.internal[..., columns])
+        snapshots.append(field_values(geometry, family.patches, values, columns, precision))
+    cells, faces = (np.stack(of) for of in zip(*snapshots, strict=True))
+    return cells, faces, moments.stored_type
 
 
 #: Conditions whose vectors have no part along the normal; OpenFOAM writes no value for them.
@@ -154,13 +175,17 @@ _MIRRORS = ("slip", "symmetry", "symmetryPlane")
 
 
 def field_values(
-    geometry: MeshGeometry, patches: Iterable[str], values: FoamField, columns: Sequence[int]
+    geometry: MeshGeometry,
+    patches: Iterable[str],
+    values: FoamField,
+    columns: Sequence[int],
+    precision: np.dtype[Any],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return these columns of a field in the cells (C, c), and on the patches' faces (B, c)."""
     cells = np.broadcast_to(
         values.internal, (len(geometry.centres), values.internal.shape[-1])
-    ).astype("f4")
-    faces = [np.empty((0, cells.shape[-1]), dtype="f4")]
+    ).astype(precision)
+    faces = [np.empty((0, cells.shape[-1]), dtype=precision)]
     for name in patches:
         patch = geometry.patches[name]
         value = values.boundary.get(name)
@@ -168,7 +193,7 @@ def field_values(
             behind = cells[geometry.owner[patch.faces]]
             value = _unwritten(behind, values.patches.get(name, ""), geometry, patch)
         faces.append(np.broadcast_to(value, (patch.size, value.shape[-1])))
-    return cells[:, columns], np.concatenate(faces)[:, columns].astype("f4")
+    return cells[:, columns], np.concatenate(faces)[:, columns].astype(precision)
 
 
 def _unwritten(

@@ -28,17 +28,26 @@ def import_or_tell(
     for each in plan.refused:
         _print_refused(each.case, each.reason)
     for note in plan.notes:
-        errors.print(f"[yellow]note:[/yellow] {escape(printable(note))}", soft_wrap=True)
+        _print_note(note)
     if dry_run:
         _print_plan(plan, kinds)
         return
     with progress_bar("importing cases") as on_progress:
         done = run(on_progress, _print_refused)
+    for name, number in done.in_double.items():
+        _print_note(
+            f"{name} is stored in double precision in {counted(number, 'case')}: single precision"
+            " would round away what varies of it"
+        )
     refused = done.num_refused + len(plan.refused)
     say(
         f"{done.url} {done.version}: {counted(done.num_cases, 'case')} of the folder,"
         f" {done.num_new} new{f', {refused} refused' if refused else ''}"
     )
+
+
+def _print_note(text: str) -> None:
+    errors.print(f"[yellow]note:[/yellow] {escape(printable(text))}", soft_wrap=True)
 
 
 def _print_refused(case: str, reason: str) -> None:

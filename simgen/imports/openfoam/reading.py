@@ -115,7 +115,7 @@ def _snapshot(part: _Part, time: str, stored: Any, region: str) -> tuple[np.ndar
     # A patch without an entry, as fields made by post-processing may have it, takes its cells'.
     sizes.check(path, values, {name: "" for name in part.patches if name in values.patches})
     columns = columns_of(stored, values)
-    found = field_values(part.geometry, part.patches, values, columns)
+    found = field_values(part.geometry, part.patches, values, columns, np.dtype("f8"))
     if wrong := sum(int(np.count_nonzero(~np.isfinite(each))) for each in found):
         raise CaseError(f"{time}/{stored.openfoam} holds {wrong} values that are not finite")
     return found

@@ -139,6 +139,9 @@ def pack_distance(cloud: PointCloud) -> np.ndarray | None:
 
 
 def pack_faces(boundary: BoundaryCloud) -> np.ndarray:
-    """Pack faces into (B, 8) in the order of FACE_COLUMNS; a patch kind's index is exact in f4."""
+    """Pack faces into (B, 8) in the order of FACE_COLUMNS, in the type of their points.
+
+    A patch kind's index is exact in f4.
+    """
     columns = [boundary.points, boundary.normals, boundary.areas[:, None], boundary.patch[:, None]]
-    return np.concatenate(columns, axis=1, dtype=np.float32)
+    return np.concatenate(columns, axis=1, dtype=boundary.points.dtype)

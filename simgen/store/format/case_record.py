@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from simgen.case import CaseResult
+from simgen.moments import moments
 from simgen.point_cloud import PointCloud
 from simgen.provenance import core_seconds
 from simgen.store.format.digest import ArrayDigest, digest_case
 from simgen.store.format.split import PUBLISHED
-from simgen.store.format.statistics import moments, settled
+from simgen.store.format.statistics import settled
 
 #: Key of an imported case's provenance, and column of the design table: what tells whether the
 #: files it was read from have changed since, and the digest of its arrays.

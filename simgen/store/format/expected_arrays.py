@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import zarr
 
-from simgen.store.format.layout import DISTANCE_COLUMNS, FACE_COLUMNS, Schema
+from simgen.store.format.layout import DISTANCE_COLUMNS, FACE_COLUMNS, Schema, has_type
 
 Shape = tuple[int, ...]
 
@@ -60,9 +61,13 @@ def departures(
             yield name, "is absent"
         elif name not in expected:
             yield name, "is unknown to the schema"
-        elif found[name] != expected[name]:
+        elif not _agree(name, found[name], expected[name]):
             is_, should_be = found[name], expected[name]
             yield (
                 name,
                 f"has shape {is_[0]} and type {is_[1]}, expected {should_be[0]} and {should_be[1]}",
             )
+
+
+def _agree(name: str, found: tuple[Shape, str], expected: tuple[Shape, str]) -> bool:
+    return found[0] == expected[0] and has_type(name, np.dtype(found[1]), np.dtype(expected[1]))

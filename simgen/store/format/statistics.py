@@ -1,7 +1,4 @@
-"""Compute statistics of the training split, per component, by streaming.
-
-Welford's update in Chan's form for blocks: Welford, Technometrics 4 (1962) 419; Chan, Golub,
-LeVeque, Am. Stat. 37 (1983) 242.
+"""Compute statistics of the training split, per component, from the moments of its cases.
 
 A few snapshots of a sudden start, or one case that went wrong, may have nearly all of a component's
 variance. A model that is normalised by it sees a constant everywhere else. Such snapshots and cases
@@ -17,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-BLOCK_BYTES = 1 << 24
+from simgen.moments import Moments, is_significant, moments
+
 #: Key of a record of moments: what they leave out. Of a case: numbers of snapshots; of the training
 #: split: {"snapshots": how many, "of_cases": of how many cases, "cases": ids that are left out}.
 LEFT_OUT = "left_out"
@@ -26,11 +24,9 @@ ONE_OF, LEAST = 20, 5
 #: The share of the sum of squared deviations that those few have. Without them the standard
 #: deviation is a third of what it was, or a tenth: designs differ more, and for better reasons.
 SHARE_OF_SNAPSHOTS, SHARE_OF_CASES = 0.9, 0.99
-#: What is left must vary by more than rounding does, relative to the values.
-ROUNDING = 1e-5
-#: A component of this share of the largest one's deviations has nothing to say, such as the noise
-#: in the third component of a flow in the plane.
-INSIGNIFICANT = 1e-8
+#: What is left must vary by more than rounding does, relative to the values, unless what is left
+#: out is so many times as large as these.
+ROUNDING, BEYOND = 1e-5, 1e3
 
 
 @dataclass(frozen=True)
@@ -47,82 +43,6 @@ class LeftOut:
     def from_record(cls, record: Mapping[str, Any]) -> LeftOut:
         of = record.get(LEFT_OUT, {"snapshots": 0, "of_cases": 0, "cases": ()})
         return cls(int(of["snapshots"]), int(of["of_cases"]), tuple(of["cases"]))
-
-
-@dataclass
-class Moments:
-    """Count, mean, sum of squared deviations and bounds of C components."""
-
-    count: int
-    mean: np.ndarray
-    squares: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-    @classmethod
-    def empty(cls, components: int) -> Moments:
-        return cls(
-            0,
-            np.zeros(components),
-            np.zeros(components),
-            np.full(components, np.inf),
-            np.full(components, -np.inf),
-        )
-
-    def add(self, values: np.ndarray) -> None:
-        """Take in a block (..., C)."""
-        flat = np.asarray(values, dtype=np.float64).reshape(-1, values.shape[-1])
-        if not len(flat):
-            return
-        # Along a long axis numpy reduces several times faster than along one of a few components.
-        block = np.ascontiguousarray(flat.T)
-        mean = block.mean(axis=1)
-        deviation = block - mean[:, None]
-        squares = np.einsum("cn,cn->c", deviation, deviation)
-        merged = self.merge(Moments(len(flat), mean, squares, block.min(axis=1), block.max(axis=1)))
-        self.count = merged.count
-        self.mean = merged.mean
-        self.squares = merged.squares
-        self.low = merged.low
-        self.high = merged.high
-
-    def merge(self, other: Moments) -> Moments:
-        """Merge the moments of two sets of values."""
-        total = self.count + other.count
-        shift = other.mean - self.mean
-        return Moments(
-            total,
-            self.mean + shift * other.count / total,
-            self.squares + other.squares + shift**2 * self.count * other.count / total,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-        )
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Moments:
-        mean, std, low, high = (
-            np.asarray(record[name], dtype=float) for name in ("mean", "std", "min", "max")
-        )
-        return cls(int(record["count"]), mean, std**2 * record["count"], low, high)
-
-    def to_record(self) -> dict[str, Any]:
-        """Return a JSON-ready record; the standard deviation is the population's."""
-        std = np.sqrt(self.squares / max(1, self.count))
-        return {
-            "count": self.count,
-            "mean": self.mean.tolist(),
-            "std": std.tolist(),
-            "min": self.low.tolist(),
-            "max": self.high.tolist(),
-        }
-
-
-def moments(values: np.ndarray) -> Moments:
-    """Compute the moments of an array (..., C), in blocks along its first axis to save memory."""
-    result = Moments.empty(values.shape[-1])
-    for block in np.array_split(values, max(1, values.nbytes // BLOCK_BYTES)):
-        result.add(block)
-    return result
 
 
 def first_settled(time: np.ndarray | None, startup_s: float) -> int:
@@ -183,9 +103,9 @@ def _ruling(parts: Sequence[Moments], share: float = SHARE_OF_CASES) -> list[int
     away = squares + count * (mean - np.median(mean, axis=0)) ** 2
     magnitude = np.median(squares / count + mean**2, axis=0)
     noise = ROUNDING**2 * magnitude * count.sum()
-    total = away.sum(axis=0)
+    total, size = away.sum(axis=0), np.max([part.size for part in parts], axis=0)
     found: set[int] = set()
-    for component in np.flatnonzero(total > INSIGNIFICANT * total.max()):
+    for component in np.flatnonzero(is_significant(np.sqrt(total / count.sum()), size)):
         found |= _few(away[:, component], share, noise[component])
     return sorted(found)
 
@@ -198,7 +118,10 @@ def _few(away: np.ndarray, share: float, noise: float) -> set[int]:
         rest = away[order[begin:]]
         carried = np.cumsum(rest[: end - begin])
         enough = np.flatnonzero(carried >= share * rest.sum())
-        if not len(enough) or rest[enough[0] + 1 :].sum() <= noise:
+        if not len(enough):
+            break
+        is_wrecked = rest[0] > (BEYOND / ROUNDING) ** 2 * noise
+        if rest[enough[0] + 1 :].sum() <= noise and not is_wrecked:
             break
         begin += int(enough[0]) + 1
     return set(order[:begin].tolist())

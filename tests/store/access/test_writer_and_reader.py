@@ -439,9 +439,11 @@ def test_a_fork_of_which_another_writer_had_a_case_accepted_is_not_lost_in_silen
 
 def test_arrays_of_another_type_are_refused(writer):
     cloud = make_cloud(0)
-    fields = {**cloud.fields, "velocity": cloud.fields["velocity"].astype(float)}
+    fields = {**cloud.fields, "velocity": cloud.fields["velocity"].astype(np.float16)}
+    volumes = np.asarray(cloud.volumes, dtype=float)
     for wrong, problem in (
-        (replace(cloud, fields=fields), "velocity is float64, the dataset has float32"),
+        (replace(cloud, fields=fields), "velocity is float16, the dataset has float32"),
+        (replace(cloud, volumes=volumes), "volumes is float64, the dataset has float32"),
         (replace(cloud, points=cloud.points.astype(">f4")), "points is >f4"),
         (replace(cloud, time=cloud.time.astype("f4")), "time is float32, the dataset has float64"),
     ):

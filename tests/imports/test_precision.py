@@ -1,0 +1,123 @@
+"""What single precision would round away is stored in double, and reaches the model."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simgen
+from courant.data.known import read_channels
+from courant.data.normalisation import Normaliser
+from courant.problems import open_problem
+from courant.recipes.fitted import fitted_recipe
+from simgen.audit.verify import verify
+from simgen.imports import Field, Parameter, Source, SourceCase, import_cases, imported_schema
+from simgen.moments import stored_type, stored_type_of_points
+from simgen.publish.export import export
+from tests.imports.foam_cases import box, write_case
+from tests.imports.test_openfoam_import import imported
+
+PRESSURE = Field("p_rgh", "Pa", ("value",))
+SPEED = Parameter("speed", "m/s", 0, 9)
+SCHEMA = imported_schema(
+    "hot-room",
+    dimension=2,
+    fields=(PRESSURE, Field("velocity", "m/s", ("x", "y"))),
+    source=Source("Somewhere", "https://example.org", "CC0"),
+    parameters=(SPEED,),
+    splits="drawn",
+)
+FAR = np.array([4.5e5, 5.4e6])
+
+
+def pressure(number: int) -> np.ndarray:
+    """A field about 1e5 Pa that varies by 0.04 Pa; float32 has steps of 0.008 there."""
+    return 100362 + 0.044 * np.random.default_rng(number).normal(size=(200, 1))
+
+
+def rooms(num: int, origin: np.ndarray) -> Iterator[SourceCase]:
+    for number in range(num):
+        points = np.random.default_rng(number).uniform(0, 50, (200, 2)) + origin
+        fields = {"p_rgh": pressure(number), "velocity": points - points.mean(axis=0)}
+        yield SourceCase(f"room-{number}", points, fields, parameters={"speed": number})
+
+
+def test_a_small_variation_of_a_large_value_is_kept_to_the_bit(tmp_path: Path) -> None:
+    url = str(tmp_path / "hot-room")
+    done = import_cases(url, SCHEMA, rooms(8, np.zeros(2)))
+    assert done.in_double == {"p_rgh": 8}
+    dataset = simgen.open_dataset(url)
+    for number, case in enumerate(dataset):
+        np.testing.assert_array_equal(case["p_rgh"][:], pressure(number))
+        assert case["velocity"].dtype == case.points.dtype == np.float32, "it is fine enough"
+    assert not verify(dataset).findings
+    export(dataset, str(tmp_path / "plain"))
+    again = import_cases(url, SCHEMA, rooms(8, np.zeros(2)))
+    assert again.num_new == 0 and again.in_double == {}
+
+
+def test_the_model_sees_what_varies_and_gives_it_back(tmp_path: Path) -> None:
+    url = str(tmp_path / "hot-room")
+    import_cases(url, SCHEMA, rooms(8, np.zeros(2)))
+    dataset = simgen.open_dataset(url)
+    normaliser = open_problem(fitted_recipe(dataset), dataset).normaliser
+    values = read_channels(dataset["room-0"], normaliser.channels)
+    standardised = normaliser.standardise(values)
+    assert standardised.dtype == np.float32
+    assert len(np.unique(standardised[:, 0])) == 200, "each of 200 different values is another"
+    np.testing.assert_allclose(normaliser.restore(standardised), values, rtol=0, atol=1e-5)
+
+
+def test_coordinates_far_from_the_origin_are_kept(tmp_path: Path) -> None:
+    """Float32 has steps of 0.5 m there; the cells are some 3 m apart."""
+    url = str(tmp_path / "city")
+    done = import_cases(url, SCHEMA, rooms(8, FAR))
+    assert done.in_double == {"points": 8, "p_rgh": 8}
+    dataset = simgen.open_dataset(url)
+    for case, source in zip(dataset, rooms(8, FAR), strict=True):
+        np.testing.assert_array_equal(case.points[:, :2], source.points)
+    normaliser = Normaliser.of(dataset, ("velocity",))
+    near = normaliser.points(dataset["room-0"].points)
+    expected = next(rooms(1, np.zeros(2))).points - (np.asarray(normaliser.centre)[:2] - FAR)
+    np.testing.assert_allclose(near[:, :2] * normaliser.length_scale, expected, atol=1e-4)
+
+
+def test_faces_and_corners_are_as_fine_as_the_cells(tmp_path: Path) -> None:
+    mesh = box()
+    for number in range(3):
+        far = replace(mesh, points=mesh.points + (1e7 / 3, 0, 0))
+        write_case(tmp_path / f"cases/c{number}", speed=1.0 + number, mesh=far)
+    dataset, refused = imported(tmp_path)
+    case = dataset[0]
+    assert not refused and case.mesh is not None
+    for found in (case.points, case.boundary.points, case.mesh.points):
+        halves = 2 * (found[:, 0] - 1e7 / 3)
+        np.testing.assert_allclose(halves, halves.round(), atol=1e-7)
+    assert set(np.unique(case.boundary.patch)) == {0, 1, 2}
+    assert not verify(dataset).findings
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (np.array([[100000.0], [100000.2]]), "f8"),
+        (np.array([[100000.0], [110000.0]]), "f4"),
+        (np.full((9, 1), 101325.1), "f4"),
+        (101325 + 1e-9 * np.arange(9.0)[:, None], "f4"),
+        (np.array([[1.0, 1e5], [2.0, 1e5 + 0.1]]), "f8"),
+        (np.array([[2**25], [2**25 + 1]]), "f8"),
+        (np.array([[1e5], [1e5 + 1]], np.float32), "f4"),
+        (np.zeros((0, 3)), "f4"),
+    ],
+)
+def test_the_type_follows_from_deviation_and_size(values: np.ndarray, wanted: str) -> None:
+    assert stored_type(values) == np.dtype(wanted)
+
+
+def test_the_type_of_points_follows_from_their_distance() -> None:
+    cloud = np.random.default_rng(0).uniform(-1, 1, (1000, 3))
+    assert stored_type_of_points(cloud, 3) == np.float32
+    assert stored_type_of_points(cloud + (2e4, 0, 0), 3) == np.float64
+    assert stored_type_of_points((cloud + (2e4, 0, 0)).astype("f4"), 3) == np.float32
