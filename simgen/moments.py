@@ -128,7 +128,8 @@ def is_significant(deviation: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 def fits_single(deviation: Any, size: Any) -> np.ndarray:
     """Return whether single precision keeps what varies of values of that size."""
-    spacing = np.spacing(np.asarray(size, dtype=np.float32))
+    with np.errstate(over="ignore", invalid="ignore"):  # values that no check has passed yet
+        spacing = np.spacing(np.asarray(size, dtype=np.float32))
     return np.asarray((spacing <= SPACING * deviation) | (deviation <= NOISE * size))
 
 

@@ -43,7 +43,7 @@ class _Arrays:
         case, schema = self.case, self.schema
         points = self._places(case.points, "points")
         self.points_type = stored_type_of_points(points, schema.dimension)
-        points = _finite(points, "points", self.points_type)
+        points = points.astype(self.points_type)
         time = self._time()
         self.frames = () if time is None else (len(time),)
         kinds = len(schema.measured_kinds)
@@ -80,7 +80,7 @@ class _Arrays:
             raise InputError(f"{name} has shape {places.shape}, expected (N, {dimension})")
         if places[:, dimension:].any():
             raise InputError(f"{name} of a {dimension}D case must have zeros behind")
-        return np.pad(places, ((0, 0), (0, 3 - places.shape[1])))
+        return _checked(np.pad(places, ((0, 0), (0, 3 - places.shape[1]))), name)
 
     def _optional(self, values: Any, shape: tuple[int, ...], name: str) -> np.ndarray | None:
         if values is None:
@@ -88,7 +88,7 @@ class _Arrays:
         array = _numbers(values, name)
         if array.shape != shape:
             raise InputError(f"{name} has shape {array.shape}, expected {shape}")
-        return _finite(array, name)
+        return _checked(array, name).astype("f4")
 
     def _fields(
         self, given: Mapping[str, Any], length: int, grid: tuple[int, ...] | None, place: str
@@ -122,8 +122,8 @@ class _Arrays:
             accepted += [each[:-1] for each in accepted]
         if array.shape not in accepted or array.size != math.prod(shape):
             raise InputError(f"{name} has shape {array.shape}, expected {shape}")
-        array = array.reshape(shape)
-        return _finite(array, name, stored_type(array))
+        array = _checked(array.reshape(shape), name)
+        return np.ascontiguousarray(array, dtype=stored_type(array))
 
     def _mesh(self) -> CellMesh | None:
         mesh = self.case.mesh
@@ -145,8 +145,8 @@ class _Arrays:
         if areas is None:
             raise InputError("boundary/areas is absent")
         return BoundaryCloud(
-            points=_finite(points, "boundary/points", self.points_type),
-            normals=_finite(normals, "boundary/normals"),
+            points=points.astype(self.points_type),
+            normals=normals.astype("f4"),
             areas=areas,
             patch=self._patch(boundary.patch, len(points)),
             fields=self._fields(boundary.fields, len(points), None, "boundary/"),
@@ -192,11 +192,11 @@ def _numbers(values: Any, name: str) -> np.ndarray:
     return array
 
 
-def _finite(values: np.ndarray, name: str, dtype: Any = "f4") -> np.ndarray:
-    """Convert to that type; InputError for values that are not finite, or too large for f4."""
+def _checked(values: np.ndarray, name: str) -> np.ndarray:
+    """Return the values; InputError where some are not finite, or too large for f4."""
     largest = np.finfo("f4").max
     if wrong := int(np.count_nonzero(~np.isfinite(values))):
         raise InputError(f"{name} holds {wrong} values that are not finite")
     if wrong := int(np.count_nonzero(np.abs(values) > largest)):
         raise InputError(f"{name} holds {wrong} values beyond {largest:.2g}, the largest stored")
-    return np.ascontiguousarray(values, dtype=dtype)
+    return values

@@ -87,7 +87,7 @@ def test_coordinates_far_from_the_origin_are_kept(tmp_path: Path) -> None:
 def test_faces_and_corners_are_as_fine_as_the_cells(tmp_path: Path) -> None:
     mesh = box()
     for number in range(3):
-        far = replace(mesh, points=mesh.points + (1e7 / 3, 0, 0))
+        far = replace(mesh, points=mesh.points + np.array([1e7 / 3, 0, 0]))
         write_case(tmp_path / f"cases/c{number}", speed=1.0 + number, mesh=far)
     dataset, refused = imported(tmp_path)
     case = dataset[0]
@@ -119,5 +119,5 @@ def test_the_type_follows_from_deviation_and_size(values: np.ndarray, wanted: st
 def test_the_type_of_points_follows_from_their_distance() -> None:
     cloud = np.random.default_rng(0).uniform(-1, 1, (1000, 3))
     assert stored_type_of_points(cloud, 3) == np.float32
-    assert stored_type_of_points(cloud + (2e4, 0, 0), 3) == np.float64
-    assert stored_type_of_points((cloud + (2e4, 0, 0)).astype("f4"), 3) == np.float32
+    assert stored_type_of_points(cloud + np.array([2e4, 0, 0]), 3) == np.float64
+    assert stored_type_of_points((cloud + np.array([2e4, 0, 0])).astype("f4"), 3) == np.float32
