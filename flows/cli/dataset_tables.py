@@ -14,7 +14,6 @@ from flows.terminal import counted, say, screen, tell
 if TYPE_CHECKING:
     from simgen.audit.collect import Garbage
     from simgen.audit.compare import Difference, VersionSize
-    from simgen.audit.repair import Repair
     from simgen.audit.verify import Verification
     from simgen.store.access.reader import Dataset
     from simgen.store.access.stored_case import StoredCase
@@ -204,17 +203,6 @@ def print_garbage(found: Garbage, *, dry_run: bool) -> None:
         f"{done} {size_text(found.num_bytes)}: {found.num_chunks} chunks, {found.num_snapshots}"
         f" snapshots, {found.num_objects} objects in all"
     )
-
-
-def print_repair(url: str, found: Repair) -> None:
-    """Print what was repaired and what could not be, a line each."""
-    for line in (*found.done, *found.left):
-        tell(escape(line))
-    if not found.done and not found.left:
-        tell(
-            f"{escape(url)}: every reference is whole, nothing to mend; look at the content with:"
-            " courant dataset verify"
-        )
 
 
 def _named(cases: Sequence[str]) -> str:

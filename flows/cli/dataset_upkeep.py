@@ -1,4 +1,4 @@
-"""`courant dataset verify`, `withdraw`, `gc` and `repair`: check and repair datasets.
+"""`courant dataset verify`, `withdraw` and `gc`: check and clean datasets.
 
 Heavy imports are inside the commands, so that `courant --help` answers at once.
 """
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.dataset_tables import print_findings, print_garbage, print_repair
+from flows.cli.dataset_tables import print_findings, print_garbage
 from flows.cli.options import DatasetUrl, Version
 from flows.terminal import errors, one_line_errors, progress_bar, say
 
@@ -83,7 +83,7 @@ def dataset_gc(
 ) -> None:
     """Delete leftovers of killed runs, and the history between versions.
 
-    No version loses anything.
+    No version loses anything. Damaged references are made again first.
     """
     with one_line_errors():
         from datetime import timedelta
@@ -93,19 +93,3 @@ def dataset_gc(
         with errors.status("looking for garbage"):
             found = collect(dataset, older_than=timedelta(hours=older_than), dry_run=dry_run)
         print_garbage(found, dry_run=dry_run)
-
-
-@upkeep_app.command("repair", epilog="Example: courant dataset repair demo-run/store/cylinder-flow")
-def dataset_repair(dataset: DatasetUrl) -> None:
-    """Restore damaged or lost references to versions.
-
-    Ends with exit code 1 where something has to come from a copy.
-    """
-    with one_line_errors():
-        from simgen.audit.repair import repair
-
-        with errors.status("reading commits"):
-            found = repair(dataset)
-        print_repair(dataset, found)
-    if found.left:
-        raise typer.Exit(1)

@@ -25,8 +25,8 @@ import icechunk
 from simgen.errors import InputError, StoreError
 from simgen.store.access.fork import FORK_AGE, FORK_LIFETIME
 from simgen.store.access.lock import committing
-from simgen.store.access.repository import BRANCH, explain, open_repository
-from simgen.store.access.versions import version_problems
+from simgen.store.access.repository import BRANCH, explain
+from simgen.store.access.versions import open_to_write
 from simgen.store.format.damage import describe_damage
 
 #: The default age limit.
@@ -64,12 +64,10 @@ def collect(url: str, *, older_than: timedelta = AGE_LIMIT, dry_run: bool = Fals
             f"age limit of {hours:g} hours is too short: what a running generation has written and"
             f" not committed yet would go; give at least {LEAST_AGE.total_seconds() / 3600:g} hours"
         )
-    repository = open_repository(url)
     before = datetime.now(UTC) - older_than
     try:
         with committing(url):
-            for problem in version_problems(repository, url):
-                raise StoreError(f"{problem} before anything is deleted")
+            repository = open_to_write(url)
             return _count(repository, url, before) if dry_run else _collect(repository, before)
     except (icechunk.IcechunkError, OSError) as error:
         what = describe_damage(error)

@@ -19,7 +19,7 @@ from simgen.errors import InputError, StoreError
 from simgen.store.access.lock import explain_failure
 from simgen.store.access.publication import root_of, same_outcomes
 from simgen.store.access.repository import BRANCH, open_repository
-from simgen.store.access.versions import choose_version, read_references
+from simgen.store.access.versions import Versions
 from simgen.store.access.writer import NUM_LEFT, is_empty
 from simgen.store.format.case_record import CORE_S
 from simgen.store.format.layout import Schema
@@ -102,9 +102,9 @@ def read_progress(url: str) -> DatasetProgress:
             )
         root = root_of(repository, commits[0].id)
         schema, design = Schema.from_attrs(root.attrs, url), read_design(root)
-        references = read_references(repository, url)
-        version = choose_version(references, url, None) if references.newest else None
-        held = root_of(repository, repository.lookup_tag(version)) if version else None
+        versions = Versions(repository, url)
+        version = versions.choose(None) if versions.newest else None
+        held = root_of(repository, versions.read(version).snapshot_id) if version else None
         published = read_design(held) if held else {}
     except (icechunk.IcechunkError, OSError, ValueError, KeyError) as error:
         raise StoreError(explain_failure(url, error)) from error

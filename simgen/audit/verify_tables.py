@@ -15,7 +15,7 @@ from simgen.store.access.content import design_records, is_schema_1, split_membe
 from simgen.store.access.open_version import OpenVersion
 from simgen.store.access.reader import Dataset
 from simgen.store.access.repository import explain
-from simgen.store.access.versions import version_number, version_problems
+from simgen.store.access.versions import version_number
 from simgen.store.format.damage import DamageError, describe_metadata_damage
 from simgen.store.format.split import decide_splits
 from simgen.store.format.version_seal import content_digest_of
@@ -43,7 +43,7 @@ def verify_tables(dataset: Dataset, moments: Mapping[str, Mapping[str, Moments]]
     checks: tuple[tuple[str, Callable[[], Iterator[str]]], ...] = (
         ("version", lambda: _digest(dataset)),
         ("seal", lambda: _seal(dataset)),
-        ("versions", lambda: iter(version_problems(dataset._repository, dataset.url))),
+        ("versions", lambda: iter(dataset.problems())),
         ("splits", lambda: _splits(dataset)),
         ("statistics", lambda: _statistics(dataset, moments)),
     )

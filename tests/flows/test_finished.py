@@ -25,7 +25,6 @@ from flows.stages.main_job import MainJob, Outcome
 from flows.stages.training import Training, choose_experiment
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
-from simgen.store.access.versions import read_references
 from simgen.store.access.writer import DatasetWriter
 from tests.report.test_verdict import evaluation
 from tests.simgen.heated_plate import HeatedPlate
@@ -158,10 +157,8 @@ def test_a_dataset_without_an_accepted_case_is_left_to_its_flow(asked, tmp_path)
     assert replace(asked, cases=1, store=store).finished() is None
 
 
-def test_a_publication_that_was_cut_off_before_its_second_reference_is_left_to_do(asked, writer):
-    repository = writer._repository
-    repository.delete_branch("v1")
-    assert read_references(repository, writer.url).copies == []
+def test_a_publication_that_was_cut_off_before_its_tag_is_left_to_do(asked, writer):
+    Path(writer.url, "refs", "tag.v1", "ref.json").unlink()
     assert asked.finished() is None
     assert writer.publish() == "v1"
     assert asked.finished() is not None

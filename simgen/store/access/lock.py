@@ -15,14 +15,15 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
-from typing import TextIO, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TextIO, TypeVar
 
 import icechunk
 
 from simgen.errors import StoreError
-from simgen.store.access.local_files import local_path
-from simgen.store.access.repository import explain, translated
+from simgen.store.access.local_files import local_path, sync_all, sync_file
+from simgen.store.access.repository import BRANCH, explain, translated
+from simgen.store.access.versions import PUBLICATION, VERSION, newest_in_history, version_number
 from simgen.store.format.clock import TOLERANCE_S, explain_clock, seconds_behind
 from simgen.store.format.damage import describe_damage
 
@@ -78,8 +79,37 @@ def _acquire(file: TextIO, url: str, wait_s: float) -> None:
             ) from error
 
 
-class TakenError(Exception):
-    """Another writer has published under this name meanwhile."""
+class ConflictError(Exception):
+    """Another writer has moved the branch meanwhile."""
+
+
+def commit(
+    repository: icechunk.Repository,
+    url: str,
+    session: icechunk.Session,
+    message: str,
+    metadata: Mapping[str, Any],
+) -> str:
+    """Commit a session's changes, durable once this returns; return the commit's id.
+
+    Everything is on the disk before the branch names it, and so is the branch's own file before
+    the commit is reported: a power cut takes back what was not reported, and no more.
+
+    Raises ConflictError where another writer has committed since the session was opened.
+    """
+    parent = session.snapshot_id
+    published = version_number(str(metadata.get(PUBLICATION)))
+    newest = published or newest_in_history(repository, parent)
+    commit_id = session.flush(message, {**metadata, VERSION: newest})
+    sync_all(url)
+    try:
+        repository.reset_branch(BRANCH, commit_id, from_snapshot_id=parent)
+    except icechunk.IcechunkError as error:
+        if "update conflict" in str(error):
+            raise ConflictError from error
+        raise
+    sync_file(url, f"refs/branch.{BRANCH}/ref.json")
+    return commit_id
 
 
 def until_landed(url: str, attempt: Callable[[], T]) -> T:
@@ -94,7 +124,7 @@ def until_landed(url: str, attempt: Callable[[], T]) -> T:
         with committing(url):
             try:
                 return attempt()
-            except (icechunk.ConflictError, TakenError):
+            except ConflictError:
                 continue
             except (icechunk.IcechunkError, OSError, ValueError) as error:
                 behind = seconds_behind(error) or 0.0

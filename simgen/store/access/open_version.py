@@ -9,7 +9,7 @@ import zarr
 
 from simgen.errors import SimgenError, StoreError
 from simgen.store.access.repository import explain, open_repository
-from simgen.store.access.versions import choose_version, read_references, read_version
+from simgen.store.access.versions import Versions
 from simgen.store.format import schema_1
 from simgen.store.format.damage import DamageError, describe_metadata_damage, panics_as_errors
 from simgen.store.format.layout import Schema
@@ -25,9 +25,9 @@ class OpenVersion:
     ) -> None:
         self.url = url
         repository = self._repository = open_repository(url)
-        self._references = read_references(repository, url)
-        self.version = choose_version(self._references, url, version)
-        self.info = read_version(repository, url, self.version)
+        self._versions = Versions(repository, url)
+        self.version = self._versions.choose(version)
+        self.info = self._versions.read(self.version)
         self.snapshot_id = self.info.snapshot_id
         if snapshot_id not in (None, self.snapshot_id):
             raise StoreError(

@@ -12,9 +12,9 @@ import zarr
 
 from simgen.errors import InputError
 from simgen.provenance import author, commit_metadata
-from simgen.store.access.lock import TakenError
+from simgen.store.access.lock import commit
 from simgen.store.access.repository import BRANCH
-from simgen.store.access.versions import References, add_copies, choose_version, read_references
+from simgen.store.access.versions import PUBLICATION, VERSION, Versions, tag
 from simgen.store.access.withdrawal import Withdrawal
 from simgen.store.format.digest import digest_version
 from simgen.store.format.layout import Schema
@@ -51,9 +51,11 @@ class Publication:
         """Commit and tag the version; return its name, or the newest one's where no case is new."""
         session = self.repository.writable_session(BRANCH)
         tip = session.snapshot_id
-        references = read_references(self.repository, self.url)
-        newest = references.newest
-        published = self._published(references) if newest else None
+        versions = Versions(self.repository, self.url)
+        newest = versions.newest
+        for untagged in versions.untagged():  # by a publication that was cut off
+            tag(self.repository, self.url, untagged, versions.read(untagged).snapshot_id)
+        published = versions.read(f"v{newest}").snapshot_id if newest else None
         root = zarr.open_group(session.store, mode="r+")
         if self.withdrawal:
             self.withdrawal.apply(root, author())
@@ -67,14 +69,8 @@ class Publication:
             # Commits since then, such as an upgrade of the schema, brought no case.
             return f"v{newest}"
         name = f"v{newest + 1}"
-        head = next(iter(self.repository.ancestry(snapshot_id=tip)))
-        cut_off_before_its_tag = head.metadata.get("publication") == name
-        if self.withdrawal or not cut_off_before_its_tag:
-            # Splits assigned by an unfinished publication were never published: only the newest
-            # version binds the next.
-            bound = bound_splits(before) if before is not None else {}
-            tip = self._commit(name, session, design, bound)
-        self._tag(name, tip)
+        bound = bound_splits(before) if before is not None else {}
+        tag(self.repository, self.url, name, self._commit(name, session, design, bound))
         return name
 
     def _commit(
@@ -93,40 +89,23 @@ class Publication:
         metadata = {
             **commit_metadata(),
             "solver_versions": sorted({design[case]["solver_version"] for case in members}),
-            "publication": name,
+            PUBLICATION: name,
+            VERSION: int(name[1:]),
             "num_cases": len(accepted),
             "run": dict(self.run),
         }
         message = self.message or f"{len(accepted)} cases"
-        commit = {**metadata, "message": message}
-        seal = seal_version(root, read_sealed_tables(root), commit)
+        record = {**metadata, "message": message}
+        seal = seal_version(root, read_sealed_tables(root), record)
         digest = digest_version(
             self.schema.to_json(),
             design,
             members,
             cast(dict[str, Any], root["statistics"].attrs["fields"]),
-            {**commit, SEAL: seal},
+            {**record, SEAL: seal},
         )
-        return str(session.commit(message, metadata={**metadata, SEAL: seal, DIGEST: digest}))
-
-    def _published(self, references: References) -> str:
-        """Return the snapshot of the newest version.
-
-        If its publication was interrupted before the second reference, that one is made now.
-        """
-        name = choose_version(references, self.url, None)
-        add_copies(self.repository, self.url)
-        return str(self.repository.lookup_tag(name))
-
-    def _tag(self, name: str, snapshot_id: str) -> None:
-        try:
-            self.repository.create_tag(name, snapshot_id=snapshot_id)
-        except icechunk.IcechunkError:
-            if name not in self.repository.list_tags():
-                raise
-            if self.repository.lookup_tag(name) != snapshot_id:
-                raise TakenError from None
-        add_copies(self.repository, self.url)
+        sealed = {**metadata, SEAL: seal, DIGEST: digest}
+        return commit(self.repository, self.url, session, message, sealed)
 
     def _nothing_accepted(self, design: Design) -> str:
         if not design:
@@ -156,8 +135,8 @@ def _write_tables(
     kept = {case: split for case, split in bound.items() if case not in members}
     if kept != read_kept_splits(root):
         write_kept_splits(root, kept)
-    # The time makes the commit differ from one that was interrupted before its tag, which Icechunk
-    # would reject as empty.
+    # The time makes the commit differ from the one before it, where Icechunk would reject it as
+    # empty.
     drawn = {"seed": SEED, "ratios": RATIOS} if schema.splits == "drawn" else {}
     root["splits"].attrs.update({**drawn, "dealt_at": datetime.now(UTC).isoformat()})
     moments_of = read_moments(root)
@@ -172,13 +151,11 @@ def _write_tables(
 
 def complete_version(repository: icechunk.Repository, url: str, design: Design) -> str | None:
     """Return the newest version if it is published to its end and holds all of `design`."""
-    references = read_references(repository, url)
-    if not references.newest:
-        return None
-    name = choose_version(references, url, None)
-    if not set(references.tags) <= set(references.copies):
-        return None
-    published = read_design(root_of(repository, repository.lookup_tag(name)))
+    versions = Versions(repository, url)
+    if not versions.newest or versions.lost_tip or versions.untagged():
+        return None  # a writer mends that
+    name = versions.choose(None)
+    published = read_design(root_of(repository, versions.read(name).snapshot_id))
     return name if same_outcomes(published, design) else None
 
 

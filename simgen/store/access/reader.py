@@ -19,7 +19,7 @@ import numpy as np
 from simgen.errors import InputError
 from simgen.store.access.open_version import OpenVersion
 from simgen.store.access.stored_case import StoredCase
-from simgen.store.access.versions import VersionInfo, list_versions, version_problems
+from simgen.store.access.versions import VersionInfo, Versions
 from simgen.store.format.split import SPLITS, counts_of
 from simgen.store.format.statistics import LeftOut
 
@@ -45,8 +45,8 @@ def open_unchecked(url: str | Path, version: str | None = None) -> Dataset:
 def _opened(url: str, version: str | None, *, snapshot_id: str | None = None) -> Dataset:
     dataset = Dataset(url, version, snapshot_id=snapshot_id)
     dataset.check()
-    for problem in dataset._references.lost_tags(url) if version is None else ():
-        warnings.warn(problem, stacklevel=3)
+    if version is None and dataset._versions.lost_tip:
+        warnings.warn(f"{url}: {dataset._versions.lost_tip}", stacklevel=3)
     return dataset
 
 
@@ -70,11 +70,12 @@ class Dataset(OpenVersion):
 
     def problems(self) -> list[str]:
         """List what is wrong with the references to the dataset's versions, a line each."""
-        return version_problems(self._repository, self.url)
+        return Versions(self._repository, self.url).problems()
 
     def versions(self) -> list[VersionInfo]:
         """List all published versions, oldest first."""
-        return list_versions(self._repository, self.url)
+        found = Versions(self._repository, self.url)
+        return [found.read(name) for name in found.names]
 
     def cases(self, split: str | None = None) -> list[str]:
         """List the ids of the accepted cases, or of one split, in the order of publication."""

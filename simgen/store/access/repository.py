@@ -21,7 +21,7 @@ import fsspec
 import icechunk
 
 from simgen.errors import InputError, StoreError
-from simgen.store.access.local_files import check_regular, local_path
+from simgen.store.access.local_files import check_regular, local_path, sync_all
 from simgen.store.format.damage import describe_damage, reason_in
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,6 +38,10 @@ BRANCH_S = 2.0
 icechunk.set_logs_filter("off")
 
 
+class LostBranchError(StoreError):
+    """The reference that everything starts from is missing or damaged."""
+
+
 def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
     """Open the repository at `url`.
 
@@ -51,12 +55,14 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
         if _has_commits(url):
             # A writer that creates the repository writes its first commit before the branch.
             if not _appears(storage, BRANCH_S):
-                raise StoreError(_lost_branch(url))
+                raise LostBranchError(_lost_branch(url))
             return icechunk.Repository.open(storage, config=_config())
         if not create:
             raise InputError(f"there is no dataset at {url}; {_way_to_one(url)}")
         try:
-            return icechunk.Repository.create(storage, config=_config())
+            created = icechunk.Repository.create(storage, config=_config())
+            sync_all(url)
+            return created
         except icechunk.IcechunkError:
             if not _appears(storage, CREATION_S):
                 raise
@@ -179,7 +185,7 @@ def translated(url: str) -> Iterator[None]:
         ) from error
     except icechunk.IcechunkError as error:
         if "fetch_branch" in str(error) and "cannot serialize ref json" in str(error):
-            raise StoreError(_lost_branch(url)) from error
+            raise LostBranchError(_lost_branch(url)) from error
         what = describe_damage(error)
         if what is not None:
             raise StoreError(f"store {url} is damaged ({what}); restore it from a copy") from error
@@ -215,9 +221,10 @@ def folders_in(url: str) -> list[str]:
 
 
 def _lost_branch(url: str) -> str:
-    return (
-        f"{url}: its branch {BRANCH} is missing or damaged; mend it with:"
-        f" courant dataset repair {url}"
+    return f"{url}: its branch {BRANCH} is missing or damaged; " + (
+        f"restore refs/branch.{BRANCH} from a copy"
+        if "://" in url
+        else f"make it again with: courant dataset gc {url}"
     )
 
 
@@ -291,7 +298,4 @@ def explain(url: str, message: str) -> str:
         line.strip(" \t×").removeprefix("x ") for line in _COLOURS.sub("", message).splitlines()
     ]
     first = next(filter(None, lines), "no reason given")
-    return (
-        f"store {url} failed: {first}; where that lasts, mend it with: courant dataset repair"
-        f" {url}, or from a copy"
-    )
+    return f"store {url} failed: {first}; where that lasts, restore it from a copy"

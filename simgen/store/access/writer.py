@@ -25,10 +25,10 @@ from simgen.errors import InputError, StoreError
 from simgen.log_lines import about, fields_here
 from simgen.provenance import commit_metadata
 from simgen.store.access.fork import CaseFork
-from simgen.store.access.lock import explain_failure, until_landed
+from simgen.store.access.lock import commit, explain_failure, until_landed
 from simgen.store.access.publication import Publication, complete_version, root_of
 from simgen.store.access.repository import BRANCH, open_repository, repository_exists
-from simgen.store.access.versions import choose_version, read_references
+from simgen.store.access.versions import Versions, open_to_write
 from simgen.store.access.withdrawal import Withdrawal
 from simgen.store.format.design_rows import DesignRows
 from simgen.store.format.layout import UPGRADED_VERSION, Schema
@@ -125,9 +125,7 @@ class DatasetWriter:
     @classmethod
     def open(cls, url: str, schema: Schema) -> DatasetWriter:
         """Open the dataset at `url`, or create it; InputError if it belongs to another family."""
-        return until_landed(
-            url, lambda: cls._opened(url, schema, open_repository(url, create=True))
-        )
+        return until_landed(url, lambda: cls._opened(url, schema, open_to_write(url, create=True)))
 
     @classmethod
     def _opened(cls, url: str, schema: Schema, repository: icechunk.Repository) -> DatasetWriter:
@@ -137,16 +135,15 @@ class DatasetWriter:
         if is_empty(repository, session.snapshot_id):
             root = zarr.create_group(session.store, attributes=schema.to_attrs())
             create_tables(root)
-            session.commit("dataset created", metadata=commit_metadata())
+            commit(repository, url, session, "dataset created", commit_metadata())
             return cls(url, schema, repository)
         stored = _stored_schema(zarr.open_group(session.store, mode="r"), url, schema)
         if stored.version < UPGRADED_VERSION:
             root = zarr.open_group(session.store, mode="r+")
             upgrade(root)
             root.attrs["schema_version"] = UPGRADED_VERSION
-            session.commit(
-                f"upgraded to schema version {UPGRADED_VERSION}", metadata=commit_metadata()
-            )
+            upgraded = f"upgraded to schema version {UPGRADED_VERSION}"
+            commit(repository, url, session, upgraded, commit_metadata())
         return cls(url, stored.upgraded(), repository)
 
     def known(self) -> dict[str, Status]:
@@ -160,12 +157,11 @@ class DatasetWriter:
     def unpublished(self) -> set[str]:
         """List accepted cases that the newest version does not hold."""
         accepted = {case for case, status in self.known().items() if status == "accepted"}
-        references = read_references(self._repository, self.url)
-        if not references.newest:
+        versions = Versions(self._repository, self.url)
+        if not versions.newest:
             return accepted
-        newest = choose_version(references, self.url, None)
-        store = self._repository.readonly_session(tag=newest).store
-        return accepted - set(read_splits(zarr.open_group(store, mode="r")))
+        newest = versions.read(versions.choose(None))
+        return accepted - set(read_splits(root_of(self._repository, newest.snapshot_id)))
 
     def fork(self) -> CaseFork:
         """Return a fork for one worker."""
@@ -221,7 +217,8 @@ class DatasetWriter:
             del root[f"cases/{case}"]
         session.merge(*(fork.session for fork in fresh))
         append_cases(root, records)
-        session.commit(message, metadata={**commit_metadata(), **_progress(num_left)})
+        metadata = {**commit_metadata(), **_progress(num_left)}
+        commit(self._repository, self.url, session, message, metadata)
         return names
 
     def publish(self, message: str = "", run: Mapping[str, Any] | None = None) -> str:

@@ -14,7 +14,7 @@ from simgen.errors import StoreError
 from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, add
 
-CLOCK = Path(__file__).parents[2] / "chaos" / "clock.c"
+CLOCK = Path(__file__).parents[3] / "bench" / "chaos" / "clock.c"
 COMMIT = """
 import sys
 from simgen.store.access.writer import DatasetWriter

@@ -112,13 +112,19 @@ class Store(RuleBasedStateMachine):
         self.pending.clear()
         self.writer = DatasetWriter.open(self.url, SCHEMA)
 
-    @rule(stage=st.sampled_from(["commit", "create_tag"]), message=st.text("abc", max_size=3))
+    @rule(
+        stage=st.sampled_from(["flush", "reset_branch", "create_tag"]),
+        message=st.text("abc", max_size=3),
+    )
     def the_run_is_killed_while_it_publishes(self, stage, message):
-        owner = icechunk.Session if stage == "commit" else icechunk.Repository
+        owner = icechunk.Session if stage == "flush" else icechunk.Repository
         with mock.patch.object(owner, stage, side_effect=KeyboardInterrupt):
             try:
                 name = self.writer.publish(message)
-            except (KeyboardInterrupt, InputError):
+            except KeyboardInterrupt:
+                if stage == "create_tag":  # a version exists once the branch names its commit
+                    self._published(f"v{len(self.versions) + 1}")
+            except InputError:
                 pass
             else:  # nothing was left to do for what is killed here
                 self._published(name)

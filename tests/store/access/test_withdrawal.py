@@ -9,7 +9,7 @@ import simgen
 from simgen.audit.compare import compare, history
 from simgen.audit.verify import verify
 from simgen.errors import InputError
-from simgen.store.access.publication import Publication
+from simgen.store.access import publication
 from simgen.store.access.reader import Dataset
 from simgen.store.access.repository import BRANCH, open_repository
 from simgen.store.access.writer import DatasetWriter, find_record
@@ -206,12 +206,12 @@ class Killed(BaseException):
 def killed_before_its_tag(monkeypatch):
     """The next publication ends between its commit and the version's name."""
 
-    def die(self, name, snapshot_id):
+    def die(*_):
         monkeypatch.undo()
         raise Killed
 
     def arm():
-        monkeypatch.setattr(Publication, "_tag", die)
+        monkeypatch.setattr(publication, "tag", die)
 
     return arm
 
@@ -228,10 +228,11 @@ def test_a_case_that_was_mended_after_a_killed_withdrawal_is_published(
     fork.write(make_result(number), make_cloud(1000 + number))
     writer.commit([fork])
     assert find_record(url, SCHEMA).version is None
-    assert writer.publish() == "v2"
+    assert simgen.open_dataset(url).version == "v2", "its commit was made"
+    assert writer.publish() == "v3"
     mended = simgen.open_dataset(url)
     np.testing.assert_array_equal(mended[case].points, make_cloud(1000 + number).points)
-    assert find_record(url, SCHEMA).version == "v2"
+    assert find_record(url, SCHEMA).version == "v3"
 
 
 def test_a_case_that_is_not_accepted_says_so_whatever_is_asked_of_it(published, writer, url):
