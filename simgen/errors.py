@@ -1,7 +1,8 @@
 """Define the errors, grouped by what a handler does about them.
 
 `InputError` stops the command (the user changes something). `CaseError` goes on the case's record
-and the run continues. `ProgramError` is a mistake in code and ends the run. `StoreError` means an
+and the run continues. `MachineError` is no fault of the case: it is solved again, by the same
+command. `ProgramError` is a mistake in code and ends the run. `StoreError` means an
 unreachable or damaged store; a retry helps only after that is repaired. Every message names the
 thing, the value and the way out, in one line.
 """
@@ -32,6 +33,10 @@ class MeshError(CaseError):
 
 class SolverError(CaseError):
     """An OpenFOAM application failed, or ran past its time limit."""
+
+
+class MachineError(SimgenError):
+    """A case that its machine ended, by a kill or a full disk."""
 
 
 class ProgramError(SimgenError):

@@ -33,14 +33,14 @@ class Job:
             part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")
         ]
         return (
-            "courant", "run", "cylinder-flow", "--cases", str(CASES), *settings, "--retry-failed",
+            "courant", "run", "cylinder-flow", "--cases", str(CASES), *settings,
             "--experiment", self.experiment, "--out", self.site.base,
         )  # fmt: skip
 
     def _deployment_run(self) -> tuple[str, ...]:
         base = self.site.base
         parameters = {
-            "cases": CASES, "settings": SETTINGS, "retry_failed": True, "store": f"{base}/store",
+            "cases": CASES, "settings": SETTINGS, "store": f"{base}/store",
             "experiment": self.experiment, "runs": f"{base}/runs", "report": f"{base}/report",
         }  # fmt: skip
         options = [

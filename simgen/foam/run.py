@@ -22,12 +22,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from simgen.errors import SolverError
+from simgen.errors import MachineError, SolverError
 from simgen.foam.log import SolverLog
 
 OnStep = Callable[[SolverLog], None]
 
 GUARD = Path(__file__).with_name("guard.py")
+#: Signals of an operator, of a shutdown, and of the kernel where memory runs out.
+FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 PATIENCE_S = 0.2
 PIPE_BYTES = 1 << 18
 
@@ -45,7 +47,8 @@ def run_application(
 
     `launcher` is put before the command, such as mpirun. Returns the log's figures and the wall
     time in seconds. Raises SolverError (with the log's tail) for a non-zero exit, a FOAM FATAL
-    ERROR, a floating point exception or a passed time limit. OSError where it cannot be started or
+    ERROR, a floating point exception or a passed time limit, MachineError where another process or
+    the kernel killed it. OSError where it cannot be started or
     its log not be written, and whatever `on_step` raises, end the application.
     """
     log = SolverLog()
@@ -86,6 +89,8 @@ def run_application(
         raise SolverError(
             f"{application} passed its time limit of {time_limit_s:g} s at t = {log.time:g} s", tail
         )
+    if not log.fatal:
+        check_not_killed(f"{application}, at t = {log.time:g} s,", exit_code)
     if exit_code or log.fatal:
         raise SolverError(
             f"{application} ended with exit code {exit_code} at t = {log.time:g} s"
@@ -93,6 +98,15 @@ def run_application(
             tail,
         )
     return log, seconds
+
+
+def check_not_killed(program: str, exit_code: int) -> None:
+    """Raise MachineError where a signal from outside ended the program."""
+    # A wrapper's shell, and mpirun, end with 128 and the number of the signal.
+    number = -exit_code if exit_code < 0 else exit_code - 128
+    if number in FROM_OUTSIDE:
+        out_of_memory = ": is the memory enough?" if number == signal.SIGKILL else ""
+        raise MachineError(f"{program} was killed by {signal.Signals(number).name}{out_of_memory}")
 
 
 def _lines(pipe: IO[bytes]) -> Iterator[bytes]:

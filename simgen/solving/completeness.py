@@ -8,8 +8,6 @@ made it.
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +22,6 @@ from simgen.foam.reader import check_not_decomposed, read_bytes
 
 MESH_FILES = ("boundary", "faces", "neighbour", "owner", "points")
 DIGEST_BYTES = 16
-#: Enough for the header of a field file.
-HEAD_BYTES = 2048
-_BINARY_LIST = re.compile(
-    rb"format\s+binary.*?internalField\s+nonuniform\s+(List<\w+>\s*\d+)\s*\(", re.DOTALL
-)
 
 
 @dataclass(frozen=True)
@@ -127,39 +120,27 @@ def columns_of(field: Field, values: FoamField) -> list[int]:
     return columns
 
 
-def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> None:
-    """Raise CaseError for a stored field's file that is absent, cut short or of another size."""
-    sizes = MeshSizes.of(directory, num_cells)
-    for field in family.fields:
-        whole: set[tuple[bytes, int]] = set()
-        for _, time in stored_times(family, directory):
-            path = time / field.openfoam
-            layout = _layout(path)
-            # Only one of many snapshots is parsed; the others must be as long from their first
-            # value on.
-            if layout is None or layout not in whole:
-                values = read_field(path)
-                sizes.check(path, values, family.patches)
-                columns_of(field, values)
-            if layout is not None:
-                whole.add(layout)
+def check_fields(family: CaseFamily, directory: Path, num_cells: int) -> int:
+    """Read every field at every time for the dataset; count the values that are not finite.
 
-
-def _layout(path: Path) -> tuple[bytes, int] | None:
-    """Return the head of a binary field's list of values and the bytes that follow.
-
-    None for text, and for a packed file.
+    Single precision counts, and so do values on patches. Raises CaseError for a file that is
+    absent, damaged or of another size.
     """
-    if path.with_name(f"{path.name}.gz").exists():
-        return None
-    try:
-        with path.open("rb") as file:
-            start = file.read(HEAD_BYTES)
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise CaseError(f"{path} cannot be read: {error.strerror}") from error
-    head = _BINARY_LIST.search(start)
-    return (head[1], size - head.end()) if head else None
+    sizes = MeshSizes.of(directory, num_cells)
+    not_finite = 0
+    for _, time in stored_times(family, directory):
+        for field in family.fields:
+            path = time / field.openfoam
+            values = read_field(path)
+            sizes.check(path, values, family.patches)
+            columns_of(field, values)
+            on_patches = [
+                values.boundary[name] for name in family.patches if name in values.boundary
+            ]
+            for each in (values.internal, *on_patches):
+                with np.errstate(over="ignore"):
+                    not_finite += int(np.count_nonzero(~np.isfinite(each.astype("f4"))))
+    return not_finite
 
 
 def stored_times(family: CaseFamily, directory: Path) -> list[tuple[float, Path]]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import MeshError, SimgenError
+from simgen.foam.run import check_not_killed
 from simgen.solving.mistakes import told_as_mistakes
 
 #: The process's program, for its Python.
@@ -64,7 +65,8 @@ def keep_process_ready() -> None:
 def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) -> None:
     """Write the case of a design point.
 
-    MeshError for a mesh that could not be made, or not within `time_limit_s` of wall time.
+    MeshError for a mesh that could not be made, or not within `time_limit_s` of wall time;
+    MachineError where the mesher was killed.
     """
     if time_limit_s is None:
         get_family(point.family).write_case(point, directory)
@@ -79,6 +81,7 @@ def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) 
         child.kill()
         child.wait()
         _ready.fill()
+    check_not_killed("meshing", child.returncode)
     if child.returncode:
         tail = said.decode(errors="replace")
         raise MeshError(f"meshing ended with exit code {child.returncode}", tail)

@@ -2,7 +2,8 @@
 
 It never raises for a bad case: a mesher or solver error becomes `failed`, a gate that does not pass
 `rejected`, both with one line of reason. It raises InputError where the machine itself cannot solve
-(OpenFOAM missing), since then every case would fail alike.
+(OpenFOAM missing), since then every case would fail alike, and MachineError where the machine ended
+this case (a killed solver, a full disk), which another attempt may solve.
 
 A finished solve is marked by `result.json` in its directory, written last; the same call again
 reads it instead of solving. A directory without the mark was interrupted and is started afresh,
@@ -23,7 +24,7 @@ from typing import Any
 from simgen.case import CaseFamily, CaseResult, Progress, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
-from simgen.errors import CaseError, InputError
+from simgen.errors import CaseError, InputError, MachineError
 from simgen.foam.environment import OpenFoam, find_openfoam
 from simgen.foam.log import SolverLog
 from simgen.foam.parallel import APPLICATIONS, run_solver
@@ -89,7 +90,15 @@ def solve_owned(
         raise InputError(
             f"scratch directory {directory.parent} cannot be written: {error.strerror}"
         ) from error
-    result = _solve(family, SolvedCase(point, directory), foam, on_progress, time_limit_s, cores)
+    try:
+        result = _solve(
+            family, SolvedCase(point, directory), foam, on_progress, time_limit_s, cores
+        )
+    except MachineError as error:
+        # What it has written would keep a full disk full.
+        shutil.rmtree(directory, ignore_errors=True)
+        logger.error("lost: %s", error)
+        raise MachineError(f"case {point.id}: {error}") from error
     with contextlib.suppress(
         OSError
     ):  # a full disk: without its mark the case is only solved again
@@ -151,17 +160,17 @@ def _solve(
         provenance["figures"] = figures
         gates = judge(family, case, figures)
     except CaseError as error:
-        reason = f"{error}{_if_full(case.directory)}"
+        reason = str(error)
+        if trouble := disk_trouble(case.directory):
+            raise MachineError(f"{reason}; {trouble}") from error
         logger.error("failed: %s", reason)
         return CaseResult(
             case.point, "failed", reason, log_tail=error.log_tail, provenance=provenance
         )
     except OSError as error:
-        reason = (
-            f"{case.directory} could not be written: {error.strerror}{_if_full(case.directory)}"
-        )
-        logger.error("failed: %s", reason)
-        return CaseResult(case.point, "failed", reason, provenance=provenance)
+        reason = f"{case.directory} could not be written: {error.strerror}"
+        trouble = disk_trouble(case.directory)
+        raise MachineError(f"{reason}; {trouble}" if trouble else reason) from error
     reason = rejection(gates)
     passed = sum(gate.passed for gate in gates)
     logger.info("%d of %d gates passed%s", passed, len(gates), f": {reason}" if reason else "")
@@ -171,9 +180,12 @@ def _solve(
     )
 
 
-def _if_full(directory: Path) -> str:
+def disk_trouble(directory: Path) -> str:
+    """Say whether the scratch disk is full, or the case's directory was removed; else empty."""
+    if not directory.exists():
+        return f"{directory} was removed"
     full = full_disk(directory)
-    return f"; the scratch disk is {full}: choose another with COURANT_SCRATCH" if full else ""
+    return f"the scratch disk is {full}: choose another with COURANT_SCRATCH" if full else ""
 
 
 class _Reporter:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import simgen
 from tests.end_to_end.conftest import MINUTE, run, solvers, wait_for
 from tests.end_to_end.interrupting import start_courant
 from tests.ray_nodes import ray_head
@@ -70,12 +71,12 @@ def test_a_failed_case_is_archived_and_solved_again_on_request(prefect_server, t
     driver = start_courant(environment, *command)
     try:
         wait_for(lambda: solvers(scratch) and has_stepped(scratch), 600)
-        os.kill(solvers(scratch)[0], signal.SIGKILL)
+        os.kill(solvers(scratch)[0], signal.SIGSEGV)
         output = driver.communicate(timeout=600)[0].decode()
     finally:
         driver.kill()
     assert driver.returncode == 1
-    assert "icoFoam ended with exit code -9" in output
+    assert "icoFoam ended with exit code -11" in output
     (archive,) = store.glob("failed/cylinder-flow/*.tar.gz")
     with tarfile.open(archive) as packed:
         log = packed.extractfile(f"{archive.name.partition('.')[0]}/icoFoam.logfile")
@@ -83,6 +84,28 @@ def test_a_failed_case_is_archived_and_solved_again_on_request(prefect_server, t
     retried = run(environment, "courant", *command, "--retry-failed", "--archive-raw")
     assert retried.returncode == 0, retried.stderr
     assert (store / "raw/cylinder-flow" / archive.name).is_file()
+
+
+@pytest.mark.openfoam
+def test_a_killed_solver_is_the_machines_fault_and_its_case_is_solved_again(
+    prefect_server, tmp_path
+):
+    """Without --retry-failed: a kill, such as that of a full memory, is no verdict on a design."""
+    store, scratch = tmp_path / "store", tmp_path / "scratch"
+    environment = {**prefect_server, "COURANT_SCRATCH": str(scratch)}
+    settings = ("--set", "end_time=300", "--set", "mesh_size=2")
+    command = ("generate", "cylinder-flow", "--cases", "1", *settings, "--store", str(store))
+    driver = start_courant(environment, *command)
+    try:
+        wait_for(lambda: solvers(scratch) and has_stepped(scratch), 600)
+        os.kill(solvers(scratch)[0], signal.SIGKILL)
+        output = driver.communicate(timeout=600)[0].decode()
+    finally:
+        driver.kill()
+    assert driver.returncode == 0, output
+    assert simgen.open_dataset(str(store / "cylinder-flow")).design["status"].tolist() == [
+        "accepted"
+    ]
 
 
 def has_stepped(scratch):
@@ -102,15 +125,21 @@ def test_a_node_without_a_solver_is_named(prefect_server, tmp_path):
 
 @pytest.mark.openfoam
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_full_scratch_disk_is_named_on_the_cases_record(prefect_server, tmp_path):
+def test_a_full_scratch_disk_is_named_and_its_cases_are_solved_by_the_same_command(
+    prefect_server, tmp_path
+):
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]).returncode:
         pytest.skip("no disk can be mounted here")
     try:
         environment = {**prefect_server, "COURANT_SCRATCH": str(disk / "scratch")}
-        line = refused(environment, *MINUTE, "--store", str(tmp_path / "store"))
+        command = (*MINUTE, "--store", str(tmp_path / "store"))
+        line = refused(environment, *command)
+        subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
+        again = run(environment, "courant", "generate", "cylinder-flow", "--cases", "2", *command)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
     assert "the scratch disk is full" in line
     assert "COURANT_SCRATCH" in line
+    assert again.returncode == 0, again.stderr

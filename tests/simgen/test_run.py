@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from simgen.errors import SolverError
+from simgen.errors import MachineError, SolverError
 from simgen.foam.parallel import run_solver
 from simgen.foam.run import run_application
 from simgen.meshing import check_mesh
@@ -158,10 +158,21 @@ def test_a_solver_that_starts_a_daemon_leaves_none_behind(tmp_path, program):
     assert seconds < 300, "the daemon has the log open for 600 s"
 
 
-def test_a_killed_solver_is_told_by_its_signal(tmp_path, program):
-    program("killedFoam", "#!/bin/sh\necho 'Time = 1'\nkill -9 $$\n")
-    with pytest.raises(SolverError, match="killedFoam ended with exit code -9 at t = 1 s"):
+@pytest.mark.parametrize("name", ["HUP", "INT", "KILL", "TERM"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_signal_from_outside_is_no_failure_of_the_case(tmp_path, program, name, wrapped):
+    kill = f"kill -{name} $$"
+    line = f"bash -c '{kill}'" if wrapped else kill
+    program("killedFoam", f"#!/bin/bash\necho Time = 1\n{line}\nexit $?\n")
+    with pytest.raises(MachineError, match=f"killedFoam, at t = 1 s, was killed by SIG{name}"):
         run_application("killedFoam", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["SEGV", "FPE", "ABRT"])
+def test_a_crash_is_a_failure_of_the_case(tmp_path, program, name):
+    program("crashingFoam", f"#!/bin/bash\necho Time = 1\nkill -{name} $$\n")
+    with pytest.raises(SolverError, match="crashingFoam ended with exit code -"):
+        run_application("crashingFoam", tmp_path)
 
 
 def test_checkmesh_has_a_time_limit(tmp_path, program):

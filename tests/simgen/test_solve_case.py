@@ -4,8 +4,10 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from simgen.case import CaseResult
 from simgen.cases import get_family
-from simgen.errors import CaseError, InputError, ProgramError, SolverError
+from simgen.errors import CaseError, InputError, MachineError, ProgramError, SolverError
 from simgen.foam.environment import find_openfoam
 from simgen.foam.field import read_field
 from simgen.foam.geometry import read_geometry
@@ -222,6 +224,44 @@ def test_a_damaged_snapshot_fails_the_conversion_by_name(tmp_path):
 
     with pytest.raises(CaseError, match=r"/1/U is cut short"):
         convert(SolvedCase(point, tmp_path / point.id))
+
+
+def test_a_killed_solver_leaves_no_verdict_and_is_solved_by_the_same_call(tmp_path):
+    point = FAMILY.point(
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0},
+        FAMILY.settings("trial", {"end_time": 20.0}),
+    )
+
+    def kill_the_solver():
+        wait_for(lambda: solvers_in(tmp_path), 600)
+        os.kill(solvers_in(tmp_path)[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_the_solver)
+    killer.start()
+    with pytest.raises(MachineError, match=f"case {point.id}: icoFoam, .* was killed by SIGKILL"):
+        solve_case(point, tmp_path)
+    killer.join()
+    assert not (tmp_path / point.id).exists()
+    assert solve_case(point, tmp_path).status == "accepted"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_leaves_no_verdict_and_is_solved_by_the_same_call(tmp_path):
+    point = FAMILY.point(
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0},
+        FAMILY.settings("trial", {"end_time": 20.0, "mesh_size": 2.0}),
+    )
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path]).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        tmp_path.chmod(0o700)
+        with pytest.raises(MachineError, match=r"the scratch disk is full .* COURANT_SCRATCH"):
+            solve_case(point, tmp_path)
+        assert not (tmp_path / point.id).exists()
+        subprocess.run(["mount", "-o", "remount,size=100m", tmp_path], check=True)
+        assert solve_case(point, tmp_path).status == "accepted"
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 def test_a_missing_openfoam_is_one_clear_line(monkeypatch, tmp_path, cylinder_point):
