@@ -61,6 +61,17 @@ def sync_file(url: str, name: str) -> None:
         path = path.parent
 
 
+def identity(url: str) -> tuple[int, int] | None:
+    """Return which folder a local URL leads to, through links; None where there is none, or S3."""
+    if "://" in url:
+        return None
+    try:
+        found = local_path(url).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def check_regular(path: Path, url: str) -> None:
     """Raise StoreError that names a FIFO, socket or device in place of a store's object.
 

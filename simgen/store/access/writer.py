@@ -25,6 +25,7 @@ from simgen.errors import InputError, StoreError
 from simgen.log_lines import about, fields_here
 from simgen.provenance import commit_metadata
 from simgen.store.access.fork import CaseFork
+from simgen.store.access.local_files import identity
 from simgen.store.access.lock import commit, explain_failure, until_landed
 from simgen.store.access.publication import Publication, complete_version, root_of
 from simgen.store.access.repository import BRANCH, open_repository, repository_exists
@@ -120,6 +121,7 @@ class DatasetWriter:
     def __init__(self, url: str, schema: Schema, repository: icechunk.Repository) -> None:
         self.url, self.schema = url, schema
         self._repository = repository
+        self._folder = identity(url)
         self._rows = DesignRows()
 
     @classmethod
@@ -165,6 +167,7 @@ class DatasetWriter:
 
     def fork(self) -> CaseFork:
         """Return a fork for one worker."""
+        self._check_folder()
         retried = {
             case: record.get("provenance_at")
             for case, record in self._design().items()
@@ -187,6 +190,7 @@ class DatasetWriter:
 
     def _commit_once(self, forks: Sequence[CaseFork], num_left: int | None) -> list[str]:
         """Commit, and return the cases that are new."""
+        self._check_folder()
         # The record is read through the session that commits: a writer that interferes makes this
         # commit fail.
         session = self._repository.writable_session(BRANCH)
@@ -243,7 +247,20 @@ class DatasetWriter:
         self, message: str, run: Mapping[str, Any], withdrawal: Withdrawal | None = None
     ) -> str:
         publication = Publication(self.url, self.schema, self._repository, message, run, withdrawal)
-        return until_landed(self.url, publication.attempt)
+
+        def attempt() -> str:
+            self._check_folder()
+            return publication.attempt()
+
+        return until_landed(self.url, attempt)
+
+    def _check_folder(self) -> None:
+        """Raise StoreError where the dataset's place leads to another folder than at the start."""
+        if identity(self.url) != self._folder:
+            raise StoreError(
+                f"{self.url} leads to another folder than when this run began, such as by a link"
+                " that was changed; nothing was committed there: restore it, and run again"
+            )
 
     def _design(self) -> dict[str, dict[str, Any]]:
         try:

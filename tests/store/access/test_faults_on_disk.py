@@ -139,3 +139,28 @@ def test_a_store_that_must_not_be_read_is_one_line(url, monkeypatch):
     monkeypatch.setattr(Path, "exists", refuse)
     with pytest.raises(StoreError, match="cannot be used: Permission denied"):
         repository_exists(url)
+
+
+@pytest.mark.parametrize("publishing", [False, True])
+def test_a_link_that_is_changed_during_a_run_is_an_error(tmp_path, publishing):
+    """Else one run's cases would lie in two datasets."""
+    url = str(tmp_path / "store" / SCHEMA.family)
+    for name in ("here", "there"):
+        add(DatasetWriter.open(str(tmp_path / name / SCHEMA.family), SCHEMA), 0)
+    (tmp_path / "store").symlink_to("here")
+    writer = DatasetWriter.open(url, SCHEMA)
+    add(writer, 1)
+    (tmp_path / "store").unlink()
+    (tmp_path / "store").symlink_to("there")
+    with pytest.raises(StoreError, match="leads to another folder than when this run began"):
+        if publishing:
+            writer.publish()
+        else:
+            add(writer, 2)
+    first, second = (
+        DatasetWriter.open(str(tmp_path / name / SCHEMA.family), SCHEMA)
+        for name in ("here", "there")
+    )
+    assert set(first.known()) == {make_result(case).id for case in range(2)}
+    assert set(second.known()) == {make_result(0).id}
+    assert first.unpublished() == set(first.known())
