@@ -16,20 +16,22 @@ import torch
 from torch import Tensor
 
 from courant.data.batch import Batch
-from courant.data.batches import Batches, BatchOrder, ResidentBatches
-from courant.data.channels import Channel
-from courant.data.design_scale import ParameterRange
-from courant.data.normalisation import Normaliser
-from courant.data.samples import full_batch, list_windows, spread
-from courant.data.steady import SteadyBatches, SteadySample, SteadySource
-from courant.data.streaming import StreamingBatches
-from courant.data.trajectories import TrajectorySet
-from courant.data.window_reader import WindowReader
+from courant.data.batches import Batches, BatchOrder, spread
+from courant.data.normalisation import Channel, Normaliser, ParameterRange
 from courant.data_config import SteadyData, TransientData
 from courant.experiment import Experiment
 from courant.problems import Problem, problem_of
 from courant.problems.problem import Samples
-from courant.problems.transient import VALIDATION_BATCH
+from courant.problems.steady import SteadyBatches, SteadySource
+from courant.problems.transient import (
+    VALIDATION_BATCH,
+    ResidentBatches,
+    StreamingBatches,
+    TrajectorySet,
+    WindowReader,
+    full_batch,
+    list_windows,
+)
 from courant.training.task import Task
 from courant.training.validation import Validation
 
@@ -104,7 +106,7 @@ def steady(
     source = cast(SteadySource, Source(problem, sizes.train, sizes, made_on))
     unseen = Source(problem, sizes.validation, sizes, made_on).read_all(device)
     train = SteadyBatches(source, config, order, device)
-    return train, lambda: (sample.batch for sample in unseen)
+    return train, lambda: iter(unseen)
 
 
 def transient(
@@ -192,30 +194,28 @@ def distances(points: Tensor, num: int) -> Tensor:
 
 
 class Source:
-    """Steady cases, as `courant.data.steady.SteadySource` has them; made once."""
+    """Steady cases, as `courant.problems.steady.SteadySource` has them; made once."""
 
     def __init__(self, problem: Problem, num: int, sizes: Sizes, device: torch.device) -> None:
         self.ids = tuple(f"case-{number}" for number in range(num))
         cells = torch.linspace(*sizes.cells, num).long().tolist()
         self._samples = [
             # Numbers of faces differ from case to case as numbers of cells do.
-            make_steady_sample(problem, self.ids[number], count, sizes.faces + 8 * number, device)
+            make_steady_sample(problem, count, sizes.faces + 8 * number, device)
             for number, count in enumerate(cells)
         ]
 
-    def read_all(self, device: torch.device | str) -> list[SteadySample]:
-        return [sample.to(device) for sample in self._samples]
+    def read_all(self, device: torch.device | str) -> list[Batch]:
+        return [sample.map(lambda value: value.to(device)) for sample in self._samples]
 
 
-def make_steady_sample(
-    problem: Problem, case: str, cells: int, faces: int, device: torch.device
-) -> SteadySample:
+def make_steady_sample(problem: Problem, cells: int, faces: int, device: torch.device) -> Batch:
     """Random clouds of a boundary and of a mesh, with smooth fields."""
     model = problem.experiment.model
     queries, cloud = (2 * torch.rand(1, count, 3, device=device) - 1 for count in (cells, faces))
     slopes = torch.arange(1.0, 1 + model.num_outputs, device=device)
     targets = (queries.sum(-1, keepdim=True) * slopes).sin()
-    batch = Batch(
+    return Batch(
         points=cloud,
         features=torch.randn(1, faces, model.num_features, device=device),
         mask=None,
@@ -226,12 +226,11 @@ def make_steady_sample(
         targets=targets[:, None],
         parameters=2 * torch.rand(1, model.num_parameters, device=device) - 1,
     )
-    return SteadySample(case, batch)
 
 
 class Reader:
     """Windows of trajectories in this machine's memory, as
-    `courant.data.window_reader.WindowReader` reads them from its cache."""
+    `courant.problems.transient.WindowReader` reads them from its cache."""
 
     def __init__(self, trajectories: TrajectorySet) -> None:
         self._all = trajectories

@@ -15,7 +15,7 @@ from courant.field_model import Inputs, ModelConfig, Queries
 class Batch:
     """B samples, normalised: the model's inputs and targets.
 
-    Features are those of transient windows; `courant.data.known` documents the steady ones. N
+    Features are those of transient windows; `courant.problems.steady` documents the steady ones. N
     encoder points, M queries, T window steps, I input steps; C channels, G given ones, D distance
     channels, L anchors.
     """

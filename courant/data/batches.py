@@ -1,20 +1,28 @@
-"""Provide training batches, resident on the device or streamed; both give the same."""
+"""The order of training batches, and reading ahead; a source of batches as the training sees it.
+
+The order depends on (seed, epoch) alone, random draws within a batch on (seed, epoch, step) alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from courant.data.batch import Batch
-from courant.data.samples import TrajectoryIndex, draw_batch, epoch_batches, list_windows, seeded
-from courant.data.trajectories import TrajectorySet
-from courant.data_config import TransientData
 
-Source = TypeVar("Source", bound=TrajectoryIndex)
+READERS = 4
+"""Threads that read the store"""
+AHEAD = 8
+"""Batches read ahead of the one in use"""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,50 +83,44 @@ class Batches(Protocol):
         """Describe a batch for a record: case, and start time of a window."""
 
 
-class WindowBatches(Generic[Source]):
-    """Common parts of window batches, wherever their snapshots are kept."""
+def epoch_batches(
+    num_windows: int, batch_size: int, samples: int | None, seed: int, epoch: int
+) -> Iterator[Tensor]:
+    """Return the epoch's batches of window numbers.
 
-    def __init__(self, trajectories: Source, config: TransientData, order: BatchOrder) -> None:
-        self.trajectories, self.config, self.order = trajectories, config, order
-        self.windows = list_windows(trajectories, config)
-
-    @property
-    def num_batches(self) -> int:
-        return self.order.num_batches(len(self.windows))
-
-    @property
-    def num_cases(self) -> int:
-        return len(self.trajectories.ids)
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.windows)
-
-    @property
-    def num_bytes(self) -> int:
-        return self.trajectories.num_bytes
-
-    def describe(self, windows: Tensor) -> list[dict[str, object]]:
-        """Return case and start time of each window, for a record of a batch."""
-        interval = self.trajectories.snapshot_interval_s
-        return [
-            {
-                "case": self.trajectories.ids[case],
-                "start_s": float(self.trajectories.start_s[case]) + first * interval,
-            }
-            for case, first in windows.tolist()
-        ]
+    Permutations are concatenated and cut to `samples`; a short last batch is dropped.
+    """
+    wanted = samples or num_windows
+    rounds = math.ceil(max(wanted, batch_size) / num_windows)
+    generator = seeded(seed, "windows", epoch)
+    order = torch.cat([torch.randperm(num_windows, generator=generator) for _ in range(rounds)])
+    for batch in range(max(1, wanted // batch_size)):
+        yield order[batch * batch_size : (batch + 1) * batch_size]
 
 
-class ResidentBatches(WindowBatches[TrajectorySet]):
-    """Batches gathered from trajectories on the training device."""
+def spread(windows: Tensor, num: int) -> Tensor:
+    """Choose at most `num` windows, spread evenly over cases and times."""
+    num = min(num, len(windows))
+    return windows[torch.linspace(0, len(windows) - 1, num).round().long()]
 
-    def epoch(self, epoch: int, begin: int = 0) -> Iterator[tuple[Tensor, Batch]]:
-        for index, chosen in enumerate(self.order.epoch(len(self.windows), epoch)):
-            if index >= begin:
-                windows = self.windows[chosen]
-                points = self.order.points(epoch, index)
-                yield (
-                    windows,
-                    draw_batch(self.trajectories, windows, self.config, points, self.order.shard),
-                )
+
+def seeded(*key: object) -> torch.Generator:
+    """Return a CPU generator that depends on the key alone."""
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def read_ahead(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """Yield the jobs' results in order, computed ahead in threads."""
+    with ThreadPoolExecutor(READERS, thread_name_prefix="stream") as threads:
+        pending: deque[Future[T]] = deque()
+        try:
+            for job in jobs:
+                pending.append(threads.submit(job))
+                if len(pending) > AHEAD:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()

@@ -1,17 +1,4 @@
-"""Normalise fields per component and lengths by one isotropic scale.
-
-As in the paper's table of learning tasks (tab:dataset-details).
-- A field component becomes (value - mean) / std with the statistics of the training split, as
-  stored with the version. This holds for modelled components and for given ones, which are inputs.
-- Points are centred on the training split's bounding box and divided by half its longest edge, so
-  they lie in about [-1, 1] and keep their proportions; a 2D case has z = 0.
-- The distance field has four channels for each patch kind: distance over the same length scale, and
-  the unit vector towards the nearest face of that kind: 16 channels for the cylinder's four kinds.
-  An experiment may choose some of the kinds, or the nearest of several ("wall+impeller").
-- Design parameters run from -1 to 1 over the design space.
-- An experiment may scale a field by powers of design parameters. `Normaliser.at` a design, mean and
-  standard deviation are those of the split times the powers of (parameter / middle of its range).
-"""
+"""Select the components of stored fields that models read and predict."""
 
 from __future__ import annotations
 
@@ -23,14 +10,144 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from courant.data.channels import Channel, select_channels
-from courant.data.design_scale import ParameterRange, are_sound, powers_of, scale_of
 from courant.data.geometry import DistanceField
 from simgen.errors import InputError
 from simgen.moments import fits_single
 
 if TYPE_CHECKING:
+    from simgen.case import Role
     from simgen.store.access.reader import Dataset
+    from simgen.store.format.layout import Schema
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One modelled component of a stored field: `velocity.x`, with its column and unit."""
+
+    field: str
+    component: str
+    column: int
+    unit: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.field}.{self.component}"
+
+
+def select_channels(
+    schema: Schema, names: Sequence[str], role: Role = "solved"
+) -> tuple[Channel, ...]:
+    """Select the channels that names like "velocity" (every component) or "velocity.x" stand for.
+
+    Only fields of the role count; InputError for other names.
+    """
+    available = {
+        field.name: [
+            Channel(field.name, component, column, field.unit)
+            for column, component in enumerate(field.components)
+        ]
+        for field in schema.of_role(role)
+    }
+    by_name = {channel.name: channel for channels in available.values() for channel in channels}
+    selected: list[Channel] = []
+    for name in names:
+        if name not in available and name not in by_name:
+            other = {field.name for field in schema.fields} - set(available)
+            wrong = f"is not {role}" if name.partition(".")[0] in other else "is not"
+            raise InputError(
+                f"field '{name}' {wrong} in dataset {schema.family}; choose of"
+                f" {', '.join([*available, *by_name]) or 'none'}"
+            )
+        selected += available.get(name) or [by_name[name]]
+    return tuple(selected)
+
+
+MOST_POWER = 10.0
+
+
+@dataclass(frozen=True)
+class ParameterRange:
+    """A design parameter and its range in the design space, in its unit."""
+
+    name: str
+    low: float
+    high: float
+
+
+def scale_of(
+    parameters: Mapping[str, float],
+    ranges: Sequence[ParameterRange],
+    powers: Sequence[Sequence[float]],
+    num_channels: int,
+) -> np.ndarray:
+    """Return (C,), each channel's product of powers of (parameter / middle of its range).
+
+    Without powers these are ones. InputError for a parameter that scales and is not positive.
+    """
+    if not powers:
+        return np.ones(num_channels, np.float32)
+    ratios = [1.0] * len(ranges)
+    for number, each in enumerate(ranges):
+        if not any(row[number] for row in powers):
+            continue
+        value = parameters[each.name]
+        if value <= 0:
+            raise InputError(
+                f"{each.name} = {value:g}: the fields scale with it, so it must be positive"
+            )
+        ratios[number] = value / (0.5 * (each.low + each.high))
+    products = [
+        math.prod(ratio**power for ratio, power in zip(ratios, row, strict=True)) for row in powers
+    ]
+    return np.array(products, dtype=np.float32)
+
+
+def powers_of(
+    scaled_by: Mapping[str, Mapping[str, float]],
+    channels: Sequence[Channel],
+    parameters: Sequence[ParameterRange],
+) -> tuple[tuple[float, ...], ...]:
+    """Return each channel's power of each parameter, () for none.
+
+    InputError for a field that is not modelled, and a parameter that is unknown or not positive.
+    """
+    fields, known = {each.field for each in channels}, {each.name: each for each in parameters}
+    for field, powers in scaled_by.items():
+        if field not in fields:
+            raise InputError(
+                f"data.scaled_by: {field} is not modelled; choose of {', '.join(sorted(fields))}"
+            )
+        for name, power in powers.items():
+            if abs(power) > MOST_POWER:
+                raise InputError(
+                    f"data.scaled_by: {name} to the power of {power:g}; at most {MOST_POWER:g} is"
+                    " possible"
+                )
+            if name not in known:
+                raise InputError(
+                    f"data.scaled_by: no design parameter {name}; choose of {', '.join(known)}"
+                )
+            if known[name].low <= 0:
+                raise InputError(
+                    f"data.scaled_by: {name} is not positive over its whole range, from"
+                    f" {known[name].low:g} to {known[name].high:g}"
+                )
+    rows = tuple(
+        tuple(scaled_by.get(channel.field, {}).get(name, 0.0) for name in known)
+        for channel in channels
+    )
+    return rows if any(any(row) for row in rows) else ()
+
+
+def are_sound(powers: Sequence[Sequence[float]], parameters: Sequence[ParameterRange]) -> bool:
+    """Tell whether a scale can be computed all over the ranges of its parameters."""
+    return all(
+        abs(power) <= MOST_POWER and each.low > 0
+        for row in powers
+        for power, each in zip(row, parameters, strict=False)
+        if power
+    )
+
 
 CHANNELS_PER_PATCH_KIND = 4
 

@@ -19,9 +19,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Normaliser
-from courant.data.steady import read_solution
-from courant.data.trajectories import Span, read_states
 from courant.problems import Window
+from courant.problems.steady import read_solution
+from courant.problems.transient import Span, read_states
 from simgen.errors import InputError
 from simgen.regression import Regression
 from simgen.store.access.reader import Dataset

@@ -23,11 +23,7 @@ from typing import Protocol, cast
 import numpy as np
 from scipy.spatial import cKDTree
 
-from courant.data.channels import Channel
-from courant.data.known import read_channels
-from courant.data.normalisation import Normaliser
-from courant.data.steady import read_solution
-from courant.data.trajectories import Span, read_states
+from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
 from courant.evaluation.evaluation import (
     DMD,
@@ -45,6 +41,8 @@ from courant.evaluation.reduced_order import (
     shared,
 )
 from courant.problems import Problem, Window
+from courant.problems.steady import read_channels, read_solution
+from courant.problems.transient import Span, read_states
 from simgen.errors import InputError
 from simgen.regression import gaussian_process, radial_basis
 from simgen.store.access.reader import Dataset

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from courant.data.trajectories import TIME_TOLERANCE
 from courant.field_model import Encodes
 from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases
 from courant.prediction.guards.ranges import outside
 from courant.prediction.predictor import Predictor
 from courant.prediction.prepared import Prepared
+from courant.problems.transient import TIME_TOLERANCE
 from simgen.design_space import Parameter, scaled
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from courant.data.inputs import tell_caller
-from courant.data.trajectories import time_tolerance
 from courant.prediction.applied_bands import Answer, apply_bands
 from courant.prediction.bands import DesignBands
 from courant.prediction.design_settings import counted_from_s, settings_of
 from courant.prediction.predictor import Predictor
 from courant.prediction.prepared import Prepared, check_finite
 from courant.prediction.quantities import by_field, family_with_quantities, quantities_from
+from courant.problems.problem import tell_caller
+from courant.problems.transient import time_tolerance
 from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint

@@ -16,7 +16,7 @@ from courant.experiment import Experiment
 from courant.field_model import Decomposes, FieldDecomposition, FieldModel, Inputs, Queries
 from courant.prediction.bands import Bands, read_bands
 from courant.prediction.prepared import NotFiniteError, Prepared, check_finite
-from courant.problems import Problem, Request, Space
+from courant.problems import Problem, Space
 from courant.runs.dataset_record import open_recorded
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
@@ -98,7 +98,7 @@ class Predictor:
 
     def prepare(self, points: np.ndarray, *, steps: int | None = None, **parts: Any) -> Prepared:
         """Check a request, whose parts `Surrogate.predict` explains, for `predict_prepared`."""
-        batch = self.problem.prepare(Request(points, steps=steps, **parts), self._space)
+        batch = self.problem.prepare(self._space, points, steps=steps, **parts)
         return self._prepared(batch, steps)
 
     def predict_case(

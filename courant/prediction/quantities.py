@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from courant.data.channels import Channel
+from courant.data.normalisation import Channel
 from simgen.case import CaseFamily
 from simgen.cases import FAMILIES
 from simgen.quantities import CaseFields, Quantity, compute, states_from

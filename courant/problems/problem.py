@@ -1,25 +1,29 @@
 """The one place where kinds of problems differ; everything else is written once.
 
-A problem turns stored cases into samples and a user's request into the same kind of sample. A
-steady case is a window of one step with nothing known in time, so all predictions are (T, M, C)
-fields and all batches have the same shape.
+A problem turns stored cases into samples, and the arguments of a request into the same kind of
+sample. A steady case is a window of one step with nothing known in time, so all predictions are
+(T, M, C) fields and all batches have the same shape. What a user passes to a trained model is
+checked here: errors are one line, and extrapolation warns.
 """
 
 from __future__ import annotations
 
+import inspect
+import numbers
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 
-from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder
-from courant.data.geometry import DistanceField
-from courant.data.inputs import tell_caller
+from courant.data.geometry import AnchorChoice, DistanceField
 from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment, Kind
 from simgen.errors import InputError
@@ -28,28 +32,170 @@ if TYPE_CHECKING:
     from simgen.store.access.reader import Dataset
     from simgen.store.access.stored_case import StoredCase
 
+
+BOUNDS_TOLERANCE = 0.02
+"""Points may lie outside the training domain by this share of its longest edge before a warning.
+
+The domain is that of cell centres; faces of a boundary lie half a cell outside of it.
+"""
+
+
+def _to_the_caller() -> int:
+    """Return the `stacklevel` of the first line outside this package."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("courant."):
+        level, frame = level + 1, frame.f_back
+    return level - 1
+
+
+_collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of this thread or task in a list, instead of issuing them.
+
+    Python's own `catch_warnings` is of the whole process: in a server it would take the warnings of
+    other requests.
+    """
+    told: list[str] = []
+    token = _collected.set(told)
+    try:
+        yield told
+    finally:
+        _collected.reset(token)
+
+
+def tell_caller(message: str) -> None:
+    """Warn at the first line outside this package, or into the list that collects warnings."""
+    told = _collected.get()
+    if told is None:
+        warnings.warn(message, stacklevel=_to_the_caller())
+    else:
+        told.append(message)
+
+
+def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Return the values as float64; raise InputError unless they have that shape and are finite."""
+    array = as_numbers(values, name)
+    if array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}, expected {shape}")
+    if not np.isfinite(array).all():
+        raise InputError(
+            f"{name} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite"
+        )
+    return array
+
+
+def as_numbers(values: Any, name: str) -> np.ndarray:
+    """Return the values as float64; raise InputError unless they are an array of numbers."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{name} is no array of numbers with rows of the same length") from error
+
+
+def check_points(points: Any, name: str, normaliser: Normaliser) -> np.ndarray:
+    """Return (N, 3) m; a 2D family also takes (N, 2), a 1D one (N, 1).
+
+    Warns of points outside the training domain.
+    """
+    values = as_numbers(points, name)
+    if values.ndim == 2 and values.shape[1] == normaliser.dimension:
+        values = np.pad(values, ((0, 0), (0, 3 - normaliser.dimension)))
+    values = check_array(values, (len(values) if values.ndim else 0, 3), f"{name} (x, y, z in m)")
+    if len(values) == 0:
+        raise InputError(f"{name}: no points")
+    axes = slice(0, normaliser.dimension)
+    lower, upper = np.asarray(normaliser.lower)[axes], np.asarray(normaliser.upper)[axes]
+    slack = BOUNDS_TOLERANCE * 2 * normaliser.length_scale
+    outside = ((values[:, axes] < lower - slack) | (values[:, axes] > upper + slack)).any(axis=1)
+    if outside.any():
+        tell_caller(
+            f"{outside.sum()} of {len(values)} {name} lie outside the training domain,"
+            f" {lower.round(3).tolist()} to {upper.round(3).tolist()} m;"
+            " predictions there are extrapolated"
+        )
+    return values
+
+
+def check_distance(
+    given: DistanceField, num_points: int, patch_kinds: Sequence[str], name: str
+) -> DistanceField:
+    """Check distance (N, K) and direction (N, K, 3)."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError(f"{name} is a pair: the distances (N, K), and the directions (N, K, 3)")
+    shape = (num_points, len(patch_kinds))
+    distance = check_array(given[0], shape, f"{name}[0] (to {', '.join(patch_kinds)}, in m)")
+    return distance, check_array(given[1], (*shape, 3), f"{name}[1] (unit vectors)")
+
+
+def check_given(
+    given: Mapping[str, Any] | None, num_points: int, normaliser: Normaliser, name: str
+) -> np.ndarray:
+    """Return (N, G), the given channels at the points.
+
+    Each given field is (N, components), or (N,) if it has a single component.
+    """
+    if not normaliser.given:
+        return np.zeros((num_points, 0), np.float32)
+    fields = dict.fromkeys(channel.field for channel in normaliser.given)
+    if not isinstance(given, Mapping) or set(given) != set(fields):
+        raise InputError(
+            f"{name} must map {', '.join(fields)} to values at each point: they are inputs"
+        )
+    columns = []
+    for channel in normaliser.given:
+        values = as_numbers(given[channel.field], f"{name} {channel.field}")
+        values = values[:, None] if values.ndim == 1 else values
+        if values.ndim != 2 or len(values) != num_points or values.shape[1] <= channel.column:
+            raise InputError(
+                f"{name} {channel.field} has shape {values.shape}, expected ({num_points},"
+                f" {channel.column + 1} or more)"
+            )
+        columns.append(check_array(values[:, channel.column], (num_points,), name))
+    return np.stack(columns, axis=-1)
+
+
+def check_parameters(
+    values: Mapping[str, float], space: Sequence[Mapping[str, Any]], family: str
+) -> None:
+    """Check design parameters: wrong names or values raise, values outside the space warn.
+
+    `space` lists the family's parameters with name, unit, low and high.
+    """
+    known = {parameter["name"]: parameter for parameter in space}
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        raise InputError(f"parameters map {', '.join(known) or 'no name'} to numbers")
+    unknown = sorted(set(values) - set(known))
+    missing = [name for name in known if name not in values]
+    if unknown or missing:
+        wrong = [f"unknown {', '.join(unknown)[:200]}"] * bool(unknown) + [
+            f"missing {', '.join(missing)}"
+        ] * bool(missing)
+        raise InputError(f"parameters: {' and '.join(wrong)}; {family} has {', '.join(known)}")
+    for name, value in values.items():
+        low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
+        if not isinstance(value, numbers.Real) or not np.isfinite(value):
+            raise InputError(f"{name} = {value!r:.100} is not a finite number")
+        if not low <= value <= high:
+            tell_caller(
+                f"{name} = {value:g} {unit} is outside the design space that the model was trained"
+                f" on, [{low:g}, {high:g}] {unit}; the prediction is extrapolated"
+            )
+
+
+def check_steps(steps: Any) -> int:
+    """Return the steps of a rollout that are asked for; InputError for no whole number above 0."""
+    if not isinstance(steps, numbers.Integral):
+        raise InputError(f"steps = {steps!r:.100} is no whole number")
+    if steps < 1:
+        raise InputError(f"steps = {steps}: ask for at least one")
+    return int(steps)
+
+
 Samples = Callable[[], Iterator[Batch]]
 """Batches that can be iterated again and again"""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request to a trained model, as the arguments of `Surrogate.predict`; None = not given."""
-
-    points: np.ndarray
-    initial: np.ndarray | None = None
-    parameters: Mapping[str, float] | None = None
-    boundary: Any = None
-    distance: DistanceField | None = None
-    queries: np.ndarray | None = None
-    query_distance: DistanceField | None = None
-    given: Mapping[str, Any] | None = None
-    query_given: Mapping[str, Any] | None = None
-    steps: int | None = None
-
-    def parts(self) -> list[str]:
-        """Names of the given arguments."""
-        return [each.name for each in fields(self) if getattr(self, each.name) is not None]
 
 
 @dataclass(frozen=True)
@@ -124,8 +270,11 @@ class Problem(ABC):
         """Return at most `num` validation samples with every mesh point, on the device."""
 
     @abstractmethod
-    def prepare(self, request: Request, space: Space) -> Batch:
-        """Return a checked request as a batch of one; InputError where it cannot be answered."""
+    def prepare(self, space: Space, points: np.ndarray, **parts: Any) -> Batch:
+        """Return a checked request as a batch of one; InputError where it cannot be answered.
+
+        points (N, 2 or 3) m; `parts` are the keywords that `takes` names, None = not given.
+        """
 
     @abstractmethod
     def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
@@ -225,30 +374,26 @@ class Problem(ABC):
                 ' model.edges to "nearest"'
             )
 
-    def check_request(self, request: Request) -> None:
+    def check_parts(self, parts: Mapping[str, Any]) -> None:
         """Raise InputError for arguments of another kind of problem; warn of a missing mesh."""
-        self._refuse_foreign(request)
-        if self.reads_edges:
-            tell_caller(
-                "the model was trained on the edges of meshes, and the points of a request have"
-                " none: each is connected to its nearest points, and errors are larger than those"
-                " of stored cases"
-            )
-
-    def _refuse_foreign(self, request: Request) -> None:
-        foreign = [name for name in request.parts() if name not in ("points", *self.takes)]
-        if foreign:
-            raise InputError(f"a {self.kind} model takes no {', '.join(foreign)}")
-        absent = {
+        given = [name for name, value in parts.items() if value is not None]
+        if unknown := [name for name in given if name not in self.takes]:
+            raise InputError(f"a {self.kind} model takes no {', '.join(unknown)}")
+        in_data = {
             "boundary": self.normaliser.has_boundary,
             "distance": bool(self.normaliser.stored_kinds),
             "query_distance": bool(self.normaliser.stored_kinds),
             "given": bool(self.normaliser.given),
             "query_given": bool(self.normaliser.given),
         }
-        lacking = [name for name in request.parts() if not absent.get(name, True)]
-        if lacking:
+        if lacking := [name for name in given if not in_data.get(name, True)]:
             raise InputError(f"this model's data have no {', '.join(lacking)}: leave it out")
+        if self.reads_edges:
+            tell_caller(
+                "the model was trained on the edges of meshes, and the points of a request have"
+                " none: each is connected to its nearest points, and errors are larger than those"
+                " of stored cases"
+            )
 
     def needed_of_data(self) -> list[str]:
         """Return the required arguments of a request that the data define."""

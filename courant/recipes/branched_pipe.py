@@ -2,7 +2,7 @@
 
 Their sources are the paper's tables of learning tasks (tab:dataset-details) and of the pipe's
 hyperparameters (tab:hvac-hparams). It leaves the encoder's features open; here they are boundary
-conditions (`courant.data.known`).
+conditions (`courant.problems.steady`).
 """
 
 from __future__ import annotations

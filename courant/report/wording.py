@@ -9,8 +9,7 @@ from courant.evaluation.evaluation import DMD, PERSISTENCE, POD_GP, POD_RBF, Eva
 from courant.evaluation.metrics import ALL
 
 if TYPE_CHECKING:
-    from courant.data.channels import Channel
-    from courant.data.normalisation import Normaliser
+    from courant.data.normalisation import Channel, Normaliser
 
 #: Units of dimensionless numbers.
 _PURE = ("", "1", "-")

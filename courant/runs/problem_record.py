@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from courant.data.design_scale import powers_of
-from courant.data.normalisation import Normaliser
+from courant.data.normalisation import Normaliser, powers_of
 from courant.data_config import SteadyData
 from courant.experiment import Experiment
 from courant.problems import Problem, problem_of

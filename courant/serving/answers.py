@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from courant.data.inputs import collected_warnings
 from courant.prediction.prepared import Prepared, check_finite
 from courant.prediction.surrogate import Surrogate
+from courant.problems.problem import collected_warnings
 from courant.serving.requests import (
     MOST_SHOWN,
     DistanceField,

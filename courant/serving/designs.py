@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
-from courant.data.inputs import collected_warnings
 from courant.prediction.bands import DesignBands
 from courant.prediction.design import PredictedDesign, TooLargeError, predict_design
 from courant.prediction.prepared import NotFiniteError
 from courant.prediction.surrogate import Surrogate
+from courant.problems.problem import collected_warnings
 from courant.serving.requests import Limits, Refusal, Request, ServerFault, read_json
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from courant.data.anchor_choice import AnchorChoice
+from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment
 from courant.field_model import TrainsApart

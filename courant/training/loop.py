@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from courant.data.samples import seeded
+from courant.data.batches import seeded
 from courant.experiment import Experiment
 from courant.models import build
 from courant.runs.checkpoint import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.spatial import cKDTree
 
-from courant.data.anchor_choice import AnchorChoice
+from courant.data.geometry import AnchorChoice
 
 
 def square(dense: int = 3000) -> torch.Tensor:

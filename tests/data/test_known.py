@@ -8,14 +8,14 @@ import pytest
 import torch
 
 import simgen
-from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
-from courant.data.known import check_prescribed, prepare_inputs, read_known
+from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
-from courant.data.steady import SteadySource
 from courant.data_config import SteadyData
+from courant.problems.steady import SteadySource, check_prescribed, known_batch, read_known
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
+from simgen.store.access.stored_case import StoredCase
 from tests.training.ducts import SPACE, publish_ducts
 
 CONFIG = SteadyData(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})
@@ -34,6 +34,13 @@ def normaliser(ducts: Dataset) -> Normaliser:
     return Normaliser.of(ducts, CONFIG.fields)
 
 
+def inputs_of(
+    case: StoredCase, normaliser: Normaliser, config: SteadyData
+) -> dict[str, np.ndarray]:
+    batch = known_batch(normaliser, config, AnchorChoice(6), **read_known(case, normaliser, config))
+    return {name: tensor[0].numpy() for name, tensor in batch.tensors.items()}
+
+
 @pytest.mark.parametrize("config", [CONFIG, MESH])
 @pytest.mark.parametrize("fields_", [CONFIG.fields, ("velocity", "kinematic_pressure")])
 def test_no_solved_value_reaches_the_models_inputs(
@@ -49,7 +56,7 @@ def test_no_solved_value_reaches_the_models_inputs(
         for version in (ducts, other)
     ]
     for number in range(len(ducts)):
-        ours, theirs = (source.read(number).batch for source in read)
+        ours, theirs = (source.read(number) for source in read)
         assert not torch.equal(ours.targets, theirs.targets)
         for field in fields(Batch):
             one, two = getattr(ours, field.name), getattr(theirs, field.name)
@@ -62,34 +69,34 @@ def test_boundary_features_are_the_prescribed_values_and_zero_elsewhere(
     ducts: Dataset, normaliser: Normaliser
 ) -> None:
     case = ducts[0]
-    inputs = prepare_inputs(read_known(case, normaliser, CONFIG), normaliser, CONFIG)
-    values = normaliser.restore(inputs.features)
+    inputs = inputs_of(case, normaliser, CONFIG)
+    values = normaliser.restore(inputs["features"])
     inlet = case.boundary.patch == 0
     np.testing.assert_allclose(
         values[inlet], case.boundary["velocity"][:][inlet][:, [0, 2]], atol=1e-5
     )
     np.testing.assert_allclose(values[~inlet], 0, atol=1e-5)
     assert np.abs(values[inlet]).max() > 0
-    np.testing.assert_array_equal(inputs.points, normaliser.points(case.boundary.points))
-    np.testing.assert_array_equal(inputs.query_points, normaliser.points(case.points))
+    np.testing.assert_array_equal(inputs["points"], normaliser.points(case.boundary.points))
+    np.testing.assert_array_equal(inputs["query_points"], normaliser.points(case.points))
 
 
 def test_a_mesh_carries_the_condition_of_its_nearest_face_and_its_distance_field(
     ducts: Dataset, normaliser: Normaliser
 ) -> None:
     case = ducts[0]
-    inputs = prepare_inputs(read_known(case, normaliser, MESH), normaliser, MESH)
-    assert inputs.features.shape == (case.num_points, 2 + 12)
+    inputs = inputs_of(case, normaliser, MESH)
+    assert inputs["features"].shape == (case.num_points, 2 + 12)
     gaps = np.linalg.norm(case.points[:, None] - case.boundary.points[None], axis=-1)
     on_inlet = case.boundary.patch[gaps.argmin(1)] == 0
-    values = normaliser.restore(inputs.features[:, :2])
+    values = normaliser.restore(inputs["features"][:, :2])
     assert on_inlet.any()
     prescribed = case.boundary["velocity"][:][gaps.argmin(1)][on_inlet][:, [0, 2]]
     assert np.abs(prescribed).max() > 0
     np.testing.assert_allclose(values[on_inlet], prescribed, atol=1e-5)
     np.testing.assert_allclose(values[~on_inlet], 0, atol=1e-5)
     np.testing.assert_array_equal(
-        inputs.features[:, 2:], normaliser.distance(case.distance, case.direction)
+        inputs["features"][:, 2:], normaliser.distance(case.distance, case.direction)
     )
 
 

@@ -9,10 +9,10 @@ import torch
 import courant
 import simgen
 from courant.data.geometry import read_edges
-from courant.data.loading import load_windows
 from courant.data.normalisation import Normaliser
 from courant.experiment import Experiment
 from courant.problems import open_problem
+from courant.problems.transient import load_windows
 from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from courant.data.channels import select_channels
-from courant.data.normalisation import Normaliser
+from courant.data.normalisation import Normaliser, select_channels
 from simgen.errors import InputError
 
 

@@ -10,20 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from courant.data.anchor_choice import AnchorChoice
-from courant.data.channels import Channel
-from courant.data.normalisation import Normaliser
-from courant.data.samples import (
+from courant.data.batches import epoch_batches, seeded, spread
+from courant.data.geometry import AnchorChoice
+from courant.data.normalisation import Channel, Normaliser
+from courant.data_config import TransientData
+from courant.problems.transient import (
+    CaseGeometry,
+    Span,
+    TrajectorySet,
     _multiple,
+    common_interval,
     draw_batch,
-    epoch_batches,
     full_batch,
     list_windows,
-    seeded,
-    spread,
+    load_trajectories,
 )
-from courant.data.trajectories import Cloud, Span, TrajectorySet, common_interval, load_trajectories
-from courant.data_config import TransientData
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
@@ -319,7 +320,7 @@ def test_snapshots_of_any_interval_are_told_apart(interval: float) -> None:
 
 
 def test_components_with_an_odd_number_of_y_change_their_sign_in_a_mirror_image() -> None:
-    cloud = Cloud("a", np.zeros((1, 3)), None, {}).mirrored()
+    cloud = CaseGeometry("a", np.zeros((1, 3)), None, {}).mirrored()
     signs = {
         name: cloud.sign(cast(Channel, SimpleNamespace(component=name)))
         for name in ("x", "y", "z", "xx", "xy", "yy", "yz", "p", "temperature", "y_plus")

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import simgen
-from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
 from courant.data.batches import BatchOrder
+from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
-from courant.data.steady import SteadyBatches, SteadySource, load_steady_batches
 from courant.data_config import SteadyData
 from courant.model import Courant, CourantConfig
+from courant.problems.steady import SteadyBatches, SteadySource, load_steady_batches
 from simgen.store.access.reader import Dataset
 from tests.training.ducts import publish_ducts
 
@@ -97,7 +97,7 @@ def test_a_batch_predicts_what_its_cases_predict_alone(ducts: Dataset) -> None:
 
     together = predict(batch)
     for row, number in enumerate(numbers.tolist()):
-        alone = source.source.read(number).batch
+        alone = source.source.read(number)
         torch.testing.assert_close(
             together[row, : alone.query_points.shape[1]], predict(alone)[0], atol=1e-5, rtol=1e-5
         )

@@ -2,8 +2,6 @@
 state on, wherever the store is.
 """
 
-import itertools
-import pickle
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,21 +11,25 @@ import pytest
 import torch
 
 import simgen
-from courant.data import window_reader
-from courant.data.anchor_choice import AnchorChoice
 from courant.data.batch import Batch
-from courant.data.batches import BatchOrder, ResidentBatches
-from courant.data.loading import load_batches, load_windows, resident_bytes
+from courant.data.batches import BatchOrder
+from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
-from courant.data.samples import full_batch
-from courant.data.streaming import StreamingBatches
-from courant.data.trajectories import load_trajectories
-from courant.data.window_reader import WindowReader
 from courant.data_config import TransientData
+from courant.problems import transient
+from courant.problems.transient import (
+    ResidentBatches,
+    StreamingBatches,
+    WindowReader,
+    full_batch,
+    load_batches,
+    load_trajectories,
+    load_windows,
+    resident_bytes,
+)
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.loop import fit
-from simgen.errors import InputError
 from simgen.store.access.local_cache import LocalCache
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase
@@ -127,41 +129,10 @@ def test_every_window_comes_exactly_once_an_epoch_over_all_ranks(
             assert len(batch.targets) == batch_size // 3
     assert len(seen) == len(set(seen)) == whole.num_batches * batch_size
     assert len(whole.windows) - len(seen) < batch_size, "only a short last batch is dropped"
-    of_all = torch.cat([batch.targets for batch in whole])
+    of_all = torch.cat([batch.targets for _, batch in whole.epoch(1)])
     assert sorted(torch.cat(targets).sum((1, 2, 3)).tolist()) == pytest.approx(
         sorted(of_all.sum((1, 2, 3)).tolist())
     )
-
-
-@pytest.mark.parametrize("consumed", [0, 1, 4])
-def test_an_iteration_taken_up_from_its_state_gives_exactly_the_rest(
-    dataset: Any, cache: LocalCache, consumed: int
-) -> None:
-    straight = streamed(dataset, cache)
-    expected = [*straight, *straight]  # two epochs
-    broken = streamed(dataset, cache)
-    for _ in itertools.islice(broken, consumed):
-        pass
-    resumed = streamed(dataset, cache)
-    resumed.load_state_dict(broken.state_dict())
-    rest = [*resumed, *resumed]
-    assert len(rest) == len(expected) - consumed
-    for one, other in zip(expected[consumed:], rest, strict=True):
-        same(one, other)
-
-
-def test_the_state_of_another_order_is_refused(dataset: Any, cache: LocalCache) -> None:
-    other = streamed(dataset, cache, order=BatchOrder(6, None, 8))
-    with pytest.raises(InputError, match="stream: its state is of seed = 8, this stream has 7"):
-        streamed(dataset, cache).load_state_dict(other.state_dict())
-
-
-def test_a_stream_travels_with_its_state(dataset: Any, cache: LocalCache) -> None:
-    stream = streamed(dataset, cache)
-    expected = list(streamed(dataset, cache))
-    next(iter(stream))
-    for one, other in zip(expected[1:], pickle.loads(pickle.dumps(stream)), strict=True):
-        same(one, other)
 
 
 def test_each_case_is_decoded_once_while_the_cache_has_room(
@@ -175,10 +146,10 @@ def test_each_case_is_decoded_once_while_the_cache_has_room(
         return read(self, *names)
 
     monkeypatch.setattr(StoredCase, "read", counting)
-    monkeypatch.setattr("courant.data.streaming.THREADS", 1)
+    monkeypatch.setattr("courant.data.batches.READERS", 1)
     stream = streamed(dataset, cache)
-    for _ in range(3):
-        list(stream)
+    for epoch in (1, 2, 3):
+        list(stream.epoch(epoch))
     assert sorted(decoded) == sorted(dataset.cases("train"))
 
 
@@ -186,18 +157,18 @@ def test_cases_that_the_cache_has_no_room_for_come_from_the_store(
     dataset: Any, tmp_path: Path
 ) -> None:
     small = LocalCache(tmp_path / "cache", 25_000)  # two of three cases' velocities
-    found = list(streamed(dataset, small))
+    found = list(streamed(dataset, small).epoch(1))
     assert 0 < small.num_bytes <= small.max_bytes
-    for one, (_, other) in zip(found, resident(dataset).epoch(1), strict=True):
+    for (_, one), (_, other) in zip(found, resident(dataset).epoch(1), strict=True):
         same(one, other)
 
 
 def test_geometries_beyond_their_budget_are_prepared_anew(
     dataset: Any, cache: LocalCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window_reader, "GEOMETRY_BYTES", 10_000)
+    monkeypatch.setattr(transient, "GEOMETRY_BYTES", 10_000)
     stream = streamed(dataset, cache)
-    for one, (_, other) in zip(stream, resident(dataset).epoch(1), strict=True):
+    for (_, one), (_, other) in zip(stream.epoch(1), resident(dataset).epoch(1), strict=True):
         same(one, other)
     assert stream.num_bytes <= 10_000
 
@@ -247,5 +218,6 @@ def test_where_the_data_lies_is_no_part_of_a_runs_identity() -> None:
 @pytest.mark.end_to_end
 def test_batches_stream_from_s3(s3: Any, dataset: Any, cache: LocalCache) -> None:
     remote = simgen.open_dataset(publish_waves(f"{s3.url}/stream/cylinder-flow"))
-    for one, (_, other) in zip(streamed(remote, cache), resident(dataset).epoch(1), strict=True):
+    found = streamed(remote, cache).epoch(1)
+    for (_, one), (_, other) in zip(found, resident(dataset).epoch(1), strict=True):
         same(one, other)

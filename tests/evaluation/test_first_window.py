@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simgen
-from courant.data.channels import select_channels
+from courant.data.normalisation import select_channels
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.references import MEAN_SNAPSHOTS, MeanFlow
 from courant.runs.directory import RunDirectory

@@ -8,8 +8,8 @@ import numpy as np
 
 import simgen
 from courant.data.normalisation import Normaliser
-from courant.data.steady import read_solution
 from courant.evaluation.reduced_order import TrainingFields
+from courant.problems.steady import read_solution
 from tests.training.ducts import publish_ducts, tiny_steady
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import courant
 import simgen
-from courant.data.channels import Channel
+from courant.data.normalisation import Channel
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from flows.cli.predicting.files import by_field, whole_file, write_state

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import simgen
-from courant.data.known import read_channels
 from courant.data.normalisation import Normaliser
 from courant.problems import open_problem
+from courant.problems.steady import read_channels
 from courant.recipes.fitted import fitted_recipe
 from simgen.audit.verify import verify
 from simgen.imports import Field, Parameter, Source, SourceCase, import_cases, imported_schema

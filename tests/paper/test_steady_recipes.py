@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from courant.data.channels import select_channels
+from courant.data.normalisation import select_channels
 from courant.experiment import Experiment
 from courant.model import Courant
 from courant.recipes import RECIPES, get_recipe

@@ -18,15 +18,14 @@ from torch import Tensor
 
 import courant
 import simgen
-from courant.data.anchor_choice import AnchorChoice
-from courant.data.inputs import collected_warnings
+from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
-from courant.data.samples import full_batch
-from courant.data.trajectories import load_trajectories
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.models import build
 from courant.prediction.programs import write_programs
 from courant.prediction.surrogate import Surrogate
+from courant.problems.problem import collected_warnings
+from courant.problems.transient import full_batch, load_trajectories
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from courant.data.channels import Channel
+from courant.data.normalisation import Channel
 from courant.report.images.raster import Raster
 from courant.report.panels.anchors.sections import positions, shown_channel
 from courant.report.panels.pictures.streamlines import ACROSS, in_plane

@@ -102,10 +102,10 @@ def test_names_of_patch_kinds_take_no_more_memory_than_they_have() -> None:
 
 
 def _check_patches(patch: Any, num_faces: int | None = None) -> None:
-    from courant.data import inputs
+    from courant.problems import steady
 
     num = len(patch) if num_faces is None else num_faces
-    inputs._patch_numbers(patch, num, ("inlet", "wall"))
+    steady._patch_numbers(patch, num, ("inlet", "wall"))
 
 
 def test_a_run_that_cannot_be_loaded_is_named_and_not_a_deployment(

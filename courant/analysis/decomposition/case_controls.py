@@ -12,9 +12,9 @@ from courant.analysis.decomposition.controls import (
     pod_fields,
     random_partition,
 )
-from courant.data.trajectories import read_states
 from courant.evaluation.reduced_order import TrainingFields
 from courant.prediction.surrogate import Surrogate
+from courant.problems.transient import read_states
 from simgen.store.access.stored_case import StoredCase
 
 MAX_SNAPSHOTS = 256

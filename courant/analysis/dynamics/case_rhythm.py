@@ -8,8 +8,8 @@ import numpy as np
 
 from courant.analysis.dynamics.frequencies import peak_frequency
 from courant.analysis.dynamics.probes import Rhythm, reference_rhythm
-from courant.data.trajectories import read_states, time_tolerance
 from courant.prediction.surrogate import Surrogate
+from courant.problems.transient import read_states, time_tolerance
 from simgen.store.access.stored_case import StoredCase
 
 STEADY = 0.05

@@ -15,9 +15,9 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from courant.analysis.dynamics.detection import Detection, DetectionRate, detect
-from courant.data.trajectories import read_states, times_between
 from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor, rollout_latents
 from courant.prediction.surrogate import Surrogate
+from courant.problems.transient import read_states, times_between
 from courant.runs.directory import RunDirectory
 from courant.runs.record import MONITOR
 from simgen.errors import InputError

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from courant.data.channels import Channel
-from courant.data.steady import read_solution
+from courant.data.normalisation import Channel
+from courant.problems.steady import read_solution
 from courant.report.context import Context
 from courant.report.panel import Panel, PanelFigure
 from courant.report.wording import channel_label, component_name

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
-from courant.data.channels import Channel
-from courant.data.trajectories import is_spatial
+from courant.data.normalisation import Channel
 from courant.evaluation.evaluation import MODEL
+from courant.problems.transient import is_spatial
 from courant.report.context import Context, Shown
 from courant.report.drawing import WIDTH, height_of, place
 from courant.report.images.colour_maps import ERRORS, SIGNED, VALUES

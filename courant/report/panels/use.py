@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from courant.data.channels import Channel
+from courant.data.normalisation import Channel
 from courant.report.context import Context, Shown
 from courant.report.panel import Panel
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import courant
-from courant.data.channels import Channel
+from courant.data.normalisation import Channel
 from courant.prediction.bands import DesignBands
 from courant.prediction.design import PredictedDesign
 from courant.prediction.surrogate import Surrogate

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from courant.data.channels import Channel
+from courant.data.normalisation import Channel
 from simgen.cell_shapes import Shape
 from simgen.errors import InputError
 from simgen.publish.export_vtu import write_collection

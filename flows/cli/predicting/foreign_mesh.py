@@ -16,7 +16,7 @@ import meshio
 import numpy as np
 
 import courant
-from courant.data.channels import Channel
+from courant.data.normalisation import Channel
 from courant.prediction.surrogate import Surrogate
 from flows.cli.predicting.files import by_field, check_output, write_series, write_state
 from flows.cli.predicting.foreign_boundary import read_boundary

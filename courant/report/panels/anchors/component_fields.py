@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
-from courant.data.channels import Channel
+from courant.data.normalisation import Channel
 from courant.report.context import Context
 from courant.report.drawing import WIDTH, height_of, place
 from courant.report.images.colour_maps import SIGNED

@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from courant.data.trajectories import read_states, time_tolerance
 from courant.evaluation.metrics import ALL, ErrorSums
+from courant.problems.transient import read_states, time_tolerance
 from courant.report.context import Context
 from courant.report.drawing import place
 from courant.report.images.colour_maps import ERRORS, VALUES

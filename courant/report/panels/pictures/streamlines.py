@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from courant.data.channels import Channel
+from courant.data.normalisation import Channel
 from courant.report.context import Context
 from courant.report.drawing import WIDTH, height_of, place
 from courant.report.images.raster import Raster
