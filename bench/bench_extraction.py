@@ -30,7 +30,7 @@ from simgen.cases import FAMILIES, get_family
 from simgen.foam.environment import find_openfoam
 from simgen.foam.field import read_field
 from simgen.foam.geometry import read_geometry
-from simgen.foam.mesh_files import read_faces, read_list, time_directories
+from simgen.foam.mesh_files import read_faces, read_labels, read_points, time_directories
 from simgen.solving.convert import convert
 from simgen.solving.solve_case import solve_case
 
@@ -106,14 +106,10 @@ def _solved_pipe(folder: Path, mesh_size: float) -> Path:
 
 def _files(case: Path) -> tuple[object, ...]:
     mesh, last = case / "constant/polyMesh", time_directories(case)[-1][1]
-    labels = (read_list(mesh / name, 1, "label") for name in ("owner", "neighbour"))
-    return (
-        read_list(mesh / "points", 3),
-        read_faces(mesh / "faces"),
-        *labels,
-        read_field(last / "U"),
-        read_field(last / "p"),
-    )
+    points = read_points(mesh / "points")
+    offsets, corners = read_faces(mesh / "faces", len(points))
+    labels = (read_labels(mesh / name, len(offsets) - 1) for name in ("owner", "neighbour"))
+    return (points, offsets, corners, *labels, read_field(last / "U"), read_field(last / "p"))
 
 
 def _through_vtk(case: Path) -> dict[str, np.ndarray]:

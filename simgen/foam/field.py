@@ -126,10 +126,10 @@ def _value(reader: FoamReader, name: str) -> np.ndarray:
     uniform = _UNIFORM.match(reader.data, reader.position)
     if uniform:
         reader.position = uniform.end()
-        value = numbers(uniform[1])
-        if len(value) != len(uniform[1].strip(b"()").split()):
-            raise _not_written_out(reader, name, uniform[0])
-        return value
+        try:
+            return numbers(uniform[1])
+        except ValueError:
+            raise _not_written_out(reader, name, uniform[0]) from None
     if not reader.data.startswith(b"nonuniform", reader.position):
         raise _not_written_out(reader, name, reader.skip_entry())
     reader.position += len(b"nonuniform")

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from simgen.errors import CaseError
-from simgen.foam.mesh_files import moved_meshes, read_boundary, read_faces, read_list
+from simgen.foam.mesh_files import moved_meshes, read_boundary, read_faces, read_labels, read_points
 
 #: Faces in one block: few enough that their arrays stay in the processor's cache.
 BLOCK = 2000
@@ -65,11 +65,21 @@ def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
             " changes in time are not read"
         )
     mesh = directory / "constant" / region / "polyMesh"
-    points = read_list(mesh / "points", 3)
-    offsets, labels = read_faces(mesh / "faces")
-    owner = read_list(mesh / "owner", 1, "label")[:, 0].astype(np.int64)
-    neighbour = read_neighbour(directory, region)
+    points = read_points(mesh / "points")
+    offsets, labels = read_faces(mesh / "faces", len(points))
+    owner = read_labels(mesh / "owner", len(offsets) - 1)
+    if len(owner) != len(offsets) - 1:
+        raise CaseError(f"{mesh / 'owner'} has {len(owner)} labels for {len(offsets) - 1} faces")
+    neighbour = read_neighbour(directory, len(owner), region)
     patches = {name: PatchRange(*entry) for name, entry in read_boundary(mesh / "boundary").items()}
+    for name, patch in patches.items():
+        if patch.size and not len(neighbour) <= patch.start <= patch.start + patch.size <= len(
+            owner
+        ):
+            raise CaseError(
+                f"{mesh / 'boundary'}: the patch {name} has {patch.size} faces from"
+                f" {patch.start} on, which the mesh has not"
+            )
     face_centres, face_areas = _faces(points, offsets, labels)
     centres, volumes = _cells(face_centres, face_areas, owner, neighbour)
     return MeshGeometry(
@@ -85,10 +95,9 @@ def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
     )
 
 
-def read_neighbour(directory: Path, region: str = "") -> np.ndarray:
+def read_neighbour(directory: Path, num_faces: int, region: str = "") -> np.ndarray:
     """Read the cell behind each internal face, (F internal,)."""
-    file = directory / "constant" / region / "polyMesh" / "neighbour"
-    return read_list(file, 1, "label")[:, 0].astype(np.int64)
+    return read_labels(directory / "constant" / region / "polyMesh" / "neighbour", num_faces)
 
 
 def _faces(
@@ -126,7 +135,9 @@ def _cells(
     face_centres: np.ndarray, face_areas: np.ndarray, owner: np.ndarray, neighbour: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return centres (3, C) and volumes (C,) from the faces' centres and area vectors (3, F)."""
-    num_cells, internal = int(owner.max()) + 1, slice(len(neighbour))
+    # The last cell may own no face.
+    num_cells = int(max(owner.max(), neighbour.max(initial=-1))) + 1
+    internal = slice(len(neighbour))
 
     def total(of_owner: np.ndarray, of_neighbour: np.ndarray) -> np.ndarray:
         return np.bincount(owner, of_owner, num_cells) + np.bincount(

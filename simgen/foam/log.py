@@ -20,7 +20,7 @@ MOST_OF_ERROR = 300
 _TIME = re.compile(r"^Time = ([-+.\deE]+)s?$")
 _RANK = re.compile(r"^\[\d+\]\s?")
 _FATAL = re.compile(r"^--> FOAM FATAL (?:IO )?ERROR\s*:(.*)$")
-_RELEASE = re.compile(r"\(openfoam-[^)]*\)")
+_RELEASE = re.compile(r"\(openfoam-[^()]*\)")
 _RESIDUAL = re.compile(r"Solving for (\w+), Initial residual = ([-+.\deEinfa]+)")
 _NUMBER_AFTER = re.compile(r"max: ([-+.\deEinfa]+)")
 _CPU = re.compile(r"^ExecutionTime = ([\d.eE+-]+) s")

@@ -9,39 +9,77 @@ from pathlib import Path
 import numpy as np
 
 from simgen.errors import CaseError
-from simgen.foam.reader import FoamReader
+from simgen.foam.reader import FoamReader, numbers
 
 _TIME = re.compile(r"\d+\.?\d*([eE][-+]?\d+)?")
 
 
-def read_list(path: Path, components: int, kind: str = "scalar") -> np.ndarray:
-    """Read a top-level list.
-
-    These are points (kind scalar, 3 components), and owner and neighbour (kind label, 1 component).
-    """
+def read_points(path: Path) -> np.ndarray:
+    """Read polyMesh/points, (P, 3)."""
     reader = FoamReader(path)
-    return reader.payload(
-        reader.count(), components, reader.label if kind == "label" else reader.scalar
-    )
+    count = reader.count()
+    if reader.peek() == b"{":  # of whatever length
+        raise reader.error("has all points in one place")
+    return reader.payload(count, 3, reader.scalar)
 
 
-def read_faces(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def read_faces(path: Path, num_points: int) -> tuple[np.ndarray, np.ndarray]:
     """Read polyMesh/faces as (offsets (F + 1,), point labels), whichever form the file has."""
     reader = FoamReader(path)
     count = reader.count()
     if reader.binary:
-        offsets = reader.payload(count, 1, reader.label)[:, 0]
-        labels = reader.payload(reader.count(), 1, reader.label)[:, 0]
-        return offsets.astype(np.int64), labels.astype(np.int64)
+        offsets = _labels(reader, count, len(reader.data))
+        labels = _labels(reader, reader.count(), num_points)
+    else:
+        offsets, labels = _text_faces(reader, count)
+        _check_labels(reader, labels, num_points)
+    if not len(offsets) or offsets[0] or offsets[-1] != len(labels) or (np.diff(offsets) < 0).any():
+        raise reader.error(
+            f"is damaged: its {len(offsets) - 1} faces are not those of {len(labels)} corners"
+        )
+    return offsets, labels
+
+
+def _text_faces(reader: FoamReader, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read `(4(0 1 2 3) 3(3 2 4) …)` as offsets and point labels."""
     reader.expect(b"(")
     body = reader.data[reader.position : reader.data.rfind(b")")]
-    faces = [
-        np.array(group.split(), dtype=np.int64) for group in re.findall(rb"\d+\s*\(([^)]*)\)", body)
-    ]
-    if len(faces) != count or not faces:
-        raise CaseError(f"{path} is cut short: it has {len(faces)} of {count} faces")
-    sizes = np.array([len(face) for face in faces])
-    return np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(faces)
+    try:
+        # Each face's number of corners, followed by the corners.
+        flat = numbers(body).astype(np.int64)
+    except ValueError as error:
+        raise reader.error("holds something else than faces") from error
+    sizes, at = [], 0
+    while at < len(flat):
+        sizes.append(int(flat[at]))
+        at += 1 + max(sizes[-1], 0)
+    if not len(sizes) == count == body.count(b"(") or at != len(flat):
+        raise reader.error(f"is cut short or damaged: it has {len(sizes)} of {count} faces")
+    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    return offsets, np.delete(flat, offsets[:-1] + np.arange(count))
+
+
+def read_labels(path: Path, num_faces: int) -> np.ndarray:
+    """Read polyMesh/owner or neighbour as the cells (F,) of at most `num_faces` faces.
+
+    A closed mesh has fewer cells than faces. CaseError for a label of no cell.
+    """
+    reader = FoamReader(path)
+    count = reader.count()
+    if count > num_faces:
+        raise reader.error(f"has {count} labels for the {num_faces} faces of the mesh")
+    return _labels(reader, count, num_faces)
+
+
+def _labels(reader: FoamReader, count: int, most: int) -> np.ndarray:
+    labels = reader.payload(count, 1, reader.label)[:, 0].astype(np.int64)
+    _check_labels(reader, labels, most)
+    return labels
+
+
+def _check_labels(reader: FoamReader, labels: np.ndarray, most: int) -> None:
+    if len(wrong := labels[(labels < 0) | (labels >= most)]):
+        raise reader.error(f"has the label {wrong[0]}, which the mesh has not")
 
 
 def read_boundary(path: Path) -> dict[str, tuple[str, int, int]]:

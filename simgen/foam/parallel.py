@@ -13,7 +13,7 @@ import numpy as np
 
 from simgen.errors import InputError
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh_files import read_list
+from simgen.foam.mesh_files import read_points
 from simgen.foam.run import OnStep, run_application
 
 APPLICATIONS = ("decomposePar", "mpirun", "reconstructPar")
@@ -92,5 +92,5 @@ def run_solver(
 
 
 def _longest_axis(directory: Path) -> int:
-    points = read_list(directory / "constant/polyMesh/points", 3)
+    points = read_points(directory / "constant/polyMesh/points")
     return int(np.argmax(np.ptp(points, axis=0)))

@@ -5,6 +5,9 @@ inside a binary list is ever mistaken for syntax. Entries may hold whatever Open
 allows: dictionaries in dictionaries, code between `#{` and `#}`, strings, comments. Directives
 (`#include`) and macros (`$name`) are not followed: `unread` names the last one that was passed
 over. Files may be packed (`U.gz`).
+
+Files come from strangers: every pattern here matches in linear time, as it gives nothing back, and
+no array is made before its size has been compared with that of the file.
 """
 
 from __future__ import annotations
@@ -21,17 +24,18 @@ from simgen.errors import CaseError
 
 COMPONENTS = {"scalar": 1, "vector": 3, "sphericalTensor": 1, "symmTensor": 6, "tensor": 9}
 
-_NUMBER = rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
-_NUMBERS = re.compile(_NUMBER)
-_SPACE = re.compile(rb"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_HEADER = re.compile(_SPACE.pattern + rb"FoamFile\s*\{[^}]*\}", re.DOTALL)
-_STRING = rb'"(?:\\.|[^"\\])*"'
-_KEY = re.compile(_STRING + rb'|[^\s{};"]+', re.DOTALL)
-_TOKEN = re.compile(_STRING + rb'|#\{.*?#\}|[{}()\[\];]|[^\s{}()\[\];"]+', re.DOTALL)
-_DIRECTIVE = re.compile(_STRING + rb'|[^\n}"]')
-_COUNT = re.compile(rb"\d+")
+_SPACE = re.compile(rb"(?:\s++|//[^\n]*+|/\*(?>.*?(?:\*/|\Z)))*+", re.DOTALL)
+_STRING = rb'"(?:\\.|[^"\\])*+"'
+_KEY = re.compile(_STRING + rb'|[^\s{};"]++', re.DOTALL)
+_TOKEN = re.compile(_STRING + rb'|#\{(?>.*?(?:#\}|\Z))|[{}()\[\];]|[^\s{}()\[\];"]++', re.DOTALL)
+_DIRECTIVE = re.compile(_STRING + rb'|[^\n}"]', re.DOTALL)
+_COUNT = re.compile(rb"\d{1,19}+")
 _LIST = re.compile(rb"List<(\w+)>")
 _CLOSING = {b"{": b"}", b"(": b")", b"[": b"]"}
+_TO_SPACES = bytes.maketrans(b"()", b"  ")
+_ARCH = ("LSB", "MSB", "label=32", "label=64", "scalar=32", "scalar=64")
+#: A packed file may hold so many bytes, or so many times its own size if that is more.
+MOST_UNPACKED, MOST_RATIO = 2**28, 100
 #: Directories above a file in which the case may lie: a time or region, polyMesh, constant.
 _DEPTH = 4
 
@@ -41,12 +45,24 @@ def read_bytes(path: Path) -> bytes:
     packed = path.with_name(f"{path.name}.gz")
     try:
         if packed.exists() and not path.exists():
-            return gzip.decompress(packed.read_bytes())
+            return _unpacked(packed)
         return path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         check_not_decomposed(path)
         reason = getattr(error, "strerror", None) or error
         raise CaseError(f"{path} cannot be read: {reason}") from error
+
+
+def _unpacked(packed: Path) -> bytes:
+    most = max(MOST_UNPACKED, MOST_RATIO * packed.stat().st_size)
+    with gzip.open(packed) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise CaseError(
+            f"{packed} unpacks to more than {most // 2**20} MiB, {MOST_RATIO} times its own size:"
+            " if that is right, unpack it with gunzip"
+        )
+    return content
 
 
 def check_not_decomposed(path: Path) -> None:
@@ -64,14 +80,34 @@ class FoamReader:
     """A position in a file, and what its header says of the lists behind it."""
 
     def __init__(self, path: Path, *, is_text: bool = False) -> None:
-        self.path, self.data = path, read_bytes(path)
-        found = _HEADER.match(self.data)
-        header = found[0] if found else b""
-        self.position = len(header)
-        self.binary = not is_text and re.search(rb"format\s+binary", header) is not None
-        self.label = np.dtype("<i8" if b"label=64" in header else "<i4")
-        self.scalar = np.dtype("<f4" if b"scalar=32" in header else "<f8")
-        self.unread = ""
+        self.path, self.data, self.position = path, read_bytes(path), 0
+        self.binary, self.unread = False, ""
+        self.is_quoted = False
+        """Whether the name that was last taken stood in quotes, and so is a pattern"""
+        self.label, self.scalar = np.dtype("<i4"), np.dtype("<f8")
+        self.skip_space()
+        if self.data.startswith(b"FoamFile", self.position):
+            self._read_header(is_text)
+
+    def _read_header(self, is_text: bool) -> None:
+        self.position += len(b"FoamFile")
+        self.expect(b"{")
+        header = {
+            name: self.skip_entry().rstrip(b";").decode(errors="replace").strip(' \t\n"')
+            for name in self.names(b"}")
+        }
+        form, arch = header.get("format", "ascii"), header.get("arch", "").split(";")
+        if form not in ("ascii", "binary"):
+            raise self.error(f"has the format '{form[:60]}', expected ascii or binary")
+        self.binary = form == "binary" and not is_text
+        if self.binary and (unknown := [each for each in arch if each and each not in _ARCH]):
+            raise self.error(
+                f"has the arch '{header['arch'][:60]}', where '{unknown[0][:60]}' is not known;"
+                " write it as ascii, with foamFormatConvert"
+            )
+        order = ">" if "MSB" in arch else "<"
+        self.label = np.dtype(f"{order}i{8 if 'label=64' in arch else 4}")
+        self.scalar = np.dtype(f"{order}f{4 if 'scalar=32' in arch else 8}")
 
     def error(self, problem: str) -> CaseError:
         return CaseError(f"{self.path} {problem} (byte {self.position})")
@@ -115,6 +151,7 @@ class FoamReader:
                 continue
             begin = self.position
             key = self._next(_KEY).decode(errors="replace")
+            self.is_quoted = key.startswith('"')
             if key.startswith("#"):
                 self.unread = key
                 while found := _DIRECTIVE.match(self.data, self.position):
@@ -199,44 +236,57 @@ class FoamReader:
         if count == 0 and opening != b"(":
             return np.empty((0, components))
         if opening == b"{":  # N{value}: a list of equal values
-            end = self.data.index(b"}", self.position)
-            value = numbers(self.data[self.position + 1 : end])
+            end = max(self.position, self.data.find(b"}", self.position))
+            values = self._numbers(self.data[self.position + 1 : end], components)
             self.position = end + 1
-            return np.broadcast_to(value, (count, len(value)))
-        if opening != b"(":
-            raise CaseError(f"{self.path}: expected a list at byte {self.position}")
-        self.position += 1
-        values = self._binary(count * components, dtype) if self.binary else None
-        if not self.binary:
+            return np.broadcast_to(values, (count, components))
+        self.expect(b"(")
+        if self.binary:
+            values = self._binary(count * components, dtype)
+        else:
             end = self._closing(components, count)
-            values = numbers(self.data[self.position : end])
+            values = self._numbers(self.data[self.position : end], count * components)
             self.position = end
-        if values is None or values.size != count * components or self.peek() != b")":
-            raise CaseError(
-                f"{self.path} is cut short: a list of {count} values does not end where it should"
-            )
+        if self.peek() != b")":
+            raise self._cut_short(count * components)
         self.position += 1
         return values.reshape(count, components)
 
-    def _binary(self, count: int, dtype: np.dtype) -> np.ndarray | None:
+    def _binary(self, count: int, dtype: np.dtype) -> np.ndarray:
         begin, size = self.position, count * dtype.itemsize
+        if begin + size > len(self.data):
+            raise self._cut_short(count)
         self.position += size
-        if self.position > len(self.data):
-            return None
-        return np.frombuffer(self.data, dtype, count, begin)
+        return np.frombuffer(self.data, dtype, count, begin).astype(
+            dtype.newbyteorder("="), copy=False
+        )
+
+    def _numbers(self, text: bytes, count: int) -> np.ndarray:
+        try:
+            values = numbers(text)
+        except ValueError as error:
+            raise self.error("holds a list with something else than numbers in it") from error
+        if len(values) != count:
+            raise self._cut_short(count)
+        return values
+
+    def _cut_short(self, count: int) -> CaseError:
+        return self.error(f"is cut short: a list of {count} numbers does not end where it should")
 
     def _closing(self, components: int, count: int) -> int:
         """Find the parenthesis that closes an ascii list; vectors have parentheses of their own."""
-        if components == 1:
-            return self.data.find(b")", self.position)
         end = self.position
-        for _ in range(count):
+        for _ in range(count if components > 1 else 0):
             end = self.data.find(b")", end) + 1
             if end == 0:
-                raise CaseError(f"{self.path} is cut short: a list of {count} vectors has no end")
-        return self.data.find(b")", end)
+                break
+        end = self.data.find(b")", end)
+        if end < self.position:
+            raise self._cut_short(count * components)
+        return end
 
 
 def numbers(text: bytes) -> np.ndarray:
-    """Find all numbers in a piece of text."""
-    return np.array([float(token) for token in _NUMBERS.findall(text)])
+    """Parse numbers in parentheses or none; ValueError where anything else is between them."""
+    text = text.translate(_TO_SPACES).strip()  # of blanks alone numpy makes a -1
+    return np.fromstring(text, sep=" ") if text else np.empty(0)

@@ -74,7 +74,7 @@ def geometry_cloud(family: CaseFamily, geometry: MeshGeometry, directory: Path) 
     if family.dimension == 2:
         points, boundary_points = points * (1, 1, 0), boundary_points * (1, 1, 0)
     precision = stored_type_of_points(points, family.dimension)
-    mesh = cell_mesh(geometry, read_neighbour(directory), boundary_faces)
+    mesh = cell_mesh(geometry, read_neighbour(directory, len(geometry.owner)), boundary_faces)
     return PointCloud(
         points=points.astype(precision),
         volumes=geometry.volumes.astype("f4"),

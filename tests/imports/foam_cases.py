@@ -94,13 +94,17 @@ class Form:
 
     binary: bool = False
     packed: bool = False
+    order: str = "<"
+    label: int = 32
+    scalar: int = 64
 
     def write(self, path: Path, kind: str, body: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         form = "binary" if self.binary else "ascii"
+        arch = f"{'MSB' if self.order == '>' else 'LSB'};label={self.label};scalar={self.scalar}"
         head = (
-            f'FoamFile\n{{\n    version 2.0;\n    format {form};\n    class {kind};\n    arch "LSB;'
-            f'label=32;scalar=64";\n    object {path.name};\n}}\n'
+            f"FoamFile\n{{\n    version 2.0;\n    format {form};\n    class {kind};\n"
+            f'    arch "{arch}";\n    object {path.name};\n}}\n'
         )
         content = head.encode() + body
         if self.packed:
@@ -111,8 +115,9 @@ class Form:
     def values(self, values: np.ndarray) -> bytes:
         """`N(…)` of scalars (N,), vectors (N, 3) or labels."""
         if self.binary:
-            kind = "<i4" if values.dtype.kind == "i" else "<f8"
-            return b"%d\n(" % len(values) + values.astype(kind).tobytes() + b")\n"
+            kind, bits = ("i", self.label) if values.dtype.kind == "i" else ("f", self.scalar)
+            stored = values.astype(f"{self.order}{kind}{bits // 8}")
+            return b"%d\n(" % len(values) + stored.tobytes() + b")\n"
         rows = [
             f"({' '.join(repr(float(each)) for each in row)})" if values.ndim > 1 else f"{row}"
             for row in values
@@ -209,6 +214,7 @@ def write_case(
     fields: Sequence[str] = ("U", "p", "T"),
     end: float = 1.0,
     form: Form | None = None,
+    mesh_form: Form | None = None,
     mesh: FoamMesh | None = None,
     steady: bool = False,
     decomposed: bool = False,
@@ -217,7 +223,7 @@ def write_case(
     """Write a whole case; `change` spoils it afterwards."""
     form, mesh = form or Form(), mesh or box()
     write_dictionaries(directory, end, speed, steady)
-    write_mesh(directory, mesh, form)
+    write_mesh(directory, mesh, mesh_form or form)
     parts = {directory: mesh}
     if decomposed:
         cells = np.arange(mesh.num_cells)
@@ -227,7 +233,7 @@ def write_case(
         }
     for folder, part in parts.items():
         if decomposed:
-            write_mesh(folder, part, form)
+            write_mesh(folder, part, mesh_form or form)
         for time in times:
             for name in fields:
                 write_field(folder, part, name, time, speed, form)

@@ -25,6 +25,10 @@ k 5;
 ".*Walls" { k 1; }
 "left.*" { k 2; }
 leftWalls2 { k 3; }
+"valve.*" 1;
+"valve[1-4]" 2;
+"valve.*" 3;
+"(up|down)[[:alpha:]]+" { k 4; }
 rho 3; // comment 5
 last $viscosity;;
 whole { $base
@@ -39,7 +43,7 @@ PLACES = [
     "nu", "mu", "sub/a", "sub/b", "sub/c", "other/a", "other/deep/x", "other/inner/val",
     "other/inner/up", "other/inner/dot", "other/inner/top", "leftWalls/k", "rightWalls/k",
     "leftWalls2/k", "rho", "last", "whole/a", "whole/deep/x", "braces/a", "braces/deep/x",
-    "twice/a", "twice/b", "twice/c", "k", "around/x", "around/inner/y",
+    "twice/a", "twice/b", "twice/c", "k", "valve3", "downWind/k", "around/x", "around/inner/y",
 ]  # fmt: skip
 
 
@@ -99,6 +103,15 @@ def test_a_macro_of_a_newer_release_is_no_number(tmp_path) -> None:
     assert read_number(tmp_path, DictionaryPlace.parse("a:in/U[0]")) == 5
     with pytest.raises(CaseError, match=r"in/V refers to \$<gone>"):
         read_number(tmp_path, DictionaryPlace.parse("a:in/V[0]"))
+
+
+def test_a_pattern_that_cannot_be_used_is_named(tmp_path) -> None:
+    """What it would stand for may be the entry that is looked for."""
+    (tmp_path / "a").write_text('"(inlet|outlet" { nu 1; }\n')
+    with pytest.raises(
+        CaseError, match=r'a: the pattern "\(inlet\|outlet" cannot be used: missing'
+    ):
+        read_entry(tmp_path / "a", ["inlet", "nu"])
 
 
 def test_macros_that_bring_in_macros_end(tmp_path) -> None:

@@ -1,6 +1,7 @@
 """Reading OpenFOAM's files: binary and ascii, and what damaged ones say."""
 
 import gzip
+import re
 import struct
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from simgen.errors import CaseError
 from simgen.foam.field import component_columns, read_field
-from simgen.foam.mesh_files import read_boundary, read_faces, read_list
+from simgen.foam.mesh_files import read_boundary, read_faces, read_labels
 
 HEADER = """FoamFile
 {{
@@ -105,14 +106,14 @@ def test_labels_points_and_faces_in_both_formats(tmp_path):
     labels = np.array([3, 1, 4, 1, 5], "<i4")
     header = HEADER.format(format="binary", kind="labelList", name="owner").encode()
     (tmp_path / "owner").write_bytes(header + b"5\n(" + labels.tobytes() + b")\n")
-    np.testing.assert_array_equal(read_list(tmp_path / "owner", 1, "label")[:, 0], labels)
+    np.testing.assert_array_equal(read_labels(tmp_path / "owner", 6), labels)
     offsets, corners = np.array([0, 4, 7], "<i4"), np.array([0, 1, 2, 3, 3, 2, 4], "<i4")
     compact = b"3\n(" + offsets.tobytes() + b")\n7\n(" + corners.tobytes() + b")\n"
     (tmp_path / "faces").write_bytes(header.replace(b"labelList", b"faceCompactList") + compact)
     ascii_header = HEADER.format(format="ascii", kind="faceList", name="faces")
     (tmp_path / "faces_ascii").write_text(ascii_header + "2\n(\n4(0 1 2 3)\n3(3 2 4)\n)\n")
     for name in ("faces", "faces_ascii"):
-        found_offsets, found_corners = read_faces(tmp_path / name)
+        found_offsets, found_corners = read_faces(tmp_path / name, 5)
         np.testing.assert_array_equal(found_offsets, offsets)
         np.testing.assert_array_equal(found_corners, corners)
 
@@ -217,3 +218,27 @@ def test_a_boundary_file_may_hold_any_patch_name_and_nested_entries(tmp_path, co
     )
     found = read_boundary(tmp_path / "boundary")
     assert found == {"frt-fairing:001%1": ("wall", 7, 0), "mixing": ("cyclicAMI", 7, 3)}
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ('arch "PDP;label=32;scalar=64"', r"where 'PDP' is not known; write it as ascii"),
+        ('arch "LSB;label=16;scalar=64"', r"where 'label=16' is not known"),
+        ('arch "LSB;label=32;scalar=128"', r"where 'scalar=128' is not known"),
+        ("format compressed", r"has the format 'compressed', expected ascii or binary"),
+    ],
+)
+def test_an_unknown_binary_form_is_an_error(tmp_path, entry, problem):
+    header = HEADER.format(format="binary", kind="volScalarField", name="p")
+    header = re.sub(rf"{entry.split()[0]} .*;", f"{entry};", header)
+    (tmp_path / "p").write_text(header + "internalField uniform 1;\nboundaryField {}\n")
+    with pytest.raises(CaseError, match=problem):
+        read_field(tmp_path / "p")
+
+
+def test_the_header_is_read_and_no_comment_in_it(tmp_path):
+    header = HEADER.format(format="ascii", kind="volScalarField", name="p")
+    header = header.replace("{\n", '{ // format binary; arch "MSB";\n', 1)
+    (tmp_path / "p").write_text(header + "internalField nonuniform List<scalar> 2(1 2.5);\n")
+    assert read_field(tmp_path / "p").internal.tolist() == [[1], [2.5]]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simgen.errors import CaseError, InputError
-from simgen.foam.reader import numbers
-from simgen.imports.openfoam.scopes import Dictionary
+from simgen.imports.openfoam.scopes import LONGEST, Dictionary
 
 _PLACE = re.compile(r"(?P<file>[^:]+):(?P<entries>[^\[\]]+)(?:\[(?P<index>\d+)\])?")
-_DIMENSIONS = re.compile(rb"\[[^\]]*\]")
-_WORD = re.compile(rb"(?<![\w.])[A-Za-z_]\w*")
+_DIMENSIONS = re.compile(r"\[[^\[\]]*+\]")
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
 _COUNTED = re.compile(r"(?:uniform\s+)?\d+\s*[({]")
 """A list that says how many values it has"""
 
@@ -72,14 +72,14 @@ def read_number(directory: Path, place: DictionaryPlace) -> float:
         unread = dictionary.unread(place.entries)
         why = f", unless in {unread}, which is not read; give the parameter in a table"
         raise CaseError(f"{path} has no entry {'/'.join(place.entries)}{why if unread else ''}")
-    if "#" in text or "nonuniform" in text or _COUNTED.match(text):
+    if len(text) > LONGEST or "#" in text or "nonuniform" in text or _COUNTED.match(text):
         shown = " ".join(text.split())[:60]
         raise CaseError(
             f"{path}: {'/'.join(place.entries)} is '{shown}', which is no number: a list of a"
             " field's values, or computed by OpenFOAM; give the parameter in a table"
         )
     # Dimensions are no values, and names may hold digits: `nu [0 2 -1 0 0 0 0] 1e-5`, `k0 3`.
-    found = numbers(_WORD.sub(b"", _DIMENSIONS.sub(b"", text.encode())))
+    found = _NUMBER.findall(_WORD.sub("", _DIMENSIONS.sub("", text)))
     if place.index is None and len(found) == 1:
         return float(found[0])
     if place.index is not None and place.index < len(found):

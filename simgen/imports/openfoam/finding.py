@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simgen.errors import CaseError
-from simgen.foam.mesh_files import read_list, time_directories
+from simgen.foam.geometry import read_geometry
+from simgen.foam.mesh_files import time_directories
 from simgen.imports.told import told
 
 _PROCESSOR = re.compile(r"processor(\d+)")
@@ -123,8 +124,7 @@ def num_cells(directory: Path, region: str) -> int:
     found = _NUM_CELLS.search(read_head(path))
     if found:
         return int(found[1])
-    owner = read_list(path, 1, "label")
-    return int(owner.max()) + 1 if len(owner) else 0
+    return len(read_geometry(directory, region).centres)
 
 
 def read_head(path: Path) -> bytes:

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from simgen.errors import CaseError, InputError
+from simgen.errors import InputError
 from simgen.foam.reader import FoamReader
+from simgen.imports.openfoam.finding import has_file
 
 #: In an override: the patch is left out.
 NONE = "none"
@@ -43,7 +44,7 @@ _OF_VELOCITY = {
     "exprFixedValue": "inlet",
     "timeVaryingMapped": "inlet",
 }
-_AT_REST = re.compile(rb"\s*uniform\s*\(\s*(?:[-+]?0*\.?0*(?:[eE][-+]?\d+)?\s*){3}\)")
+_UNIFORM = re.compile(rb"\s*+uniform\s*+\(([^()]*+)\)")
 OPEN = "open"
 """A patch of which nothing tells more"""
 
@@ -91,10 +92,9 @@ def boundary_conditions(path: Path) -> dict[str, str]:
 
     A fixed velocity of zero is `noSlip`, which older cases have no word for.
     """
-    try:
-        reader = FoamReader(path)
-    except CaseError:
+    if not has_file(path):
         return {}  # a case without U has no velocity that tells more
+    reader = FoamReader(path)
     conditions: dict[str, str] = {}
     at_rest: set[str] = set()
     for key in reader.names():
@@ -108,9 +108,17 @@ def boundary_conditions(path: Path) -> dict[str, str]:
                 value = reader.skip_entry()
                 if entry == "type":
                     conditions[patch] = value.rstrip(b";").decode(errors="replace").strip()
-                elif entry == "value" and _AT_REST.match(value):
+                elif entry == "value" and _is_zero(value):
                     at_rest.add(patch)
     return {
         patch: "noSlip" if patch in at_rest and condition == "fixedValue" else condition
         for patch, condition in conditions.items()
     }
+
+
+def _is_zero(value: bytes) -> bool:
+    found = _UNIFORM.match(value)
+    try:
+        return found is not None and not any(float(each) for each in found[1].split())
+    except ValueError:  # a macro, which may be anything
+        return False

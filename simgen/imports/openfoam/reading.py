@@ -44,7 +44,7 @@ class _Part:
         return np.concatenate(parts) if parts else np.empty(0, dtype=int)
 
     def mesh(self) -> CellMesh | None:
-        neighbour = read_neighbour(self.directory, self.region)
+        neighbour = read_neighbour(self.directory, len(self.geometry.owner), self.region)
         return cell_mesh(self.geometry, neighbour, self.faces)
 
 

@@ -5,7 +5,8 @@ Names in quotes are patterns, for what no other name stands for. `#include` is f
 own file; `$name;` brings in a dictionary, and `$name` in a value is looked up from the inside out,
 when it is read. What is computed, or included from elsewhere, is not followed. Directives that
 decide which entries count (`#if…`, `#remove`, `#inputMode`) are not either: what stands beside them
-is in doubt.
+is in doubt. What a stranger's file can make of itself, by macros, includes and patterns, is
+counted, and is an error where it is more than any case needs.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simgen.errors import CaseError
+from simgen.foam.patterns import matches
 from simgen.foam.reader import FoamReader
 
 _INCLUDE = re.compile(r'#(include|sinclude|includeIfPresent)\s+"([^"$<]+)"')
 _MACRO = re.compile(r"\$([:!^]?)(?:\{([\w.:]+)\}|([\w.:]+))")
-_COMMENT = re.compile(rb'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_PATTERN = re.compile(r"[*|(\[+?]")
+_COMMENT = re.compile(rb'("(?:\\.|[^"\\])*+(?:"|\Z))|//[^\n]*+|/\*(?>.*?(?:\*/|\Z))', re.DOTALL)
 _DECIDES = ("#if", "#else", "#endif", "#remove", "#inputMode", "#overwrite", "#merge", "#protect")
 #: How deep files may include files.
 DEEPEST = 8
-#: Entries of a file, with what its macros bring in, and characters of a value.
-MOST_ENTRIES, LONGEST = 100_000, 100_000
+#: Characters of a value.
+LONGEST = 100_000
+#: Of a file with all that it brings in: entries, characters that stand for macros or come from
+#: other files, and characters of names and patterns that are compared.
+MOST_ENTRIES, MOST_BROUGHT_IN, MOST_LOOK_UPS = 100_000, 10_000_000, 10_000_000
 #: A field's values are no parameters; so much of them is kept, to be shown.
 _SHOWN = 200
 
@@ -38,17 +42,21 @@ class _Scope:
     path: Path
     around: _Scope | None = None
     entries: dict[str, str | _Scope] = field(default_factory=dict)
+    patterns: dict[str, None] = field(default_factory=dict)
+    """The names that stood in quotes, in order"""
     unread: list[str] = field(default_factory=list)
     """What was passed over on the way"""
 
-    def find(self, name: str) -> str | _Scope | None:
+    def find(self, name: str, budget: _Budget) -> str | _Scope | None:
         """Return what a name stands for here: its own entry, else that of the last pattern."""
+        budget.look_up(self.path, len(name) + sum(map(len, self.patterns)))
         if name in self.entries:
             return self.entries[name]
-        for pattern in reversed(self.entries):
-            if _PATTERN.search(pattern) and _matches(pattern, name):
-                return self.entries[pattern]
-        return None
+        try:
+            last = (each for each in reversed(self.patterns) if matches(each, name))
+            return next((self.entries[each] for each in last), None)
+        except CaseError as error:
+            raise CaseError(f"{self.path}: {error}") from error
 
     def outwards(self) -> Iterator[_Scope]:
         scope: _Scope | None = self
@@ -56,34 +64,54 @@ class _Scope:
             yield scope
             scope = scope.around
 
-    def put(self, name: str, value: str | _Scope, budget: _Budget) -> None:
-        """Take up an entry as the last of its name; a dictionary is merged with the one before."""
-        budget.spend(self.path)
+    def put(self, name: str, value: str | _Scope, is_pattern: bool, budget: _Budget) -> None:
+        """Add an entry as the last of its name; a dictionary is merged with the one before."""
+        budget.enter(self.path)
         before = self.entries.get(name)
         if isinstance(value, _Scope) and isinstance(before, _Scope):
-            for each, inner in value.entries.items():
-                before.put(each, inner, budget)
-            before.unread += value.unread
+            before.put_all(value, budget)
             return
         if isinstance(value, _Scope):
-            copied = _Scope(self.path, self, unread=[*value.unread])
-            for each, inner in value.entries.items():
-                copied.put(each, inner, budget)
+            copied = _Scope(self.path, self)
+            copied.put_all(value, budget)
             value = copied
-        self.entries.pop(name, None)  # the last of several patterns counts
         self.entries[name] = value
+        self.patterns.pop(name, None)  # the last of several counts
+        if is_pattern:
+            self.patterns[name] = None
+
+    def put_all(self, other: _Scope, budget: _Budget) -> None:
+        """Add all entries of another dictionary, and what was passed over in it."""
+        for name, value in list(other.entries.items()):
+            self.put(name, value, name in other.patterns, budget)
+        budget.enter(self.path, len(other.unread))
+        self.unread += other.unread
 
 
 @dataclass
 class _Budget:
-    """Entries that may still be made: macros that bring in macros would fill the memory."""
+    """Count down what a file may still make of itself; CaseError where that is too much."""
 
-    left: int = MOST_ENTRIES
+    entries: int = MOST_ENTRIES
+    characters: int = MOST_BROUGHT_IN
+    look_ups: int = MOST_LOOK_UPS
 
-    def spend(self, path: Path) -> None:
-        self.left -= 1
-        if self.left < 0:
+    def enter(self, path: Path, number: int = 1) -> None:
+        self.entries -= number
+        if self.entries < 0:
             raise CaseError(f"{path} has more than {MOST_ENTRIES} entries")
+
+    def bring_in(self, path: Path, characters: int) -> None:
+        self.characters -= characters
+        if self.characters < 0:
+            raise CaseError(
+                f"{path} brings in more than {MOST_BROUGHT_IN} characters by macros and includes"
+            )
+
+    def look_up(self, path: Path, characters: int) -> None:
+        self.look_ups -= characters
+        if self.look_ups < 0:
+            raise CaseError(f"{path} looks up too many macros in too many entries")
 
 
 @dataclass(frozen=True)
@@ -131,12 +159,13 @@ class Dictionary:
     def _way(self, entries: Sequence[str]) -> Iterator[str | _Scope | None]:
         found: str | _Scope | None = self.root
         yield found
+        budget = _Budget()
         for name in entries:
-            found = found.find(name) if isinstance(found, _Scope) else None
+            found = found.find(name, budget) if isinstance(found, _Scope) else None
             yield found
 
 
-def _looked_up(scope: _Scope, macro: re.Match[str]) -> str | _Scope | None:
+def _looked_up(scope: _Scope, macro: re.Match[str], budget: _Budget) -> str | _Scope | None:
     """Return what a macro stands for: `$name` is searched from the inside out, `$:name` outside."""
     scopes = list(scope.outwards())
     name = macro[2] or macro[3]
@@ -144,20 +173,22 @@ def _looked_up(scope: _Scope, macro: re.Match[str]) -> str | _Scope | None:
         (
             found
             for each in (scopes[-1:] if macro[1] else scopes)
-            if (found := _below(each, name)) is not None
+            if (found := _below(each, name, budget)) is not None
         ),
         None,
     )
 
 
-def _below(scope: _Scope, name: str) -> str | _Scope | None:
+def _below(scope: _Scope, name: str, budget: _Budget) -> str | _Scope | None:
     """Look up a name with dots, each of which may lead into a dictionary or be part of a name."""
-    if (found := scope.find(name)) is not None:
+    if (found := scope.find(name, budget)) is not None:
         return found
     for at in (match.start() for match in re.finditer(r"[.:]", name)):
-        inside = scope.find(name[:at])
-        if isinstance(inside, _Scope) and (found := _below(inside, name[at + 1 :])) is not None:
-            return found
+        inside = scope.find(name[:at], budget)
+        if isinstance(inside, _Scope):
+            found = _below(inside, name[at + 1 :], budget)
+            if found is not None:
+                return found
     return None
 
 
@@ -167,17 +198,18 @@ def _read_into(
     for name in reader.names(
         closing, lambda text: _take_unread(scope, reader, text, depth, budget)
     ):
+        is_pattern = reader.is_quoted
         if reader.peek() != b"{":
-            scope.put(name, _value(reader.skip_entry(), scope), budget)
+            scope.put(name, _value(reader.skip_entry(), scope, budget), is_pattern, budget)
             continue
         reader.expect(b"{")
         # Known to others once it is whole: what it refers to is outside of it, or above in it.
         inside = _Scope(reader.path, scope)
         _read_into(inside, reader, b"}", depth, budget)
-        scope.put(name, inside, budget)
+        scope.put(name, inside, is_pattern, budget)
 
 
-def _value(value: bytes, scope: _Scope) -> str:
+def _value(value: bytes, scope: _Scope, budget: _Budget) -> str:
     if b"List<" in value[:_SHOWN]:
         return value[:_SHOWN].decode(errors="replace").strip()
     text = _COMMENT.sub(lambda found: found[1] or b" ", value).decode(errors="replace")
@@ -185,15 +217,18 @@ def _value(value: bytes, scope: _Scope) -> str:
     if "$" not in text:
         return text
     # At once: what is named again later has its new value from there on.
-    text = _MACRO.sub(lambda macro: _text_of(macro, scope), text)
+    text = _MACRO.sub(lambda macro: _text_of(macro, scope, budget), text)
     if len(text) > LONGEST:
         raise CaseError(f"{scope.path} has a value of more than {LONGEST} characters")
     return text
 
 
-def _text_of(macro: re.Match[str], scope: _Scope) -> str:
-    found = _looked_up(scope, macro)
-    return found if isinstance(found, str) else macro[0]
+def _text_of(macro: re.Match[str], scope: _Scope, budget: _Budget) -> str:
+    found = _looked_up(scope, macro, budget)
+    if not isinstance(found, str):
+        return macro[0]
+    budget.bring_in(scope.path, len(found))
+    return found
 
 
 def _take_unread(scope: _Scope, reader: FoamReader, text: str, depth: int, budget: _Budget) -> None:
@@ -203,22 +238,15 @@ def _take_unread(scope: _Scope, reader: FoamReader, text: str, depth: int, budge
         if depth >= DEEPEST:
             raise CaseError(f"{reader.path} includes itself")
         if file.is_file():
+            budget.enter(reader.path)
+            budget.bring_in(reader.path, file.stat().st_size)
             _read_into(scope, FoamReader(file), b"", depth + 1, budget)
             return
         if included[1] != "include":
             return
     if macro := _MACRO.fullmatch(text):
-        found = _looked_up(scope, macro)
+        found = _looked_up(scope, macro, budget)
         if isinstance(found, _Scope):
-            for name, value in list(found.entries.items()):
-                scope.put(name, value, budget)
-            scope.unread += found.unread
+            scope.put_all(found, budget)
             return
     scope.unread.append(" ".join(text.split())[:_SHOWN])
-
-
-def _matches(pattern: str, name: str) -> bool:
-    try:
-        return re.fullmatch(pattern, name) is not None
-    except re.error:
-        return False

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from simgen.errors import CaseError
-from simgen.foam.mesh_files import moved_meshes, read_boundary, read_list, time_directories
+from simgen.foam.mesh_files import moved_meshes, read_boundary, read_points, time_directories
 from simgen.imports.openfoam.dictionary import DictionaryPlace, read_number
 from simgen.imports.openfoam.finding import has_file, parts_of, regions_of
 from simgen.imports.openfoam.foam_fields import AskedField, field_of
@@ -205,7 +205,7 @@ def _is_plane(parts: Sequence[Path], patches: Mapping[str, tuple[str, int]], reg
     if not any(type_ == "empty" and size for type_, size in patches.values()):
         return False
     points = np.concatenate(
-        [read_list(part / "constant" / region / "polyMesh" / "points", 3) for part in parts]
+        [read_points(part / "constant" / region / "polyMesh" / "points") for part in parts]
     )
     tolerance = 1e-6 * float(np.ptp(points, axis=0).max())
     z = points[:, 2]

@@ -1,0 +1,26 @@
+"""Match names against the patterns that OpenFOAM's dictionaries may have as keys.
+
+RE2 needs time that is linear in the length of both, whatever the pattern; Python's `re` never comes
+back from `"(a+)+b"`. Both POSIX classes, such as `[[:alpha:]]`, and `(?i)` are known to it.
+"""
+
+from __future__ import annotations
+
+import re2
+
+from simgen.errors import CaseError
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Return whether a pattern, without its quotes, matches all of a name.
+
+    CaseError where the pattern is wrong, too large or refers back to a group.
+    """
+    try:
+        return re2.fullmatch(pattern, name, options=_OPTIONS) is not None
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        raise CaseError(f'the pattern "{pattern[:60]}" cannot be used: {reason[:60]}') from error

@@ -1,0 +1,211 @@
+"""No OpenFOAM file of a stranger hangs an import, or takes more memory than its size explains."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import resource
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simgen.errors import CaseError
+from simgen.foam.field import read_field
+from simgen.foam.geometry import read_geometry
+from simgen.foam.log import SolverLog
+from simgen.imports.openfoam.dictionary import DictionaryPlace, read_entry, read_number
+from simgen.imports.openfoam.finding import num_cells
+from simgen.imports.openfoam.patch_kinds import boundary_conditions
+from tests.imports.foam_cases import Form, write_case
+
+#: Beyond what the process has already; each attack needed more, or hours.
+MEMORY, CPU_S = 2**29, 60
+
+
+def _limit() -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    memory = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    spent = int(resource.getrusage(resource.RUSAGE_SELF).ru_utime)
+    resource.setrlimit(resource.RLIMIT_CPU, (spent + CPU_S, spent + CPU_S))
+
+
+def bounded(read: Callable[..., object], *arguments: object) -> object:
+    """Return what `read` does, within the limits; a process that is ended breaks the pool."""
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, mp_context=fork, initializer=_limit) as pool:
+        return pool.submit(read, *arguments).result()
+
+
+NESTED = '".*b" { ' * 30 + "x 1;" + "}" * 30
+LONG = "v " + "7" * 90_000 + ";\n" + "".join(f"v{n} $v;\n" for n in range(30_000))
+#: A dictionary, and the entry `nu` that is in it; None where it is an error.
+DICTIONARIES: dict[str, tuple[str, str | None]] = {
+    "spaces before a file without a header": (" " * 45 + "nu 1;", "1"),
+    "comments before a file without a header": ("/* a */ " * 30 + "nu 1;", "1"),
+    "comments that do not end": ("nu 1;" + " /* " * 400_000, "1"),
+    "a pattern that goes back": (f'nu ${"a" * 40};\n"(a+)+b" 1;\nb ${"a" * 40};\nnu 1;', "1"),
+    "code with strings that do not end": ("nu 1;\na #{ " + '"' + '\\"' * 500_000 + " #};", "1"),
+    "dictionaries of any name in each other": (f"{NESTED}\na ${'b.' * 60}c;\nnu 1;", None),
+    "a name of many parts": (f"a ${'.'.join('b' * 400_000)};\nnu 1;", None),
+    "what was passed over, doubled": (
+        'd0 { #calc "x"\n }\n'
+        + "".join(f"d{n} {{ $d{n - 1}; $d{n - 1}; }}\n" for n in range(1, 40))
+        + "nu 1;",
+        None,
+    ),
+    "a long value, brought in often": (f"{LONG}nu 1;", None),
+    "many long values in one": (LONG[:90_003] + f"a {'$v ' * 20_000};\nnu 1;", None),
+}
+
+
+@pytest.mark.parametrize("name", DICTIONARIES)
+def test_a_dictionary_is_read_in_a_time_of_its_length(tmp_path, name) -> None:
+    text, value = DICTIONARIES[name]
+    (tmp_path / "a").write_text(text)
+    if value is not None:
+        assert bounded(read_entry, tmp_path / "a", ["nu"]) == value
+        return
+    with pytest.raises(CaseError):
+        bounded(read_entry, tmp_path / "a", ["nu"])
+
+
+def test_files_that_include_others_many_times_end(tmp_path) -> None:
+    for depth in range(7):
+        (tmp_path / f"a{depth}").write_text(f'#include "a{depth + 1}"\n' * 100)
+    (tmp_path / "a7").write_text("")
+    with pytest.raises(CaseError, match="more than 100000 entries"):
+        bounded(read_entry, tmp_path / "a0", ["nu"])
+
+
+def test_a_packed_file_does_not_fill_the_memory(tmp_path) -> None:
+    (tmp_path / "p.gz").write_bytes(gzip.compress(b" " * 2**26) * 32)  # 2 MB for 2 GB
+    with pytest.raises(CaseError, match=r"p\.gz unpacks to more than 256 MiB"):
+        bounded(read_field, tmp_path / "p")
+
+
+def test_a_packed_field_of_one_value_is_no_attack(tmp_path) -> None:
+    values = np.zeros(10_000_000)
+    body = b"internalField nonuniform List<scalar> " + Form(binary=True).values(values) + b";"
+    Form(binary=True, packed=True).write(tmp_path / "alpha", "volScalarField", body)
+    assert (tmp_path / "alpha.gz").stat().st_size < len(body) / 500
+    assert read_field(tmp_path / "alpha").internal.shape == (10_000_000, 1)
+
+
+def test_a_list_of_text_takes_no_more_than_its_numbers(tmp_path) -> None:
+    text = "internalField nonuniform List<scalar> 10000000(" + "1 " * 10_000_000 + ");"
+    (tmp_path / "p").write_text(text)
+    assert bounded(_total, tmp_path / "p") == 1e7
+
+
+def _total(path: Path) -> float:
+    return float(read_field(path).internal.sum())
+
+
+def _changed(file: str, old: bytes, new: bytes) -> Callable[[Path], None]:
+    def change(case: Path) -> None:
+        path = case / "constant/polyMesh" / file
+        assert old in path.read_bytes()
+        path.write_bytes(path.read_bytes().replace(old, new, 1))
+
+    return change
+
+
+def _faces(offset: int) -> Callable[[Path], None]:
+    """Set the end of the first face of a binary mesh."""
+    first = np.array([0, 4, 8], "<i4").tobytes()
+    return _changed("faces", first, np.array([0, offset, 8], "<i4").tobytes())
+
+
+#: Form of the files, how they are spoilt, and what the error has to name.
+MESHES: dict[str, tuple[bool, Callable[[Path], None], str]] = {
+    "a cell of a high number": (
+        False,
+        _changed("owner", b"(\n0", b"(\n700000000"),
+        "has the label 700000000",
+    ),
+    "a cell of a high number behind a face": (
+        True,
+        _changed("neighbour", b"\n(\1\0\0\0", b"\n(\xff\xff\xff\x7f"),
+        "has the label 2147483647",
+    ),
+    "a negative cell": (False, _changed("owner", b"(\n0", b"(\n-1"), "has the label -1"),
+    "a face of very many corners": (True, _faces(2_000_000_000), "has the label 2000000000"),
+    "a face of fewer than no corners": (True, _faces(40), "its 55 faces are not those of"),
+    "a number of many digits": (False, _changed("faces", b"4(0", b"1" * 400_000), "faces"),
+    "equal cells for all faces there could be": (
+        False,
+        lambda case: Form().write(
+            case / "constant/polyMesh/owner", "labelList", b"9000000000000{0}"
+        ),
+        "has 9000000000000 labels for the 55 faces",
+    ),
+    "points without number in one place": (
+        False,
+        lambda case: Form().write(
+            case / "constant/polyMesh/points", "vectorField", b"9000000000000{(0 0 0)}"
+        ),
+        "has all points in one place",
+    ),
+    "a list that promises too much": (
+        True,
+        _changed("points", b"40\n(", b"4000000000000000000\n("),
+        "points is cut short",
+    ),
+    "a patch of more faces than there are": (
+        False,
+        _changed("boundary", b"nFaces 3", b"nFaces 9000000000"),
+        "the patch inlet has 9000000000 faces from 17 on",
+    ),
+    "a patch that starts before the first face": (
+        False,
+        _changed("boundary", b"startFace 17", b"startFace -9"),
+        "the patch inlet has 3 faces from -9 on",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_what_a_mesh_promises_is_compared_with_its_files(tmp_path, name) -> None:
+    binary, change, says = MESHES[name]
+    case = write_case(tmp_path / "a", form=Form(binary=binary), change=change)
+    with pytest.raises(CaseError, match=says):
+        bounded(read_geometry, case)
+
+
+def test_the_number_of_cells_is_compared_with_the_faces(tmp_path) -> None:
+    case = write_case(tmp_path / "a")
+    assert num_cells(case, "") == 12
+    _changed("owner", b"(\n0", b"(\n700000000")(case)
+    with pytest.raises(CaseError, match="has the label 700000000"):
+        bounded(num_cells, case, "")
+
+
+def test_a_velocity_of_many_zeros_is_a_number(tmp_path) -> None:
+    zeros = "0" * 2000
+    (tmp_path / "U").write_text(
+        "boundaryField { a { type fixedValue; value uniform (" + zeros + "x); }"
+        " b { type fixedValue; value uniform (0 0 " + zeros + "); } }"
+    )
+    found = bounded(boundary_conditions, tmp_path / "U")
+    assert found == {"a": "fixedValue", "b": "noSlip"}
+
+
+def test_dimensions_that_do_not_end_are_no_number(tmp_path) -> None:
+    (tmp_path / "a").write_text(f'nu "{"[" * 1_000_000}";')
+    with pytest.raises(CaseError, match="which is no number"):
+        bounded(read_number, tmp_path, DictionaryPlace.parse("a:nu"))
+
+
+def test_a_long_line_of_a_log_is_read_once() -> None:
+    line = "--> FOAM FATAL ERROR: " + "(openfoam-" * 300_000
+    assert bounded(_fatal, line) == line[-3_000_000:]
+
+
+def _fatal(line: str) -> str:
+    log = SolverLog()
+    log.read(line)
+    return log.fatal
