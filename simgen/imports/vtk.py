@@ -1,19 +1,19 @@
-"""Import a folder of VTK's mesh files (.vtu, .vtk): each file a case, or each .pvd one in time.
+"""Import a folder of VTK's mesh files: each file or list of files a case.
 
-A .pvtu is the mesh that its pieces make up. Values on cells stand at the cells' middles, values on
-points at the points. Faces among volumes, or edges among faces, are no cells. meshio reads the
-files; polyhedra are beyond it.
+Values on cells stand at the cells' middles, values on points at the points. Faces among volumes, or
+edges among faces, are no cells.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import meshio
 import numpy as np
 
 from simgen.case import Field
@@ -22,14 +22,13 @@ from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPONENT_NAMES
 from simgen.imports.folder_plan import FolderPlan, import_plan, plan_folder
 from simgen.imports.importing import Imported
-from simgen.imports.mesh_file import cell_centres, largest_cells, read_mesh, read_series
-from simgen.imports.mesh_pieces import read_pieces, read_whole
 from simgen.imports.source_case import SourceCase
 from simgen.imports.surveyed import Asked, Surveyed, fingerprint
+from simgen.imports.vtk_lists import Snapshots, find_cases, read_snapshots
+from simgen.imports.vtk_reader import MeshReader, Snapshot
 
-SUFFIXES = (".vtu", ".vtk")
-SERIES, PARTITIONED = ".pvd", ".pvtu"
-#: How far, in lengths of the case, points may lie off the plane z = const of a plane case.
+#: How far, in lengths of the case, points of a plane case may lie off the plane z = const, and how
+#: much of the largest component its vectors may have across.
 FLAT = 1e-6
 
 OnProgress = Callable[[int, int], None]
@@ -48,13 +47,14 @@ class VtkOptions:
 
 
 @dataclass(frozen=True)
-class _Snapshots:
+class _Details:
     """What the reader of a case needs."""
 
-    files: tuple[tuple[float, Path], ...]
-    on: Literal["cells", "points"]
+    snapshots: Snapshots
     arrays: Mapping[str, str]
     """The field's name in the dataset to the array's"""
+    mesh: bytes
+    """Digest of its places"""
 
 
 def plan_vtk(
@@ -68,17 +68,48 @@ def plan_vtk(
         raise InputError(
             f"a unit is given for {unknown[0]}, which is not imported; choose of {known}"
         )
-    cases = find_files(asked.folder)
-    if not cases:
-        raise InputError(f"{asked.folder} holds no file that ends in .vtu, .vtk or .pvd")
-    return plan_folder(
-        asked,
-        list(cases),
-        lambda place: _survey(cases[place], place, asked, options),
-        boundary=False,
-        volumes=False,
-        on_progress=on_progress,
-    )
+    found = find_cases(asked.folder)
+    if not found.cases:
+        raise InputError(f"{asked.folder} holds no file that ends in .vtu, .vtk, .vtm or .pvd")
+
+    def survey(place: str) -> Surveyed:
+        path = found.cases[place]
+        try:
+            return _survey(reader, path, place, asked, options)
+        except (CaseError, InputError) as error:
+            if not found.beside.get(path):
+                raise
+            raise CaseError(
+                f"{error}; {found.beside[path]} files beside it are no cases as long as it cannot"
+                " be used: correct or remove it"
+            ) from error
+
+    with MeshReader() as reader:
+        plan = plan_folder(
+            asked, list(found.cases), survey, boundary=False, volumes=False, on_progress=on_progress
+        )
+    notes = [*plan.notes, *_alike(plan.cases)]
+    if found.surfaces:
+        notes.append(
+            f"surfaces alone are no cases: {found.surfaces[0].relative_to(asked.folder)} and what"
+            f" else has polygons and no cells is left out, {len(found.surfaces)} files"
+        )
+    return replace(plan, notes=tuple(notes))
+
+
+def _alike(cases: Sequence[Surveyed]) -> Iterator[str]:
+    """Name steady cases that may be snapshots of one run."""
+    alike = defaultdict(list)
+    for case in cases:
+        if case.times is None:
+            alike[case.details.mesh, re.sub(r"\d[\d.]*", "", case.place)].append(case.place)
+    for places in alike.values():
+        if len(places) > 1:
+            yield (
+                f"{places[0]}, {places[1]}{', …' if len(places) > 2 else ''} ({len(places)} cases)"
+                " have one mesh and names that differ in a number: if they are snapshots of one"
+                " run, list them in a .pvd or .series file, or training and test share the run"
+            )
 
 
 def import_vtk(
@@ -88,130 +119,77 @@ def import_vtk(
     on_refused: Callable[[str, str], None] = lambda case, why: None,
 ) -> Imported:
     """Import what was planned, and publish it as a version."""
-    return import_plan(plan, _read, on_progress=on_progress, on_refused=on_refused)
+    with MeshReader() as reader:
+        return import_plan(
+            plan, lambda case: _read(reader, case), on_progress=on_progress, on_refused=on_refused
+        )
 
 
-def find_files(folder: Path) -> dict[str, Path]:
-    """Return the cases at and below a folder, by their places without suffix.
-
-    Files that a .pvd lists are snapshots of its case, and the pieces that a .pvtu puts together are
-    parts of its mesh.
-    """
-    series = sorted(folder.rglob(f"*{SERIES}"))
-    listed: set[Path] = set()
-    for file in (*series, *sorted(folder.rglob(f"*{PARTITIONED}"))):
-        # What cannot be read is told when the case is surveyed.
-        with contextlib.suppress(InputError):
-            parts = read_pieces(file) if file.suffix == PARTITIONED else _files_of(file)
-            listed |= {path.resolve() for path in parts}
-    single = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix in (*SUFFIXES, PARTITIONED)
-        and path.is_file()
-        and path.resolve() not in listed
-    ]
-    places = [path.relative_to(folder).with_suffix("").as_posix() for path in (*series, *single)]
-    # Two files that differ in their suffix alone are two cases.
-    return {
-        place if places.count(place) == 1 else f"{place}-{path.suffix[1:]}": path
-        for place, path in zip(places, (*series, *single), strict=True)
-    }
-
-
-def _files_of(series: Path) -> list[Path]:
-    return [path for _, path in read_series(series)]
-
-
-def _survey(path: Path, place: str, asked: Asked, options: VtkOptions) -> Surveyed:
-    is_series = path.suffix == SERIES
-    files = read_series(path) if is_series else ((0.0, path),)
-    parts = [part for _, file in files for part in _parts(file)]
-    mesh = _mesh(files[0][1])
-    on = _where(mesh, options)
-    dimension = 2 if _is_flat(mesh.points) else 3
+def _survey(
+    reader: MeshReader, path: Path, place: str, asked: Asked, options: VtkOptions
+) -> Surveyed:
+    snapshots = read_snapshots(path)
+    times = [time for time, _ in snapshots if time is not None]
+    first = reader.read(snapshots[0][1], list(options.fields))
+    dimension = 2 if first.extent[2] <= FLAT * first.extent.max() else 3
     row = asked.row_of(place)
-    settings = sorted(options.fields.items())
     return Surveyed(
         place=place,
-        files=fingerprint(parts, (settings, [time for time, _ in files])),
-        fields=tuple(_field(mesh, on, array, options, dimension) for array in options.fields),
+        files=fingerprint(
+            [file for _, files in snapshots for file in files],
+            (sorted(options.fields.items()), times),
+        ),
+        fields=tuple(_field(first, array, options, dimension) for array in options.fields),
         dimension=dimension,
-        times=tuple(time for time, _ in files) if is_series else None,
+        times=tuple(times) or None,
         parameters=row.parameters,
         split=row.split,
-        details=_Snapshots(files, on, {name: array for array, name in options.fields.items()}),
+        details=_Details(
+            snapshots,
+            {name: array for array, name in options.fields.items()},
+            hashlib.blake2b(first.places.tobytes(), digest_size=16).digest(),
+        ),
     )
 
 
-def _parts(file: Path) -> list[Path]:
-    """Return a file, and the pieces that it lists; CaseError where one is not there."""
-    lists_pieces = file.suffix == PARTITIONED and file.is_file()
-    parts = [file, *(read_pieces(file) if lists_pieces else ())]
-    for part in parts:
-        if not part.is_file():
-            raise CaseError(f"it is unfinished: {part.name}, which it lists, is not there")
-    return parts
-
-
-def _mesh(file: Path) -> meshio.Mesh:
-    """Read a file's mesh, of pieces or in one, without its smaller cells."""
-    return largest_cells(read_whole(file) if file.suffix == PARTITIONED else read_mesh(file))
-
-
-def _where(mesh: meshio.Mesh, options: VtkOptions) -> Literal["cells", "points"]:
-    """Say where all asked arrays are; CaseError names one that is nowhere."""
-    if all(name in mesh.cell_data for name in options.fields):
-        return "cells"
-    if all(name in mesh.point_data for name in options.fields):
-        return "points"
-    there = [*mesh.point_data, *mesh.cell_data]
-    missing = [name for name in options.fields if name not in there]
-    if missing:
-        raise CaseError(f"it has no array {missing[0]}; it has {', '.join(there) or 'none'}")
-    on_cells = next(name for name in options.fields if name not in mesh.point_data)
-    raise CaseError(f"{on_cells} is on its cells, other fields on its points; bring all to one")
-
-
-def _is_flat(points: np.ndarray) -> bool:
-    extent = np.ptp(points, axis=0)
-    return points.shape[1] == 2 or bool(extent[2] <= FLAT * extent.max())
-
-
-def _field(mesh: meshio.Mesh, on: str, array: str, options: VtkOptions, dimension: int) -> Field:
+def _field(mesh: Snapshot, array: str, options: VtkOptions, dimension: int) -> Field:
     name = options.fields[array]
-    number = _values(mesh, on, array).shape[-1]
+    number = mesh.values[array].shape[-1]
     components: Sequence[str] = COMPONENT_NAMES.get(number, [f"c{at}" for at in range(number)])
     if number == 1:
         components = (name,)
-    elif number == 3:
+    elif number == 3 and not _leaves(mesh.values[array], dimension):
         components = components[:dimension]
     role: Literal["given", "solved"] = "given" if array in options.given else "solved"
     return Field(name, options.units.get(name, ""), tuple(components), role=role)
 
 
-def _values(mesh: meshio.Mesh, on: str, array: str) -> np.ndarray:
-    """Return an array as (N, C), a symmetric tensor's components in the order of their names."""
-    found = np.concatenate(mesh.cell_data[array]) if on == "cells" else mesh.point_data[array]
-    values = np.asarray(found).reshape(len(found), -1)
-    return values[:, VTK_SYMMETRIC] if values.shape[1] == len(VTK_SYMMETRIC) else values
+def _leaves(values: np.ndarray, dimension: int) -> bool:
+    """Tell whether vectors (N, 3) have components beyond so many dimensions."""
+    largest = np.abs(values).max(axis=0, initial=0.0)
+    return bool(largest[dimension:].max(initial=0.0) > FLAT * largest.max())
 
 
-def _read(case: Surveyed) -> SourceCase:
-    details: _Snapshots = case.details
+def _read(reader: MeshReader, case: Surveyed) -> SourceCase:
+    details: _Details = case.details
     first: np.ndarray | None = None
     values: dict[str, list[np.ndarray]] = {each.name: [] for each in case.fields}
-    for _, file in details.files:
-        mesh = _mesh(file)
-        places = _places(mesh, details.on, case.dimension)
+    for _, files in details.snapshots:
+        try:
+            mesh = reader.read(files, list(details.arrays.values()))
+        except CaseError as error:
+            raise CaseError(f"{files[0].name}: {error}") from error
+        places = mesh.places[:, : case.dimension]
         if first is not None and (places.shape != first.shape or (places != first).any()):
             raise CaseError(
-                f"its mesh changes: {file.name} has other points than {details.files[0][1].name}"
+                f"its mesh changes: {files[0].name} has other places than"
+                f" {details.snapshots[0][1][0].name}"
             )
         first = places
         for each in case.fields:
-            array = details.arrays[each.name]
-            found = _checked(mesh, details.on, array, file)
+            found = _checked(mesh, details.arrays[each.name], files[0])
+            if _leaves(found, len(each.components)):
+                raise CaseError(f"{each.name} in {files[0].name} has a part across the plane")
             values[each.name].append(found[:, : len(each.components)])
     arrays = {name: np.stack(of) if case.times else of[0] for name, of in values.items()}
     assert first is not None
@@ -226,16 +204,9 @@ def _read(case: Surveyed) -> SourceCase:
     )
 
 
-def _places(mesh: meshio.Mesh, on: str, dimension: int) -> np.ndarray:
-    places = cell_centres(mesh) if on == "cells" else np.asarray(mesh.points)
-    return places[:, :dimension]
-
-
-def _checked(mesh: meshio.Mesh, on: str, array: str, file: Path) -> np.ndarray:
-    """Return an array as (N, C); CaseError where it is absent or not finite."""
-    if array not in (mesh.cell_data if on == "cells" else mesh.point_data):
-        raise CaseError(f"{file.name} has no array {array} on its {on}")
-    values = _values(mesh, on, array)
+def _checked(mesh: Snapshot, array: str, file: Path) -> np.ndarray:
+    """Return an array as (N, C), a symmetric tensor's components in the order of their names."""
+    values = mesh.values[array]
     if wrong := int(np.count_nonzero(~np.isfinite(values))):
         raise CaseError(f"{array} in {file.name} holds {wrong} values that are not finite")
-    return values
+    return values[:, VTK_SYMMETRIC] if values.shape[1] == len(VTK_SYMMETRIC) else values

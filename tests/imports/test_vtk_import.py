@@ -13,7 +13,8 @@ from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.imports.case_table import read_case_table
 from simgen.imports.surveyed import Asked
-from simgen.imports.vtk import VtkOptions, find_files, import_vtk, plan_vtk
+from simgen.imports.vtk import VtkOptions, import_vtk, plan_vtk
+from simgen.imports.vtk_lists import find_cases
 from simgen.publish.export_vtu import export_vtu
 
 POINTS = np.array([[x, y, 0.5] for x in range(4) for y in range(3)], dtype=float)
@@ -23,7 +24,7 @@ OPTIONS = VtkOptions({"v": "velocity", "p": "p"}, units={"velocity": "m/s"})
 
 def write(file: Path, factor: float = 1.0, *, on: str = "points", **change) -> None:
     places = POINTS if on == "points" else POINTS[QUADS[0][1]].mean(axis=1)
-    arrays = {"v": factor * places, "p": factor * places[:, 0], **change}
+    arrays = {"v": factor * places * [1, 1, 0], "p": factor * places[:, 0], **change}
     points = arrays.pop("points", POINTS)
     arrays = {name: values for name, values in arrays.items() if values is not None}
     data = (
@@ -85,7 +86,7 @@ def test_files_are_steady_cases_and_each_hostile_one_is_one_line(tmp_path) -> No
 def test_a_series_is_a_transient_case_of_values_on_cells(tmp_path) -> None:
     for number in (1, 5):
         write_series(tmp_path / f"files/run{number}.pvd", number)
-    assert sorted(find_files(tmp_path / "files")) == ["run1", "run5"]
+    assert sorted(find_cases(tmp_path / "files").cases) == ["run1", "run5"]
     dataset, refused = imported(tmp_path)
     assert refused == {}
     case = dataset["run5"]
@@ -156,7 +157,7 @@ def write_pieces(file: Path, factor: float, *, on: str) -> None:
     for piece, cells in enumerate(([0, 1], [1, 2, 3])):
         used, flat = np.unique(corners[cells], return_inverse=True)
         places = POINTS[used] if on == "points" else POINTS[corners[cells]].mean(axis=1)
-        arrays = {"v": factor * places, "p": factor * places[:, 0]}
+        arrays = {"v": factor * places * [1, 1, 0], "p": factor * places[:, 0]}
         ghosts = [(np.array(cells) == 1).astype("u1") * piece]
         data = {"vtkGhostType": ghosts}
         if on == "cells":
@@ -181,7 +182,7 @@ def test_pieces_of_a_mesh_are_one_case(on, tmp_path) -> None:
     write_pieces(folder / "parts.pvtu", 2, on=on)
     for step in (0, 1):
         write_pieces(folder / f"run/a_{step}.pvtu", 3 + step, on=on)
-    assert sorted(find_files(folder)) == ["parts", "run/a_0", "run/a_1", "whole"]
+    assert sorted(find_cases(folder).cases) == ["parts", "run/a_0", "run/a_1", "whole"]
     dataset, refused = imported(tmp_path)
     assert not refused
     corners = QUADS[0][1]
@@ -198,11 +199,11 @@ def test_pieces_of_a_mesh_are_one_case(on, tmp_path) -> None:
 def test_a_piece_that_is_not_there_is_told(tmp_path) -> None:
     folder = tmp_path / "files"
     write(folder / "whole.vtu", 1)
-    write_pieces(folder / "parts.pvtu", 2, on="points")
-    (folder / "parts_1.vtu").unlink()
+    write_pieces(folder / "run/parts.pvtu", 2, on="points")
+    (folder / "run/parts_1.vtu").unlink()
     dataset, refused = imported(tmp_path)
     assert [case.id for case in dataset] == ["whole"]
-    assert refused["parts"] == "it is unfinished: parts_1.vtu, which it lists, is not there"
+    assert refused == {"run/parts": "it is unfinished: parts_1.vtu, which it lists, is not there"}
 
 
 def test_corrected_times_of_a_series_are_told(tmp_path) -> None:

@@ -195,7 +195,7 @@ def import_vtk_files(
     licence: Licence = "not stated",
     dry_run: DryRun = False,
 ) -> None:
-    """Import a folder of VTK's mesh files: each .vtu or .vtk is a case, each .pvd one in time.
+    """Import a folder of VTK's files: each mesh is a case, each .pvd or .series one in time.
 
     A file that cannot be imported is told in one line, and the others are imported. Run it again
     for files that were added: those on record are skipped.

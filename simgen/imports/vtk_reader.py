@@ -1,0 +1,270 @@
+"""Read mesh files with VTK's own readers, in a process of their own.
+
+VTK allocates what a file's header asks for, and ends its process where that fails or where a file
+is damaged. So a child reads the files: its memory is bounded by their size (on Linux, by the
+kernel), and a file that ends it costs one case.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from simgen.errors import CaseError, InputError
+from simgen.imports.told import told
+
+MEMORY, MEMORY_A_BYTE = 256 << 20, 100
+"""Bytes that a snapshot may take in memory: so many, and so many for each byte of its files"""
+GHOSTS = "vtkGhostType"
+HIDDEN_CELL, HIDDEN_POINT = 1 | 8 | 32, 1 | 2
+"""Its bits: repeated from another piece, refined, hidden"""
+_SERVE = "from simgen.imports.vtk_reader import serve; serve()"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Arrays on the cells or the points of a mesh."""
+
+    on: Literal["cells", "points"]
+    places: np.ndarray
+    """(N, 3) m: each cell's mean of corners, or the points"""
+    values: Mapping[str, np.ndarray]
+    """(N, C) by the array's name"""
+    extent: np.ndarray
+    """(3,) m of its points"""
+
+
+class MeshReader:
+    """The process that reads; a context, which ends it."""
+
+    def __init__(self) -> None:
+        if importlib.util.find_spec("vtkmodules") is None:
+            raise InputError(
+                "VTK's files are read with VTK, which is not installed: pip install"
+                " 'courant-surrogate[vtk]'"
+            )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> MeshReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def read(self, files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
+        """Read the parts of one mesh; InputError or CaseError where VTK cannot, or an array lacks.
+
+        Parts of fewer dimensions than others (a volume's boundary) are left out, as are repeated
+        and hidden cells. A cell or point that an earlier part has at the same place is taken from
+        there.
+        """
+        child = self._process = self._process or _start()
+        assert child.stdin is not None and child.stdout is not None
+        limit = MEMORY + MEMORY_A_BYTE * sum(file.stat().st_size for file in files)
+        try:
+            pickle.dump((tuple(files), tuple(arrays), limit), child.stdin)
+            child.stdin.flush()
+            found = pickle.load(child.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            raise InputError(
+                f"{files[0]} cannot be read as a mesh: VTK ended with {self._end()}; it is damaged"
+                f" or, written without compression, would be more than {MEMORY_A_BYTE} times as"
+                " large"
+            ) from error
+        except BaseException:
+            child.kill()  # half of an answer may be on its way
+            self._end()
+            raise
+        if isinstance(found, Exception):
+            raise found
+        assert isinstance(found, Snapshot)
+        return found
+
+    def _end(self) -> str:
+        """End the process; return what it ended with."""
+        child, self._process = self._process, None
+        if child is None:
+            return ""
+        with child:  # closes its input, at which it ends
+            pass
+        return signal.Signals(-child.returncode).name if child.returncode < 0 else "an error"
+
+
+def _start() -> subprocess.Popen[bytes]:
+    # Threads would reserve memory of their own.
+    alone = {"VTK_SMP_BACKEND_IN_USE": "Sequential", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", _SERVE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **alone, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def serve() -> None:
+    """Answer requests on standard input with snapshots or errors, until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's end is this one's
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # for lines of VTK's own
+    held = _held()
+    while True:
+        try:
+            files, arrays, limit = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            _bound(held, limit)
+            answer = pickle.dumps(_read(files, arrays))
+        except (CaseError, InputError) as error:
+            answer = pickle.dumps(error)
+        except MemoryError:
+            os.abort()
+        except Exception as error:
+            why = f"{files[0]} cannot be read as a mesh: {told(error) or type(error).__name__}"
+            answer = pickle.dumps(InputError(why))
+        answers.write(answer)
+        answers.flush()
+
+
+def _held() -> int:
+    """Return this process's bytes of data; 0 where the system does not count them."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _bound(held: int, limit: int) -> None:
+    if held:
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        bound = held + limit if most == resource.RLIM_INFINITY else min(held + limit, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
+
+
+def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+    from vtkmodules.vtkCommonDataModel import vtkCellTypeUtilities
+    from vtkmodules.vtkCommonExecutionModel import vtkAlgorithm
+    from vtkmodules.vtkFiltersCore import vtkAppendFilter
+
+    parts = [part for part in map(_part, files) if part.GetNumberOfPoints()]
+    if not parts:
+        raise CaseError(f"{files[0].name} has no points")
+    dimension = max(part.GetMaxSpatialDimension() for part in parts)
+    parts = [part for part in parts if part.GetMaxSpatialDimension() == dimension]
+    on = _where(parts, arrays)
+    joined = vtkAppendFilter()
+    joined.SetOutputPointsPrecision(vtkAlgorithm.DOUBLE_PRECISION)
+    for part in parts:
+        joined.AddInputData(part)
+    joined.Update()
+    mesh = joined.GetOutput()
+    points = vtk_to_numpy(mesh.GetPoints().GetData())
+    data = mesh.GetCellData() if on == "cells" else mesh.GetPointData()
+    values = {name: vtk_to_numpy(data.GetArray(name)) for name in arrays}
+    if on == "cells":
+        of_type = np.array([vtkCellTypeUtilities.GetDimension(kind) for kind in range(256)])
+        kept = of_type[vtk_to_numpy(mesh.GetCellTypes())] == dimension
+        places, sizes = _centres(mesh, points), [part.GetNumberOfCells() for part in parts]
+    else:
+        kept = np.ones(len(points), dtype=bool)
+        places, sizes = points, [part.GetNumberOfPoints() for part in parts]
+    if (ghosts := data.GetArray(GHOSTS)) is not None:
+        kept &= vtk_to_numpy(ghosts) & (HIDDEN_CELL if on == "cells" else HIDDEN_POINT) == 0
+    if len(parts) > 1:
+        kept[kept] = _first(places[kept], np.repeat(np.arange(len(parts)), sizes)[kept])
+    return Snapshot(
+        on,
+        places[kept],
+        {name: array.reshape(len(array), -1)[kept] for name, array in values.items()},
+        np.ptp(points, axis=0),
+    )
+
+
+def _part(file: Path) -> Any:
+    """Read one file as VTK's data set; InputError with VTK's first complaint where it cannot."""
+    from vtkmodules.vtkCommonCore import vtkOutputWindow, vtkStringOutputWindow
+    from vtkmodules.vtkCommonDataModel import vtkDataSet
+    from vtkmodules.vtkIOLegacy import vtkDataSetReader
+    from vtkmodules.vtkIOXML import vtkXMLGenericDataObjectReader
+
+    complaints = vtkStringOutputWindow()
+    vtkOutputWindow.SetInstance(complaints)
+    reader: Any
+    if file.suffix == ".vtk":
+        reader = vtkDataSetReader()
+        for kind in ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars", "TCoords"):
+            getattr(reader, f"ReadAll{kind}On")()
+        reader.ReadAllFieldsOn()
+    else:
+        reader = vtkXMLGenericDataObjectReader()
+    reader.SetFileName(os.fsencode(file))
+    reader.Update()
+    found = reader.GetOutputDataObject(0)
+    if wrong := re.search(r"ERROR: .*\n(?:\w+ \(\w+\): )?(.*)", complaints.GetOutput()):
+        raise InputError(f"{file} cannot be read as a mesh: {wrong[1]}")
+    if not isinstance(found, vtkDataSet):
+        kind = "nothing" if found is None else f"a {found.GetClassName()}"
+        raise InputError(f"{file} cannot be read as a mesh: it holds {kind}")
+    return found
+
+
+def _where(parts: Sequence[Any], arrays: Sequence[str]) -> Literal["cells", "points"]:
+    """Return where all parts have all arrays; CaseError names one that is nowhere."""
+    on_cells = set.intersection(*(_names(part.GetCellData()) for part in parts))
+    on_points = set.intersection(*(_names(part.GetPointData()) for part in parts))
+    if on_cells.issuperset(arrays):
+        return "cells"
+    if on_points.issuperset(arrays):
+        return "points"
+    if missing := [name for name in arrays if name not in on_points | on_cells]:
+        there = ", ".join(sorted(on_points | on_cells)) or "none"
+        raise CaseError(f"it has no array {missing[0]}; it has {there}")
+    name = next(name for name in arrays if name not in on_points)
+    raise CaseError(f"{name} is on its cells, other fields on its points; bring all to one")
+
+
+def _names(data: Any) -> set[str]:
+    """Return the names of the arrays of numbers."""
+    arrays = (data.GetArray(at) for at in range(data.GetNumberOfArrays()))
+    return {array.GetName() for array in arrays if array is not None} - {GHOSTS}
+
+
+def _centres(mesh: Any, points: np.ndarray) -> np.ndarray:
+    """Return (N, 3) m: the mean of each cell's corners."""
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+
+    cells = mesh.GetCells()
+    ends, corners = vtk_to_numpy(cells.GetOffsetsArray()), cells.GetConnectivityArray()
+    starts, counts = ends[:-1], np.diff(ends)
+    held = counts > 0
+    centres = np.zeros((len(counts), 3))
+    for axis in range(3):
+        sums = np.add.reduceat(points[vtk_to_numpy(corners), axis], starts[held])
+        centres[held, axis] = sums / counts[held]
+    return centres
+
+
+def _first(places: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Return (N,) whether no earlier part has one of these (N, 3) places.
+
+    Those of one part that lie together, as points do at a thin wall, stay apart.
+    """
+    _, place = np.unique(places, axis=0, return_inverse=True)
+    earliest = np.full(len(places), part.max(initial=0))
+    np.minimum.at(earliest, place, part)
+    return np.asarray(part == earliest[place])

@@ -1,0 +1,581 @@
+"""Files of VTK as many programs write them: values are those that VTK itself computes of them."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vtkmodules.util.numpy_support import numpy_to_vtk, vtk_to_numpy
+from vtkmodules.vtkCommonCore import vtkIdList, vtkPoints
+from vtkmodules.vtkCommonDataModel import (
+    vtkImageData,
+    vtkPolyData,
+    vtkRectilinearGrid,
+    vtkStructuredGrid,
+    vtkUnstructuredGrid,
+)
+from vtkmodules.vtkFiltersCore import vtkCellCenters
+from vtkmodules.vtkIOLegacy import vtkDataSetWriter
+from vtkmodules.vtkIOXML import vtkXMLDataSetWriter, vtkXMLPolyDataWriter
+
+import simgen
+from simgen.errors import InputError
+from simgen.foam.environment import find_openfoam
+from simgen.foam.run import run_application
+from simgen.imports.openfoam import FoamOptions, import_openfoam, plan_openfoam
+from simgen.imports.openfoam.foam_fields import AskedField
+from simgen.imports.surveyed import Asked
+from simgen.imports.vtk import VtkOptions, import_vtk, plan_vtk
+from tests.imports.foam_cases import Form, box, write_case
+
+EMPTY, TETRA, PIXEL, VOXEL, HEXAHEDRON, POLYHEDRON, QUADRATIC_QUAD = 0, 10, 8, 11, 12, 42, 23
+
+
+def import_folder(tmp_path: Path, fields: str = "v p"):
+    """Import tmp_path/files; the dataset, what was refused and the notes."""
+    asked = Asked(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk")
+    plan = plan_vtk(asked, VtkOptions({name: name for name in fields.split()}))
+    refused = {each.case: each.reason for each in plan.refused}
+    done = import_vtk(plan, on_refused=refused.__setitem__)
+    return simgen.open_dataset(done.url), refused, plan.notes
+
+
+def with_values(data, factor: float = 1.0, on: str = "cells"):
+    """Add a vector and a scalar that depend on the place, which VTK computes."""
+    if on == "cells":
+        middles = vtkCellCenters()
+        middles.SetInputData(data)
+        middles.Update()
+        found = middles.GetOutput()
+    else:
+        found = data
+    places = np.array([found.GetPoint(at) for at in range(found.GetNumberOfPoints())])
+    of = data.GetCellData() if on == "cells" else data.GetPointData()
+    for name, values in (("v", factor * places), ("p", factor * places[:, 0] + 1)):
+        array = numpy_to_vtk(np.ascontiguousarray(values), deep=True)
+        array.SetName(name)
+        of.AddArray(array)
+    return data
+
+
+def check_values(case, factor: float = 1.0) -> None:
+    """Check the values of `with_values` by the stored places."""
+    points = np.asarray(case.points)
+    vector = np.asarray(case["v"])
+    np.testing.assert_allclose(vector, factor * points[:, : vector.shape[1]], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(case["p"][:, 0], factor * points[:, 0] + 1, rtol=1e-5)
+
+
+def write(
+    data, file: Path, compressor: str = "ZLib", mode: str = "Appended", order: str = "Little"
+):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".vtk":
+        writer = vtkDataSetWriter()
+        writer.SetFileTypeToBinary() if mode == "Binary" else writer.SetFileTypeToASCII()
+    else:
+        writer = vtkXMLPolyDataWriter() if file.suffix == ".vtp" else vtkXMLDataSetWriter()
+        getattr(writer, f"SetCompressorTypeTo{compressor}")()
+        getattr(writer, f"SetDataModeTo{mode}")()
+        getattr(writer, f"SetByteOrderTo{order}Endian")()
+    writer.SetInputData(data)
+    writer.SetFileName(str(file))
+    assert writer.Write() == 1
+    return file
+
+
+def image(spacing: float = 1.0) -> vtkImageData:
+    data = vtkImageData()
+    data.SetDimensions(3, 4, 5)
+    data.SetSpacing(spacing, 0.5, 0.25)
+    data.SetOrigin(1, 2, 3)
+    return data
+
+
+def structured(stretch: float = 1.0) -> vtkStructuredGrid:
+    axes = np.meshgrid(np.arange(2.0), np.arange(3.0), np.arange(4.0), indexing="ij")
+    x, y, z = (axis.ravel(order="F") for axis in axes)
+    points = vtkPoints()
+    points.SetData(
+        numpy_to_vtk(np.stack([x + 0.2 * y, stretch * y, z + 0.1 * x], axis=1), deep=True)
+    )
+    data = vtkStructuredGrid()
+    data.SetDimensions(2, 3, 4)
+    data.SetPoints(points)
+    return data
+
+
+def rectilinear() -> vtkRectilinearGrid:
+    data = vtkRectilinearGrid()
+    data.SetDimensions(3, 3, 2)
+    data.SetXCoordinates(numpy_to_vtk(np.array([0.0, 1, 4]), deep=True))
+    data.SetYCoordinates(numpy_to_vtk(np.array([0.0, 2, 3]), deep=True))
+    data.SetZCoordinates(numpy_to_vtk(np.array([0.0, 5]), deep=True))
+    return data
+
+
+def unstructured(points: np.ndarray, cells: list[tuple[int, list[int]]]) -> vtkUnstructuredGrid:
+    data = vtkUnstructuredGrid()
+    places = vtkPoints()
+    places.SetData(numpy_to_vtk(np.ascontiguousarray(points, float), deep=True))
+    data.SetPoints(places)
+    for kind, corners in cells:
+        data.InsertNextCell(kind, len(corners), corners)
+    return data
+
+
+CUBE = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)], float)
+TWO_CUBES = np.concatenate([CUBE, CUBE[[1, 3, 5, 7]] + [1, 0, 0]])
+
+
+def voxels(shift: float = 0.0) -> vtkUnstructuredGrid:
+    return unstructured(
+        TWO_CUBES + shift, [(VOXEL, list(range(8))), (VOXEL, [1, 8, 3, 9, 5, 10, 7, 11])]
+    )
+
+
+def polyhedra() -> vtkUnstructuredGrid:
+    """A cube and, on it, a pyramid, both by their faces."""
+    points = np.concatenate([CUBE, [[0.5, 0.5, 2]]])
+    data = unstructured(points, [])
+    cube = [[0, 1, 3, 2], [4, 5, 7, 6], [0, 1, 5, 4], [2, 3, 7, 6], [0, 2, 6, 4], [1, 3, 7, 5]]
+    roof = [[4, 5, 7, 6], [4, 5, 8], [5, 7, 8], [7, 6, 8], [6, 4, 8]]
+    for faces in (cube, roof):
+        stream = [number for face in faces for number in (len(face), *face)]
+        ids = vtkIdList()
+        for number in (len(faces), *stream):
+            ids.InsertNextId(number)
+        data.InsertNextCell(POLYHEDRON, ids)
+    return data
+
+
+@pytest.mark.parametrize("on", ["cells", "points"])
+@pytest.mark.parametrize(
+    ("suffix", "data"),
+    [
+        (".vti", image),
+        (".vts", structured),
+        (".vtr", rectilinear),
+        (".vtk", image),
+        (".vtk", structured),
+        (".vtk", rectilinear),
+        (".vtk", voxels),
+        (".vtu", voxels),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.__name__,
+)
+def test_every_kind_of_grid_has_its_values(suffix, data, on, tmp_path) -> None:
+    write(with_values(data(), on=on), tmp_path / f"files/a{suffix}", mode="Binary")
+    dataset, refused, _ = import_folder(tmp_path)
+    number = data().GetNumberOfCells() if on == "cells" else data().GetNumberOfPoints()
+    assert (refused, dataset[0].points.shape) == ({}, (number, 3))
+    check_values(dataset[0])
+
+
+@pytest.mark.parametrize("mode", ["Appended", "Binary", "Ascii"])
+@pytest.mark.parametrize("order", ["Little", "Big"])
+@pytest.mark.parametrize("compressor", ["LZ4", "LZMA", "ZLib", "None"])
+def test_every_form_of_numbers_has_its_values(compressor, order, mode, tmp_path) -> None:
+    write(with_values(voxels()), tmp_path / "files/a.vtu", compressor, mode, order)
+    dataset, refused, _ = import_folder(tmp_path)
+    assert refused == {}
+    check_values(dataset[0])
+
+
+def test_polyhedra_stand_at_the_mean_of_their_corners(tmp_path) -> None:
+    data = polyhedra()
+    for name, values in (("v", [[1.0, 2, 3], [4, 5, 6]]), ("p", [7.0, 8])):
+        array = numpy_to_vtk(np.array(values), deep=True)
+        array.SetName(name)
+        data.GetCellData().AddArray(array)
+    write(data, tmp_path / "files/a.vtu")
+    dataset, refused, _ = import_folder(tmp_path)
+    assert refused == {}
+    np.testing.assert_allclose(dataset[0].points, [[0.5, 0.5, 0.5], [0.5, 0.5, 1.2]])
+    np.testing.assert_array_equal(dataset[0]["v"], [[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(dataset[0]["p"], [[7], [8]])
+
+
+def test_all_arrays_of_a_legacy_file_are_there(tmp_path) -> None:
+    """VTK's reader takes the first of each kind unless it is asked for all."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/a.vtk").write_text(
+        "# vtk DataFile Version 2.0\nof a lattice\nASCII\nDATASET STRUCTURED_POINTS\n"
+        "DIMENSIONS 2 2 2\nORIGIN 0 0 0\nSPACING 1 1 1\nPOINT_DATA 8\n"
+        "SCALARS q float 1\nLOOKUP_TABLE default\n8 8 8 8 8 8 8 8\n"
+        "SCALARS p float 1\nLOOKUP_TABLE default\n1 2 1 2 1 2 1 2\n"
+        "VECTORS w float\n" + "9 9 9 " * 8 + "\n"
+        "VECTORS v float\n0 0 0 1 0 0 0 1 0 1 1 0 0 0 1 1 0 1 0 1 1 1 1 1\n"
+        "FIELD more 1\nT 1 8 double\n1 2 3 4 5 6 7 8\n"
+    )
+    dataset, _, _ = import_folder(tmp_path, "v p T")
+    check_values(dataset[0])
+    np.testing.assert_array_equal(dataset[0]["T"][:, 0], np.arange(1, 9))
+
+
+def test_cells_that_are_hidden_or_repeated_are_left_out(tmp_path) -> None:
+    """vtkGhostType: 1 repeated, 4 on the edge of a part, 32 hidden."""
+    data = with_values(image())
+    ghosts = np.zeros(data.GetNumberOfCells(), "u1")
+    ghosts[[0, 3, 7]] = 32, 1, 4
+    array = numpy_to_vtk(ghosts, deep=True)
+    array.SetName("vtkGhostType")
+    data.GetCellData().AddArray(array)
+    write(data, tmp_path / "files/a.vti")
+    dataset, _, _ = import_folder(tmp_path)
+    assert len(dataset[0].points) == data.GetNumberOfCells() - 2
+    check_values(dataset[0])
+
+
+def test_quadratic_cells_and_lines_among_faces(tmp_path) -> None:
+    corners = np.array([[0, 0], [2, 0], [2, 2], [0, 2]], float)
+    middles = (corners + np.roll(corners, -1, axis=0)) / 2
+    points = np.pad(np.concatenate([corners, middles]), ((0, 0), (0, 1)))
+    data = with_values(unstructured(points, [(QUADRATIC_QUAD, list(range(8))), (3, [0, 1])]))
+    write(data, tmp_path / "files/a.vtu")
+    dataset, _, _ = import_folder(tmp_path)
+    assert dataset.schema.dimension == 2
+    np.testing.assert_allclose(dataset[0].points, [[1, 1, 0]])
+    check_values(dataset[0])
+
+
+def test_a_plane_through_a_flow_keeps_what_goes_across(tmp_path) -> None:
+    """A cut of three dimensions: the third component was dropped."""
+    data = with_values(unstructured(CUBE[:4], [(PIXEL, [0, 1, 2, 3])]), on="points")
+    vtk_to_numpy(data.GetPointData().GetArray("v"))[:, 2] = 5
+    write(data, tmp_path / "files/a.vtu")
+    dataset, _, _ = import_folder(tmp_path)
+    assert dataset.schema.dimension == 2
+    np.testing.assert_array_equal(dataset[0]["v"][:, 2], [5, 5, 5, 5])
+
+
+def test_pieces_of_an_image_that_overlap(tmp_path) -> None:
+    """A .pvti with a layer of ghost cells, which are not marked."""
+    sources = []
+    for piece, extent in enumerate(([0, 2, 0, 3, 0, 3], [0, 2, 0, 3, 2, 4])):
+        data = image()
+        data.SetExtent(extent)
+        write(with_values(data), tmp_path / f"files/a/a_{piece}.vti")
+        numbers = " ".join(map(str, extent))
+        sources.append(f'<Piece Extent="{numbers}" Source="a/a_{piece}.vti"/>')
+    pieces = f'<PImageData WholeExtent="0 2 0 3 0 4" GhostLevel="1">{"".join(sources)}</PImageData>'
+    (tmp_path / "files/a.pvti").write_text(f'<VTKFile type="PImageData">{pieces}</VTKFile>')
+    dataset, refused, _ = import_folder(tmp_path)
+    assert ([case.id for case in dataset], refused) == (["a"], {})
+    assert len(dataset[0].points) == image().GetNumberOfCells()
+    check_values(dataset[0])
+
+
+# Lists
+
+
+def write_run(folder: Path, steps: int = 3, factor: float = 1.0) -> list[str]:
+    """Snapshots o_0.vtu, …; step n has (1 + n) times the values."""
+    return [
+        write(with_values(voxels(), factor * (1 + step)), folder / f"o_{step}.vtu").name
+        for step in range(steps)
+    ]
+
+
+def write_list(file: Path, lines: list[str]) -> None:
+    file.write_text(f"<VTKFile><Collection>{''.join(lines)}</Collection></VTKFile>")
+
+
+def check_run(tmp_path: Path, times: list[float]) -> None:
+    """One transient case: no snapshot is a case of its own."""
+    dataset, refused, _ = import_folder(tmp_path)
+    assert (refused, [case.place for case in plans(tmp_path).cases]) == ({}, ["run/out"])
+    case = dataset[0]
+    np.testing.assert_allclose(case.time, times)
+    for step in range(len(times)):
+        np.testing.assert_allclose(case["p"][step][:, 0], (1 + step) * case.points[:, 0] + 1)
+
+
+def plans(tmp_path: Path):
+    asked = Asked(tmp_path / "files", str(tmp_path / "store/other"), "other")
+    return plan_vtk(asked, VtkOptions({"v": "v", "p": "p"}))
+
+
+@pytest.mark.parametrize(
+    ("lines", "times"),
+    [
+        (['timestep="{n}" file="o_{n}.vtu"'], [0, 1, 2]),
+        (['timestep="0,{n}5" file="o_{n}.vtu"'], [0.05, 0.15, 0.25]),
+        ([r'timestep="1e-{n}" file=".\o_{m}.vtu"'], [0.01, 0.1, 1]),
+        (['timestep="{n}" file="o_{n}.vtu"'] * 2, [0, 1, 2]),
+    ],
+    ids=["plain", "comma", "backslash", "twice"],
+)
+def test_lists_as_programs_write_them(lines, times, tmp_path) -> None:
+    folder = tmp_path / "files/run"
+    write_run(folder)
+    listed = [line.format(n=n, m=2 - n) for line in lines for n in range(3)]
+    write_list(folder / "out.pvd", [f"<DataSet {each}/>" for each in listed])
+    check_run(tmp_path, times)
+
+
+def test_series_of_paraview(tmp_path) -> None:
+    folder = tmp_path / "files/run"
+    files = [{"name": name, "time": 0.1 * n} for n, name in enumerate(write_run(folder))]
+    (folder / "out.vtu.series").write_text(
+        json.dumps({"file-series-version": "1.0", "files": files})
+    )
+    check_run(tmp_path, [0, 0.1, 0.2])
+
+
+def surface() -> vtkPolyData:
+    """The first face of `voxels`."""
+    data = vtkPolyData()
+    data.SetPoints(voxels().GetPoints())
+    data.AllocateEstimate(1, 4)
+    data.InsertNextCell(9, 4, [0, 1, 3, 2])
+    return data
+
+
+@pytest.mark.parametrize("on", ["cells", "points"])
+def test_blocks_are_one_mesh_without_its_boundary(on, tmp_path) -> None:
+    folder = tmp_path / "files"
+    write(with_values(voxels(), on=on), folder / "a/internal.vtu")
+    write(with_values(surface(), 5, on=on), folder / "a/walls.vtp")
+    blocks = (
+        '<DataSet file="a/internal.vtu"/><Block><DataSet file="a/walls.vtp"/><DataSet/></Block>'
+    )
+    write_list(folder / "a.vtm", [blocks])
+    write_list(folder / "a/boundary.vtm", ['<DataSet file="walls.vtp"/>'])
+    write(with_values(surface(), 6, on=on), folder / "lone.vtp")
+    write(with_values(surface(), 7, on=on), folder / "lone.vtk")
+    dataset, refused, notes = import_folder(tmp_path)
+    assert ([case.id for case in dataset], refused) == (["a"], {})
+    assert [note.endswith(", 2 files") for note in notes] == [True]
+    assert len(dataset[0].points) == (2 if on == "cells" else 12)
+    check_values(dataset[0])
+
+
+def test_parts_of_a_time_are_one_mesh(tmp_path) -> None:
+    folder = tmp_path / "files/run"
+    lines = []
+    for step in range(2):
+        for part in range(2):
+            name = f"b{part}_{step}.vtu"
+            write(with_values(voxels(3.0 * part), 1 + step), folder / name)
+            lines.append(f'<DataSet timestep="{step}" group="" part="{part}" file="{name}"/>')
+    write_list(folder / "out.pvd", lines)
+    dataset, refused, _ = import_folder(tmp_path)
+    assert (len(dataset), refused) == (1, {})
+    assert dataset[0].points.shape == (4, 3) and list(dataset[0].time) == [0, 1]
+    for step in range(2):
+        values, places = dataset[0]["v"][step], dataset[0].points
+        np.testing.assert_allclose(values, (1 + step) * places, rtol=1e-6)
+
+
+UNUSABLE = {
+    "missing": ['timestep="{n}" file="o.{n}vtu"'],
+    "no times": ['file="o_{n}.vtu"'],
+    "no numbers": ['timestep="t{n}" file="o_{n}.vtu"'],
+    "not finite": ['timestep="nan" file="o_{n}.vtu"'],
+    "two files of a time": ['timestep="1" file="o_{n}.vtu"'],
+    "some times": ['timestep="{n}" file="o_{n}.vtu"', 'file="o_{n}.vtu"'],
+    "itself": ['timestep="{n}" file="out.pvd"'],
+    "another list": ['timestep="{n}" file="loop.vtm"'],
+    "no file": ['timestep="{n}"'],
+    "no line": [],
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_files_beside_a_list_that_cannot_be_used_are_no_cases(name, tmp_path) -> None:
+    folder = tmp_path / "files/run"
+    write_run(folder)
+    write(with_values(voxels()), folder / "data/more.vtu")
+    write(with_values(voxels(), 9), tmp_path / "files/other/steady.vtu")
+    write_list(
+        folder / "loop.vtm", ['<DataSet file="loop.vtm"/>'] if name == "another list" else []
+    )
+    listed = [line.format(n=n) for line in UNUSABLE[name] for n in range(3)]
+    write_list(folder / "out.pvd", [f"<DataSet {each}/>" for each in listed])
+    dataset, refused, _ = import_folder(tmp_path)
+    assert [case.id for case in dataset] == ["other-steady"]
+    assert list(refused) == ["run/out"] and "files beside it are no cases" in refused["run/out"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"files": [{"time": 0}]}', '{"files": 3}', "<a/>"]
+)
+def test_a_series_that_is_none(text, tmp_path) -> None:
+    folder = tmp_path / "files/run"
+    write_run(folder)
+    (folder / "out.vtu.series").write_text(text)
+    with pytest.raises(InputError, match="3 files beside it are no cases"):
+        import_folder(tmp_path)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_list_of_one_file_without_time_is_steady(tmp_path) -> None:
+    folder = tmp_path / "files/run"
+    write_run(folder, 1)
+    write_list(folder / "out.pvd", ['<DataSet group="" part="0" file="o_0.vtu"/>'])
+    dataset, refused, _ = import_folder(tmp_path)
+    assert (len(dataset), refused, dataset.schema.transient) == (1, {}, False)
+    check_values(dataset[0])
+
+
+def test_files_that_may_be_snapshots_are_named(tmp_path) -> None:
+    """One mesh, and names that differ in a number; other meshes and names are as they were."""
+    for step in (0, 5, 10):
+        write(with_values(voxels(), 1 + step), tmp_path / f"files/run/t{step}.vtu")
+        write(with_values(voxels(step), 2 + step), tmp_path / f"files/moved/t{step}.vtu")
+        write(with_values(image(), 3 + step), tmp_path / f"files/{step}.5/internal.vti")
+    _, refused, notes = import_folder(tmp_path)
+    assert refused == {}
+    assert sorted(note.split(" have ")[0] for note in notes) == [
+        "0.5/internal, 10.5/internal, … (3 cases)",
+        "run/t0, run/t10, … (3 cases)",
+    ]
+
+
+@pytest.mark.openfoam
+@pytest.mark.parametrize("merged", [False, True], ids=["cubes", "polyhedra"])
+@pytest.mark.parametrize("options", [(), ("-legacy",), ("-legacy", "-ascii"), ("-ascii",)])
+def test_folders_of_foam_to_vtk(options, merged, tmp_path) -> None:
+    """A case read from its own files and from foamToVTK's: the same values at the same places."""
+    source = write_case(tmp_path / "foam/run", mesh=box(merged), fields=("U", "p"))
+    find_openfoam(("foamToVTK",)).activate()
+    shutil.rmtree(source / "0")
+    with (source / "system/controlDict").open("a") as file:
+        file.write("startFrom startTime; startTime 0; deltaT 0.1; writeInterval 5;\n")
+    with (source / "system/fvSchemes").open("a") as file:
+        names = ("grad", "div", "laplacian", "interpolation", "snGrad")
+        file.writelines(f"{name}Schemes {{}}\n" for name in names)
+    Form().write(source / "system/fvSolution", "dictionary", b"")
+    for file in source.glob("[01]*/?"):
+        file.write_text(file.read_text().replace("type wall;", "type zeroGradient;"))
+    run_application("foamToVTK", source, arguments=options)
+    (tmp_path / "files").mkdir()
+    (source / "VTK").rename(tmp_path / "files/run")
+    dataset, refused, notes = import_folder(tmp_path, "U p")
+    assert (len(dataset), refused) == (1, {})
+    assert len(notes) == ("-legacy" in options)  # surfaces that no list names
+    case = dataset[0]
+    options = FoamOptions(fields=(AskedField.parse("U=U"), AskedField.parse("p=p")))
+    asked = Asked(tmp_path / "foam", str(tmp_path / "store/foam"), "foam")
+    own = simgen.open_dataset(import_openfoam(plan_openfoam(asked, options), options).url)[0]
+    np.testing.assert_allclose(case.time[-2:], own.time, rtol=1e-6)
+    cubes = slice(0, -1) if merged else slice(None)  # the mean of corners is not the centroid
+    np.testing.assert_allclose(case.points[cubes, :2], own.points[cubes, :2], rtol=1e-6)
+    for step in (-2, -1):
+        np.testing.assert_allclose(case["U"][step][:, :2], own["U"][step], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(case["p"][step], own["p"][step], rtol=1e-6, atol=1e-6)
+
+
+# Attacks
+
+
+def bomb(file: Path, megabytes: int) -> None:
+    """A .vtu of 1 kB for each megabyte of points, all zero."""
+    block = zlib.compress(bytes(1 << 20), 9)
+    head = struct.pack(f"<{3 + megabytes}Q", megabytes, 1 << 20, 0, *[len(block)] * megabytes)
+    file.write_bytes(
+        xml_of_points((megabytes << 20) // 24, 'format="appended" offset="0"/>').replace(
+            b"</VTKFile>",
+            b'<AppendedData encoding="raw">_'
+            + head
+            + block * megabytes
+            + b"</AppendedData></VTKFile>",
+        )
+    )
+
+
+def xml_of_points(number: int, points: str) -> bytes:
+    return (
+        '<VTKFile type="UnstructuredGrid" version="1.0" byte_order="LittleEndian"'
+        ' header_type="UInt64" compressor="vtkZLibDataCompressor"><UnstructuredGrid>'
+        f'<Piece NumberOfPoints="{number}" NumberOfCells="0"><Points>'
+        f'<DataArray type="Float64" Name="Points" NumberOfComponents="3" {points}</Points>'
+        '<PointData><DataArray type="Float64" Name="p" format="ascii">1</DataArray></PointData>'
+        '<Cells><DataArray type="Int64" Name="connectivity" format="ascii"/>'
+        '<DataArray type="Int64" Name="offsets" format="ascii"/>'
+        '<DataArray type="UInt8" Name="types" format="ascii"/></Cells>'
+        "</Piece></UnstructuredGrid></VTKFile>"
+    ).encode()
+
+
+def write_image(file: Path, extent: str) -> None:
+    file.write_text(
+        f'<VTKFile type="ImageData" version="1.0"><ImageData WholeExtent="{extent}" Origin="0 0 0"'
+        f' Spacing="1 1 1"><Piece Extent="{extent}"><PointData><DataArray type="Float64" Name="p"'
+        ' format="ascii">1</DataArray></PointData></Piece></ImageData></VTKFile>'
+    )
+
+
+ATTACKS = {
+    "bomb": lambda file: bomb(file.with_suffix(".vtu"), 1400),
+    "points": lambda file: file.with_suffix(".vtu").write_bytes(
+        xml_of_points(99_999_999_999, 'format="ascii">0 0 0</DataArray>')
+    ),
+    "extent": lambda file: write_image(file.with_suffix(".vti"), "0 9999 0 9999 0 9999"),
+    "legacy": lambda file: file.with_suffix(".vtk").write_text(
+        "# vtk DataFile Version 2.0\nx\nASCII\nDATASET UNSTRUCTURED_GRID\n"
+        "POINTS 99999999999 double\n0 0 0\n"
+    ),
+    "dimensions": lambda file: file.with_suffix(".vtk").write_text(
+        "# vtk DataFile Version 2.0\nx\nASCII\nDATASET STRUCTURED_POINTS\n"
+        "DIMENSIONS 99999 99999 9\nORIGIN 0 0 0\nSPACING 1 1 1\nPOINT_DATA 1\nSCALARS p float\n"
+    ),
+    "corner": lambda file: file.with_suffix(".vtk").write_text(
+        "# vtk DataFile Version 2.0\nx\nASCII\nDATASET UNSTRUCTURED_GRID\nPOINTS 1 double\n"
+        "0 0 0\nCELLS 1 2\n1 2000000000\nCELL_TYPES 1\n1\nCELL_DATA 1\nSCALARS p double\n"
+        "LOOKUP_TABLE default\n1\n"
+    ),
+}
+IMPORT = """
+import resource, sys
+from pathlib import Path
+from simgen.errors import InputError
+from simgen.imports.surveyed import Asked
+from simgen.imports.vtk import VtkOptions, plan_vtk
+try:
+    plan_vtk(Asked(Path(sys.argv[1]), sys.argv[2], "vtk"), VtkOptions({"p": "p"}))
+except InputError as error:
+    print(error)
+who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+print(max(resource.getrusage(each).ru_maxrss for each in who) // 1024)
+"""
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_one_file_does_not_take_the_memory(name, tmp_path) -> None:
+    """It is refused in a line, and takes less than 700 MB: 1.4 MB of zeros took 2.2 GB."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    ATTACKS[name](folder / "a")
+    assert next(folder.iterdir()).stat().st_size < 2e6
+    command = [sys.executable, "-c", IMPORT, str(folder), str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    *why, megabytes = done.stdout.splitlines()
+    assert len(why) == 1 and why[0].startswith("none of the 1 cases")
+    assert int(megabytes) < 700
+
+
+def test_a_file_that_ends_vtk_costs_one_case(tmp_path) -> None:
+    folder = tmp_path / "files"
+    for number in range(3):
+        write(with_values(voxels(number), 1 + number), folder / f"sub{number}/good.vtu")
+        ATTACKS["points"](folder / f"sub{number}/bad")
+    dataset, refused, _ = import_folder(tmp_path)
+    assert [case.id for case in dataset] == [f"sub{number}-good" for number in range(3)]
+    assert list(refused) == [f"sub{number}/bad" for number in range(3)]
+    for case, number in zip(dataset, range(3), strict=True):
+        check_values(case, 1 + number)
+
+
+def test_memory_is_bounded_by_the_system() -> None:
+    """On systems without this the tests above would take what they may."""
+    assert hasattr(resource, "RLIMIT_DATA")
