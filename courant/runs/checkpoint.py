@@ -25,7 +25,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from courant.runs.directory import MAX_READ_BYTES, RunDirectory
-from courant.runs.weights_file import WEIGHTS
+from courant.runs.weights_file import DIGEST, WEIGHTS, tensors_digest
 from simgen.errors import StoreError
 
 FOLDER = "checkpoints"
@@ -116,6 +116,11 @@ def read_latest_checkpoint(
     return checkpoint
 
 
+def not_finite(weights: dict[str, Tensor]) -> str | None:
+    """Return the name of the first tensor with a value that is not finite; None without any."""
+    return next((name for name, each in weights.items() if not each.isfinite().all()), None)
+
+
 class _DamageError(Exception):
     """A problem of a checkpoint's content."""
 
@@ -147,10 +152,15 @@ def _unpickle(content: bytes, device: torch.device | str) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
+            is_plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+            # torch itself checks no checksum.
+            damaged = archive.testzip() if is_plain else None
     except Exception as error:  # zipfile raises half a dozen kinds on damage
         raise _DamageError("it is no archive of torch") from error
-    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+    if not is_plain:
         raise _DamageError("its archive is compressed, which torch never does")
+    if damaged is not None:
+        raise _DamageError(f"the checksum of {damaged} does not match")
     if sum(entry.file_size for entry in entries) > len(content):
         raise _DamageError("its archive announces more than it holds")
     try:
@@ -213,10 +223,9 @@ def _check_fits(checkpoint: Checkpoint, model: nn.Module) -> None:
 
 
 def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:
-    """Write model.safetensors: plain weights, readable without this project."""
-    run.write_bytes(
-        WEIGHTS, save({name: value.detach().cpu().contiguous() for name, value in weights.items()})
-    )
+    """Write model.safetensors: plain weights, readable without this project, and their digest."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    run.write_bytes(WEIGHTS, save(tensors, metadata={DIGEST: tensors_digest(save(tensors))}))
 
 
 def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from courant.field_model import FieldModel, ModelConfig
 from courant.models import build, count
 from courant.runs.directory import RunDirectory
-from courant.runs.weights_file import WEIGHTS, WeightsHeader, read_header
+from courant.runs.weights_file import WEIGHTS, WeightsHeader, read_header, tensors_digest
 from simgen.errors import InputError, StoreError
 
 
@@ -27,13 +27,18 @@ def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]
     at any time.
 
     InputError, before anything is built, where the file does not hold exactly the tensors of the
-    config; and for weights that are not finite. StoreError for a damaged file.
+    config; and for weights that are not finite. StoreError for a file that is not what was written.
     """
     header = read_header(run)
     _check_count(run, header, config)
     model = build(config)
     _check_shapes(run, header, model)
     content = run.read_bytes(WEIGHTS, limit=header.file_bytes)
+    if header.digest not in (None, tensors_digest(content)):
+        raise StoreError(
+            f"{run.url}/{WEIGHTS} is damaged: its weights are not those that were written; copy it"
+            " again"
+        )
     model.load_state_dict(_tensors(run, content))
     return model, hashlib.sha256(content).hexdigest()
 

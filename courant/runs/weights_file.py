@@ -1,12 +1,14 @@
 """Read model.safetensors of a run directory as bytes: its header, within bounds, and its digest.
 
 No tensor is read, and torch is not imported. The file is eight bytes of header length, a JSON
-header with name, type, shape and place of each tensor, and the tensors.
+header with name, type, shape and place of each tensor, and the tensors. The header's metadata have
+a digest of all of this, since a flipped bit of a weight is a valid weight.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import struct
 from collections.abc import Mapping
@@ -17,9 +19,12 @@ from courant.runs.directory import RunDirectory
 from simgen.errors import StoreError
 
 WEIGHTS = "model.safetensors"
+#: Key of the header's metadata.
+DIGEST = "sha256"
 #: The largest model has some thousand tensors of a hundred bytes each.
 MAX_HEADER_BYTES = 2**20
 BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_METADATA = "__metadata__"
 _DIGEST_CHUNK = 16 * 2**20
 
 
@@ -41,6 +46,8 @@ class WeightsHeader:
 
     tensors: Mapping[str, TensorEntry]
     file_bytes: int
+    digest: str | None = None
+    """Of `tensors_digest`; None in a file that another program wrote"""
 
     @property
     def num_values(self) -> int:
@@ -65,6 +72,16 @@ def weights_digest(run: RunDirectory) -> str:
     return digest.hexdigest()
 
 
+def tensors_digest(content: bytes) -> str:
+    """Return the SHA-256 of a file's tensors, with their names, types, shapes and places."""
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    header.pop(_METADATA, None)
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    digest.update(content[8 + length :])
+    return digest.hexdigest()
+
+
 def _read_header(run: RunDirectory) -> WeightsHeader:
     size = run.size(WEIGHTS)
     if size < 8:
@@ -78,13 +95,13 @@ def _read_header(run: RunDirectory) -> WeightsHeader:
     content = parse_json(run.read_bytes(WEIGHTS, 8, 8 + length))
     if not isinstance(content, dict):
         raise ValueError("its header is no mapping")
-    tensors = {
-        name: _entry(name, entry) for name, entry in content.items() if name != "__metadata__"
-    }
+    metadata = content.pop(_METADATA, None) or {}
+    tensors = {name: _entry(name, entry) for name, entry in content.items()}
     expected = 8 + length + sum(entry.num_bytes for entry in tensors.values())
     if expected != size:
         raise ValueError(f"it has {size:,} bytes where its header announces {expected:,}")
-    return WeightsHeader(tensors, size)
+    digest = metadata.get(DIGEST) if isinstance(metadata, dict) else None
+    return WeightsHeader(tensors, size, None if digest is None else str(digest))
 
 
 def _entry(name: str, entry: object) -> TensorEntry:

@@ -12,7 +12,7 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from courant.experiment import Experiment
-from courant.runs.checkpoint import Checkpoint
+from courant.runs.checkpoint import Checkpoint, not_finite
 from courant.runs.directory import RunDirectory
 from courant.runs.record import (
     EpochRecord,
@@ -109,10 +109,19 @@ class RunLog:
         """Record the end of the last epoch, once the best weights are there.
 
         A kill between the last checkpoint and its weights leaves those of an earlier one.
-        TrainingError where none are the best, because no validation loss was finite.
+        TrainingError where none are the best, because no validation loss was finite, and where the
+        best are not finite.
         """
         if not state.best_epoch:
-            raise self._never_judged()
+            raise self._failed(
+                "no validation loss was a finite number: look at metrics.jsonl, and at the"
+                " validation cases or a lower training.learning_rate"
+            )
+        if (name := not_finite(state.best)) is not None:
+            raise self._failed(
+                f"{name} of the best weights, of epoch {state.best_epoch}, holds values that are"
+                " not finite: train again in another folder, with a lower training.learning_rate"
+            )
         state.write_best(self._run)
         training = task.experiment.training
         samples = task.train.num_batches * training.batch_size * training.epochs
@@ -135,11 +144,7 @@ class RunLog:
         )
         self._end_trackers("finished")
 
-    def _never_judged(self) -> TrainingError:
-        reason = (
-            "no validation loss was a finite number: look at metrics.jsonl, and at the validation"
-            " cases or a lower training.learning_rate"
-        )
+    def _failed(self, reason: str) -> TrainingError:
         write_status(self._run, "failed", reason=reason)
         self._end_trackers("failed")
         return TrainingError(f"{self._run.url}: {reason}")

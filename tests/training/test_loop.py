@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -222,6 +223,46 @@ def test_a_loss_that_is_not_finite_stops_with_the_batch_on_record(
     assert len(failure["windows"]) == tiny.training.batch_size
     assert {window["case"] for window in failure["windows"]} <= set(dataset.cases("train"))
     assert run.read_json("status.json") == {"state": "failed", "reason": str(caught.value)}
+
+
+def flip(path: Path, value: float) -> None:
+    """Flip one bit of the first weight of this value in a file."""
+    content = bytearray(path.read_bytes())
+    content[content.index(np.float32(value).tobytes())] ^= 1
+    path.write_bytes(content)
+
+
+def test_one_flipped_bit_of_a_weight_is_found_when_it_is_read(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path)
+    with pytest.raises(KilledError):
+        fit(tiny, dataset, run, on_epoch=kill_at(3))
+    weights = courant.load(run.url).model.state_dict()
+    flip(tmp_path / "model.safetensors", float(weights["decoder.field.weight"][0, 0]))
+    with pytest.raises(StoreError, match=r"model\.safetensors is damaged"):
+        courant.load(run.url)
+    (name,) = run.names("checkpoints")
+    state = torch.load(tmp_path / "checkpoints" / name, weights_only=True)
+    flip(tmp_path / "checkpoints" / name, float(state["model"]["decoder.field.weight"][0, 0]))
+    with pytest.raises(StoreError, match=rf"{name} is damaged .the checksum of .* does not match"):
+        fit(tiny, dataset, run)
+
+
+def test_best_weights_that_are_not_finite_fail_the_run(
+    dataset: Any, tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = Checkpoint.keep
+
+    def keep_poisoned(state: Checkpoint, weights: dict[str, torch.Tensor]) -> None:
+        keep(state, weights)
+        state.best["decoder.field.bias"][0] = math.nan
+
+    monkeypatch.setattr(Checkpoint, "keep", keep_poisoned)
+    run = RunDirectory(tmp_path)
+    with pytest.raises(TrainingError, match=r"decoder\.field\.bias of the best weights"):
+        fit(tiny, dataset, run)
+    assert run.read_json("status.json")["state"] == "failed"
 
 
 def test_a_damaged_checkpoint_is_named(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:

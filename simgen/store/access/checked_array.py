@@ -14,7 +14,7 @@ import icechunk
 import zarr
 
 from simgen.errors import SimgenError, StoreError
-from simgen.store.access.repository import explain
+from simgen.store.access.repository import check_process, explain
 from simgen.store.format.damage import (
     DamageError,
     describe_damage,
@@ -82,6 +82,7 @@ def opening(place: Place) -> Iterator[None]:
 @contextlib.contextmanager
 def reading_as(place: Place, describe: Callable[[Exception], str | None]) -> Iterator[None]:
     """Raise StoreError for what `describe` recognises as damage, and for an unreachable store."""
+    check_process(place.url)
     try:
         with panics_as_errors():
             yield

@@ -38,6 +38,26 @@ BRANCH_S = 2.0
 icechunk.set_logs_filter("off")
 
 
+class _Process:
+    """The process whose threads read for Icechunk; they do not survive a fork."""
+
+    id: int | None = None
+
+
+def check_process(url: str) -> None:
+    """Raise StoreError in a process that was forked from one that had opened a store.
+
+    Icechunk would wait for ever for threads that only the other process has.
+    """
+    _Process.id = _Process.id or os.getpid()
+    if _Process.id != os.getpid():
+        raise StoreError(
+            f"{url} cannot be read here: this process was forked from one that had opened a"
+            ' dataset; start it by "spawn", such as a DataLoader\'s with'
+            ' multiprocessing_context="spawn"'
+        )
+
+
 class LostBranchError(StoreError):
     """The reference that everything starts from is missing or damaged."""
 
@@ -48,6 +68,7 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
     Raises InputError where there is none (unless `create`), StoreError where the store cannot be
     reached.
     """
+    check_process(url)
     with translated(url):
         storage = _storage(url, create)
         if icechunk.Repository.exists(storage):
@@ -71,6 +92,7 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
 
 def repository_exists(url: str) -> bool:
     """Tell whether `open_repository` would open rather than create."""
+    check_process(url)
     with translated(url):
         if "://" not in url and not local_path(url).exists():
             return False

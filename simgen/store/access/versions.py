@@ -30,6 +30,7 @@ from simgen.store.access.local_files import local_path, sync_file
 from simgen.store.access.repository import (
     BRANCH,
     LostBranchError,
+    check_process,
     explain,
     open_repository,
     translated,
@@ -70,6 +71,7 @@ class Versions:
     """The versions of a dataset at one moment."""
 
     def __init__(self, repository: icechunk.Repository, url: str) -> None:
+        check_process(url)
         self.url, self._repository = url, repository
         self.tip, self.lost_tip = _newest_commit(repository, url)
         """The branch's newest readable commit; why the newest one cannot be read, else empty"""

@@ -41,7 +41,7 @@ def reads(monkeypatch):
 
 
 def size_of(*arrays):
-    return sum(array.nbytes + 128 for array in arrays)  # the header of an .npy file
+    return sum(array.nbytes + 132 for array in arrays)  # the header of an .npy file, a checksum
 
 
 def test_an_array_is_read_from_the_store_once_and_mapped_from_then_on(dataset, tmp_path, reads):
@@ -146,6 +146,19 @@ def test_a_file_that_was_cut_short_is_read_again(dataset, tmp_path, reads):
         again = LocalCache(tmp_path / str(cut), 1 << 30).arrays(dataset[0], "velocity")
         np.testing.assert_array_equal(again["velocity"], make_cloud(0).fields["velocity"])
     assert reads == ["velocity"] * 6
+
+
+def test_a_file_with_a_flipped_bit_is_read_again(dataset, tmp_path, reads):
+    for number, position in enumerate((0, 20, 500, -3)):
+        folder = tmp_path / str(number)
+        LocalCache(folder, 1 << 30).arrays(dataset[0], "velocity")
+        (path,) = folder.glob("*.npy")
+        content = bytearray(path.read_bytes())
+        content[position] ^= 1
+        path.write_bytes(content)
+        again = LocalCache(folder, 1 << 30).arrays(dataset[0], "velocity")
+        np.testing.assert_array_equal(again["velocity"], make_cloud(0).fields["velocity"])
+    assert reads == ["velocity"] * 8
 
 
 def test_a_disk_without_room_leaves_no_file_that_is_cut_short(dataset, tmp_path):
