@@ -25,7 +25,7 @@ class SampleData(Frozen):
     fields: tuple[str, ...] = Field(default=("velocity",), min_length=1)
     """Modelled fields: "velocity" for every component, "velocity.x" for one."""
     given: tuple[str, ...] | None = None
-    """Given fields that are inputs, named like the modelled ones; None = every one."""
+    """Given fields that are inputs, named like the modelled ones; None = every one that varies."""
     distance_kinds: tuple[str, ...] | None = None
     """Patch kinds of the distance field, four channels each; "wall+impeller" is the nearer of the
     two. None or empty = every kind; `model.num_query_features` 0 leaves it out of the queries.

@@ -1,7 +1,22 @@
-"""Select the components of stored fields that models read and predict."""
+"""Select channels of stored fields; normalise them, and lengths by one isotropic scale.
+
+As in the paper's table of learning tasks (tab:dataset-details).
+- A field component becomes (value - mean) / std with the statistics of the training split, as
+  stored with the version. This holds for modelled components and for given ones, which are inputs.
+  A component that does not vary by more than noise is no channel (`simgen.moments`).
+- Points are centred on the training split's bounding box and divided by half its longest edge, so
+  they lie in about [-1, 1] and keep their proportions; a 2D case has z = 0.
+- The distance field has four channels for each patch kind: distance over the same length scale, and
+  the unit vector towards the nearest face of that kind: 16 channels for the cylinder's four kinds.
+  An experiment may choose some of the kinds, or the nearest of several ("wall+impeller").
+- Design parameters run from -1 to 1 over the design space.
+- An experiment may scale a field by powers of design parameters. `Normaliser.at` a design, mean and
+  standard deviation are those of the split times the powers of (parameter / middle of its range).
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +33,8 @@ if TYPE_CHECKING:
     from simgen.case import Role
     from simgen.store.access.reader import Dataset
     from simgen.store.format.layout import Schema
+
+logger = logging.getLogger("courant.training")
 
 
 @dataclass(frozen=True)
@@ -196,18 +213,19 @@ class Normaliser:
     ) -> Normaliser:
         """Build it from the training statistics that are stored with the dataset version.
 
-        `given` names the given fields that are inputs, None = every one; `scaled_by` is that of
-        `SteadyData`.
+        `given` names the given fields that are inputs, None = every one that varies; `scaled_by` is
+        that of `SteadyData`.
         """
         statistics, schema = dataset.statistics, dataset.schema
         lower, upper = (
             np.asarray(statistics["points"][bound], dtype=float) for bound in ("min", "max")
         )
-        channels = select_channels(schema, fields)
-        names = [field.name for field in schema.of_role("given")] if given is None else given
-        inputs = select_channels(schema, names, "given")
-        mean, std = _moments(statistics, channels, "fields")
-        given_mean, given_std = _moments(statistics, inputs, "given")
+        every = (field.name for field in schema.of_role("given") if dataset.varying(field.name))
+        names = list(every) if given is None else given
+        channels = _that_vary(dataset, select_channels(schema, fields), fields, "fields")
+        inputs = _that_vary(dataset, select_channels(schema, names, "given"), names, "given")
+        mean, std = _moments(statistics, channels)
+        given_mean, given_std = _moments(statistics, inputs)
         measured = schema.measured_kinds
         ranges = tuple(ParameterRange(each.name, each.low, each.high) for each in schema.parameters)
         return cls(
@@ -398,20 +416,34 @@ def _precision(mean: Sequence[float], std: Sequence[float]) -> type[np.floating[
 
 
 def _moments(
-    statistics: Mapping[str, Mapping[str, np.ndarray]], channels: Sequence[Channel], key: str
+    statistics: Mapping[str, Mapping[str, np.ndarray]], channels: Sequence[Channel]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return each channel's mean and standard deviation; InputError for a constant channel."""
+    """Return each channel's mean and standard deviation."""
     mean, std = (
         tuple(float(statistics[each.field][figure][each.column]) for each in channels)
         for figure in ("mean", "std")
     )
-    for channel, value in zip(channels, std, strict=True):
-        if not value > 0:
-            raise InputError(
-                f"{channel.name} is constant over the training split (std {value:g}): leave it out"
-                f" of data.{key}"
-            )
     return mean, std
+
+
+def _that_vary(
+    dataset: Dataset, channels: Sequence[Channel], names: Sequence[str], key: str
+) -> tuple[Channel, ...]:
+    """Return the channels without components of a field that are constant, or noise.
+
+    InputError where such a component was named, or is all of a field.
+    """
+    varying = {channel.field: dataset.varying(channel.field) for channel in channels}
+    kept = tuple(each for each in channels if each.component in varying[each.field])
+    for channel in channels:
+        if channel in kept:
+            continue
+        std = dataset.statistics[channel.field]["std"][channel.column]
+        what = f"{channel.name} is constant over the training split, or noise (std {std:g})"
+        if channel.name in names or not varying[channel.field]:
+            raise InputError(f"{what}: leave it out of data.{key}")
+        logger.info("%s: it is no channel", what)
+    return kept
 
 
 def _check_kinds(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

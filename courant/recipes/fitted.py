@@ -19,7 +19,7 @@ MOST_ANCHORS, MOST_POINTS, MOST_STEPS = 64, 1024, 10
 
 
 def fitted_recipe(dataset: Dataset) -> Experiment:
-    """Return a small Courant that learns every solved field from all that is known of a case.
+    """Return a small Courant that learns the solved fields from all that is known of a case.
 
     It trains in minutes on two CPU cores where the dataset is small. A case's geometry comes from
     its points, so no boundary condition has to be named. A rollout takes one step per snapshot.
@@ -29,7 +29,8 @@ def fitted_recipe(dataset: Dataset) -> Experiment:
     if not ids:
         raise InputError(f"{dataset.url} {dataset.version} has no training case")
     solved, given = (
-        sum(len(field.components) for field in schema.of_role(role)) for role in ("solved", "given")
+        sum(len(dataset.varying(field.name)) for field in schema.of_role(role))
+        for role in ("solved", "given")
     )
     distance = CHANNELS_PER_PATCH_KIND * len(schema.measured_kinds)
     known = solved if schema.transient or schema.boundary else 0
@@ -62,7 +63,10 @@ def fitted_recipe(dataset: Dataset) -> Experiment:
 
 
 def _data(dataset: Dataset, drawn: int | None) -> SteadyData | TransientData:
-    fields = tuple(field.name for field in dataset.schema.of_role("solved"))
+    solved = [field.name for field in dataset.schema.of_role("solved")]
+    fields = tuple(name for name in solved if dataset.varying(name))
+    if not fields:
+        raise InputError(f"{dataset.url} {dataset.version}: no field varies, nothing is to learn")
     if not dataset.schema.transient:
         return SteadyData(
             fields=fields, encoder="mesh", points_per_sample=drawn, queries_per_sample=drawn

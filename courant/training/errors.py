@@ -4,4 +4,4 @@ from simgen.errors import SimgenError
 
 
 class TrainingError(SimgenError):
-    """The training cannot continue: a loss is not finite, or a worker failed for good."""
+    """The training cannot continue: a loss is not finite or far off, or a worker failed."""

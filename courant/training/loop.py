@@ -6,7 +6,7 @@ Notable features:
   bitwise on one CPU worker.
 - Trajectories that fit stay on the training device, others are streamed, with the same batches.
 - A loss or gradient that is not finite never reaches the weights: it stops the run with the batch
-  on record, or is skipped and counted.
+  on record, or is skipped and counted. An epoch whose loss is far above the first one's stops it.
 - The host waits for a GPU once in `CHECK_EVERY` steps; a step may be one CUDA graph
   (`courant.training.optimisation.step`).
 
@@ -41,7 +41,7 @@ from courant.runs.checkpoint import (
     write_checkpoint,
 )
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, is_finished
+from courant.runs.record import EpochRecord, is_finished, read_records
 from courant.runs.standing import heartbeat
 from courant.training.anchor_start import place_learned_anchors
 from courant.training.optimisation.averaging import WeightAverage
@@ -67,6 +67,8 @@ logger = logging.getLogger("courant.training")
 OnEpoch = Callable[[EpochRecord], None]
 PARTS = ("load", "train", "validation", "checkpoint")
 """The parts of a run's time"""
+FAR = 1e3
+"""How many times that of the start, or 1, an epoch's loss may be; predicting the mean has 1"""
 CHECK_EVERY = 64
 """Steps on a GPU between looks at their losses; on a CPU each step is checked"""
 
@@ -83,8 +85,8 @@ def fit(
     """Train to the experiment's last epoch from the newest checkpoint; return at once where done.
 
     Raises InputError where model, data and dataset do not fit together, InUseError while another
-    process trains the run, TrainingError for a loss that is not finite. `on_epoch` is called on the
-    first worker alone, `on_checkpoint` on every worker.
+    process trains the run, TrainingError for a loss that is not finite or far above its start.
+    `on_epoch` is called on the first worker alone, `on_checkpoint` on every worker.
     """
     if is_finished(run):
         return
@@ -112,6 +114,8 @@ class Fitting:
     step: OptimiserStep
     log: RunLog
     flops_per_sample: float | None = None
+    start_loss: float | None = None
+    """The first epoch's"""
 
     @classmethod
     def start(
@@ -131,6 +135,8 @@ class Fitting:
         loaded = time.perf_counter() - began
         fitting = cls.of(task, run, device, rank, world)
         fitting.state.seconds["load"] += loaded
+        earlier = read_records(run) if fitting.state.epoch else []
+        fitting.start_loss = earlier[0].train_loss if earlier else None
         fitting.log.open(task, dataset, device, world, fitting.state.epoch + 1)
         return fitting
 
@@ -194,8 +200,14 @@ class Fitting:
             self.flops_per_sample = flops_per_sample(self.task, batch)
         clock = EpochClock(self.device)
         with self.state.timed("train"):
-            train_loss, skipped = self.train_epoch(epoch, clock)
+            train_loss, first_loss, skipped = self.train_epoch(epoch, clock)
         clock.stop()
+        start_loss = first_loss if self.start_loss is None else self.start_loss
+        if train_loss > FAR * max(start_loss, 1.0):
+            rate = self.learning_rate(epoch * self.task.train.num_batches - 1)
+            raise self.log.far_off(epoch, train_loss, start_loss, rate)
+        if self.start_loss is None:
+            self.start_loss = train_loss
         validation_loss = validation_nmae = None
         if self.rank == 0 and validate and self.task.validation is not None:
             with self.state.timed("validation"):
@@ -223,10 +235,11 @@ class Fitting:
             processor_s=clock.processor_s,
         )
 
-    def train_epoch(self, epoch: int, clock: EpochClock) -> tuple[float, int]:
+    def train_epoch(self, epoch: int, clock: EpochClock) -> tuple[float, float, int]:
         """Run one pass over the epoch's batches.
 
-        Returns the mean loss over them and all workers, and the number of skipped steps.
+        Returns the mean loss over them and all workers, that of the first batch, and the number of
+        skipped steps.
         """
         training = self.experiment.training
         # Random draws inside the model depend on the epoch alone, like the samples.
@@ -249,9 +262,11 @@ class Fitting:
         total = torch.zeros((), device=self.device)
         for loss in losses:  # one by one in float32, as the losses came
             total += loss
+        sums = torch.stack([total, torch.tensor(losses[0], device=self.device)])
         if self.world > 1:
-            distributed.all_reduce(total)
-        return float(total) / self.world / len(losses), self.task.train.num_batches - len(losses)
+            distributed.all_reduce(sums)
+        of_all, of_first = (float(each) / self.world for each in sums)
+        return of_all / len(losses), of_first, self.task.train.num_batches - len(losses)
 
     def check(self, steps: Sequence[tuple[int, Tensor, Tensor]]) -> list[float]:
         """Collect the losses of the steps (number, samples, outcome) that were taken.

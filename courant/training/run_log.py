@@ -172,8 +172,20 @@ class RunLog:
         self._run.write_json(name, failure)
         message = (
             f"training diverged: {reason}; the batch is on record in {self._run.url}/{name}; "
-            f"lower training.learning_rate (now {learning_rate:g}) or add training.warmup_steps"
+            f"{_way_out(learning_rate)}"
         )
+        return self._failed(message)
+
+    def far_off(
+        self, epoch: int, loss: float, start_loss: float, learning_rate: float
+    ) -> TrainingError:
+        """Return the error to raise for an epoch whose mean loss is far above the start's."""
+        return self._failed(
+            f"training diverged: mean loss {loss:g} in epoch {epoch}, {start_loss:g} at its start;"
+            f" {_way_out(learning_rate)}"
+        )
+
+    def _failed(self, message: str) -> TrainingError:
         if self._rank == 0:
             write_status(self._run, "failed", reason=message)
             self._end_trackers("failed")
@@ -182,3 +194,7 @@ class RunLog:
     def _end_trackers(self, state: str) -> None:
         for tracker in self._trackers:
             tracker.end(state)
+
+
+def _way_out(learning_rate: float) -> str:
+    return f"lower training.learning_rate (now {learning_rate:g}) or add training.warmup_steps"

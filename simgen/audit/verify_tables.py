@@ -121,7 +121,7 @@ def _splits(dataset: Dataset) -> Iterator[str]:
 
 
 def _statistics(dataset: Dataset, moments: Mapping[str, Mapping[str, Moments]]) -> Iterator[str]:
-    training = dataset.cases("train")
+    training = [case for case, split in split_members(dataset).items() if split == "train"]
     if not set(training) <= set(moments):
         return  # a damaged training case has findings of its own
     for name in ("points", *(field.name for field in dataset.schema.fields)):

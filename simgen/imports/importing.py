@@ -33,6 +33,7 @@ from simgen.imports.told import told
 from simgen.point_cloud import PointCloud
 from simgen.solving.acceptance import rejection
 from simgen.store.access.fork import CaseFork
+from simgen.store.access.reader import open_dataset
 from simgen.store.access.writer import DatasetWriter, read_on_record
 from simgen.store.format.case_arrays import digest_cloud
 from simgen.store.format.case_record import IMPORTED, case_digest
@@ -57,6 +58,8 @@ class Imported:
     """Cases that were not on record before"""
     num_refused: int = 0
     """Cases that were not taken, each told to `on_refused`"""
+    left_out: tuple[str, ...] = ()
+    """Cases of the version that training leaves out, as they have nearly all variance of a field"""
     in_double: Mapping[str, int] = field(default_factory=dict)
     """In how many of the new cases an array is stored in double precision, by its name"""
 
@@ -229,7 +232,13 @@ class _Writing:
         text = message or f"{len(self.names)} cases of {source.name if source else self.url}"
         version = self.writer.publish(text)
         return Imported(
-            self.url, version, len(self.names), self.num_new, num_refused, dict(self._in_double)
+            self.url,
+            version,
+            len(self.names),
+            self.num_new,
+            num_refused,
+            open_dataset(self.url, version).left_out_cases,
+            dict(self._in_double),
         )
 
     def _commit(self) -> None:

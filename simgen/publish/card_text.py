@@ -156,10 +156,10 @@ def left_out(dataset: Dataset) -> list[str]:
         parts = []
         if of.snapshots:
             parts.append(f"{_counted(of.snapshots, 'snapshot')} of {_counted(of.of_cases, 'case')}")
-        if of.cases:
-            parts.append(f"the whole of {', '.join(of.cases)}")
         if parts:
             told.append(f"{field.name}, {' and '.join(parts)}")
+    if cases := dataset.left_out_cases:
+        told.append(f"the whole of {', '.join(cases)}, in training and validation too")
     return told
 
 

@@ -265,6 +265,29 @@ def test_best_weights_that_are_not_finite_fail_the_run(
     assert run.read_json("status.json")["state"] == "failed"
 
 
+def test_a_loss_far_above_its_start_stops_the_run(
+    dataset: Any, tiny: Experiment, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path)
+    fast = {"learning_rate": 1.0, "epochs": 20, "clip_norm": 1e9}
+    with pytest.raises(TrainingError, match=r"mean loss .* at its start; lower") as caught:
+        fit(tiny.derive(training=fast), dataset, run)
+    assert run.read_json("status.json") == {"state": "failed", "reason": str(caught.value)}
+    assert all(record.train_loss < 1e4 for record in read_records(run))
+
+
+def test_a_resumed_run_is_judged_by_its_first_epoch(
+    dataset: Any, tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, three = RunDirectory(tmp_path), tiny.derive(training={"epochs": 3})
+    with pytest.raises(KilledError):
+        fit(three, dataset, run, on_epoch=kill_at(2))
+    began = read_records(run)[0].train_loss
+    monkeypatch.setattr(Fitting, "train_epoch", lambda *_: (1001 * max(began, 1.0), 1e9, 0))
+    with pytest.raises(TrainingError, match=rf"in epoch \d, {began:g} at its start"):
+        fit(three, dataset, run)
+
+
 def test_a_damaged_checkpoint_is_named(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.write_bytes("checkpoints/epoch-000002.pt", b"PK\x03\x04 not a checkpoint")

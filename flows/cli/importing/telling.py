@@ -39,6 +39,12 @@ def import_or_tell(
             f"{name} is stored in double precision in {counted(number, 'case')}: single precision"
             " would round away what varies of it"
         )
+    for case in done.left_out:
+        _print_note(
+            f"{case} has nearly all of the variance of a field, as a diverged case has: statistics,"
+            f" training and validation leave it out; to remove it: courant dataset withdraw"
+            f" {done.url} {case}"
+        )
     refused = done.num_refused + len(plan.refused)
     say(
         f"{done.url} {done.version}: {counted(done.num_cases, 'case')} of the folder,"

@@ -19,7 +19,7 @@ from simgen.store.access.withdrawal import Withdrawal
 from simgen.store.format.digest import digest_version
 from simgen.store.format.layout import Schema
 from simgen.store.format.split import RATIOS, SEED, decide_splits
-from simgen.store.format.statistics import combine, combine_training
+from simgen.store.format.statistics import combine_training, outlying
 from simgen.store.format.tables import (
     append_splits,
     bound_splits,
@@ -141,10 +141,10 @@ def _write_tables(
     root["splits"].attrs.update({**drawn, "dealt_at": datetime.now(UTC).isoformat()})
     moments_of = read_moments(root)
     training = {case: moments_of[case] for case, split in members.items() if split == "train"}
+    others = {case: moments_of[case] for case in members if case not in training}
+    left_out = outlying(training, others)
     root["statistics"].attrs["fields"] = {
-        name: combine(record[name] for record in training.values()).to_record()
-        if name == "points"
-        else combine_training({case: record[name] for case, record in training.items()})
+        name: combine_training({case: record[name] for case, record in training.items()}, left_out)
         for name in next(iter(training.values()))
     }
 

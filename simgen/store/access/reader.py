@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from simgen.errors import InputError
+from simgen.moments import is_significant
 from simgen.store.access.open_version import OpenVersion
 from simgen.store.access.stored_case import StoredCase
 from simgen.store.access.versions import VersionInfo, Versions
@@ -66,7 +67,10 @@ class Dataset(OpenVersion):
     @property
     def splits(self) -> str:
         """Say how many cases the splits have: `5 train, 2 validation, 1 test`."""
-        return ", ".join(f"{count} {split}" for split, count in counts_of(self.cases).items())
+        counts = counts_of(self.cases)
+        if missing := len(self) - sum(counts.values()):
+            counts["left out"] = missing
+        return ", ".join(f"{count} {split}" for split, count in counts.items())
 
     def problems(self) -> list[str]:
         """List what is wrong with the references to the dataset's versions, a line each."""
@@ -78,12 +82,26 @@ class Dataset(OpenVersion):
         return [found.read(name) for name in found.names]
 
     def cases(self, split: str | None = None) -> list[str]:
-        """List the ids of the accepted cases, or of one split, in the order of publication."""
+        """List the ids of the accepted cases, or of one split, in the order of publication.
+
+        A split is without `left_out_cases`, but for the test, which judges what there is.
+        """
         if split is None:
             return list(self._members)
         if split not in SPLITS:
             raise InputError(f"split '{split}' is unknown; choose one of {', '.join(SPLITS)}")
-        return [case for case, member in self._members.items() if member == split]
+        without = () if split == "test" else self.left_out_cases
+        members = (case for case, member in self._members.items() if member == split)
+        return [case for case in members if case not in without]
+
+    @functools.cached_property
+    def left_out_cases(self) -> tuple[str, ...]:
+        """Cases that have nearly all variance of a field, such as diverged ones.
+
+        They are in no statistics, and no split but the test has them.
+        """
+        found = {case for each in self.schema.fields for case in self.left_out(each.name).cases}
+        return tuple(case for case in self._members if case in found)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -159,6 +177,14 @@ class Dataset(OpenVersion):
             field: {name: np.asarray(record[name]) for name in ("mean", "std", "min", "max")}
             for field, record in stored.items()
         }
+
+    def varying(self, field: str) -> tuple[str, ...]:
+        """Return the components of a field that vary by more than noise over the training split."""
+        measured = self.statistics[field]
+        size = np.maximum(np.abs(measured["min"]), np.abs(measured["max"]))
+        varies = is_significant(measured["std"], size)
+        (components,) = (each.components for each in self.schema.fields if each.name == field)
+        return tuple(components[number] for number in np.flatnonzero(varies))
 
     def left_out(self, field: str) -> LeftOut:
         """Return what the field's statistics leave out, because it has nearly all variance."""

@@ -1,9 +1,9 @@
 """Compute statistics of the training split, per component, from the moments of its cases.
 
 A few snapshots of a sudden start, or one case that went wrong, may have nearly all of a component's
-variance. A model that is normalised by it sees a constant everywhere else. Such snapshots and cases
-are left out of the moments, and the record says which (`LEFT_OUT`). Without any the moments are
-those of all values, to the bit.
+variance. A model that is normalised by it sees a constant everywhere else. Such snapshots are left
+out of a field's moments, such cases of all moments, of training and of validation, and the record
+says which (`LEFT_OUT`). Without any the moments are those of all values, to the bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 from simgen.moments import Moments, is_significant, moments
 
 #: Key of a record of moments: what they leave out. Of a case: numbers of snapshots; of the training
-#: split: {"snapshots": how many, "of_cases": of how many cases, "cases": ids that are left out}.
+#: split: {"snapshots": how many, "of_cases": of how many cases, "cases": ids that are left out, of
+#: any split}.
 LEFT_OUT = "left_out"
 #: One of so many snapshots or cases may be left out, one at least; of fewer than `LEAST` none.
 ONE_OF, LEAST = 20, 5
@@ -37,7 +38,7 @@ class LeftOut:
     of_cases: int = 0
     """The number of cases that the snapshots are of"""
     cases: tuple[str, ...] = ()
-    """Ids of cases that are left out whole"""
+    """Ids of cases that are left out whole, of statistics, training and validation"""
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> LeftOut:
@@ -74,19 +75,45 @@ def ruling_snapshots(values: np.ndarray) -> list[int]:
     return _ruling(of, SHARE_OF_SNAPSHOTS)
 
 
-def combine_training(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the record of the training split's moments, from those of its cases by id.
+def outlying(
+    training: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    others: Mapping[str, Mapping[str, Mapping[str, Any]]],
+) -> list[str]:
+    """Return the ids of cases that have nearly all variance of a field, such as diverged ones.
 
-    Cases that have nearly all variance are left out.
+    Both map a case's id to its records of moments by field. Training cases are judged by each
+    other, and `others`, which statistics do not read, by the training cases that are left.
     """
-    ids = list(records)
-    ruling = [ids[n] for n in _ruling(list(map(Moments.from_record, records.values())))]
-    kept = {case: record for case, record in records.items() if case not in ruling}
-    combined = combine(kept.values()).to_record()
-    snapshots = [len(record[LEFT_OUT]) for record in kept.values() if LEFT_OUT in record]
-    if not ruling and not snapshots:
+    found: set[str] = set()
+    for name in next(iter(training.values())).keys() - {"points"}:
+        parts = {case: Moments.from_record(record[name]) for case, record in training.items()}
+        ruling = [list(parts)[n] for n in _ruling(list(parts.values()))]
+        kept = [part for case, part in parts.items() if case not in ruling]
+        found.update(ruling)
+        if len(kept) + 1 < LEAST:
+            continue
+        centre = np.median([part.mean for part in kept], axis=0)
+        total = sum(_away(part, centre) for part in kept)
+        for case, record in others.items():
+            part = Moments.from_record(record[name])
+            if (_away(part, centre) > total).any() and len(kept) in _ruling([*kept, part]):
+                found.add(case)
+    return [case for case in (*training, *others) if case in found]
+
+
+def combine_training(
+    records: Mapping[str, Mapping[str, Any]], left_out: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the record of the training split's moments of a field, from those of its cases by id.
+
+    `left_out` are the cases that are `outlying`.
+    """
+    kept = [record for case, record in records.items() if case not in left_out]
+    combined = combine(kept).to_record()
+    snapshots = [len(record[LEFT_OUT]) for record in kept if LEFT_OUT in record]
+    if not left_out and not snapshots:
         return combined
-    told = {"snapshots": sum(snapshots), "of_cases": len(snapshots), "cases": ruling}
+    told = {"snapshots": sum(snapshots), "of_cases": len(snapshots), "cases": list(left_out)}
     return {**combined, LEFT_OUT: told}
 
 
@@ -97,17 +124,21 @@ def _ruling(parts: Sequence[Moments], share: float = SHARE_OF_CASES) -> list[int
     """
     if len(parts) < LEAST:
         return []
-    count = np.array([part.count for part in parts])[:, None]
-    mean = np.stack([part.mean for part in parts])
-    squares = np.stack([part.squares for part in parts])
-    away = squares + count * (mean - np.median(mean, axis=0)) ** 2
-    magnitude = np.median(squares / count + mean**2, axis=0)
-    noise = ROUNDING**2 * magnitude * count.sum()
-    total, size = away.sum(axis=0), np.max([part.size for part in parts], axis=0)
+    count = sum(part.count for part in parts)
+    centre = np.median([part.mean for part in parts], axis=0)
+    away = np.stack([_away(part, centre) for part in parts])
+    magnitude = np.median([part.squares / part.count + part.mean**2 for part in parts], axis=0)
+    noise = ROUNDING**2 * magnitude * count
+    size = np.max([part.size for part in parts], axis=0)
     found: set[int] = set()
-    for component in np.flatnonzero(is_significant(np.sqrt(total / count.sum()), size)):
+    for component in np.flatnonzero(is_significant(np.sqrt(away.sum(axis=0) / count), size)):
         found |= _few(away[:, component], share, noise[component])
     return sorted(found)
+
+
+def _away(part: Moments, centre: np.ndarray) -> np.ndarray:
+    """Return the sum of a part's squared deviations from the centre (C,)."""
+    return np.asarray(part.squares + part.count * (part.mean - centre) ** 2)
 
 
 def _few(away: np.ndarray, share: float, noise: float) -> set[int]:

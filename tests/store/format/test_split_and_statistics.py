@@ -23,6 +23,7 @@ from simgen.store.format.statistics import (
     combine_training,
     first_settled,
     moments,
+    outlying,
     ruling_snapshots,
     settled,
 )
@@ -201,17 +202,45 @@ def test_a_snapshot_that_rules_is_left_out_where_no_family_states_a_start(url):
     assert verify(dataset).findings == []
 
 
-def test_a_case_that_rules_is_left_out(url):
+def test_a_case_that_rules_is_left_out_of_statistics_and_training(url):
     clouds = [make_cloud(number) for number in range(10)]
     ruling = first_of(10, "train")
     clouds[ruling].fields["kinematic_pressure"] *= 1e4
+    clouds[ruling].fields["velocity"] += 2.0
     dataset = publish(url, clouds)
     case = make_result(ruling).id
+    assert dataset.left_out_cases == (case,)
     assert dataset.left_out("kinematic_pressure") == LeftOut(cases=(case,))
     assert dataset.statistics["kinematic_pressure"]["std"] == pytest.approx(1, rel=0.1)
-    assert left_out(dataset) == [f"kinematic_pressure, the whole of {case}"]
-    assert case in dataset.cases("train")
+    rest = [clouds[n] for n in range(10) if make_result(n).id in dataset.cases("train")]
+    mean = np.concatenate([each.fields["velocity"] for each in rest], axis=1).mean(axis=(0, 1))
+    np.testing.assert_allclose(dataset.statistics["velocity"]["mean"], mean, atol=1e-6)
+    assert left_out(dataset) == [f"the whole of {case}, in training and validation too"]
+    assert len(rest) == 6 and case not in dataset.cases("train") and case in dataset.cases()
+    assert dataset[case].split == "train", "a case keeps its split"
+    assert dataset.splits == "6 train, 2 validation, 1 test, 1 left out"
     assert verify(dataset).findings == []
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_wreck_outside_the_training_split_is_found_beside_it(url, split):
+    clouds = [make_cloud(number) for number in range(10)]
+    wreck = first_of(10, split)
+    clouds[wreck].fields["velocity"] *= 1e15
+    dataset = publish(url, clouds)
+    assert dataset.left_out_cases == (make_result(wreck).id,)
+    assert (make_result(wreck).id in dataset.cases(split)) == (split == "test")
+    assert len(dataset.cases("train")) == 7
+    assert dataset.statistics["velocity"]["std"].max() < 10
+    assert verify(dataset).findings == []
+
+
+def test_a_wreck_is_found_among_cases_that_vary_by_little_of_their_values():
+    rng = np.random.default_rng(0)
+    values = {f"case{n}": 1e5 + 0.5 * rng.normal(size=(50, 1)) for n in range(6)}
+    values["case3"] = values["case3"] * 1e10
+    records = {case: {"p": moments(each).to_record()} for case, each in values.items()}
+    assert outlying(records, {}) == ["case3"]
 
 
 def first_of(num_cases, split):
