@@ -42,8 +42,8 @@ def import_or_tell(
     for case in done.left_out:
         _print_note(
             f"{case} has nearly all of the variance of a field, as a diverged case has: statistics,"
-            f" training and validation leave it out; to remove it: courant dataset withdraw"
-            f" {done.url} {case}"
+            f" training and validation leave it out, a test does not; to remove it:"
+            f" courant dataset withdraw {done.url} {case}"
         )
     refused = done.num_refused + len(plan.refused)
     say(
