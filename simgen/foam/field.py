@@ -1,8 +1,10 @@
 """Read OpenFOAM's fields into numpy, binary or ascii, packed or not.
 
 What OpenFOAM itself has written is understood whole: uniform and nonuniform values, plain and
-compact lists, and any other entry of a patch. Values that a file does not hold itself, but takes by
-a directive or a macro, are refused. Reading a case's mesh, fields and geometry is 8 times as fast
+compact lists, and any other entry of a patch. An entry may be of one patch, of a group of patches,
+or of all that a pattern in quotes matches: the patch's own entry counts, else that of the last of
+its groups, else that of the last pattern. Values that a file does not hold itself, but takes by a
+directive or a macro, are an error. Reading a case's mesh, fields and geometry is 8 times as fast
 as with foamToVTK and meshio, which give no geometry; reading its fields alone is 7 times as fast as
 with foamlib (`python -m bench extraction`).
 """
@@ -17,16 +19,37 @@ from pathlib import Path
 import numpy as np
 
 from simgen.errors import CaseError
-from simgen.foam.mesh_files import read_boundary, time_directories
+from simgen.foam.mesh_files import CONSTRAINTS, PatchRange, read_boundary, time_directories
+from simgen.foam.patterns import matches
 from simgen.foam.reader import COMPONENTS, FoamReader, numbers
 
 _UNIFORM = re.compile(rb"uniform\s+(\([^()]*\)|[^\s();]+)\s*;")
+#: A text's list of numbers, which holds nothing that ends it early.
+_TEXT_LIST = re.compile(rb"nonuniform\s+List<\w+>\s*\d+\s*\([^;/{}\"$#]*;")
+#: Patterns of a file, by patches of its mesh.
+MOST_COMPARED = 1_000_000
+_CONSTRAINT_TYPES = re.compile(r'#includeEtc\s+"caseDicts/setConstraintTypes"')
 _TENSOR = ("xx", "xy", "xz", "yx", "yy", "yz", "zx", "zy", "zz")
 #: The components of OpenFOAM's fields in the order of their files, by how many there are.
 COMPONENT_NAMES: Mapping[int, tuple[str, ...]] = {
     3: ("x", "y", "z"),
     6: ("xx", "xy", "xz", "yy", "yz", "zz"),
     9: _TENSOR,
+}
+#: Conditions whose values OpenFOAM computes when it reads a file, from those of the cells and from
+#: these entries; a `value` beside them does not count.
+COMPUTED: Mapping[str, tuple[str, ...]] = {
+    "zeroGradient": (),
+    "extrapolatedCalculated": (),
+    "empty": (),
+    "noSlip": (),
+    "slip": (),
+    "symmetry": (),
+    "symmetryPlane": (),
+    "fixedGradient": ("gradient",),
+    "partialSlip": ("valueFraction", "refValue"),
+    "fixedNormalSlip": ("fixedValue",),
+    "surfaceNormalFixedValue": ("refValue",),
 }
 
 
@@ -35,12 +58,14 @@ class FoamField:
     """One volume or surface field.
 
     `internal` is (cells, c), or (c,) where uniform; `boundary` holds the patches with a value,
-    `patches` the names of all patches in the file with the types of their conditions.
+    `patches` the names of all patches in the file with the types of their conditions, and `given`
+    the entries by patch and name that `COMPUTED` conditions are computed from.
     """
 
     internal: np.ndarray
     boundary: dict[str, np.ndarray] = field(default_factory=dict)
     patches: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     def spread(self, num_faces: Mapping[str, int]) -> FoamField:
         """Repeat the one value of a uniform patch for each of its faces."""
@@ -61,32 +86,54 @@ def component_columns(components: Sequence[str], num_columns: int) -> list[int] 
     return [known.index(name) for name in components] if set(components) <= set(known) else None
 
 
-def read_field(path: Path, *, boundary: bool = True) -> FoamField:
+@dataclass
+class PatchEntry:
+    """The entry of a patch, a group of patches or a pattern in a field's file."""
+
+    name: str
+    is_pattern: bool
+    condition: str = ""
+    at: dict[str, int] = field(default_factory=dict)
+    """Where in the file the value of each of its own entries begins"""
+    unread: str = ""
+    """A directive or macro in it, which may bring in other entries"""
+
+
+def read_field(
+    path: Path, *, boundary: bool = True, patches: Mapping[str, PatchRange] | None = None
+) -> FoamField:
     """Read a vol*Field or surface*Field file; with boundary=False only its internal field.
 
-    Raises CaseError where the file is damaged.
+    With the mesh's `patches`, each has the entry that OpenFOAM finds for it; without, entries are
+    by their names as they are written. Raises CaseError where the file is damaged.
     """
     reader = FoamReader(path)
     internal: np.ndarray | None = None
-    values: dict[str, tuple[str, np.ndarray | None]] = {}
+    entries: list[PatchEntry] = []
     for key in reader.names():
         if key == "internalField":
             internal = _value(reader, key)
             if not boundary:
                 break
         elif key == "boundaryField":
-            values = _boundary_field(reader)
+            entries = patch_entries(reader)
         else:
             reader.skip_entry()
     if internal is None:
         raise CaseError(f"{path} has no internalField")
-    written = {
-        # An empty patch may be written without saying of what: nonuniform 0()
-        patch: value if len(value) else np.empty((0, internal.shape[-1]))
-        for patch, (_, value) in values.items()
-        if value is not None
+    found = FoamField(internal)
+    by_patch = {each.name: each for each in entries}
+    if patches is not None:
+        by_patch = entries_of(patches, entries)
+    found.patches = {patch: entry.condition for patch, entry in by_patch.items()}
+    found.given = {
+        patch: _given(reader, patch, entry, internal.shape[-1]) for patch, entry in by_patch.items()
     }
-    return FoamField(internal, written, {patch: type_ for patch, (type_, _) in values.items()})
+    for patch, entry in by_patch.items():
+        if _has_value(reader, entry):
+            value = _entry(reader, patch, entry, "value", internal.shape[-1])
+            found.boundary[patch] = value
+    return found
 
 
 def read_flux(case: Path) -> FoamField:
@@ -94,30 +141,124 @@ def read_flux(case: Path) -> FoamField:
     times = time_directories(case)
     sizes = read_boundary(case / "constant/polyMesh/boundary")
     flux = read_field((times[-1][1] if times else case / "0") / "phi")
-    return flux.spread({patch: size for patch, (_, _, size) in sizes.items()})
+    return flux.spread({name: patch.size for name, patch in sizes.items()})
 
 
-def _boundary_field(reader: FoamReader) -> dict[str, tuple[str, np.ndarray | None]]:
-    """Return each patch's type and value; None for a patch without a value."""
-    patches: dict[str, tuple[str, np.ndarray | None]] = {}
+def patch_entries(reader: FoamReader) -> list[PatchEntry]:
+    """Read the entries of a boundaryField, in the order of the file."""
+    entries: dict[tuple[str, bool], PatchEntry] = {}
+
+    def take(directive: str) -> None:
+        if not _CONSTRAINT_TYPES.fullmatch(directive):
+            raise CaseError(
+                f"{reader.path}: the boundaryField refers to another place ({directive[:60]}); only"
+                " fields that OpenFOAM has written out are read"
+            )
+        for type_ in CONSTRAINTS:
+            entries.setdefault((type_, False), PatchEntry(type_, False)).condition = type_
+
     reader.expect(b"{")
-    for patch in reader.names(b"}"):
-        value, type_, reader.unread = None, "", ""
+    for name in reader.names(b"}", take):
+        if reader.is_quoted:
+            _check_pattern(reader, name)
+        # Entries of the same name are one, as in OpenFOAM; later ones in it replace earlier ones.
+        entry = entries.setdefault((name, reader.is_quoted), PatchEntry(name, reader.is_quoted))
+        reader.unread = ""
+        if reader.peek() != b"{":
+            reader.skip_entry()
+            continue
         reader.expect(b"{")
         for key in reader.names(b"}"):
-            if key == "value":
-                value = _value(reader, f"value on the patch {patch}")
-                continue
-            entry = reader.skip_entry()
+            reader.skip_space()
+            entry.at[key] = reader.position
+            text = _skip_value(reader)
             if key == "type":
-                type_ = entry.decode(errors="replace").strip().rstrip(";").strip()
-        patches[patch] = type_, value
-        if value is None and reader.unread:
-            raise CaseError(
-                f"{reader.path}: the patch {patch} refers to another place ({reader.unread});"
-                " only fields that OpenFOAM has written out are read"
-            )
-    return patches
+                entry.condition = text.decode(errors="replace").strip().rstrip(";").strip()
+        entry.unread = reader.unread or entry.unread
+    return list(entries.values())
+
+
+def entries_of(
+    patches: Mapping[str, PatchRange], entries: Sequence[PatchEntry]
+) -> dict[str, PatchEntry]:
+    """Return the entry of each patch, as GeometricBoundaryField::readField of OpenFOAM does."""
+    named = {entry.name: entry for entry in entries if not entry.is_pattern}
+    order = {name: number for number, name in enumerate(named)}
+    patterns = [entry for entry in reversed(entries) if entry.is_pattern]
+    if len(patterns) * len(patches) > MOST_COMPARED:
+        raise CaseError(f"{len(patterns)} patterns for {len(patches)} patches are too many")
+    found = {}
+    for name, patch in patches.items():
+        entry = named.get(name)
+        if entry is None and (groups := order.keys() & set(patch.groups)):
+            entry = named[max(groups, key=order.__getitem__)]
+        if entry is None and entries and patch.type == "empty":
+            entry = PatchEntry(name, False, "empty")
+        if entry is None:
+            entry = next((each for each in patterns if matches(each.name, name)), None)
+        if entry is not None:
+            found[name] = entry
+    return found
+
+
+def _check_pattern(reader: FoamReader, pattern: str) -> None:
+    try:
+        matches(pattern, "")
+    except CaseError as error:
+        raise CaseError(f"{reader.path}: {error}") from error
+
+
+def _skip_value(reader: FoamReader) -> bytes:
+    begin = reader.position
+    if not reader.binary and (found := _TEXT_LIST.match(reader.data, begin)):
+        reader.position = found.end()
+        return b""
+    return reader.skip_entry()
+
+
+def _has_value(reader: FoamReader, entry: PatchEntry) -> bool:
+    """Return whether the entry's `value` is to be read: of surface fields it always is."""
+    at = entry.at.get("value")
+    if at is None or entry.condition not in COMPUTED:
+        return at is not None
+    return reader.data.startswith((b"uniform", b"nonuniform"), at)
+
+
+def _given(
+    reader: FoamReader, patch: str, entry: PatchEntry, components: int
+) -> dict[str, np.ndarray]:
+    """Read what the values on a patch are computed from; nothing of what changes in time."""
+    if entry.unread:
+        raise CaseError(
+            f"{reader.path}: the patch {patch} refers to another place ({entry.unread});"
+            " only fields that OpenFOAM has written out are read"
+        )
+    if "ramp" in entry.at:
+        return {}
+    are_numbers = ("valueFraction",)
+    if entry.condition == "surfaceNormalFixedValue":
+        are_numbers = ("refValue",)
+    return {
+        name: _entry(reader, patch, entry, name, 1 if name in are_numbers else components)
+        for name in COMPUTED.get(entry.condition, ())
+        if name in entry.at
+    }
+
+
+def _entry(
+    reader: FoamReader, patch: str, entry: PatchEntry, name: str, components: int
+) -> np.ndarray:
+    reader.position = entry.at[name]
+    value = _value(reader, f"{name} on the patch {patch}")
+    if not len(value):
+        # An empty patch may be written without saying of what: nonuniform 0()
+        return np.empty((0, components))
+    if value.shape[-1] != components:
+        raise CaseError(
+            f"{reader.path}: the {name} on the patch {patch} has {value.shape[-1]} components,"
+            f" expected {components}"
+        )
+    return value
 
 
 def _value(reader: FoamReader, name: str) -> np.ndarray:

@@ -16,23 +16,17 @@ from pathlib import Path
 import numpy as np
 
 from simgen.errors import CaseError
-from simgen.foam.mesh_files import moved_meshes, read_boundary, read_faces, read_labels, read_points
+from simgen.foam.mesh_files import (
+    PatchRange,
+    moved_meshes,
+    read_boundary,
+    read_faces,
+    read_labels,
+    read_points,
+)
 
 #: Faces in one block: few enough that their arrays stay in the processor's cache.
 BLOCK = 2000
-
-
-@dataclass(frozen=True)
-class PatchRange:
-    """A patch's type and its contiguous range of faces."""
-
-    type: str
-    start: int
-    size: int
-
-    @property
-    def faces(self) -> slice:
-        return slice(self.start, self.start + self.size)
 
 
 @dataclass(frozen=True)
@@ -71,7 +65,7 @@ def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
     if len(owner) != len(offsets) - 1:
         raise CaseError(f"{mesh / 'owner'} has {len(owner)} labels for {len(offsets) - 1} faces")
     neighbour = read_neighbour(directory, len(owner), region)
-    patches = {name: PatchRange(*entry) for name, entry in read_boundary(mesh / "boundary").items()}
+    patches = read_boundary(mesh / "boundary")
     for name, patch in patches.items():
         if patch.size and not len(neighbour) <= patch.start <= patch.start + patch.size <= len(
             owner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,22 @@ import numpy as np
 from simgen.errors import CaseError
 from simgen.foam.reader import FoamReader, numbers
 
+#: Types of patches, each of which is a group of all patches of its type as well.
+CONSTRAINTS = (
+    "cyclic",
+    "cyclicAMI",
+    "cyclicACMI",
+    "cyclicSlip",
+    "empty",
+    "nonuniformTransformCyclic",
+    "processor",
+    "processorCyclic",
+    "symmetryPlane",
+    "symmetry",
+    "wedge",
+    "overset",
+)
+_WALLS = ("wall", "mappedWall")
 _TIME = re.compile(r"\d+\.?\d*([eE][-+]?\d+)?")
 
 
@@ -82,8 +99,22 @@ def _check_labels(reader: FoamReader, labels: np.ndarray, most: int) -> None:
         raise reader.error(f"has the label {wrong[0]}, which the mesh has not")
 
 
-def read_boundary(path: Path) -> dict[str, tuple[str, int, int]]:
-    """Read polyMesh/boundary as patch -> (type, first face, number of faces)."""
+@dataclass(frozen=True)
+class PatchRange:
+    """A patch's type, its contiguous range of faces, and the groups that it is in."""
+
+    type: str
+    start: int
+    size: int
+    groups: tuple[str, ...] = ()
+
+    @property
+    def faces(self) -> slice:
+        return slice(self.start, self.start + self.size)
+
+
+def read_boundary(path: Path) -> dict[str, PatchRange]:
+    """Read polyMesh/boundary."""
     reader = FoamReader(path, is_text=True)  # whatever its header says of the rest of the mesh
     if reader.peek() != b"(":
         reader.count()  # which PyFoam leaves out
@@ -94,9 +125,15 @@ def read_boundary(path: Path) -> dict[str, tuple[str, int, int]]:
         entries = {key: reader.skip_entry().rstrip(b";").decode() for key in reader.names(b"}")}
         try:
             first, size = int(entries["startFace"]), int(entries["nFaces"])
-            patches[name] = (entries["type"].strip(), first, size)
+            type_ = entries["type"].strip()
         except (KeyError, ValueError) as error:
             raise CaseError(f"{path}: the patch {name} lacks type, startFace or nFaces") from error
+        groups = entries.get("inGroups", "").partition("(")[2].partition(")")[0].split()
+        if type_ in CONSTRAINTS:
+            groups.append(type_)
+        if type_ in _WALLS:
+            groups.append("wall")
+        patches[name] = PatchRange(type_, first, size, tuple(dict.fromkeys(groups)))
     return patches
 
 

@@ -74,7 +74,7 @@ class MeshSizes:
     def of(cls, directory: Path, num_cells: int) -> MeshSizes:
         """Count them in a case directory whose number of cells is known."""
         patches = read_boundary(directory / "constant/polyMesh/boundary")
-        return cls(num_cells, {name: size for name, (_, _, size) in patches.items()})
+        return cls(num_cells, {name: patch.size for name, patch in patches.items()})
 
     def check(self, path: Path, field: FoamField, patches: Mapping[str, str]) -> None:
         """Raise CaseError if the field in `path` lacks values, or the entry of a patch."""
@@ -85,12 +85,13 @@ class MeshSizes:
         for patch in patches:
             if patch not in field.patches:
                 raise CaseError(f"{path} has no entry for the patch {patch}")
-            values = field.boundary.get(patch)
-            if values is not None and values.ndim > 1 and len(values) != self.num_faces[patch]:
-                raise CaseError(
-                    f"{path} has {len(values)} values on the patch {patch}, which has"
-                    f" {self.num_faces[patch]} faces"
-                )
+            written = [field.boundary[patch]] if patch in field.boundary else []
+            for values in (*written, *field.given.get(patch, {}).values()):
+                if values.ndim > 1 and len(values) != self.num_faces[patch]:
+                    raise CaseError(
+                        f"{path} has {len(values)} values on the patch {patch}, which has"
+                        f" {self.num_faces[patch]} faces"
+                    )
 
 
 def check_patches(family: CaseFamily, directory: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,8 @@ from simgen.cases import get_family
 from simgen.errors import CaseError
 from simgen.foam.cells import cell_mesh
 from simgen.foam.field import FoamField, read_field
-from simgen.foam.geometry import MeshGeometry, PatchRange, read_geometry, read_neighbour
+from simgen.foam.geometry import MeshGeometry, read_geometry, read_neighbour
+from simgen.foam.patch_values import patch_values
 from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.completeness import (
@@ -165,13 +166,12 @@ def _read_snapshots(
         sizes.check(time / stored.openfoam, values, family.patches)
         columns = columns_of(stored, values)
         moments.add(values.internal[..., columns])
-        snapshots.append(field_values(geometry, family.patches, values, columns, precision))
+        try:
+            snapshots.append(field_values(geometry, family.patches, values, columns, precision))
+        except CaseError as error:
+            raise CaseError(f"{time / stored.openfoam}: {error}") from error
     cells, faces = (np.stack(of) for of in zip(*snapshots, strict=True))
     return cells, faces, moments.stored_type
-
-
-#: Conditions whose vectors have no part along the normal; OpenFOAM writes no value for them.
-_MIRRORS = ("slip", "symmetry", "symmetryPlane")
 
 
 def field_values(
@@ -180,31 +180,15 @@ def field_values(
     values: FoamField,
     columns: Sequence[int],
     precision: np.dtype[Any],
+    as_the_cell: Collection[str] = (),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return these columns of a field in the cells (C, c), and on the patches' faces (B, c)."""
-    cells = np.broadcast_to(
-        values.internal, (len(geometry.centres), values.internal.shape[-1])
-    ).astype(precision)
-    faces = [np.empty((0, cells.shape[-1]), dtype=precision)]
-    for name in patches:
-        patch = geometry.patches[name]
-        value = values.boundary.get(name)
-        if value is None:
-            behind = cells[geometry.owner[patch.faces]]
-            value = _unwritten(behind, values.patches.get(name, ""), geometry, patch)
-        faces.append(np.broadcast_to(value, (patch.size, value.shape[-1])))
-    return cells[:, columns], np.concatenate(faces)[:, columns].astype(precision)
+    """Return these columns of a field in the cells (C, c), and on the patches' faces (B, c).
 
-
-def _unwritten(
-    behind: np.ndarray, condition: str, geometry: MeshGeometry, patch: PatchRange
-) -> np.ndarray:
-    """Return the values (B, c) of a patch that writes none, from those of the cells behind it."""
-    if condition == "noSlip":
-        return np.zeros_like(behind)
-    if condition in _MIRRORS and behind.shape[-1] == 3:
-        areas = geometry.face_areas[patch.faces]
-        normals = areas / np.linalg.norm(areas, axis=1, keepdims=True)
-        through = (behind * normals).sum(axis=1, keepdims=True)
-        return (behind - through * normals).astype(behind.dtype)
-    return behind  # zeroGradient, and conditions of scalars
+    Conditions named in `as_the_cell` have the cell's value where they write none. CaseError names a
+    patch whose value is not known.
+    """
+    cells = np.broadcast_to(values.internal, (len(geometry.centres), values.internal.shape[-1]))
+    faces = [np.empty((0, cells.shape[-1]))]
+    faces += [patch_values(values, name, geometry, cells, as_the_cell) for name in patches]
+    found = cells[:, columns], np.concatenate(faces)[:, columns]
+    return found[0].astype(precision), found[1].astype(precision)

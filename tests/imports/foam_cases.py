@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,8 @@ class FoamMesh:
     points: np.ndarray
     faces: tuple[Face, ...]
     patches: Mapping[str, str]
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """inGroups of patches"""
 
     @property
     def num_cells(self) -> int:
@@ -47,7 +49,8 @@ class FoamMesh:
                 faces.append((corners, local[owner], between))
             elif behind in local:
                 faces.append((corners[::-1], local[behind], between))
-        return ordered(self.points, faces, {**self.patches, between: "processor"})
+        part = ordered(self.points, faces, {**self.patches, between: "processor"})
+        return replace(part, groups=self.groups)
 
 
 def ordered(points: np.ndarray, faces: Sequence[Face], patches: Mapping[str, str]) -> FoamMesh:
@@ -98,6 +101,10 @@ class Form:
     label: int = 32
     scalar: int = 64
 
+    def rounded(self, values: np.ndarray) -> np.ndarray:
+        """The numbers that this form can hold."""
+        return values.astype(f"f{self.scalar // 8}").astype("f8")
+
     def write(self, path: Path, kind: str, body: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         form = "binary" if self.binary else "ascii"
@@ -143,7 +150,9 @@ def write_mesh(directory: Path, mesh: FoamMesh, form: Form) -> None:
     lines, start = [], len(inside)
     for patch, kind in mesh.patches.items():
         size = sum(1 for face in mesh.faces if face[2] == patch)
-        lines.append(f"{patch} {{ type {kind}; nFaces {size}; startFace {start}; }}")
+        groups = mesh.groups.get(patch)
+        within = f"inGroups {len(groups)}({' '.join(groups)}); " if groups else ""
+        lines.append(f"{patch} {{ type {kind}; {within}nFaces {size}; startFace {start}; }}")
         start += size
     text = f"{len(lines)}\n(\n" + "\n".join(lines) + "\n)\n"
     form.write(folder / "boundary", "polyBoundaryMesh", text.encode())
@@ -183,7 +192,8 @@ def write_field(
     body += form.values(values) + b";\nboundaryField\n{\n"
     for patch, type_ in mesh.patches.items():
         corners = [face[0] for face in mesh.faces if face[2] == patch]
-        condition = {"inlet": "fixedValue", "outlet": "zeroGradient"}.get(patch, type_)
+        of_type = {"patch": "zeroGradient", "wall": "noSlip" if name == "U" else "zeroGradient"}
+        condition = "fixedValue" if patch == "inlet" else of_type.get(type_, type_)
         body += f"    {patch}\n    {{\n        type {condition};\n".encode()
         if condition == "fixedValue":
             places = np.array([mesh.points[list(each)].mean(axis=0) for each in corners])

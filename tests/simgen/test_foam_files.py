@@ -9,7 +9,7 @@ import pytest
 
 from simgen.errors import CaseError
 from simgen.foam.field import component_columns, read_field
-from simgen.foam.mesh_files import read_boundary, read_faces, read_labels
+from simgen.foam.mesh_files import PatchRange, read_boundary, read_faces, read_labels
 
 HEADER = """FoamFile
 {{
@@ -124,7 +124,7 @@ def test_patches_with_their_faces(tmp_path):
         + "1\n(\n    inlet\n    {\n        type patch;\n        nFaces 20;\n        startFace"
         " 8821;\n    }\n)\n"
     )
-    assert read_boundary(tmp_path / "boundary") == {"inlet": ("patch", 8821, 20)}
+    assert read_boundary(tmp_path / "boundary") == {"inlet": PatchRange("patch", 8821, 20)}
 
 
 #: What a patch may hold beside its value, by OpenFOAM's grammar.
@@ -133,8 +133,6 @@ ENTRIES = {
     "code": b"code #{ if (true) { operator==(vector(1, 0, 0)); } // }\n#}; name coded;",
     "code within a dictionary": b"codeContext { value #{ x; } #}; }",
     "table": b"uniformValue table ((0 (0 0 0)) (1 (1 0 0)));",
-    "directive": b'#includeEtc "caseDicts/setConstraintTypes"',
-    "macro": b"$inletEntries;",
     "string": b'expression "a; } b";',
     "list of words": b"groups List<word> 2(a b);",
     "another value": b"gradient nonuniform List<vector> 1(" + b"}" * 24 + b");",
@@ -163,6 +161,8 @@ def test_a_patch_may_hold_any_entry_beside_its_value(tmp_path, entry):
     [
         (b'#include "inlet"', b"", r"the patch inlet refers to another place \(#include\)"),
         (b"$entries;", b"", r"the patch inlet refers to another place \(\$entries\)"),
+        # Its type and its value may be others than those of the file.
+        (b"value uniform (1 2 3);", b"$entries;", r"refers to another place \(\$entries\)"),
         (b"", b"value $internalField;", r"value on the patch inlet is '\$internalField;'"),
         (b"", b"value uniform (1 $v 0);", r"value on the patch inlet is 'uniform \(1 \$v 0\)"),
         (b"", b"value nonuniform List<wordRe> 1(a);", "of type wordRe, which is not read"),
@@ -217,7 +217,10 @@ def test_a_boundary_file_may_hold_any_patch_name_and_nested_entries(tmp_path, co
         + "mixing { type cyclicAMI; nFaces 3; surface { type plane; } startFace 7; }\n)\n"
     )
     found = read_boundary(tmp_path / "boundary")
-    assert found == {"frt-fairing:001%1": ("wall", 7, 0), "mixing": ("cyclicAMI", 7, 3)}
+    assert found == {
+        "frt-fairing:001%1": PatchRange("wall", 7, 0, ("wall",)),
+        "mixing": PatchRange("cyclicAMI", 7, 3, ("cyclicAMI",)),
+    }
 
 
 @pytest.mark.parametrize(

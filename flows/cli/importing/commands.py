@@ -71,6 +71,13 @@ def import_openfoam_cases(
             help="Kind of the patches of this name, such as blade*=blade; none leaves them out.",
         ),
     ] = None,
+    patch_value: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION=cell",
+            help="On patches where this condition writes no value, take that of the cells behind.",
+        ),
+    ] = None,
     distance: Annotated[
         str | None,
         typer.Option(
@@ -129,7 +136,7 @@ def import_openfoam_cases(
         )
         from simgen.imports.openfoam.dictionary import DictionaryPlace
         from simgen.imports.openfoam.foam_fields import AskedField
-        from simgen.imports.openfoam.patch_kinds import parse_overrides
+        from simgen.imports.openfoam.patch_kinds import parse_overrides, parse_patch_values
         from simgen.imports.openfoam.solver_log import parse_limits
 
         asked = read_asked(
@@ -144,6 +151,7 @@ def import_openfoam_cases(
             ),
             region=region,
             kinds=parse_overrides(kind or []),
+            patch_values=parse_patch_values(patch_value or []),
             parameters={
                 name_and_unit(each)[0]: DictionaryPlace.parse(place)
                 for each, place in places.items()

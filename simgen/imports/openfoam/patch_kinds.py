@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simgen.errors import InputError
+from simgen.foam.field import PatchEntry, entries_of, patch_entries
+from simgen.foam.mesh_files import PatchRange
 from simgen.foam.reader import FoamReader
 from simgen.imports.openfoam.finding import has_file
 
@@ -63,6 +65,20 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, str]:
     return overrides
 
 
+def parse_patch_values(texts: Sequence[str]) -> frozenset[str]:
+    """Parse `CONDITION=cell`; InputError shows the form."""
+    found = set()
+    for text in texts:
+        condition, _, value = (part.strip() for part in text.partition("="))
+        if not condition or value != "cell":
+            raise InputError(
+                f"'{text}' is no CONDITION=cell; expected such as groovyBC=cell, for the values of"
+                " the cells behind patches whose condition groovyBC writes none"
+            )
+        found.add(condition)
+    return frozenset(found)
+
+
 def patch_kind(
     patch: str, type_: str, velocity: Mapping[str, str], overrides: Mapping[str, str]
 ) -> str | None:
@@ -87,7 +103,7 @@ def patch_kind(
     return OPEN
 
 
-def boundary_conditions(path: Path) -> dict[str, str]:
+def boundary_conditions(path: Path, patches: Mapping[str, PatchRange]) -> dict[str, str]:
     """Return the type of each patch's condition in a field's file; empty where there is none.
 
     A fixed velocity of zero is `noSlip`, which older cases have no word for.
@@ -95,29 +111,22 @@ def boundary_conditions(path: Path) -> dict[str, str]:
     if not has_file(path):
         return {}  # a case without U has no velocity that tells more
     reader = FoamReader(path)
-    conditions: dict[str, str] = {}
-    at_rest: set[str] = set()
+    entries: list[PatchEntry] = []
     for key in reader.names():
-        if key != "boundaryField":
+        if key == "boundaryField":
+            entries = patch_entries(reader)
+        else:
             reader.skip_entry()
-            continue
-        reader.expect(b"{")
-        for patch in reader.names(b"}"):
-            reader.expect(b"{")
-            for entry in reader.names(b"}"):
-                value = reader.skip_entry()
-                if entry == "type":
-                    conditions[patch] = value.rstrip(b";").decode(errors="replace").strip()
-                elif entry == "value" and _is_zero(value):
-                    at_rest.add(patch)
     return {
-        patch: "noSlip" if patch in at_rest and condition == "fixedValue" else condition
-        for patch, condition in conditions.items()
+        name: "noSlip"
+        if entry.condition == "fixedValue" and _is_zero(reader.data, entry.at.get("value"))
+        else entry.condition
+        for name, entry in entries_of(patches, entries).items()
     }
 
 
-def _is_zero(value: bytes) -> bool:
-    found = _UNIFORM.match(value)
+def _is_zero(data: bytes, at: int | None) -> bool:
+    found = _UNIFORM.match(data, at) if at is not None else None
     try:
         return found is not None and not any(float(each) for each in found[1].split())
     except ValueError:  # a macro, which may be anything

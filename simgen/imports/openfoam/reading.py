@@ -91,7 +91,7 @@ def _read_fields(
     faces: dict[str, list[np.ndarray]] = {each.name: [] for each in case.fields}
     for _, time in details.times:
         for stored in case.fields:
-            values = [_snapshot(part, time, stored, options.region) for part in parts]
+            values = [_snapshot(part, time, stored, options) for part in parts]
             cells[stored.name].append(np.concatenate([inside for inside, _ in values]))
             faces[stored.name].append(np.concatenate([outside for _, outside in values]))
     if case.times is None:
@@ -105,17 +105,25 @@ def _first(values: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: of[0] for name, of in values.items()}
 
 
-def _snapshot(part: _Part, time: str, stored: Any, region: str) -> tuple[np.ndarray, np.ndarray]:
-    path = Path(part.directory, time, region, stored.openfoam)
-    values = read_field(path)
+def _snapshot(
+    part: _Part, time: str, stored: Any, options: FoamOptions
+) -> tuple[np.ndarray, np.ndarray]:
+    path = Path(part.directory, time, options.region, stored.openfoam)
+    values = read_field(path, patches=part.geometry.patches)
     sizes = MeshSizes(
         len(part.geometry.centres),
         {name: patch.size for name, patch in part.geometry.patches.items()},
     )
-    # A patch without an entry, as fields made by post-processing may have it, takes its cells'.
-    sizes.check(path, values, {name: "" for name in part.patches if name in values.patches})
+    # A field without any entry, as post-processing may make it, has its cells' values on patches.
+    sizes.check(path, values, dict.fromkeys(part.patches if values.patches else (), ""))
     columns = columns_of(stored, values)
-    found = field_values(part.geometry, part.patches, values, columns, np.dtype("f8"))
+    precision = np.dtype("f8")
+    try:
+        found = field_values(
+            part.geometry, part.patches, values, columns, precision, options.patch_values
+        )
+    except CaseError as error:
+        raise CaseError(f"{time}/{stored.openfoam}: {error}") from error
     if wrong := sum(int(np.count_nonzero(~np.isfinite(each))) for each in found):
         raise CaseError(f"{time}/{stored.openfoam} holds {wrong} values that are not finite")
     return found

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from simgen.errors import CaseError
-from simgen.foam.mesh_files import moved_meshes, read_boundary, read_points, time_directories
+from simgen.foam.mesh_files import (
+    PatchRange,
+    moved_meshes,
+    read_boundary,
+    read_points,
+    time_directories,
+)
 from simgen.imports.openfoam.dictionary import DictionaryPlace, read_number
 from simgen.imports.openfoam.finding import has_file, parts_of, regions_of
 from simgen.imports.openfoam.foam_fields import AskedField, field_of
@@ -36,6 +42,8 @@ class FoamOptions:
     region: str = ""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Patch, with wildcards, to kind"""
+    patch_values: frozenset[str] = frozenset()
+    """Conditions that have the cell's value on patches where they write none"""
     parameters: Mapping[str, DictionaryPlace] = field(default_factory=dict)
     steady: bool | None = None
     """Whether cases are steady; None = what their dictionaries say"""
@@ -82,7 +90,13 @@ def survey_case(directory: Path, place: str, asked: Asked, options: FoamOptions)
     first = Path(parts[0], times[0][1], options.region)
     row = asked.row_of(place)
     numbers = {name: _number(parts, directory, at) for name, at in options.parameters.items()}
-    settings = (options.region, options.after, options.every, sorted(kinds.items()))
+    settings = (
+        options.region,
+        options.after,
+        options.every,
+        sorted(kinds.items()),
+        sorted(options.patch_values),
+    )
     meshes = [
         _found(part / "constant" / options.region / "polyMesh" / name)
         for part in parts
@@ -170,39 +184,40 @@ def _missing(
     return f"its time {time} has no {name}; it has {', '.join(there) or 'no fields'}"
 
 
-def _patches(parts: Sequence[Path], region: str) -> dict[str, tuple[str, int]]:
-    """Return type and number of faces of each patch, over all parts."""
-    patches: dict[str, tuple[str, int]] = {}
+def _patches(parts: Sequence[Path], region: str) -> dict[str, PatchRange]:
+    """Return each patch, with the number of its faces in all parts."""
+    patches: dict[str, PatchRange] = {}
     for part in parts:
         mesh = part / "constant" / region / "polyMesh"
-        for name, (type_, _, size) in read_boundary(mesh / "boundary").items():
-            patches[name] = (type_, patches.get(name, ("", 0))[1] + size)
+        for name, patch in read_boundary(mesh / "boundary").items():
+            before = patches[name].size if name in patches else 0
+            patches[name] = replace(patch, size=before + patch.size)
     return patches
 
 
 def _kinds(
     parts: Sequence[Path],
     times: Sequence[tuple[float, str]],
-    patches: Mapping[str, tuple[str, int]],
+    patches: Mapping[str, PatchRange],
     options: FoamOptions,
 ) -> dict[str, str]:
     velocity: dict[str, str] = {}
     for part in parts:
-        velocity |= boundary_conditions(Path(part, times[0][1], options.region, "U"))
+        velocity |= boundary_conditions(Path(part, times[0][1], options.region, "U"), patches)
     found = {
-        patch: patch_kind(patch, type_, velocity, options.kinds)
-        for patch, (type_, size) in patches.items()
-        if size
+        name: patch_kind(name, patch.type, velocity, options.kinds)
+        for name, patch in patches.items()
+        if patch.size
     }
     return {patch: kind for patch, kind in found.items() if kind is not None}
 
 
-def _is_plane(parts: Sequence[Path], patches: Mapping[str, tuple[str, int]], region: str) -> bool:
+def _is_plane(parts: Sequence[Path], patches: Mapping[str, PatchRange], region: str) -> bool:
     """Tell whether the case is one layer of cells across z, between empty patches.
 
     Plane cases that lie across another axis are taken as they are, in three dimensions.
     """
-    if not any(type_ == "empty" and size for type_, size in patches.values()):
+    if not any(patch.type == "empty" and patch.size for patch in patches.values()):
         return False
     points = np.concatenate(
         [read_points(part / "constant" / region / "polyMesh" / "points") for part in parts]
