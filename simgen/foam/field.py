@@ -159,20 +159,21 @@ def patch_entries(reader: FoamReader) -> list[PatchEntry]:
 
     reader.expect(b"{")
     for name in reader.names(b"}", take):
-        if reader.is_quoted:
-            _check_pattern(reader, name)
-        # Entries of the same name are one, as in OpenFOAM; later ones in it replace earlier ones.
-        entry = entries.setdefault((name, reader.is_quoted), PatchEntry(name, reader.is_quoted))
-        reader.unread = ""
+        key = (name, reader.is_quoted)
         if reader.peek() != b"{":
             reader.skip_entry()
             continue
+        if reader.is_quoted:
+            _check_pattern(reader, name)
+        # Entries of the same name are one, as in OpenFOAM; later ones in it replace earlier ones.
+        entry = entries.setdefault(key, PatchEntry(*key))
+        reader.unread = ""
         reader.expect(b"{")
-        for key in reader.names(b"}"):
+        for word in reader.names(b"}"):
             reader.skip_space()
-            entry.at[key] = reader.position
+            entry.at[word] = reader.position
             text = _skip_value(reader)
-            if key == "type":
+            if word == "type":
                 entry.condition = text.decode(errors="replace").strip().rstrip(";").strip()
         entry.unread = reader.unread or entry.unread
     return list(entries.values())

@@ -16,6 +16,7 @@ from simgen.errors import CaseError
 from simgen.foam.field import read_field
 from simgen.foam.geometry import read_geometry
 from simgen.foam.log import SolverLog
+from simgen.foam.mesh_files import PatchRange
 from simgen.imports.openfoam.dictionary import DictionaryPlace, read_entry, read_number
 from simgen.imports.openfoam.finding import num_cells
 from simgen.imports.openfoam.patch_kinds import boundary_conditions
@@ -190,7 +191,8 @@ def test_a_velocity_of_many_zeros_is_a_number(tmp_path) -> None:
         "boundaryField { a { type fixedValue; value uniform (" + zeros + "x); }"
         " b { type fixedValue; value uniform (0 0 " + zeros + "); } }"
     )
-    found = bounded(boundary_conditions, tmp_path / "U")
+    patches = {name: PatchRange("patch", 0, 1) for name in "ab"}
+    found = bounded(boundary_conditions, tmp_path / "U", patches)
     assert found == {"a": "fixedValue", "b": "noSlip"}
 
 
