@@ -1,14 +1,19 @@
-"""The address that only this machine reaches, ports of it that are free, and why one is not had."""
+"""Listen on an address, and tell which hosts its requests may name."""
 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 
+from simgen.errors import InputError
+
 LOOPBACK = "127.0.0.1"
+OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
+"""As requests write this machine's own"""
 
 
 def in_address(host: str) -> str:
@@ -21,6 +26,29 @@ def cannot_listen(host: str, port: int, error: OSError) -> str:
     of_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
     other = "--host" if of_host else "--port"
     return f"cannot listen on {host}:{port} ({error.strerror}); choose another {other}"
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """Listen on host:port, any free port for 0; InputError where that is not possible."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(backlog)
+    except OSError as error:
+        listener.close()
+        raise InputError(cannot_listen(host, port, error)) from error
+    return listener
+
+
+def answered_names(listener: socket.socket, host: str, names: Sequence[str]) -> list[str]:
+    """Return the hosts that requests may name; any where others than this machine may ask.
+
+    A page of another site that a person on this machine opens asks in its own name.
+    """
+    own = [*OWN_NAMES, in_address(host), *names]
+    is_loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+    return own if is_loopback or names else ["*"]
 
 
 def free_ports(ports: range) -> Iterator[int]:

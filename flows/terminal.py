@@ -1,17 +1,18 @@
 """Share between commands where they print, how they show progress, and how they end.
 
-They end in one line.
+They end in one line. What is printed may come from a stranger's file: no control character of it
+reaches the terminal, and no password in a URL.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -21,13 +22,31 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
+from rich.text import Text
 
 from flows.ending import INTERRUPTED_CODE, lost
 from simgen.errors import SimgenError
+from simgen.log_lines import without_user_info
+
+
+class SafeConsole(Console):
+    """A console that prints no control characters but its own, and no passwords of URLs."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(without_user_info(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            safe = segment.text if segment.control else printable(segment.text)
+            yield Segment(safe, segment.style, segment.control)
+
 
 # Without emoji: `:x:` in a path is no picture.
-screen = Console(emoji=False)
-errors = Console(stderr=True, emoji=False)
+screen = SafeConsole(emoji=False)
+errors = SafeConsole(stderr=True, emoji=False)
 
 
 @contextlib.contextmanager
@@ -66,9 +85,7 @@ def _one_line_warnings() -> Iterator[None]:
                 show(message, category, *where, **details)
                 return
             errors.print(
-                f"[yellow]warning:[/yellow] {escape(printable(str(message)))}",
-                highlight=False,
-                soft_wrap=True,
+                f"[yellow]warning:[/yellow] {escape(str(message))}", highlight=False, soft_wrap=True
             )
 
         warnings.showwarning = show_in_one_line
@@ -77,24 +94,22 @@ def _one_line_warnings() -> Iterator[None]:
 
 def fail(message: str) -> NoReturn:
     """Print the error and end with exit code 1."""
-    errors.print(
-        f"[bold red]error:[/bold red] {escape(printable(message))}", highlight=False, soft_wrap=True
-    )
+    errors.print(f"[bold red]error:[/bold red] {escape(message)}", highlight=False, soft_wrap=True)
     raise typer.Exit(1)
 
 
 def tell(text: str) -> None:
     """Print a line of markup, not wrapped to the screen; what others named has to be escaped."""
-    screen.print(printable(text), highlight=False, soft_wrap=True)
+    screen.print(text, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
     """Print a line as it is, not wrapped to the screen: brackets in a path are no markup."""
-    screen.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+    screen.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def printable(text: str) -> str:
-    """Remove terminal control characters from text that may come from a foreign file."""
+    """Replace terminal control characters in text that may come from a foreign file."""
     return "".join(
         letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
     )

@@ -197,6 +197,11 @@ def without_secrets(text: str) -> str:
     }
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN).replace(json.dumps(secret)[1:-1], HIDDEN)
+    return without_user_info(text)
+
+
+def without_user_info(text: str) -> str:
+    """Replace users and passwords of URLs."""
     return _USER_INFO.sub(f"{HIDDEN}@", text)
 
 

@@ -162,7 +162,8 @@ def check_parameters(
 ) -> None:
     """Check design parameters: wrong names or values raise, values outside the space warn.
 
-    `space` lists the family's parameters with name, unit, low and high.
+    A parameter whose whole range is positive, such as a radius, has to be positive. `space`
+    lists the family's parameters with name, unit, low and high.
     """
     known = {parameter["name"]: parameter for parameter in space}
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
@@ -178,6 +179,11 @@ def check_parameters(
         low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
         if not isinstance(value, numbers.Real) or not np.isfinite(value):
             raise InputError(f"{name} = {value!r:.100} is not a finite number")
+        if low > 0 and value <= 0:
+            raise InputError(
+                f"{name} = {value:g} {unit} is not positive; the model was trained on"
+                f" [{low:g}, {high:g}] {unit}"
+            )
         if not low <= value <= high:
             tell_caller(
                 f"{name} = {value:g} {unit} is outside the design space that the model was trained"

@@ -31,8 +31,8 @@ def print_dataset(dataset: Dataset) -> None:
     from simgen.publish.remake import how_to_make
 
     tell(
-        f"[bold]{dataset.schema.family} {dataset.version}[/bold]  {escape(dataset.url)}  snapshot"
-        f" {dataset.snapshot_id}"
+        f"[bold]{escape(f'{dataset.schema.family} {dataset.version}')}[/bold]"
+        f"  {escape(dataset.url)}  snapshot {dataset.snapshot_id}"
     )
     say(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
     names = [
@@ -46,7 +46,7 @@ def print_dataset(dataset: Dataset) -> None:
         titles = [name, *[""] * (len(field.components) - 1)]
         for number, (title, component) in enumerate(zip(titles, field.components, strict=True)):
             values = [f"{measured[each][number]:.3g}" for each in ("mean", "std", "min", "max")]
-            fields.add_row(title, escape(field.unit) if title else "", component, *values)
+            _add(fields, title, field.unit if title else "", component, *values)
     screen.print(fields, "")
     for each in left_out(dataset):
         say(f"left out of these statistics, with nearly all of the variance: {each}")
@@ -68,18 +68,19 @@ def _print_quantities(dataset: Dataset) -> None:
     for each in dataset.schema.quantities:
         measured = dataset.quantity_statistics[each.name]
         numbers = [f"{measured[name]:.3g}" for name in ("mean", "std", "min", "max")]
-        table.add_row(each.name, escape(each.unit), *numbers, escape(each.meaning))
+        _add(table, each.name, each.unit, *numbers, each.meaning)
     screen.print(table, "")
 
 
 def print_case(case: StoredCase) -> None:
     """Print everything known of a case, except its arrays."""
-    tell(f"[bold]{case.id}[/bold]  {case.status}  {escape(case.reason)}")
+    tell(f"[bold]{escape(case.id)}[/bold]  {escape(f'{case.status}  {case.reason}')}")
     for name, value in {**case.parameters, **case.settings}.items():
         say(f"  {name} = {value:g}")
     gates = _table("gate", "value", "limit", "passed")
     for gate in case.gates:
-        gates.add_row(
+        _add(
+            gates,
             gate["name"],
             f"{gate['value']} {gate['unit']}".strip(),
             gate["limit"],
@@ -108,7 +109,8 @@ def print_versions(lines: Sequence[VersionSize]) -> None:
         Column("message", overflow="fold"),
     )
     for line in lines:
-        table.add_row(
+        _add(
+            table,
             line.info.name,
             f"{line.info.time:%Y-%m-%d %H:%M}",
             line.info.author,
@@ -116,7 +118,7 @@ def print_versions(lines: Sequence[VersionSize]) -> None:
             str(line.num_new),
             size_text(line.num_bytes),
             size_text(line.num_bytes_new),
-            escape(line.info.message),
+            line.info.message,
         )
     screen.print(table)
     for line in lines:
@@ -153,7 +155,7 @@ def print_difference(found: Difference) -> None:
     table = _table(f"{found.before} -> {found.after}", "")
     for name, text in rows:
         if text:
-            table.add_row(name, escape(text))
+            _add(table, name, text)
     screen.print(table)
     if found.statistics:
         moved = _table("statistic", "", found.before, found.after)
@@ -162,7 +164,7 @@ def print_difference(found: Difference) -> None:
                 ", ".join(f"{value:.4g}" for value in values)
                 for values in (change.before, change.after)
             )
-            moved.add_row(change.field, change.figure, before, after)
+            _add(moved, change.field, change.figure, before, after)
         screen.print("", moved)
 
 
@@ -172,7 +174,7 @@ def print_findings(dataset: Dataset, found: Verification) -> None:
     if found.findings:
         table = _table("case", "where", "what is wrong")
         for finding in found.findings:
-            table.add_row(finding.case or "(all)", escape(finding.place), escape(finding.problem))
+            _add(table, finding.case or "(all)", finding.place, finding.problem)
         screen.print(table)
         cases = {finding.case for finding in found.findings if finding.case}
         tell(
@@ -239,10 +241,11 @@ def _cases(dataset: Dataset) -> Table:
         accepted = row["status"] == "accepted"
         standing = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
         split = row["split"] if isinstance(row["split"], str) else "not published"
-        table.add_row(
+        _add(
+            table,
             str(name),
             *(f"{row[parameter]:.3g}" for parameter in names),
-            escape(split if accepted else standing),
+            split if accepted else standing,
             f"{row['num_points']:.0f}" if accepted else "",
             f"{row['wall_time_s']:.1f}",
         )
@@ -251,3 +254,8 @@ def _cases(dataset: Dataset) -> Table:
 
 def _table(*columns: str | Column) -> Table:
     return Table(*columns, box=None, header_style="bold")
+
+
+def _add(table: Table, *cells: str) -> None:
+    """Add a row of plain text: brackets in a stranger's names are no markup."""
+    table.add_row(*map(escape, cells))

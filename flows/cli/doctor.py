@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from flows.settings import absolute, embedded_defaults, load_settings
-from flows.terminal import one_line_errors, printable, screen
+from flows.terminal import one_line_errors, screen
 from simgen.errors import InputError, SimgenError
 from simgen.machine import memory_gb, usable_cores
 
@@ -56,7 +56,7 @@ def doctor() -> None:
         for name, check in CHECKS.items():
             found[name] = _carry_out(check)
             mark = "[green]ok[/green]" if found[name].usable else "[yellow]missing[/yellow]"
-            table.add_row(name, mark, escape(printable(found[name].text)))
+            table.add_row(name, mark, escape(found[name].text))
         screen.print(table, "")
         screen.print(_verdict({name for name, finding in found.items() if finding.usable}))
 

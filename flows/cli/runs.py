@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from flows.settings import RUNS, absolute, load_settings
-from flows.terminal import errors, one_line_errors, printable, say, screen
+from flows.terminal import errors, one_line_errors, say, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def runs_ls(
         found, unreadable = list_runs(where)
         for damaged in unreadable:
             errors.print(
-                f"[bold red]unreadable:[/bold red] {escape(printable(damaged.reason))}",
+                f"[bold red]unreadable:[/bold red] {escape(damaged.reason)}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -77,7 +77,7 @@ def runs_ls(
         table = Table(*[columns[n] for n in kept], box=None, header_style="bold")
         for run in found:
             dataset = f"{_dataset_name(run)} {run.version}"
-            cells = (escape(printable(run.name)), dataset, *_figures(run))
+            cells = (escape(run.name), dataset, *_figures(run))
             table.add_row(*[cells[n] for n in kept])
         screen.print(table)
 
@@ -97,7 +97,7 @@ def runs_show(run: RunUrl) -> None:
         screen.print(table, "")
         settings = _plain_table(Column("setting", style="bold"), Column("value", overflow="fold"))
         for key, setting in flatten(found.experiment).items():
-            settings.add_row(escape(printable(key)), escape(_text(setting)))
+            settings.add_row(escape(key), escape(_text(setting)))
         screen.print(settings)
 
 
@@ -117,7 +117,7 @@ def runs_compare(
         found = [read_run(absolute(run)) for run in runs]
         table = _plain_table("", *[Column(escape(run.name), overflow="fold") for run in found])
         for key, values in differing_settings(found).items():
-            table.add_row(escape(printable(key)), *[escape(_text(value)) for value in values])
+            table.add_row(escape(key), *[escape(_text(value)) for value in values])
         table.add_section()
         facts = [_facts(run) for run in found]
         for name in facts[0]:
@@ -179,7 +179,7 @@ def _figures(run: RunSummary) -> tuple[str, ...]:
         epochs if run.state == "finished" else f"{epochs} {run.state}",
         f"{run.validation_nmae:.3f}" if run.validation_nmae is not None else "",
         f"{run.test_nmae:.3f}" if run.test_nmae is not None else "",
-        printable(run.started[:10]) if run.started else "",
+        escape(run.started[:10]) if run.started else "",
         f"{minutes:.0f} min" if minutes >= 1 else f"{run.train_s:.0f} s",
         _short(run.revision),
     )
@@ -188,11 +188,11 @@ def _figures(run: RunSummary) -> tuple[str, ...]:
 def _short(revision: str | None) -> str:
     """Shorten a revision; a star marks local changes."""
     commit, _, changed = (revision or "").partition("-")
-    return printable(f"{commit[:8]}{'*' if changed else ''}")
+    return escape(f"{commit[:8]}{'*' if changed else ''}")
 
 
 def _dataset_name(run: RunSummary) -> str:
-    return escape(printable(run.dataset.rsplit("/", 1)[-1]))
+    return escape(run.dataset.rsplit("/", 1)[-1])
 
 
 def _text(value: Any) -> str:
@@ -203,7 +203,7 @@ def _text(value: Any) -> str:
         if value is None
         else str(value)
     )
-    return printable(text[:MAX_SHOWN])
+    return text[:MAX_SHOWN]
 
 
 def _plain_table(*columns: Column | str) -> Table:

@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import signal
 import threading
-from socketserver import BaseServer
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, start_http_server
+import uvicorn
+from prometheus_client import CollectorRegistry, make_asgi_app
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from courant.loopback import cannot_listen
+from courant.loopback import answered_names, listen
 from flows.observing.metrics import RecordMetrics
-from simgen.errors import InputError
+
+MAX_CONNECTIONS = 64
 
 
-def serve_metrics(metrics: RecordMetrics, host: str, port: int) -> tuple[BaseServer, int]:
-    """Serve at http://host:port/metrics in a thread; return the server and its port.
+@contextmanager
+def serving_metrics(
+    metrics: RecordMetrics, host: str, port: int, names: Sequence[str] = ()
+) -> Iterator[int]:
+    """Serve at http://host:port/metrics in a thread; yield the port.
 
-    InputError where the port cannot be had.
+    On loopback, and where `names` are given, requests for other hosts are not answered. InputError
+    where the port cannot be had.
     """
     registry = CollectorRegistry()
     registry.register(metrics)
+    listener = listen(host, port, MAX_CONNECTIONS)
+    hosts = answered_names(listener, host, names)
+    app = TrustedHostMiddleware(make_asgi_app(registry), allowed_hosts=hosts, www_redirect=False)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
     try:
-        server, _ = start_http_server(port, host, registry)
-    except OSError as error:
-        raise InputError(cannot_listen(host, port, error)) from error
-    return server, int(server.server_port)
+        yield int(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def refresh_until_asked_to_end(metrics: RecordMetrics, every_s: float) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from courant.runs.progress import RunProgress
 from courant.sweeps.progress import TrialsProgress
 from flows.observing.overview import Disk, Overview
-from flows.terminal import counted, printable
+from flows.terminal import counted
 from simgen.audit.progress import DatasetProgress
 from simgen.case import Progress
 from simgen.publish.card_text import size_text
@@ -88,7 +88,7 @@ def _datasets(found: Iterable[DatasetProgress]) -> Table:
     for each in found:
         name = each.url.rsplit("/", 1)[-1]
         table.add_row(
-            escape(printable(f"{name} {each.version or ''}".strip())),
+            escape(f"{name} {each.version or ''}".strip()),
             _state(each.state),
             *[str(number) for number in each.num_cases.values()],
             "" if each.num_left is None else str(each.num_left),
@@ -103,7 +103,7 @@ def _cases(found: Iterable[Progress]) -> Table:
     table.show_header = False
     for each in found:
         left = f", {short_time(each.eta_s)} left" if each.eta_s is not None else ""
-        table.add_row(each.case_id, f"{each.fraction:.0%}", escape(printable(each.message + left)))
+        table.add_row(each.case_id, f"{each.fraction:.0%}", escape(each.message + left))
     return table
 
 
@@ -124,7 +124,7 @@ def _runs(found: Iterable[RunProgress]) -> Table:
     )
     for each in found:
         table.add_row(
-            escape(printable(each.name)),
+            escape(each.name),
             _state(each.state),
             f"{each.epoch}/{each.epochs}",
             _error(each.validation_nmae),
@@ -140,10 +140,7 @@ def _trials(found: Iterable[TrialsProgress]) -> Table:
     )
     for each in found:
         table.add_row(
-            escape(printable(each.name)),
-            _state(each.state),
-            _trial_states(each),
-            _error(each.best_nmae),
+            escape(each.name), _state(each.state), _trial_states(each), _error(each.best_nmae)
         )
     return table
 

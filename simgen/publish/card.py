@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
 from simgen.publish import card_text
@@ -53,7 +55,10 @@ def write_card(
 
 
 def physics(dataset: Dataset) -> tuple[str, str]:
-    """Return title and description of the family's physics; just its name if it is unknown here."""
+    """Return title and description of the family's physics; just its name if it is unknown here.
+
+    A description from this project's own pages is Markdown already.
+    """
     family, source = FAMILIES.get(dataset.schema.family), dataset.schema.source
     if source is not None:
         return source.name, f"Solved elsewhere and imported from {source.url}."
@@ -61,9 +66,8 @@ def physics(dataset: Dataset) -> tuple[str, str]:
         return dataset.schema.family, "This release does not know the family."
     documentation = inspect.getdoc(inspect.getmodule(type(family))) or ""
     # The paper's table labels mean nothing outside the source.
-    return family.title, re.sub(
-        r"\s\(tab:[^)]*\)", "", documentation.removeprefix(f"{family.name}: ")
-    )
+    plain = re.sub(r"\s\(tab:[^)]*\)", "", documentation.removeprefix(f"{family.name}: "))
+    return family.title, Markup(plain)
 
 
 def _check(readme: Path) -> None:

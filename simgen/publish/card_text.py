@@ -1,12 +1,18 @@
-"""Render the text of a dataset card: `templates/card.md.j2` with the figures of a version."""
+"""Render the text of a dataset card: `templates/card.md.j2` with the figures of a version.
+
+Names, units, reasons and messages may be a stranger's. Whatever the template inserts is plain text
+in Markdown, one line long, unless it was marked as code here.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
 import jinja2
 import pandas
+from markupsafe import Markup
 
 from simgen.audit.compare import stored_bytes
 from simgen.case import Field
@@ -33,7 +39,7 @@ def card_text(dataset: Dataset, physics: tuple[str, str], license: str) -> str:
         summary=_summary(dataset),
         facts=_facts(dataset, license),
         parameters=[
-            (f"`{each.name}`", each.unit, f"{each.low:g} to {each.high:g}", each.description)
+            (_code(each.name), each.unit, f"{each.low:g} to {each.high:g}", each.description)
             for each in schema.parameters
         ],
         splits=[
@@ -56,7 +62,7 @@ def card_text(dataset: Dataset, physics: tuple[str, str], license: str) -> str:
         duration=duration_text(float(table["wall_time_s"].sum())),
         hosts=_hosts(dataset),
         settings=", ".join(f"{name} {value:g}" for name, value in dataset[0].settings.items()),
-        commands=how_to_make(dataset),
+        commands=_block(" && \\\n    ".join(how_to_make(dataset))),
         source_revision=str(dataset.info.metadata.get("source_revision", "")),
     )
 
@@ -76,11 +82,33 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("simgen.publish"),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # Markdown
+        autoescape=True,  # what is no Markup goes through `finalize`
+        finalize=_text,
         keep_trailing_newline=True,
     )
-    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|")
+    environment.filters |= {"text": _text, "code": _block}
     return environment.get_template("card.md.j2")
+
+
+def _text(value: object) -> Markup:
+    """Escape what Markdown would take for structure: links, pictures, code, cells, tags, lines."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(re.sub(r"[\\`|\[]|<(?=[A-Za-z/!?])", r"\\\g<0>", _one_line(str(value))))
+
+
+def _code(name: str) -> Markup:
+    """Return a name as code inside of a line, or of a cell."""
+    return Markup("`" + _one_line(name).replace("`", "'").replace("|", "\\|") + "`")
+
+
+def _block(text: str) -> Markup:
+    """Return text for a block of code, which it cannot end."""
+    return Markup("\n".join(map(_one_line, text.replace("`", "'").split("\n"))))
+
+
+def _one_line(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def _summary(dataset: Dataset) -> str:
@@ -101,7 +129,7 @@ def _facts(dataset: Dataset, license: str) -> Rows:
     return [
         ("licence", license or (source.licence if source else "") or "not stated"),
         ("published", published),
-        ("snapshot", f"`{info.snapshot_id}`"),
+        ("snapshot", _code(info.snapshot_id)),
         ("generator", f"{release}, source revision {revision}"),
         ("source", f"{source.name}, {source.url}") if source else ("solver", solver or "unknown"),
     ]
@@ -113,16 +141,16 @@ def _arrays(dataset: Dataset) -> Rows:
     volume = "m3" if schema.dimension == 3 or schema.source else "m3, of a slab one cell thick"
     kinds = len(schema.measured_kinds)
     distance = [
-        ("`distance`", "m", ", ".join(schema.measured_kinds), f"(N, {kinds})"),
-        ("`direction`", "", "unit vector to the nearest face of each", f"(N, {kinds}, 3)"),
+        (_code("distance"), "m", ", ".join(schema.measured_kinds), f"(N, {kinds})"),
+        (_code("direction"), "", "unit vector to the nearest face of each", f"(N, {kinds}, 3)"),
     ]
     return [
-        ("`points`", "m", "x, y, z", "(N, 3)"),
-        *([("`volumes`", volume, "", "(N,)")] if schema.volumes else []),
-        *([("`time`", "s", "", "(T,)")] if schema.transient else []),
+        (_code("points"), "m", "x, y, z", "(N, 3)"),
+        *([(_code("volumes"), volume, "", "(N,)")] if schema.volumes else []),
+        *([(_code("time"), "s", "", "(T,)")] if schema.transient else []),
         *(
             (
-                f"`{field.name}`{' (given)' if field.role == 'given' else ''}",
+                Markup(f"{_code(field.name)}{' (given)' if field.role == 'given' else ''}"),
                 field.unit,
                 ", ".join(field.components),
                 f"({frames}N, {len(field.components)})",
@@ -136,7 +164,9 @@ def _arrays(dataset: Dataset) -> Rows:
 def _statistics(dataset: Dataset) -> Rows:
     return [
         (
-            f"`{field.name}` {component if len(field.components) > 1 else ''}".strip(),
+            Markup(f"{_code(field.name)} {_text(component)}")
+            if len(field.components) > 1
+            else _code(field.name),
             field.unit,
             *(
                 f"{dataset.statistics[field.name][figure][number]:.4g}"
@@ -173,7 +203,7 @@ def _quantities(dataset: Dataset) -> Rows:
     of_training = dataset.quantity_statistics
     return [
         (
-            f"`{each.name}`",
+            _code(each.name),
             each.unit,
             *(f"{of_training[each.name][name]:.4g}" for name in ("mean", "std", "min", "max")),
             each.meaning,
@@ -188,7 +218,7 @@ def _sobol(dataset: Dataset) -> Rows:
 
     return [
         (
-            f"`{name}`",
+            _code(name),
             *(
                 f"{first:.2f}, {total:.2f}"
                 for first, total in zip(found.first, found.total, strict=True)

@@ -1,6 +1,8 @@
 """`courant dataset` on a real dataset: what a person sees, and exit codes."""
 
+import re
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +14,10 @@ import simgen
 from flows import terminal
 from flows.cli.app import app
 from simgen.audit import collect
+from simgen.case import Gate
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.layout import Source
+from tests.store.conftest import SCHEMA, add, make_result
 
 OLD = Path(__file__).parents[1] / "store" / "data" / "schema-1.tar.gz"
 STORE = "store"
@@ -152,3 +158,43 @@ def test_what_cannot_be_withdrawn_is_one_line(courant, words, problem):
     assert problem in output
     assert "Traceback" not in output
     assert simgen.open_dataset(DATASET).version == "v2"
+
+
+#: A title, a link with a picture's name, a bell, a C1 introducer, and markup of this screen's own.
+ESCAPES = "\x1b]0;owned\x07 \x1b[2J \x9b31m [link=http://page.example]here[/link] [/nothing]"
+
+
+def test_a_strangers_dataset_does_not_control_the_terminal(courant):
+    url = "hostile/cylinder-flow"
+    schema = replace(
+        SCHEMA,
+        fields=(replace(SCHEMA.fields[0], unit=ESCAPES), *SCHEMA.fields[1:]),
+        source=Source(ESCAPES, ESCAPES, ESCAPES),
+    )
+    writer = DatasetWriter.open(url, schema)
+    add(writer, 0, 1)
+    result = make_result(2, "rejected", f"reason {ESCAPES}")
+    provenance = {**result.provenance, "solver": ESCAPES}
+    gates = (Gate(ESCAPES, 1.0, ESCAPES, False, ESCAPES),)
+    fork = writer.fork()
+    fork.write(
+        replace(result, gates=gates, log_tail=f"tail {ESCAPES}", provenance=provenance), None
+    )
+    writer.commit([fork])
+    writer.publish(f"message {ESCAPES}")
+    for words in (
+        ("show", url),
+        ("show", url, "--case", result.id),
+        ("versions", url),
+        ("ls", "--store", "hostile"),
+    ):
+        shown = courant("dataset", *words)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown), words
+    assert "[link=http://page.example]" in courant("dataset", "show", url, "--case", result.id)
+
+
+def test_a_password_in_a_url_is_not_printed(courant, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:s3cr3tpassw0rd@127.0.0.1:1")
+    shown = courant("dataset", "show", "s3://bucket/cylinder-flow", exit_code=1)
+    assert "127.0.0.1:1" in shown
+    assert "s3cr3tpassw0rd" not in shown

@@ -22,16 +22,16 @@ from courant.loopback import free_ports
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_server_that_does_not_answer_is_named() -> None:
+def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
     done = subprocess.run(
         [ROOT / "infra/prefect/serve"],
-        env={**os.environ, "PREFECT_API_URL": "http://127.0.0.1:1/api"},
+        env={**os.environ, "PREFECT_API_URL": "http://me:secret@127.0.0.1:1/api"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "error: no Prefect server answers at PREFECT_API_URL, http://127.0.0.1:1/api"
+        "error: no Prefect server answers at PREFECT_API_URL, http://***@127.0.0.1:1/api"
     ]
 
 

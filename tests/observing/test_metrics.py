@@ -1,9 +1,11 @@
 """What is on record is what Prometheus gets, and the dashboard asks for nothing else."""
 
+import http.client
 import json
 import re
 import socket
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from courant.runs.directory import RunDirectory
 from courant.serving.metrics import RequestMetrics
 from flows.observing import metrics
-from flows.observing.exporter import serve_metrics
+from flows.observing.exporter import serving_metrics
 from flows.observing.metrics import COUNTERS, GAUGES, RecordMetrics
 from flows.observing.overview import Places, Watch
 from simgen.errors import InputError, StoreError
@@ -90,18 +92,39 @@ def test_a_store_that_goes_away_ends_nothing_and_is_told(
 def test_they_are_served_on_loopback_and_a_taken_port_is_one_line(places: Places) -> None:
     metrics = RecordMetrics(Watch(places))
     metrics.refresh()
-    server, port = serve_metrics(metrics, "127.0.0.1", 0)
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answered:
-            assert "courant_dataset_cases{" in answered.read().decode()
-    finally:
-        server.shutdown()
-        server.server_close()
+    with (
+        serving_metrics(metrics, "127.0.0.1", 0) as port,
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answered,
+    ):
+        assert "courant_dataset_cases{" in answered.read().decode()
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(InputError, match="choose another --port"),
+        serving_metrics(metrics, "127.0.0.1", taken.getsockname()[1]),
     ):
-        serve_metrics(metrics, "127.0.0.1", taken.getsockname()[1])
+        pass
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("127.0.0.1:9464", 200),
+        ("metrics.example.com", 200),
+        ("page.example", 400),
+        ("localhost.page.example", 400),
+    ],
+)
+def test_a_name_that_is_not_this_servers_gets_no_metrics(
+    places: Places, host: str, status: int
+) -> None:
+    metrics = RecordMetrics(Watch(places))
+    with (
+        serving_metrics(metrics, "127.0.0.1", 0, ["metrics.example.com"]) as port,
+        closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection,
+    ):
+        connection.request("GET", "/metrics", headers={"Host": host})
+        assert connection.getresponse().status == status
 
 
 def names() -> set[str]:

@@ -192,6 +192,13 @@ def test_bad_input_is_answered_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("radius", [0.0, -1.5])
+def test_a_radius_that_is_not_positive_is_an_error(surrogate: Surrogate, radius: float) -> None:
+    parameters = {"radius": radius, "center_x": -8.0, "center_y": -5.0}
+    with pytest.raises(InputError, match=r"radius = .* m is not positive"):
+        surrogate.predict(**{**inputs(), "parameters": parameters})
+
+
 def test_extrapolation_is_warned_of(surrogate: Surrogate) -> None:
     with pytest.warns(
         UserWarning, match=r"radius = 4\.5 m is outside the design space .*\[0\.75, 4\] m"

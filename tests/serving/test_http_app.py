@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
+from courant.loopback import OWN_NAMES, answered_names
 from courant.serving.http_app import MAX_REQUESTS, build_app
 from courant.serving.http_deadlines import DeadlineProtocol
 from courant.serving.http_server import STOP_S, HttpServer
 from courant.serving.requests import Limits, ModelCard
 from courant.serving.solving import Solving
-from flows.cli.serving.server import OWN_NAMES, asked_for_as
 from flows.ending import GRACE_S
 
 LIMITS = Limits(max_megabytes=0.01)
@@ -178,7 +178,7 @@ def test_only_a_server_for_all_takes_any_name(
     host: str, names: tuple[str, ...], any_name: bool
 ) -> None:
     with closing(socket.create_server((host, 0))) as listener:
-        hosts = asked_for_as(listener, host, names)
+        hosts = answered_names(listener, host, names)
     assert (hosts == ["*"]) == any_name
     assert any_name or {host, *OWN_NAMES, *names} == set(hosts)
 

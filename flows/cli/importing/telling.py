@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.terminal import counted, errors, printable, progress_bar, say, screen, tell
+from flows.terminal import counted, errors, progress_bar, say, screen, tell
 
 if TYPE_CHECKING:
     from simgen.imports.folder_plan import FolderPlan
@@ -53,11 +53,11 @@ def import_or_tell(
 
 
 def _print_note(text: str) -> None:
-    errors.print(f"[yellow]note:[/yellow] {escape(printable(text))}", soft_wrap=True)
+    errors.print(f"[yellow]note:[/yellow] {escape(text)}", soft_wrap=True)
 
 
 def _print_refused(case: str, reason: str) -> None:
-    text = escape(printable(f"{case}: {reason}"))
+    text = escape(f"{case}: {reason}")
     errors.print(f"[bold yellow]refused[/bold yellow] {text}", highlight=False, soft_wrap=True)
 
 

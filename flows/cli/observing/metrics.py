@@ -8,7 +8,7 @@ import typer
 
 from courant.loopback import LOOPBACK, in_address
 from flows.cli.observing.status import places
-from flows.cli.options import Runs, Store
+from flows.cli.options import AllowedHosts, Runs, Store, allowed_hosts
 from flows.terminal import errors, one_line_errors, say
 
 PORT = 9464
@@ -24,6 +24,7 @@ def metrics(
         str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
     ] = LOOPBACK,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = PORT,
+    allow_host: AllowedHosts = None,
     every: Annotated[
         float, typer.Option(min=1.0, max=86_400.0, help="Seconds between two looks at the records.")
     ] = 15.0,
@@ -33,16 +34,14 @@ def metrics(
     Reads records alone, of a folder or S3: it may be started and ended at any time.
     """
     with one_line_errors():
-        from flows.observing.exporter import refresh_until_asked_to_end, serve_metrics
+        from flows.observing.exporter import refresh_until_asked_to_end, serving_metrics
         from flows.observing.metrics import RecordMetrics
         from flows.observing.overview import Watch
 
+        names = allowed_hosts(allow_host)
         exported = RecordMetrics(Watch(places(store, runs)))
         with errors.status("reading"):
             exported.refresh()
-        server, taken = serve_metrics(exported, host, port)
-        try:
+        with serving_metrics(exported, host, port, names) as taken:
             say(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
             refresh_until_asked_to_end(exported, every)
-        finally:
-            server.shutdown()

@@ -14,7 +14,7 @@ import typer
 
 from flows.cli.options import Runs, Store
 from flows.settings import absolute, load_settings
-from flows.terminal import errors, fail, one_line_errors, printable, screen
+from flows.terminal import errors, fail, one_line_errors, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,6 +106,6 @@ def keep_up(watch: Watch, every: float, screen: Console) -> None:
             overview = watch.look()
             told = [draw(overview), Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends this", "dim")]
             if overview.problems:
-                told.append(Text(f"error: {printable(problem_line(overview.problems))}", "red"))
+                told.append(Text(f"error: {problem_line(overview.problems)}", "red"))
             live.update(Group(*told), refresh=True)
             time.sleep(every)

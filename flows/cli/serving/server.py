@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import signal
-import socket
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from courant.experiment import parse_experiment
-from courant.loopback import cannot_listen, in_address
+from courant.loopback import answered_names, in_address, listen
 from courant.prediction.surrogate import load
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
@@ -27,9 +25,6 @@ from flows.terminal import errors, say
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
 from simgen.store.access.reader import Dataset
-
-OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
-"""As requests write this machine's own"""
 
 
 def explore_model(
@@ -90,13 +85,13 @@ def serve_model(
             "courant serve runs on the Ray of this machine: unset RAY_ADDRESS, or give it as"
             " host:6379 to join a cluster"
         )
-    listener = _listen(host, port)
+    listener = listen(host, port, MAX_CONNECTIONS)
     asked_to_end = threading.Event()
     with errors.status("starting Ray Serve, loading the model"):
         ensure_ray()
         model = _start(run, limits, dataset)
         name = run.rstrip("/").rsplit("/", 1)[-1]
-        hosts = asked_for_as(listener, host, names)
+        hosts = answered_names(listener, host, names)
         app = build_app(name, model, limits, solving=solving, hosts=hosts)
         server = HttpServer(app, listener)
         server.start()
@@ -127,25 +122,3 @@ def _start(run: str, limits: Limits, dataset: str | None) -> ray_serve.RayModel:
         load(run, device="cpu")
         first = str(error).partition("\n")[0]
         raise InputError(f"{run} could not be served: {first}") from error
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(MAX_CONNECTIONS)
-    except OSError as error:
-        listener.close()
-        raise InputError(cannot_listen(host, port, error)) from error
-    return listener
-
-
-def asked_for_as(listener: socket.socket, host: str, names: Sequence[str]) -> list[str]:
-    """Return the hosts that requests may name; any where others than this machine may ask.
-
-    A page of another site that a person on this machine opens asks in its own name.
-    """
-    own = [*OWN_NAMES, in_address(host), *names]
-    is_loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
-    return own if is_loopback or names else ["*"]

@@ -168,3 +168,24 @@ def test_the_command_is_one_that_the_command_line_takes(dataset):
         assert program == "courant"
         subcommand = root.commands[name]
         assert subcommand.make_context(name, words).params["family"] == "cylinder-flow"
+
+
+HOSTILE = (
+    "[click](http://page.example) ![](http://page.example/pixel) <img src=x> `code` | a\n# Title"
+)
+
+
+def test_a_strangers_names_are_plain_text_in_a_card(writer, url, tmp_path):
+    add(writer, 0, 1, 2)
+    fork = writer.fork()
+    fork.write(make_result(3, "rejected", HOSTILE), None)
+    writer.commit([fork])
+    writer.publish(HOSTILE)
+    text = write_card(simgen.open_dataset(url), tmp_path / "card").read_text()
+    plain = HOSTILE.replace("\n", " ")
+    for special in ("`", "|", "["):
+        plain = plain.replace(special, f"\\{special}")
+    plain = plain.replace("<img", "\\<img")
+    assert f"| rejected | {plain} | 1 |" in text
+    assert text.count(plain) == 2, "in the reason, and in the version's message"
+    assert "\n# Title" not in text
