@@ -18,9 +18,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.evaluation.ledger import solver_times
 from courant.evaluation.record import fingerprint, read_evaluation
 from courant.field_model import Inputs, Queries
-from courant.prediction.predictor import QUERY_CHUNK
-from courant.prediction.prepared import NotFiniteError
-from courant.prediction.surrogate import Surrogate, load
+from courant.prediction.surrogate import QUERY_CHUNK, NotFiniteError, Surrogate, load
 from courant.runs.directory import RunDirectory
 
 ASSESSMENT, FAILED = "assessment.json", "failed"

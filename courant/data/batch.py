@@ -37,7 +37,7 @@ class Batch:
     query_mask: Tensor | None
     """(B, M)"""
     targets: Tensor
-    """(B, T, M, C); T = 1 in steady problems"""
+    """(B, T, M, C); T = 1 in steady problems, M = 0 where a prediction is asked for"""
     parameters: Tensor
     """(B, P) design parameters"""
     scale: Tensor | None = None
@@ -73,6 +73,11 @@ class Batch:
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that are not None, by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    @property
+    def num_steps(self) -> int:
+        """T, the states that are predicted."""
+        return self.targets.shape[1]
 
     @property
     def num_bytes(self) -> int:

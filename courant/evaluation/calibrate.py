@@ -14,21 +14,24 @@ import numpy as np
 from courant.evaluation.grid_study import grid_errors
 from courant.evaluation.quantities import solved_and_predicted
 from courant.evaluation.regressed_quantities import regress_quantities
-from courant.prediction.applied_bands import pooled_latents, scaled_design
 from courant.prediction.bands import (
     BANDS,
     LEVEL,
+    MOST_CASES,
+    REACH,
     Bands,
     FieldErrors,
+    Outcomes,
     Span,
     conformal_quantile,
+    ending_at,
+    fit_reach,
     least_cases,
+    pooled_latents,
+    scaled_design,
+    shared_ranges,
 )
-from courant.prediction.design_settings import settings_of
-from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
-from courant.prediction.guards.outcomes import Outcomes
-from courant.prediction.guards.ranges import shared_ranges
-from courant.prediction.guards.reach import MOST_CASES, REACH, ending_at, fit_reach
+from courant.prediction.error_models import FieldScale, Predicted, fit_scale
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import weights_digest
@@ -68,7 +71,7 @@ def calibrate(
     grid, no_grid = (
         ({}, {})
         if grid_url is None
-        else grid_errors(open_dataset(grid_url), settings_of(surrogate))
+        else grid_errors(open_dataset(grid_url), surrogate.dataset["settings"])
     )
     cases = dataset.cases("calibration")[:MOST_CASES]
     if len(cases) < least_cases(LEVEL):

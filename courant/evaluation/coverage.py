@@ -27,15 +27,16 @@ from courant.evaluation.guards.outside import (
     score_outside,
 )
 from courant.evaluation.quantities import Pair, recorded, score_quantities, solved_and_predicted
-from courant.prediction.applied_bands import (
-    Answer,
+from courant.prediction.bands import (
+    LEVEL,
+    Bands,
+    DesignBands,
     apply_bands,
     out_of_ranges,
     out_of_reach,
     refused,
     scaled_design,
 )
-from courant.prediction.bands import LEVEL, Bands, DesignBands
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
@@ -191,8 +192,16 @@ def _hold(
     start = surrogate.problem.shown_start(case)
     prepared = surrogate.prepare_case(case, start)
     values = surrogate.predict_prepared([prepared])[0]
-    answer = Answer(prepared, np.asarray(case.points), values, case.parameters, start)
-    around = apply_bands(surrogate, bands, answer, level)
+    around = apply_bands(
+        surrogate,
+        bands,
+        prepared,
+        values,
+        points=np.asarray(case.points),
+        parameters=case.parameters,
+        start_s=start,
+        level=level,
+    )
     found: dict[str, tuple[float, float]] = {}
     if around.field is not None:
         truth = _truth(surrogate, case, start, values)

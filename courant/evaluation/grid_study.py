@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from courant.prediction.grid_error import GridError, fit_grid_error
+from courant.prediction.error_models import GridError, fit_grid_error
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 

@@ -19,9 +19,8 @@ import numpy as np
 
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.null_model import fit_quantity, scaled_designs
-from courant.prediction.prepared import NotFiniteError
-from courant.prediction.quantities import by_field, family_with_quantities, quantities_from
-from courant.prediction.surrogate import Surrogate
+from courant.prediction.design import by_field, family_with_quantities, quantities_from
+from courant.prediction.surrogate import NotFiniteError, Surrogate
 from simgen.case import CaseFamily
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable

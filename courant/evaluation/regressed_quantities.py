@@ -8,7 +8,7 @@ import numpy as np
 
 from courant.evaluation.null_model import fit_quantity, scaled_designs
 from courant.evaluation.quantities import family_of, recorded
-from courant.prediction.regressed import MOST_DESIGNS, Regressed, RegressedQuantity
+from courant.prediction.error_models import MOST_DESIGNS, Regressed, RegressedQuantity
 from simgen.store.access.reader import Dataset
 
 

@@ -4,12 +4,19 @@ Split conformal prediction: `courant calibrate` predicts the cases of the calibr
 keeps how far each prediction was off. A new case's error is, with the probability of the band's
 level, no larger than the corresponding quantile of theirs, as long as it is drawn like them; no
 assumption about the model is made. Errors are first divided by what is usual near a design
-(`error_size`), and in fields at a place (`field_scale`), so that bands are wide where errors are
+(`ErrorSize`), and in fields at a place (`FieldScale`), so that bands are wide where errors are
 large. Vovk et al. 2005, Algorithmic Learning in a Random World; Lei et al. 2018,
 Distribution-Free Predictive Inference for Regression, section 5.2 on scaled errors.
 
 The band of a field is simultaneous: with that probability it holds at all points, steps and
 components of the prediction at once.
+
+No band holds for a design outside of those that were trained on and calibrated. The ranges of these
+are those of the designs themselves, which may fill a part of the design space alone. The outermost
+of n designs is not the end of the range that they were drawn from: this lies a mean gap farther
+out. So the ranges are wider by three gaps, within which the end lies in 19 of 20 samples. Nor does
+a band hold for a prediction whose latents are unlike those of all training cases (`Reach`). And
+where the solver rejects designs, `Outcomes` has the share of the designs near by that it did.
 """
 
 from __future__ import annotations
@@ -18,19 +25,179 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from courant.prediction.error_size import fit_error_size
-from courant.prediction.field_scale import FieldScale
-from courant.prediction.grid_error import GridError
-from courant.prediction.guards.outcomes import Design, Outcomes
-from courant.prediction.guards.ranges import Ranges, is_outside
-from courant.prediction.guards.reach import MOST_CASES, Reach
-from courant.prediction.regressed import Regressed
+from courant.field_model import Encodes
+from courant.prediction.error_models import (
+    FieldScale,
+    GridError,
+    KernelMean,
+    Regressed,
+    fit_error_size,
+    fit_kernel_mean,
+    share_loss,
+)
+from courant.problems.transient import TIME_TOLERANCE
 from courant.runs.directory import RunDirectory
+from simgen.design_space import Parameter, scaled
+
+if TYPE_CHECKING:
+    from courant.data.batch import Batch
+    from courant.prediction.surrogate import Surrogate
+    from simgen.store.access.stored_case import StoredCase
+
+
+COMPONENTS = 8
+LEAST_REACH = 1e-12
+#: A prediction is within reach if its latents are as near to a training case's as this share of
+#: the calibration cases' are.
+REACH = 0.99
+#: Comparing each design with each other one takes memory by their square.
+MOST_CASES = 5_000
+
+
+class Reach(BaseModel):
+    """Latents of training cases, to tell whether a prediction starts from anything like them.
+
+    A latent state is reduced to the mean and the deviation over anchors, then to whitened
+    principal components.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    mean: tuple[float, ...]
+    components: tuple[tuple[float, ...], ...]
+    known: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=MOST_CASES)
+    limit: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Reach:
+        wide = {len(row) for row in self.components} <= {len(self.mean)}
+        if not wide or {len(row) for row in self.known} != {len(self.components)}:
+            raise ValueError("its sizes do not fit one another")
+        return self
+
+    def distance(self, latent: np.ndarray) -> float:
+        """Return the distance of pooled latents (2 d,) from the nearest known ones."""
+        reduced = np.asarray(self.components) @ (latent - np.asarray(self.mean))
+        return float(np.linalg.norm(np.asarray(self.known) - reduced, axis=1).min())
+
+
+def fit_reach(known: Sequence[np.ndarray]) -> Reach | None:
+    """Learn the latents of training cases; None for a model that has none."""
+    if len(known) < 3:
+        return None
+    mean = np.mean(known, axis=0)
+    _, sizes, directions = np.linalg.svd(np.stack(known) - mean, full_matrices=False)
+    kept = [n for n, size in enumerate(sizes[:COMPONENTS]) if size > 1e-6 * sizes[0]]
+    components = directions[kept] / (sizes[kept, None] / np.sqrt(len(known)))
+    return Reach(
+        mean=tuple(mean.tolist()),
+        components=tuple(map(tuple, components.tolist())),
+        known=tuple(map(tuple, ((np.stack(known) - mean) @ components.T).tolist())),
+        limit=LEAST_REACH,
+    )
+
+
+def ending_at(reach: Reach, limit: float) -> Reach:
+    """Let the reach end at a distance; a model whose latents tell nothing of a case has no end."""
+    return reach.model_copy(update={"limit": max(limit, LEAST_REACH)})
+
+
+GAPS = 3.0
+#: Of designs that are computed, not typed.
+ROUNDING = 1e-6
+
+Ranges = tuple[tuple[float, float], ...]
+"""By parameter, of designs that are scaled to -1..1 over the ranges of the design space"""
+
+
+def ranges_of(designs: np.ndarray) -> Ranges:
+    """Return the ranges that designs (n, P) speak for, within those of the design space."""
+    least, most = designs.min(axis=0), designs.max(axis=0)
+    margin = GAPS * (most - least) / max(len(designs) - 1, 1)
+    low = np.minimum(least, np.maximum(least - margin, -1.0))
+    high = np.maximum(most, np.minimum(most + margin, 1.0))
+    return tuple(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def shared_ranges(one: np.ndarray, other: np.ndarray) -> Ranges:
+    """Return what two samples (n, P), (m, P) of designs both speak for; empty without parameters.
+
+    Where both were drawn from one range, together they tell its ends more sharply than each alone.
+    """
+    if not one.shape[1]:
+        return ()
+    found = np.array([ranges_of(each) for each in (one, other, np.concatenate([one, other]))])
+    low, high = found[..., 0].max(axis=0), found[..., 1].min(axis=0)
+    return tuple(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def is_outside(ranges: Ranges, design: np.ndarray) -> bool:
+    """Tell whether a scaled design (P,) lies outside; never without ranges."""
+    return any(not _inside(place, *ends) for place, ends in zip(design, ranges, strict=False))
+
+
+def outside(ranges: Ranges, parameters: Sequence[Parameter], design: Mapping[str, float]) -> str:
+    """Say by which parameters a design lies outside of ranges; empty if it does not.
+
+    Without ranges, as in calibrations of older releases, nothing lies outside.
+    """
+    places = scaled(parameters, design).tolist()
+    told = [
+        f"{each.name.replace('_', ' ')} = {design[each.name]:g}{_unit(each)} lies outside of"
+        f" {_restored(each, low):.4g} to {_restored(each, high):.4g}{_unit(each)}"
+        for each, place, (low, high) in zip(parameters, places, ranges, strict=False)
+        if not _inside(place, low, high)
+    ]
+    if not told:
+        return ""
+    return f"{', '.join(told)}, the designs that the model was trained and calibrated on"
+
+
+def _inside(place: float, low: float, high: float) -> bool:
+    return low - ROUNDING <= place <= high + ROUNDING
+
+
+def _restored(parameter: Parameter, place: float) -> float:
+    return parameter.low + (place + 1) / 2 * (parameter.high - parameter.low)
+
+
+def _unit(parameter: Parameter) -> str:
+    return "" if parameter.unit == "1" else f" {parameter.unit}"
+
+
+Design = tuple[float, ...]
+"""Scaled to -1..1 over the ranges of the design space"""
+
+
+class Outcomes(BaseModel):
+    """Which designs have an accepted solution."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    designs: tuple[Design, ...] = Field(min_length=1, max_length=MOST_CASES)
+    unsolved: tuple[bool, ...]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Outcomes:
+        if len(self.designs) != len(self.unsolved):
+            raise ValueError("it has not one outcome for each design")
+        return self
+
+    @cached_property
+    def _near(self) -> KernelMean:
+        # Fitted once for many designs: its time grows with the square of their number.
+        values = np.asarray(self.unsolved, dtype=float)
+        return fit_kernel_mean(np.asarray(self.designs), values, share_loss)
+
+    def unsolved_near(self, design: np.ndarray) -> float:
+        """Return the share of designs near one that have no accepted solution."""
+        return float(self._near.at(design[None])[0])
+
 
 BANDS = "bands.json"
 LEVEL = 0.9
@@ -71,8 +238,8 @@ class Bands(_Frozen):
     span: Span | None = None
     field: FieldErrors
     reach: Reach | None = None
-    ranges: Ranges = ()
-    """Within which training and calibration designs lie; empty in those of older releases"""
+    ranges: Ranges
+    """Within which training and calibration designs lie; empty without parameters"""
     outcomes: Outcomes
     grid: dict[str, GridError] = {}
     """By quantity, where the mesh was studied"""
@@ -172,3 +339,139 @@ def read_bands(run: RunDirectory, weights: str) -> Bands | None:
         return None
     bands = run.read_record(BANDS, Bands, "remove it and calibrate again")
     return bands if bands.weights == weights else None
+
+
+def apply_bands(
+    surrogate: Surrogate,
+    bands: Bands,
+    prepared: Batch,
+    values: np.ndarray,
+    *,
+    points: np.ndarray,
+    parameters: Mapping[str, float],
+    start_s: float | None = None,
+    level: float = LEVEL,
+) -> DesignBands:
+    """Return the bands of a prediction; none where nothing like it was trained on or calibrated.
+
+    values (T, N, C) of a transient model's rollout from `start_s`, (N, C) of a steady one, at
+    points (N, 3) m, as predicted from `prepared`.
+    """
+    design = scaled_design(surrogate, parameters)
+    unsolved = bands.outcomes.unsolved_near(design)
+    refusal = refused(surrogate, bands, parameters, prepared)
+    if not refusal and len(bands.cases) < least_cases(level):
+        refusal = (
+            f"a level of {level:.0%} needs {least_cases(level)} calibration cases, the run has"
+            f" {len(bands.cases)}"
+        )
+    by_regression = bands.by_regression(design, level)
+    if refusal:
+        return DesignBands(level, {}, None, unsolved, refusal, refusal, by_regression)
+    no_quantities = _other_rollout(bands, values, start_s, surrogate.step_s)
+    quantities = (
+        {}
+        if no_quantities
+        else {name: bands.quantity(name, design, level) for name in bands.quantities}
+    )
+    field = None
+    steps = values.reshape(-1, *values.shape[-2:])
+    calibrated = len(bands.field.scale.growth)
+    if len(steps) <= calibrated:
+        normaliser = surrogate.normaliser.at(parameters)
+        scale = bands.field.scale.at(points, normaliser.standardise(steps))
+        scale = scale * np.asarray(normaliser.std)
+        field = (bands.over_scale(design, level) * scale).reshape(values.shape)
+    else:
+        refusal = f"bands are calibrated for {calibrated} steps, {len(steps)} were asked for"
+    return DesignBands(level, quantities, field, unsolved, refusal, no_quantities, by_regression)
+
+
+def bands_of_case(
+    surrogate: Surrogate,
+    case: StoredCase,
+    values: np.ndarray,
+    start_s: float | None = None,
+    level: float = LEVEL,
+) -> DesignBands | None:
+    """Return the bands of a predicted stored case; None for a run that is not calibrated.
+
+    `values` are those of `predict_case` from `start_s` (None where training windows begin).
+    """
+    if surrogate.bands is None:
+        return None
+    begin = surrogate.problem.start(case, start_s)
+    prepared = surrogate.prepare_case(case, begin)
+    return apply_bands(
+        surrogate,
+        surrogate.bands,
+        prepared,
+        values,
+        points=np.asarray(case.points),
+        parameters=case.parameters,
+        start_s=begin,
+        level=level,
+    )
+
+
+def scaled_design(surrogate: Surrogate, parameters: Mapping[str, float]) -> np.ndarray:
+    """Return (P,) design parameters of the training's dataset, -1..1 over their ranges."""
+    return scaled(space_of(surrogate), parameters)
+
+
+def space_of(surrogate: Surrogate) -> list[Parameter]:
+    """Return the design parameters of the training's dataset."""
+    return [Parameter(**each) for each in surrogate.dataset["parameters"]]
+
+
+def pooled_latents(surrogate: Surrogate, prepared: Batch) -> np.ndarray | None:
+    """Return the mean and the deviation over anchors of a request's latents, (2 d,).
+
+    None for a model without latents.
+    """
+    if not isinstance(surrogate.model, Encodes):
+        return None
+    inputs, _ = prepared.for_model(surrogate.model.config)
+    with torch.inference_mode():
+        latents = surrogate.model.encode(inputs)[0].float()
+    pooled = torch.cat([latents.mean(dim=0), latents.std(dim=0, unbiased=False)])
+    return pooled.cpu().numpy().astype(np.float64)
+
+
+def refused(
+    surrogate: Surrogate, bands: Bands, parameters: Mapping[str, float], prepared: Batch
+) -> str:
+    """Say why no band holds for a request, by its parameters or by its latents; else empty."""
+    return out_of_ranges(surrogate, bands, parameters) or out_of_reach(surrogate, bands, prepared)
+
+
+def out_of_ranges(surrogate: Surrogate, bands: Bands, parameters: Mapping[str, float]) -> str:
+    """Say by which parameters a design lies outside of those that are known; else empty."""
+    return outside(bands.ranges, space_of(surrogate), parameters)
+
+
+def out_of_reach(surrogate: Surrogate, bands: Bands, prepared: Batch) -> str:
+    """Say why no band holds for a request whose latents are like no training case's; else empty."""
+    reach, latents = bands.reach, pooled_latents(surrogate, prepared)
+    if reach is None or latents is None or len(latents) != len(reach.mean):
+        return ""
+    distance = reach.distance(latents)
+    if distance <= reach.limit:
+        return ""
+    return (
+        f"its latent state is {distance / reach.limit:.1f} times farther from those of the"
+        " training cases than the calibration cases are"
+    )
+
+
+def _other_rollout(
+    bands: Bands, values: np.ndarray, start_s: float | None, step_s: float | None
+) -> str:
+    """Say why quantities of a rollout have no band, if it is another one than was calibrated."""
+    span = bands.span
+    if span is None or start_s is None:
+        return ""
+    same = abs(span.start_s - start_s) <= TIME_TOLERANCE * (step_s or 1.0)
+    if same and values.ndim == 3 and span.steps == len(values):
+        return ""
+    return f"quantities are calibrated for rollouts of {span.steps} steps from {span.start_s:g} s"

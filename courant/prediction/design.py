@@ -5,7 +5,7 @@
 
 A transient model needs a state to start from: with `from_solver_s` the solver runs so many seconds
 of the design, and the model goes on from there. With `verify` the solver solves all of it, and the
-solution stands beside the prediction.
+solution is beside the prediction.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,23 +21,65 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from courant.prediction.applied_bands import Answer, apply_bands
-from courant.prediction.bands import DesignBands
-from courant.prediction.design_settings import counted_from_s, settings_of
-from courant.prediction.predictor import Predictor
-from courant.prediction.prepared import Prepared, check_finite
-from courant.prediction.quantities import by_field, family_with_quantities, quantities_from
-from courant.problems.problem import tell_caller
+from courant.data.normalisation import Channel
+from courant.prediction.bands import DesignBands, apply_bands
+from courant.problems.problem import check_finite, tell_caller
 from courant.problems.transient import time_tolerance
 from simgen.case import CaseFamily, SolvedCase
-from simgen.cases import get_family
+from simgen.cases import FAMILIES, get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import InputError
 from simgen.point_cloud import PointCloud
-from simgen.quantities import CaseFields, obtainable
+from simgen.quantities import CaseFields, Quantity, compute, obtainable, states_from
 
 if TYPE_CHECKING:
+    from courant.data.batch import Batch
+    from courant.prediction.surrogate import Surrogate
     from simgen.store.access.stored_case import StoredCase
+
+
+def family_with_quantities(name: str) -> CaseFamily | None:
+    """Return the family, if this release knows it and it declares quantities."""
+    family = FAMILIES.get(name)
+    return family if family is not None and family.quantities else None
+
+
+def quantities_from(
+    quantities: Sequence[Quantity], fields: CaseFields, since_s: float
+) -> dict[str, float]:
+    """Compute quantities by name, of a transient case from its states from `since_s` on.
+
+    NaN where there is no such state.
+    """
+    cloud = states_from(fields.cloud, since_s)
+    if cloud.time is not None and not len(cloud.time):
+        return dict.fromkeys((each.name for each in quantities), float("nan"))
+    return compute(quantities, CaseFields(fields.parameters, fields.settings, cloud))
+
+
+def by_field(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.ndarray]:
+    """Split (..., C) into fields (..., components); components that are not modelled are zero."""
+    fields: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(channel.field for channel in channels):
+        columns = {each.column: c for c, each in enumerate(channels) if each.field == name}
+        field = fields[name] = np.zeros((*values.shape[:-1], 1 + max(columns)), values.dtype)
+        for column, place in columns.items():
+            field[..., column] = values[..., place]
+    return fields
+
+
+def counted_from_s(surrogate: Surrogate, family: CaseFamily, times: np.ndarray | None) -> float:
+    """Return the time from which states count in quantities.
+
+    A rollout to the end of the dataset's cases is measured as these are, from the family's settled
+    state on; of any other one all predicted states count.
+    """
+    settings, step_s = surrogate.dataset["settings"], surrogate.step_s
+    if times is None or step_s is None:
+        return 0.0
+    to_the_end = times[-1] > settings[family.horizon] - step_s * (1 - 1e-6)
+    return family.settled_from_s(settings) if to_the_end else 0.0
+
 
 FROM_ANOTHER = "it starts from the state of another design"
 """Why no band holds"""
@@ -79,7 +121,7 @@ class PredictedDesign:
     seconds: Seconds
     known_geometry: bool
     """Whether the mesh was kept from an earlier prediction"""
-    prepared: Prepared
+    prepared: Batch
     """What the model was given, for `Surrogate.decompose_prepared`"""
     bands: DesignBands | None = None
     """Bands of error; None where the run is not calibrated"""
@@ -106,7 +148,7 @@ class _Start:
 
 
 def predict_design(
-    surrogate: Predictor,
+    surrogate: Surrogate,
     parameters: Mapping[str, float],
     *,
     steps: int | None = None,
@@ -134,7 +176,7 @@ def predict_design(
             f"the model was trained on revision {trained_on} of {family.name}, this design is"
             f" meshed as revision {family.revision} does: generate the dataset anew and train on it"
         )
-    settings = settings_of(surrogate)
+    settings = surrogate.dataset["settings"]
     point = family.point(parameters, settings)
     if surrogate.step_s is None:
         if from_solver_s is not None or steps is not None:
@@ -194,7 +236,7 @@ def _solved(point: DesignPoint, folder: str | Path | None) -> _Start:
 
 
 def _predicted(
-    surrogate: Predictor,
+    surrogate: Surrogate,
     family: CaseFamily,
     point: DesignPoint,
     start: _Start,
@@ -209,8 +251,15 @@ def _predicted(
     took = time.perf_counter() - began
     bands = None
     if surrogate.bands is not None:
-        answer = Answer(prepared, start.cloud.points, values, point.parameters, from_s)
-        bands = apply_bands(surrogate, surrogate.bands, answer)
+        bands = apply_bands(
+            surrogate,
+            surrogate.bands,
+            prepared,
+            values,
+            points=start.cloud.points,
+            parameters=point.parameters,
+            start_s=from_s,
+        )
     times = None if from_s is None else surrogate.times(from_s, steps)
     solved = solved_values(surrogate, start.cloud, times)
     declared = family.quantities if family_with_quantities(family.name) else ()
@@ -263,7 +312,7 @@ def _bare(cloud: PointCloud) -> Any:
 
 
 def _request(
-    surrogate: Predictor, point: DesignPoint, start: _Start, from_s: float | None, steps: int | None
+    surrogate: Surrogate, point: DesignPoint, start: _Start, from_s: float | None, steps: int | None
 ) -> dict[str, Any]:
     """Return the arguments of `Surrogate.predict` besides the points."""
     cloud, normaliser = start.cloud, surrogate.normaliser
@@ -284,7 +333,7 @@ def _request(
 
 
 def transferred_state(
-    surrogate: Predictor, case: StoredCase, cloud: PointCloud
+    surrogate: Surrogate, case: StoredCase, cloud: PointCloud
 ) -> tuple[PointCloud, float]:
     """Return a mesh's cloud with the states that a rollout of a case starts from, and when, in s.
 
@@ -306,7 +355,7 @@ def transferred_state(
 
 
 def solved_values(
-    surrogate: Predictor, cloud: PointCloud, times: np.ndarray | None
+    surrogate: Surrogate, cloud: PointCloud, times: np.ndarray | None
 ) -> np.ndarray | None:
     """Return the solver's values of a steady case or at all these times; None where it has none."""
     if not cloud.fields:
@@ -318,7 +367,7 @@ def solved_values(
     return np.stack([solved_state(surrogate, cloud, at) for at in times.tolist()])
 
 
-def solved_state(surrogate: Predictor, cloud: PointCloud, at_s: float) -> np.ndarray:
+def solved_state(surrogate: Surrogate, cloud: PointCloud, at_s: float) -> np.ndarray:
     """Return (N, C) at a stored time; InputError where nothing is stored then."""
     stored = np.zeros(0) if cloud.time is None else cloud.time
     nearest = int(np.abs(stored - at_s).argmin()) if len(stored) else -1
@@ -327,7 +376,7 @@ def solved_state(surrogate: Predictor, cloud: PointCloud, at_s: float) -> np.nda
     return _channels(surrogate, {name: values[nearest] for name, values in cloud.fields.items()})
 
 
-def _channels(surrogate: Predictor, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+def _channels(surrogate: Surrogate, fields: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return (..., N, C), the model's channels."""
     columns = [fields[each.field][..., each.column] for each in surrogate.normaliser.channels]
     return np.stack(columns, axis=-1)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,11 +25,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from courant.field_model import Evolves
 from courant.prediction.bands import conformal_quantile, least_cases
-from courant.prediction.predictor import Predictor
-from courant.prediction.prepared import Prepared
 from courant.runs.directory import RunDirectory
 from courant.runs.record import MONITOR
 from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from courant.data.batch import Batch
+    from courant.prediction.surrogate import Surrogate
 
 FALSE_ALARMS = 0.05
 """Share of healthy rollouts, as long as those of the calibration, that are flagged"""
@@ -140,9 +143,7 @@ def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]
     return unscaled.model_copy(update={"limit": max(limit, 1e-12)})
 
 
-def watch_rollout(
-    surrogate: Predictor, monitor: Monitor | None, prepared: Prepared
-) -> RolloutQuality:
+def watch_rollout(surrogate: Surrogate, monitor: Monitor | None, prepared: Batch) -> RolloutQuality:
     """Watch the rollout of a request; InputError where the model has no monitor yet, or no latents.
 
     Only latents are computed, no field.
@@ -155,7 +156,7 @@ def watch_rollout(
     return RolloutQuality(monitor.quality(rollout_latents(surrogate, prepared)), monitor.horizon)
 
 
-def rollout_latents(surrogate: Predictor, prepared: Prepared) -> np.ndarray:
+def rollout_latents(surrogate: Surrogate, prepared: Batch) -> np.ndarray:
     """Return the latents of a rollout from Z(0) on, (T + 1, L, d).
 
     InputError for a steady model, or one without latents.
@@ -166,10 +167,10 @@ def rollout_latents(surrogate: Predictor, prepared: Prepared) -> np.ndarray:
             f"{surrogate.url}: only rollouts of a model with latents are monitored, this is a"
             f" {surrogate.problem.kind} model of kind {model.config.kind}"
         )
-    inputs, _ = prepared.batch.for_model(model.config)
+    inputs, _ = prepared.for_model(model.config)
     with torch.inference_mode():
         encoded = model.encode(inputs)
-        states = torch.cat([encoded[:, None], model.rollout(encoded, prepared.steps)], dim=1)
+        states = torch.cat([encoded[:, None], model.rollout(encoded, prepared.num_steps)], dim=1)
     return np.asarray(states[0].float().cpu().numpy())
 
 

@@ -95,6 +95,20 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
         raise InputError(f"{name} is no array of numbers with rows of the same length") from error
 
 
+class NotFiniteError(InputError):
+    """A prediction has values that are not finite."""
+
+
+def check_finite(values: np.ndarray) -> np.ndarray:
+    """Return the prediction unchanged; raise NotFiniteError where a value is not finite."""
+    if not np.isfinite(values).all():
+        raise NotFiniteError(
+            "the prediction is not finite: a value of the input lies too far outside of what the"
+            " model was trained on"
+        )
+    return values
+
+
 def check_points(points: Any, name: str, normaliser: Normaliser) -> np.ndarray:
     """Return (N, 3) m; a 2D family also takes (N, 2), a 1D one (N, 1).
 
@@ -283,8 +297,13 @@ class Problem(ABC):
         """
 
     @abstractmethod
-    def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
-        """Return a batch of one for a stored case, starting at `start_s`."""
+    def case_inputs(
+        self, case: StoredCase, start_s: float | None, steps: int | None = None
+    ) -> Batch:
+        """Return a batch of one for a stored case, starting at `start_s`.
+
+        It has no targets, but their number of steps: targets are (1, T, 0, C).
+        """
 
     @abstractmethod
     def windows(self, case: StoredCase) -> Iterator[Window]:

@@ -613,9 +613,12 @@ class SteadyProblem(Problem):
             )
         return check_distance(given, num_points, kinds, "distance")
 
-    def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
+    def case_inputs(
+        self, case: StoredCase, start_s: float | None, steps: int | None = None
+    ) -> Batch:
         self.check_case(case)
         self.start(case, start_s)
+        self.steps(steps)
         return known_batch(
             self.normaliser,
             self.data,

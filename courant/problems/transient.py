@@ -979,9 +979,13 @@ class TransientProblem(Problem):
         if parts.get("queries") is not None:
             asked = check_points(parts["queries"], "queries", self.normaliser)
             queries = asked, features(asked, "query_distance", "query_given")
-        return self._batch(places, states, at_points, queries, parameters)
+        return self._batch(
+            places, states, at_points, queries, parameters, self.steps(parts.get("steps"))
+        )
 
-    def case_inputs(self, case: StoredCase, start_s: float | None) -> Batch:
+    def case_inputs(
+        self, case: StoredCase, start_s: float | None, steps: int | None = None
+    ) -> Batch:
         self.check_case(case)
         moments = self.input_times(self.start(case, start_s))
         frames = [self.snapshot(case, moment) for moment in moments.tolist()]
@@ -996,7 +1000,9 @@ class TransientProblem(Problem):
         points = np.asarray(case.points)
         features = self._features(points, field, given[-1])
         edges = read_edges(case) if self.reads_edges else None
-        return self._batch(points, states, features, None, case.parameters, edges)
+        return self._batch(
+            points, states, features, None, case.parameters, self.steps(steps), edges
+        )
 
     def windows(self, case: StoredCase) -> Iterator[Window]:
         """Yield one window per step of the rollout, from where training windows begin."""
@@ -1099,6 +1105,7 @@ class TransientProblem(Problem):
         features: np.ndarray,
         queries: tuple[np.ndarray, np.ndarray] | None,
         parameters: Mapping[str, float] | None,
+        num_steps: int,
         edges: np.ndarray | None = None,
     ) -> Batch:
         """Build a batch of one from points (N, 3) m, the states (I, N, C) and `_features` there.
@@ -1118,7 +1125,7 @@ class TransientProblem(Problem):
             query_points=torch.from_numpy(normaliser.points(at))[None],
             query_features=torch.from_numpy(at_features)[None],
             query_mask=None,
-            targets=torch.zeros(1, 0, len(at), len(normaliser.channels)),
+            targets=torch.zeros(1, num_steps, 0, len(normaliser.channels)),
             parameters=torch.from_numpy(design)[None],
             neighbours=None if edges is None else torch.from_numpy(edges)[None],
         )

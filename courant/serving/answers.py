@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from courant.prediction.prepared import Prepared, check_finite
+from courant.data.batch import Batch
 from courant.prediction.surrogate import Surrogate
-from courant.problems.problem import collected_warnings
+from courant.problems.problem import check_finite, collected_warnings
 from courant.serving.requests import (
     MOST_SHOWN,
     DistanceField,
@@ -36,7 +36,7 @@ def answer(
     Requests of the same sizes go through the model together.
     """
     answers: list[Prediction | Refusal | None] = [None] * len(requests)
-    prepared: dict[int, Prepared] = {}
+    prepared: dict[int, Batch] = {}
     told: dict[int, list[str]] = {}
     for number, request in enumerate(requests):
         if isinstance(request, Refusal):
@@ -54,14 +54,12 @@ def answer(
         answers[number] = (
             Unforeseen()
             if values is None
-            else _prediction(surrogate, values, prepared[number].steps, told[number])
+            else _prediction(surrogate, values, prepared[number].num_steps, told[number])
         )
     return [given for given in answers if given is not None]
 
 
-def _predicted(
-    prepared: Mapping[int, Prepared], surrogate: Surrogate
-) -> dict[int, np.ndarray | None]:
+def _predicted(prepared: Mapping[int, Batch], surrogate: Surrogate) -> dict[int, np.ndarray | None]:
     """Predict all at once; each alone where that fails, and None for those that fail alone."""
     try:
         together = surrogate.predict_prepared(list(prepared.values()))
@@ -138,7 +136,7 @@ def _point_steps(request: PredictRequest, surrogate: Surrogate) -> int:
     return wanted * (request.steps or surrogate.problem.num_steps)
 
 
-def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> Prepared:
+def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> Batch:
     _check_work(request, surrogate, limits)
     parts = {
         name: getattr(request, name)

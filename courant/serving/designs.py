@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from courant.prediction.bands import DesignBands
 from courant.prediction.design import PredictedDesign, TooLargeError, predict_design
-from courant.prediction.prepared import NotFiniteError
-from courant.prediction.surrogate import Surrogate
+from courant.prediction.surrogate import NotFiniteError, Surrogate
 from courant.problems.problem import collected_warnings
 from courant.serving.requests import Limits, Refusal, Request, ServerFault, read_json
 from simgen.cases import get_family

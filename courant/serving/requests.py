@@ -19,7 +19,7 @@ from pydantic import (
     field_validator,
 )
 
-from courant.prediction.quantities import family_with_quantities
+from courant.prediction.design import family_with_quantities
 from courant.prediction.surrogate import Surrogate
 
 VALUES_PER_POINT = 64

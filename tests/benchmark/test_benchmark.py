@@ -34,7 +34,7 @@ from courant.evaluation.interval import Interval
 from courant.evaluation.null_model import FigureScore
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
-from courant.prediction.prepared import NotFiniteError
+from courant.prediction.surrogate import NotFiniteError
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.sweeps.search_space import SearchSpace

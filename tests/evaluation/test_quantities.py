@@ -13,7 +13,7 @@ from courant.data.normalisation import Normaliser
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.quantities import measure_quantities
 from courant.evaluation.sensitivity import dependences
-from courant.prediction.prepared import NotFiniteError
+from courant.prediction.surrogate import NotFiniteError
 from courant.problems import open_problem
 from courant.report.panels import quantities as panel
 from courant.report.panels import sensitivity

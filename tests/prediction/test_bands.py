@@ -17,14 +17,27 @@ from courant.evaluation.coverage import BY_REGRESSION, FIELD, measure_coverage
 from courant.evaluation.guards.eighths import worst_eighth
 from courant.evaluation.null_model import fit_quantity, scaled_designs
 from courant.evaluation.quantities import measure_quantities, recorded
-from courant.prediction import error_size
-from courant.prediction.applied_bands import Answer, apply_bands, scaled_design
-from courant.prediction.bands import BANDS, Bands, conformal_quantile, half_width, least_cases
-from courant.prediction.error_size import fit_error_size
-from courant.prediction.field_scale import FieldScale, Predicted, fit_scale
-from courant.prediction.grid_error import GridError
-from courant.prediction.guards.ranges import shared_ranges
-from courant.prediction.kernel_mean import KernelMean, fit_kernel_mean, share_loss
+from courant.prediction import error_models
+from courant.prediction.bands import (
+    BANDS,
+    Bands,
+    apply_bands,
+    conformal_quantile,
+    half_width,
+    least_cases,
+    scaled_design,
+    shared_ranges,
+)
+from courant.prediction.error_models import (
+    FieldScale,
+    GridError,
+    KernelMean,
+    Predicted,
+    fit_error_size,
+    fit_kernel_mean,
+    fit_scale,
+    share_loss,
+)
 from courant.runs.directory import RunDirectory
 from courant.serving.designs import DesignAnswer, answer_design
 from courant.serving.requests import Limits
@@ -99,10 +112,10 @@ def test_left_out_sizes_are_those_of_a_fit_without_the_design() -> None:
     generator = np.random.default_rng(4)
     designs = generator.uniform(-1, 1, (30, 1))
     errors = np.abs(generator.normal(size=30)) * np.exp(3 * designs[:, 0]) + 0.1
-    fitted = error_size.fit_of_degree(designs, errors, 1, 3.0)
+    fitted = error_models.fit_of_degree(designs, errors, 1, 3.0)
     for number in (0, 7, 29):
         kept = np.arange(30) != number
-        others = error_size.fit_of_degree(designs[kept], errors[kept], 1, 3.0)
+        others = error_models.fit_of_degree(designs[kept], errors[kept], 1, 3.0)
         (again,) = others.at(designs[number : number + 1])
         assert again == pytest.approx(fitted.left_out[number], rel=0.1)
 
@@ -290,19 +303,19 @@ def test_where_no_band_holds_that_is_said(folder: Path) -> None:
     case = dataset[dataset.cases("test")[0]]
     prepared = surrogate.prepare_case(case)
     values = surrogate.predict_prepared([prepared])[0]
-    answer = Answer(prepared, case.points, values, case.parameters)
-    around = apply_bands(surrogate, bands, answer)
+    asked = {"points": np.asarray(case.points), "parameters": case.parameters}
+    around = apply_bands(surrogate, bands, prepared, values, **asked)
     assert around.refusal == "" and around.field is not None
     assert around.field.shape == values.shape and (around.field > 0).all()
     assert 0 < around.unsolved < 0.2  # three of 127 designs
-    wider = apply_bands(surrogate, bands, answer, 0.97)
+    wider = apply_bands(surrogate, bands, prepared, values, **asked, level=0.97)
     assert wider.field is not None and (wider.field >= around.field).all()
     assert "a level of 99% needs 99 calibration cases" in (
-        apply_bands(surrogate, bands, answer, 0.99).refusal
+        apply_bands(surrogate, bands, prepared, values, **asked, level=0.99).refusal
     )
     assert bands.reach is not None
     strict = bands.model_copy(update={"reach": bands.reach.model_copy(update={"limit": 1e-9})})
-    refused = apply_bands(surrogate, strict, answer)
+    refused = apply_bands(surrogate, strict, prepared, values, **asked)
     assert "latent state is" in refused.refusal
     assert refused.field is None and refused.quantities == {}
 
@@ -367,24 +380,21 @@ def test_designs_outside_of_those_that_were_trained_on_and_calibrated_are_refuse
     case = dataset[dataset.cases("test")[0]]
     prepared = surrogate.prepare_case(case)
     values = surrogate.predict_prepared([prepared])[0]
-    answer = Answer(prepared, case.points, values, case.parameters)
+    asked = {"points": np.asarray(case.points), "parameters": case.parameters}
     design = scaled_design(surrogate, case.parameters)
     place = float(design[1])  # of the aperture, 20 to 37 mm
     narrow = bands.model_copy(
         update={"ranges": ((-1, 1), (place + 0.1, 1.0), (-1, 1), (-1, 1), (-1, 1))}
     )
-    around = apply_bands(surrogate, narrow, answer)
+    around = apply_bands(surrogate, narrow, prepared, values, **asked)
     low = 28.5 + 8.5 * (place + 0.1)
     assert around.refusal == (
         f"aperture = {case.parameters['aperture']:g} mm lies outside of {low:.4g} to 37 mm, the"
         " designs that the model was trained and calibrated on"
     )
     assert around.field is None and around.quantities == {} and around.by_regression == {}
-    free = apply_bands(surrogate, narrow.unguarded(), answer)
+    free = apply_bands(surrogate, narrow.unguarded(), prepared, values, **asked)
     assert free.refusal == "" and free.by_regression and free.field is not None
-    record = json.loads(bands.model_dump_json())
-    del record["ranges"]  # as older releases wrote it
-    assert apply_bands(surrogate, Bands.model_validate(record), answer).refusal == ""
 
 
 def test_cases_outside_of_a_box_are_scored_apart(folder: Path) -> None:

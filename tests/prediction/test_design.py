@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import courant
-from courant.prediction.design_settings import counted_from_s, settings_of
-from courant.prediction.predictor import Predictor
+from courant.prediction.design import counted_from_s
 from courant.prediction.surrogate import Surrogate
 from courant.serving.designs import DesignAnswer, answer_design
 from courant.serving.requests import Limits, Refusal, ServerFault
@@ -35,7 +34,7 @@ def test_an_unseen_design_is_meshed_once_and_predicted_with_its_quantities(
     surrogate: Surrogate, pipes_run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = surrogate.predict_design(DESIGN)
-    assert settings_of(surrogate) == found.point.settings == SETTINGS
+    assert surrogate.dataset["settings"] == found.point.settings == SETTINGS
     assert found.values.shape == (found.cloud.num_points, 2) and np.isfinite(found.values).all()
     assert not found.known_geometry and found.seconds.meshing > found.seconds.solving == 0
     assert list(found.quantities) == ["branch1_share"]
@@ -148,14 +147,6 @@ def test_a_request_that_is_none_is_refused_in_one_line(
     assert detail in answer.detail and "\n" not in answer.detail
 
 
-def test_a_run_without_settings_on_record_asks_its_dataset(surrogate: Surrogate) -> None:
-    del surrogate.dataset["settings"]
-    assert settings_of(surrogate) == SETTINGS
-    surrogate.dataset |= {"url": "/nowhere", "relative": None}
-    with pytest.raises(InputError, match="does not say with which settings"):
-        settings_of(surrogate)
-
-
 @pytest.mark.parametrize(
     ("start", "steps", "since"),
     [(100.0, 40, 250.0), (300.0, 20, 250.0), (100.0, 10, 0.0), (100.0, 39, 0.0)],
@@ -166,7 +157,7 @@ def test_a_rollout_to_the_end_is_measured_like_the_datasets_cases(
     """Bands of quantities are of such rollouts: of the settled half of a run of 500 s."""
     cylinder = get_family("cylinder-flow")
     surrogate = cast(
-        Predictor, SimpleNamespace(dataset={"settings": cylinder.settings("trial")}, step_s=10.0)
+        Surrogate, SimpleNamespace(dataset={"settings": cylinder.settings("trial")}, step_s=10.0)
     )
     assert counted_from_s(surrogate, cylinder, start + 10.0 * np.arange(1, steps + 1)) == since
     assert counted_from_s(surrogate, cylinder, None) == 0.0

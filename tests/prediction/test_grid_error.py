@@ -7,7 +7,7 @@ import pytest
 
 import simgen
 from courant.evaluation.grid_study import grid_errors
-from courant.prediction.grid_error import fit_grid_error
+from courant.prediction.error_models import fit_grid_error
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.models import build
-from courant.prediction.programs import write_programs
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import collected_warnings
 from courant.problems.transient import full_batch, load_trajectories
@@ -302,13 +302,19 @@ def test_exported_programs_predict_without_the_surrogate(
     )
 
 
+def with_model(surrogate: Surrogate, model: FieldModel) -> Surrogate:
+    changed = copy(surrogate)
+    changed.model = model
+    return changed
+
+
 def test_what_cannot_be_exported_is_told_in_one_line(surrogate: Surrogate, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="file cannot be written"):
         surrogate.export(tmp_path / "file")
     adaptive = build(replace(surrogate.model.config, solver="dopri5"))
     with pytest.raises(InputError, match=r"the solver dopri5 chooses its steps .* \(euler"):
-        write_programs(adaptive, surrogate.normaliser, tmp_path)
+        with_model(surrogate, adaptive).export(tmp_path)
     with pytest.raises(InputError, match="kind courant has no export"):
-        write_programs(Constant(surrogate.model.config), surrogate.normaliser, tmp_path)
+        with_model(surrogate, Constant(surrogate.model.config)).export(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

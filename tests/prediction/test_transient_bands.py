@@ -9,10 +9,9 @@ import simgen
 from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, newest
 from courant.evaluation.coverage import FIELD, measure_coverage
-from courant.prediction import applied_bands
-from courant.prediction.bands import Bands, Span
+from courant.prediction import bands
+from courant.prediction.bands import Bands, Span, shared_ranges
 from courant.prediction.design import solved_state
-from courant.prediction.guards.ranges import shared_ranges
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
@@ -72,7 +71,7 @@ def test_windows_and_whole_rollouts_are_refused_apart(
         patched.setattr(coverage, "refused", lambda *of: "far away")
         assert set(measure_coverage(calibrated.url).bands) == {FIELD}
     with monkeypatch.context() as patched:
-        patched.setattr(applied_bands, "refused", lambda *of: "far away")
+        patched.setattr(bands, "refused", lambda *of: "far away")
         found = measure_coverage(calibrated.url)
     assert set(found.bands) == {"strouhal"} and len(found.refused) == found.num_cases
 

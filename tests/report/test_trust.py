@@ -5,11 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from courant.prediction.bands import Bands, FieldErrors
-from courant.prediction.field_scale import NUM_FEATURES, FieldScale
-from courant.prediction.grid_error import GridError
-from courant.prediction.guards.outcomes import Outcomes
-from courant.prediction.regressed import Regressed, RegressedQuantity
+from courant.prediction.bands import Bands, FieldErrors, Outcomes
+from courant.prediction.error_models import (
+    NUM_FEATURES,
+    FieldScale,
+    GridError,
+    Regressed,
+    RegressedQuantity,
+)
 from courant.report.panels.trust import NOT_STUDIED, trust_note, trust_table
 from simgen.cases import get_family
 from simgen.quantities import StatedQuantity

@@ -62,7 +62,7 @@ def test_a_request_that_breaks_the_model_is_a_fault_of_its_own(
     together, prepare = surrogate.predict_prepared, surrogate.prepare
 
     def predict(prepared: list[Any]) -> Any:
-        if any(each.steps == 3 for each in prepared):
+        if any(each.num_steps == 3 for each in prepared):
             raise MemoryError("no room for a secret")
         return together(prepared)
 

@@ -8,8 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from courant.evaluation.evaluation import Evaluation, QuantityScore
-from courant.prediction.applied_bands import refused, scaled_design
-from courant.prediction.bands import LEVEL
+from courant.prediction.bands import LEVEL, refused, scaled_design
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, PALETTE
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from courant.prediction.applied_bands import scaled_design
-from courant.prediction.bands import LEVEL
-from courant.prediction.grid_error import GridError
+from courant.prediction.bands import LEVEL, scaled_design
+from courant.prediction.error_models import GridError
 from courant.report.context import Context
 from courant.report.panel import Cell, Column, Table
 from courant.report.wording import plain, with_unit

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import courant
-from courant.prediction.applied_bands import bands_of_case
+from courant.prediction.bands import bands_of_case
 from courant.prediction.surrogate import Surrogate
 from flows.cli.predicting.files import (
     beside_solution,

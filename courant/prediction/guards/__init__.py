@@ -1,1 +1,0 @@
-"""Tell for which requests a calibration does not speak."""
