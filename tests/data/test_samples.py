@@ -136,6 +136,19 @@ def test_a_case_with_fewer_points_than_are_drawn_is_masked(trajectories: Traject
     assert batch.mask.sum(1).tolist() == [fewest, most - 1]
 
 
+def test_padding_is_drawn_only_where_points_run_out(trajectories: TrajectorySet) -> None:
+    short = int(trajectories.num_points.argmin())
+    fewest = int(trajectories.num_points[short])
+    config = CONFIG.model_copy(update={"points_per_sample": fewest})
+    own = trajectories.points[short, :fewest]
+    for key in range(5):
+        batch = draw_batch(trajectories, torch.tensor([[short, 0]]), config, seeded(key))
+        assert batch.mask is None
+        nearest = torch.cdist(batch.points[0], own)
+        assert nearest.min(1).values.max() < 1e-3
+        assert len(nearest.argmin(1).unique()) == fewest
+
+
 def test_a_batch_depends_on_its_key_alone(trajectories: TrajectorySet) -> None:
     windows = list_windows(trajectories, CONFIG)[:4]
     first, again, other = (

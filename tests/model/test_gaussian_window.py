@@ -89,6 +89,15 @@ def test_the_first_windows_tile_the_domain() -> None:
     )  # alpha domain / sqrt(L)
 
 
+def test_a_window_is_never_narrower_than_a_hundredth_of_the_first() -> None:
+    windows = GaussianWindows(CHOICES["window in both"])
+    first = windows.inverse_square_width(0).rsqrt().max()
+    torch.nn.init.constant_(windows.kappa, 1e-6)
+    torch.testing.assert_close(windows.inverse_square_width(0).rsqrt().max(), first / 100)
+    torch.nn.init.constant_(windows.kappa, -0.5)
+    torch.testing.assert_close(windows.inverse_square_width(0).rsqrt().max(), first / 2)
+
+
 @pytest.mark.parametrize(
     ("choice", "windows", "updates"),
     [("window in encoder", 3, 2), ("window in decoder", 1, 1), ("window in both", 4, 3)],

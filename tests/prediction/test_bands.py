@@ -95,6 +95,20 @@ def test_bands_hold_as_often_as_they_say_and_everywhere(
     assert shares[np.array(upper)].mean() >= 0.82
 
 
+def test_a_band_is_the_quantile_of_errors_over_sizes_that_were_fitted_without_them() -> None:
+    generator = np.random.default_rng(2)
+    designs = generator.uniform(-1, 1, (20, 2))
+    errors = np.abs(generator.normal(size=20)) * np.exp(2 * designs[:, 0])
+    usual = fit_error_size(designs, errors)
+    scores = np.sort(errors / usual.left_out)
+    assert scores[18] != pytest.approx(np.sort(errors / usual.at(designs))[18], rel=0.05)
+    for design in designs[:3]:
+        expected = scores[18] * usual.at(design[None])[0]
+        assert half_width(designs, errors, design, 0.9) == pytest.approx(expected)
+    assert half_width(designs[:1], errors[:1], designs[0], 0.9) == np.inf
+    assert half_width(designs, 0 * errors, designs[0], 0.9) == 0.0
+
+
 def test_parameters_count_where_they_tell_something() -> None:
     generator = np.random.default_rng(0)
     designs = generator.uniform(-1, 1, (80, 2))

@@ -17,6 +17,7 @@ import pytest
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
 from courant.runs.standing import SIGN, InUseError, check_unused, heartbeat, standing
+from simgen.process_start import start_of
 
 BEATING = """
 import sys
@@ -124,6 +125,17 @@ def test_a_process_that_got_the_number_of_a_dead_one_is_not_taken_for_it(run: Ru
         assert standing(run) == "running"
         run.write_json(SIGN, sign | {"process_started": sign["process_started"] - 1})
         assert standing(run) == "interrupted"
+
+
+def test_a_run_whose_process_id_another_process_has_now_is_free(run: RunDirectory) -> None:
+    with heartbeat(run):
+        sign = run.read_object(SIGN)
+    parent, started = os.getppid(), start_of(os.getppid())
+    run.write_json(SIGN, sign | {"process": parent, "process_started": started})
+    with pytest.raises(InUseError, match=f"process {parent} "):
+        check_unused(run)
+    run.write_json(SIGN, sign | {"process": parent, "process_started": started - 1})
+    check_unused(run)
 
 
 @pytest.mark.parametrize(("minutes", "expected"), [(1, "running"), (6, "interrupted")])

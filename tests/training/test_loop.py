@@ -288,6 +288,14 @@ def test_a_resumed_run_is_judged_by_its_first_epoch(
         fit(three, dataset, run)
 
 
+def test_of_equal_losses_the_first_epochs_weights_are_the_best() -> None:
+    state = Checkpoint.before_training({"w": torch.zeros(1)}, ())
+    for epoch, loss in ((1, 2.0), (2, 1.0), (3, 1.0), (4, 1.5)):
+        state.epoch = epoch
+        state.keep_best({"w": torch.full((1,), float(epoch))}, loss)
+    assert (state.best_epoch, state.best_loss, state.best["w"].item()) == (2, 1.0, 2.0)
+
+
 def test_a_damaged_checkpoint_is_named(dataset: Any, tiny: Experiment, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.write_bytes("checkpoints/epoch-000002.pt", b"PK\x03\x04 not a checkpoint")

@@ -14,7 +14,7 @@ from simgen.errors import InputError
 from simgen.publish.card_text import left_out
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
-from simgen.store.format.split import RATIOS, SPLITS, assign_splits
+from simgen.store.format.split import PUBLISHED, RATIOS, SPLITS, assign_splits, decide_splits
 from simgen.store.format.statistics import (
     LEFT_OUT,
     LeftOut,
@@ -67,6 +67,14 @@ def test_many_cases_approach_the_ratios(batches):
         members = assign_splits([*members, *batch.tolist()], members)
     for split, ratio in RATIOS.items():
         assert list(members.values()).count(split) == pytest.approx(500 * ratio, abs=1)
+
+
+def test_a_split_that_binds_beats_one_that_was_asked_for():
+    row = {"status": "accepted", PUBLISHED: "calibration"}
+    design = {"old": row, "new": row, "broken": {**row, "status": "failed"}}
+    for origin in ("drawn", "published"):
+        found = decide_splits(origin, design, {"old": "train"})
+        assert found == {"old": "train", "new": "calibration"}
 
 
 def test_a_split_that_was_asked_for_holds_and_moves_no_other_case(writer, url):
