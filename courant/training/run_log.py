@@ -144,11 +144,6 @@ class RunLog:
         )
         self._end_trackers("finished")
 
-    def _failed(self, reason: str) -> TrainingError:
-        write_status(self._run, "failed", reason=reason)
-        self._end_trackers("failed")
-        return TrainingError(f"{self._run.url}: {reason}")
-
     def diverged(
         self,
         task: Task,

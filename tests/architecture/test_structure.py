@@ -118,9 +118,15 @@ def test_the_model_of_the_docs_is_a_model() -> None:
 
 
 def modules_that_a_file_names(path: Path, names: set[str]) -> set[str]:
-    """Modules of the packages that it imports: late ones and those for types alone as well."""
+    """Modules of the packages that it imports, late ones as well; not those for types alone."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    tree.body = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
