@@ -19,7 +19,7 @@ from courant.model_config import ModelConfig
 from courant.models import build
 from courant.recipes.branched_pipe import branched_pipe_small
 from courant.recipes.cylinder_flow import cylinder_flow_demo, cylinder_flow_small
-from courant.training.optimisation.optimiser import MuonWithAdamW, hidden_matrices
+from courant.training.optimiser import MuonWithAdamW, hidden_matrices
 
 CPU = torch.device("cpu")
 RATE, DECAY = 1e-5, 0.01

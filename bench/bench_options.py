@@ -40,9 +40,8 @@ from courant.models import build
 from courant.recipes.cylinder_flow import cylinder_flow_demo
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.loop import fit
-from courant.training.optimisation.gradients import backward
-from courant.training.task import Task
+from courant.training.loop import Task, fit
+from courant.training.step import backward
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -19,7 +19,7 @@ from courant.field_model import Inputs as ModelInputs
 from courant.field_model import Queries
 from courant.model import Courant, CourantConfig, presets
 from courant.model.attention import in_parts, way_on_gpu, written_out
-from courant.training.optimisation.cuda_graphs import Inputs, Replayed
+from courant.training.step import Inputs, Replayed
 from tests.model.literal import fused_attention, literal_forward
 
 PRECISIONS = ("float32", "TF32", "bfloat16")

@@ -32,8 +32,7 @@ from courant.problems.transient import (
     full_batch,
     list_windows,
 )
-from courant.training.task import Task
-from courant.training.validation import Validation
+from courant.training.loop import Task, Validation
 
 
 @dataclass(frozen=True)

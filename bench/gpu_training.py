@@ -20,9 +20,8 @@ from bench.measure import synchronise
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
-from courant.training.loop import Fitting
-from courant.training.optimisation.cuda_graphs import WARM_UPS
-from courant.training.throughput import EpochClock
+from courant.training.loop import EpochClock, Fitting
+from courant.training.step import WARM_UPS
 
 #: Training hours and GB that the paper prints, on an A100.
 PUBLISHED = {

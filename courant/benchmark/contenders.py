@@ -21,7 +21,7 @@ from courant.recipes.compared import compared
 from courant.recipes.legible import legible, placed_anchors
 from courant.sweeps.search_space import SearchSpace
 from courant.sweeps.setting import BASELINE, CHOICE, Setting, label, show
-from courant.training.optimisation.step import check_graphs_of_its_own
+from courant.training.step import check_graphs_of_its_own
 from simgen.errors import InputError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from courant.benchmark.phases import contender_of
 from courant.benchmark.request import Request
 from courant.sweeps.ray_trials import Follower, OnTrial, Share, last_line, run_trials
 from courant.sweeps.sweep import Trial
-from courant.training.errors import TrainingError
+from courant.training.loop import TrainingError
 from courant.training.on_ray.ray_session import ray_session
 from courant.training.on_ray.ray_several import WORKER_ENVIRONMENT
 from simgen.errors import InputError, SimgenError

@@ -40,8 +40,7 @@ def run_trial(
     from courant.runs.checkpoint import checkpoint_epochs
     from courant.runs.directory import RunDirectory
     from courant.runs.record import read_records, write_status
-    from courant.training.errors import TrainingError
-    from courant.training.loop import fit
+    from courant.training.loop import TrainingError, fit
 
     use_threads(max(1, int(cpus)))
     logs.take_up_training()

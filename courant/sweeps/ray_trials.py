@@ -25,7 +25,7 @@ from courant.runs.tracking.trackers import end_stopped
 from courant.sweeps.ray_trial import run_trial
 from courant.sweeps.setting import label
 from courant.sweeps.sweep import ENDED, Trial, TrialResult, read_result
-from courant.training.errors import TrainingError
+from courant.training.loop import TrainingError
 from courant.training.on_ray.ray_session import ray_storage
 from simgen.errors import InputError
 from simgen.log_lines import carried

@@ -29,7 +29,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, best_record, read_records, read_status
 from courant.sweeps.search_space import SearchSpace
 from courant.sweeps.setting import Setting, label
-from courant.training.errors import TrainingError
+from courant.training.loop import TrainingError
 from simgen.errors import InputError
 
 if TYPE_CHECKING:

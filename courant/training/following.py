@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records, read_status
-from courant.training.errors import TrainingError
-from courant.training.loop import OnEpoch
+from courant.training.loop import OnEpoch, TrainingError
 from simgen.errors import StoreError
 
 logger = logging.getLogger("courant.training")

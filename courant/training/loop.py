@@ -6,64 +6,82 @@ Notable features:
   bitwise on one CPU worker.
 - Trajectories that fit stay on the training device, others are streamed, with the same batches.
 - A loss or gradient that is not finite never reaches the weights: it stops the run with the batch
-  on record, or is skipped and counted. An epoch whose loss is far above the first one's stops it.
+  on record, or is skipped and counted. So does a loss far above that of the start.
 - The host waits for a GPU once in `CHECK_EVERY` steps; a step may be one CUDA graph
-  (`courant.training.optimisation.step`).
+  (`courant.training.step`).
+- Validation has the same samples at every epoch, with every mesh point, as predictions have.
 
     dataset = simgen.open_dataset("demo-run/store/cylinder-flow")
     fit(recipes.cylinder_flow_demo(), dataset, RunDirectory("runs/try"))
+
+Read from `fit` downwards: `Fitting` is the run in memory, `Task` its data and loss, `Validation`
+measures an epoch and `RunLog` records it.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
+import numpy as np
 import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from courant.data.batches import seeded
+from courant.data.batch import Batch
+from courant.data.batches import Batches, BatchOrder, seeded
+from courant.data.geometry import AnchorChoice
+from courant.data.normalisation import Normaliser
+from courant.ensemble.averaged import MembersApart
 from courant.experiment import Experiment
+from courant.field_model import TrainsApart
 from courant.models import build
+from courant.problems import Problem, open_problem
+from courant.problems.problem import Samples
 from courant.runs.checkpoint import (
     Checkpoint,
     load_optimiser,
+    not_finite,
     read_latest_checkpoint,
     write_checkpoint,
 )
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, is_finished, read_records
+from courant.runs.record import (
+    EpochRecord,
+    describe_run,
+    environment,
+    is_finished,
+    read_records,
+    write_records,
+    write_status,
+)
 from courant.runs.standing import heartbeat
-from courant.training.anchor_start import place_learned_anchors
-from courant.training.optimisation.averaging import WeightAverage
-from courant.training.optimisation.gradients import flops_per_sample
-from courant.training.optimisation.optimiser import make_optimiser
-from courant.training.optimisation.schedule import learning_rate_of
-from courant.training.optimisation.step import (
+from courant.runs.tracking.trackers import Tracker, open_trackers
+from courant.training.loss import Loss, WithSpread, masked_sum
+from courant.training.optimiser import WeightAverage, learning_rate_of, make_optimiser
+from courant.training.step import (
     OptimiserStep,
     check_batch_divides,
     check_graphs,
+    flops_per_sample,
     rank_and_world,
 )
-from courant.training.run_log import RunLog, ids_in_lines
-from courant.training.task import Task
-from courant.training.throughput import EpochClock, peak_memory_gb
-from courant.training.validation import Validation
+from simgen.errors import InputError, SimgenError
+from simgen.log_lines import about
 
 if TYPE_CHECKING:
     from simgen.store.access.reader import Dataset
 
 logger = logging.getLogger("courant.training")
-
 OnEpoch = Callable[[EpochRecord], None]
 PARTS = ("load", "train", "validation", "checkpoint")
 """The parts of a run's time"""
@@ -71,6 +89,14 @@ FAR = 1e3
 """How many times that of the start, or 1, an epoch's loss may be; predicting the mean has 1"""
 CHECK_EVERY = 64
 """Steps on a GPU between looks at their losses; on a CPU each step is checked"""
+MAX_CASES = 32
+MAX_POINTS = 65_536
+"""Of all cases together: more would not move the anchors by a cell"""
+T = TypeVar("T")
+
+
+class TrainingError(SimgenError):
+    """The training cannot continue: a loss is not finite or far off, or a worker failed."""
 
 
 def fit(
@@ -91,7 +117,9 @@ def fit(
     if is_finished(run):
         return
     rank, world = rank_and_world()
-    with ids_in_lines(experiment, dataset, run), heartbeat(run) if rank == 0 else nullcontext():
+    name = run.url.rsplit("/", 1)[-1]
+    ids = about(dataset=dataset.url, training_run=name, experiment=experiment.name)
+    with ids, heartbeat(run) if rank == 0 else nullcontext():
         fitting = Fitting.start(experiment, dataset, run, torch.device(device), rank, world)
         fitting.go_on(on_epoch, on_checkpoint)
 
@@ -313,3 +341,407 @@ class Fitting:
 
     def learning_rate(self, step: int) -> float:
         return learning_rate_of(self.experiment.training, step, self.task.train.num_batches)
+
+
+def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDirectory:
+    """Make the run's directory and write down what is trained on what; train nothing yet.
+
+    InputError where the experiment does not fit the dataset, StoreError where the directory cannot
+    be written.
+    """
+    _grid_of(experiment, dataset)
+    run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
+    describe_run(run, experiment, dataset, open_problem(experiment, dataset).normaliser)
+    return run
+
+
+@dataclass(frozen=True)
+class Task:
+    """An experiment with its data on the training device."""
+
+    problem: Problem
+    train: Batches
+    validation: Validation | None
+    """None where the version has no validation case"""
+    grid: tuple[int, ...] = ()
+    """The shape of the grid that all cases are; empty where the loss needs none"""
+    anchors: Tensor | None = None
+    """(L, 3), where learned anchors start; None where the model's own start stands"""
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.problem.experiment
+
+    @property
+    def normaliser(self) -> Normaliser:
+        return self.problem.normaliser
+
+    @property
+    def loss(self) -> Loss:
+        return Loss.of(self.experiment.training, self.normaliser, self.grid)
+
+    @classmethod
+    def load(
+        cls,
+        experiment: Experiment,
+        dataset: Dataset,
+        device: torch.device,
+        rank: int = 0,
+        world: int = 1,
+    ) -> Task:
+        """Read the training and validation splits.
+
+        InputError where experiment and dataset do not fit together. Training batches are those of
+        worker `rank` of `world`.
+        """
+        problem, training = open_problem(experiment, dataset), experiment.training
+        grid = _grid_of(experiment, dataset)
+        if not dataset.cases("train"):
+            raise InputError(
+                f"dataset {dataset.url} {dataset.version} has no accepted case to train on;"
+                " generate more cases"
+            )
+        order = BatchOrder(
+            training.batch_size, training.samples_per_epoch, training.seed, rank, world
+        )
+        train = problem.training(dataset, order, device)
+        validation = None
+        if dataset.cases("validation"):
+            samples = problem.validation(dataset, training.validation_windows, device)
+            validation = Validation(samples, problem.normaliser)
+        anchors = anchor_start(experiment, dataset, problem.normaliser)
+        return cls(problem, train, validation, grid, anchors)
+
+    def trained(self, model: nn.Module) -> nn.Module:
+        """Return what training steps call: the model, or with what else the loss needs of it.
+
+        InputError for a model that cannot tell it.
+        """
+        if isinstance(model, TrainsApart):
+            return MembersApart([self.trained(member) for member in model.trained_apart()])
+        return WithSpread(model) if self.experiment.training.locality_weight else model
+
+    def training_loss(self, trained: nn.Module, batch: Batch) -> Tensor:
+        """Return the loss of a batch, of what `trained` made of a model."""
+        weight = self.experiment.training.locality_weight
+        inputs, queries = batch.for_model(self.experiment.model)
+        mask = (batch.query_mask,) if weight else ()
+        with self._precision(batch):
+            made = trained(inputs, queries, self.problem.num_steps, *mask)
+        if not isinstance(made, list):
+            return self._loss_of(made, batch, weight)
+        return torch.stack([self._loss_of(each, batch, weight) for each in made]).mean()
+
+    def _loss_of(self, made: Tensor | tuple[Tensor, Tensor], batch: Batch, weight: float) -> Tensor:
+        """Return the loss of a prediction, or of a prediction and the spread beside it."""
+        if isinstance(made, Tensor):
+            return self.loss(made, batch)
+        prediction, spread = made
+        return self.loss(prediction, batch) + weight * spread.float().mean()
+
+    def predict(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Predict (B, T, M, C) standardised, in the experiment's precision; T = 1 if steady."""
+        inputs, queries = batch.for_model(self.experiment.model)
+        with self._precision(batch):
+            prediction: Tensor = model(inputs, queries, self.problem.num_steps)
+        return prediction
+
+    def _precision(self, batch: Batch) -> torch.autocast:
+        bfloat16 = self.experiment.training.precision == "bfloat16"
+        return torch.autocast(batch.points.device.type, torch.bfloat16, enabled=bfloat16)
+
+
+def _grid_of(experiment: Experiment, dataset: Dataset) -> tuple[int, ...]:
+    """Return the shape of the cases' grid, if the loss has derivatives along it.
+
+    InputError where the cases are not all one grid of three points or more along each axis.
+    """
+    if not experiment.training.derivative_weight:
+        return ()
+    grid = dataset.schema.grid_shape
+    if grid is None or min(grid) < 3:
+        raise InputError(
+            f"training.derivative_weight: the cases of {dataset.url} are no common structured grid;"
+            " set it to 0"
+        )
+    return grid
+
+
+def anchor_start(experiment: Experiment, dataset: Dataset, normaliser: Normaliser) -> Tensor | None:
+    """Return where learned anchors start, (L, 3) in normalised coordinates.
+
+    They are sampled from the union of the training cases' cells as anchors of one cloud are, so
+    that trainings with different seeds start from the same anchors. None where the experiment has
+    no learned anchors, or lets them start anywhere.
+    """
+    num_anchors = experiment.model.num_learned_anchors
+    if experiment.data.anchor_start == "box" or not num_anchors:
+        return None
+    cases = dataset.cases("train")
+    chosen = cases[:: -(-len(cases) // MAX_CASES)]
+    clouds = []
+    for case in chosen:
+        points = normaliser.points(dataset[case].points)
+        clouds.append(points[:: max(1, -(-len(points) * len(chosen) // MAX_POINTS))])
+    union = torch.from_numpy(np.concatenate(clouds))[None]
+    choice = AnchorChoice(num_anchors, by=experiment.data.anchors_by)
+    return choice.among(union)[0]
+
+
+@torch.no_grad()
+def place_learned_anchors(model: nn.Module, start: Tensor | None) -> None:
+    """Put a model's learned anchors at `start` (L, 3), and those of each member of an ensemble.
+
+    They stay where they are if that is None.
+    """
+    if start is None:
+        return
+    for member in model.trained_apart() if isinstance(model, TrainsApart) else (model,):
+        anchors = member.learned_anchors
+        assert isinstance(anchors, Tensor)
+        anchors.copy_(start[:, : anchors.shape[1]])
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Fixed samples of the validation split."""
+
+    batches: Samples
+    normaliser: Normaliser
+
+    @torch.no_grad()
+    def measure(self, predict: Callable[[Batch], Tensor], loss: Loss) -> tuple[float, float]:
+        """Measure loss and NMAE of the fixed samples.
+
+        The loss is in standardised space, averaged over samples; NMAE in physical units as
+        `courant.evaluation.metrics` defines it: sums over all points of all samples, and the mean
+        of fields with different units. Fields that are zero in all samples are left out; where all
+        are, it is the sum of the errors themselves.
+        """
+        num_samples, loss_sum = 0, 0.0
+        fields = [channel.field for channel in self.normaliser.channels]
+        errors, sizes = dict.fromkeys(fields, 0.0), dict.fromkeys(fields, 0.0)
+        for batch in self.batches():
+            device = batch.targets.device
+            std, mean = (
+                torch.tensor(values, device=device)
+                for values in (self.normaliser.std, self.normaliser.mean)
+            )
+            prediction, count = predict(batch).float(), len(batch.targets)
+            num_samples += count
+            loss_sum += count * float(loss(prediction, batch))
+            if batch.scale is not None:
+                std, mean = (value * batch.scale[:, None, None] for value in (std, mean))
+            error = (prediction - batch.targets).abs() * std
+            size = (batch.targets * std + mean).abs()
+            for field in errors:
+                columns = [number for number, name in enumerate(fields) if name == field]
+                errors[field] += float(masked_sum(error[..., columns], batch.query_mask))
+                sizes[field] += float(masked_sum(size[..., columns], batch.query_mask))
+        # Nothing is relative to a field that is zero wherever it is validated.
+        shares = [errors[field] / sizes[field] for field in errors if sizes[field] > 0]
+        nmae = sum(shares) / len(shares) if shares else sum(errors.values())
+        return loss_sum / num_samples, nmae
+
+
+class RunLog:
+    """The record of one start of a run.
+
+    The first worker writes it; any worker records its own failure.
+    """
+
+    def __init__(self, run: RunDirectory, rank: int) -> None:
+        self._run, self._rank = run, rank
+        self._records: list[EpochRecord] = []
+        self._trackers: list[Tracker] = []
+
+    def open(
+        self, task: Task, dataset: Dataset, device: torch.device, world: int, first_epoch: int
+    ) -> None:
+        """Write the run's description, and drop epochs from `first_epoch` on from the record.
+
+        These are trained again. Called on every worker: where the first fails, all raise, or the
+        others would wait for it at their first step.
+        """
+        trouble: SimgenError | None = None
+        if self._rank == 0:
+            try:
+                self._open(task, dataset, device, world, first_epoch)
+            except SimgenError as error:
+                trouble = error
+        told = [None if trouble is None else str(trouble)]
+        if world > 1:
+            distributed.broadcast_object_list(told, src=0, device=device)
+        if trouble is not None:
+            raise trouble
+        if told[0] is not None:
+            raise TrainingError(told[0])
+
+    def _open(
+        self, task: Task, dataset: Dataset, device: torch.device, world: int, first_epoch: int
+    ) -> None:
+        describe_run(self._run, task.experiment, dataset, task.normaliser)
+        self._run.write_json("environment.json", environment(device, world))
+        write_status(self._run, "running")
+        self._records = [record for record in read_records(self._run) if record.epoch < first_epoch]
+        write_records(self._run, self._records)
+        self._trackers = open_trackers(self._run, task.experiment, first_epoch)
+        train = task.train
+        samples = train.num_batches * task.experiment.training.batch_size
+        logger.info(
+            "%s: %d training cases, %d different samples, %d an epoch,"
+            " %.0f MB in memory, %s, %d threads",
+            task.experiment.name,
+            train.num_cases,
+            train.num_samples,
+            samples,
+            train.num_bytes / 1e6,
+            device,
+            torch.get_num_threads(),
+        )
+
+    def write(self, record: EpochRecord) -> None:
+        """Record a finished epoch."""
+        self._records.append(record)
+        write_records(self._run, self._records)
+        for tracker in self._trackers:
+            tracker.epoch(record)
+
+    def finish(self, task: Task, state: Checkpoint) -> None:
+        """Record the end of the last epoch, once the best weights are there.
+
+        A kill between the last checkpoint and its weights leaves those of an earlier one.
+        TrainingError where none are the best, because no validation loss was finite, and where the
+        best are not finite.
+        """
+        if not state.best_epoch:
+            raise self._failed(
+                "no validation loss was a finite number: look at metrics.jsonl, and at the"
+                " validation cases or a lower training.learning_rate"
+            )
+        if (name := not_finite(state.best)) is not None:
+            raise self._failed(
+                f"{name} of the best weights, of epoch {state.best_epoch}, holds values that are"
+                " not finite: train again in another folder, with a lower training.learning_rate"
+            )
+        state.write_best(self._run)
+        training = task.experiment.training
+        samples = task.train.num_batches * training.batch_size * training.epochs
+        samples_per_s = samples / max(state.seconds["train"], 1e-9)
+        self._run.write_json(
+            "timings.json",
+            {
+                **state.seconds,
+                "samples_per_s": samples_per_s,
+                "different_samples": task.train.num_samples,
+            },
+        )
+        best_loss = state.best_loss if math.isfinite(state.best_loss) else None
+        write_status(
+            self._run,
+            "finished",
+            epochs=state.epoch,
+            best_epoch=state.best_epoch,
+            best_loss=best_loss,
+        )
+        self._end_trackers("finished")
+
+    def diverged(
+        self,
+        task: Task,
+        epoch: int,
+        batch: int,
+        loss: float,
+        norm: float,
+        learning_rate: float,
+        samples: Tensor,
+    ) -> TrainingError:
+        """Put the batch on record; return the error to raise."""
+        reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch}, batch {batch}"
+        failure = {
+            "reason": reason,
+            "epoch": epoch,
+            "batch": batch,
+            "learning_rate": learning_rate,
+            "windows": task.train.describe(samples),
+        }
+        name = f"failure-worker-{self._rank}.json"
+        self._run.write_json(name, failure)
+        message = (
+            f"training diverged: {reason}; the batch is on record in {self._run.url}/{name}; "
+            f"{_way_out(learning_rate)}"
+        )
+        return self._failed(message)
+
+    def far_off(
+        self, epoch: int, loss: float, start_loss: float, learning_rate: float
+    ) -> TrainingError:
+        """Return the error to raise for an epoch whose mean loss is far above the start's."""
+        return self._failed(
+            f"training diverged: mean loss {loss:g} in epoch {epoch}, {start_loss:g} at its start;"
+            f" {_way_out(learning_rate)}"
+        )
+
+    def _failed(self, message: str) -> TrainingError:
+        if self._rank == 0:
+            write_status(self._run, "failed", reason=message)
+            self._end_trackers("failed")
+        return TrainingError(message)
+
+    def _end_trackers(self, state: str) -> None:
+        for tracker in self._trackers:
+            tracker.end(state)
+
+
+def _way_out(learning_rate: float) -> str:
+    return f"lower training.learning_rate (now {learning_rate:g}) or add training.warmup_steps"
+
+
+class EpochClock:
+    """Measure an epoch: its time, the processor's part of it, and the waits for the next batch."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._began, self._processor_began = time.perf_counter(), time.process_time()
+        self.seconds = self.processor_s = self.waited_s = 0.0
+
+    def watch(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield the batches, with each one's waiting time counted.
+
+        On a GPU, copies that run beside the computation do not count.
+        """
+        iterator = iter(batches)
+        while True:
+            began = time.perf_counter()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                self.waited_s += time.perf_counter() - began
+            yield batch
+
+    def stop(self) -> None:
+        """End the epoch.
+
+        Processor time is that of all threads of this process on a CPU, whoever else uses the
+        machine; on a GPU it is the time for which the device was held.
+        """
+        self.seconds = time.perf_counter() - self._began
+        used = time.process_time() - self._processor_began
+        self.processor_s = self.seconds if self._device.type == "cuda" else used
+
+
+def peak_memory_gb(device: torch.device) -> float | None:
+    """Return the peak memory that this process allocated on the GPU; on a CPU its peak size.
+
+    None on a CPU under Windows.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from courant.data.batch import Batch
 from courant.data.normalisation import Normaliser
 from courant.experiment import TrainingConfig
+from courant.field_model import Inputs, MeasuresSpread, Queries
+from simgen.errors import InputError
 
 LossKind = Literal["l2", "relative-l2"]
 
@@ -130,3 +132,26 @@ def masked_sum(values: Tensor, mask: Tensor | None) -> Tensor:
     return (
         values.sum() if mask is None else (values * mask[:, None, :, None].to(values.dtype)).sum()
     )
+
+
+class WithSpread(nn.Module):
+    """A model whose forward returns the spread of its contributions beside its prediction.
+
+    One module for both, so that workers and compilers wrap them together.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        if not isinstance(model, MeasuresSpread):
+            raise InputError(
+                "training.locality_weight needs a model whose anchors have contributions, such as"
+                " courant; set it to 0"
+            )
+        self.model = model
+
+    def forward(
+        self, inputs: Inputs, queries: Queries, num_steps: int, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the prediction (B, T, M, C) and the spread (B, L)."""
+        assert isinstance(self.model, MeasuresSpread)
+        return self.model.predict_with_spread(inputs, queries, num_steps, mask)

@@ -18,12 +18,10 @@ from courant.ray_growth import gpus_to_be_had
 from courant.runs.directory import RunDirectory, absolute_url
 from courant.runs.record import is_finished
 from courant.runs.standing import InUseError, check_unused
-from courant.training.errors import TrainingError
 from courant.training.following import check_finished, following
-from courant.training.loop import OnEpoch
+from courant.training.loop import OnEpoch, TrainingError, set_up_run
 from courant.training.on_ray.ray_alone import train_alone
 from courant.training.on_ray.ray_session import ray_session
-from courant.training.task import set_up_run
 from simgen.errors import InputError
 from simgen.log_lines import carried
 

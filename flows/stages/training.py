@@ -53,7 +53,7 @@ class Training:
 
     def prepare(self) -> RayWork | None:
         """Compare the experiment with the data, and write both to the run's record."""
-        from courant.training.task import set_up_run
+        from courant.training.loop import set_up_run
 
         cluster = load_settings().jobs_address
         if cluster:

@@ -8,8 +8,7 @@ from courant.benchmark.carrying_out import carry_out
 from courant.benchmark.request import Request
 from courant.runs.record import write_status
 from courant.sweeps.sweep import Trial
-from courant.training.errors import TrainingError
-from courant.training.loop import fit
+from courant.training.loop import TrainingError, fit
 
 
 class Here:

@@ -25,8 +25,7 @@ from courant.experiment import parse_experiment
 from courant.recipes import RECIPES, get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.loop import fit
-from courant.training.task import Task
+from courant.training.loop import Task, fit
 
 DATA = Path(__file__).parent / "data"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())

@@ -15,8 +15,7 @@ from courant.problems import open_problem
 from courant.problems.transient import load_windows
 from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
-from courant.training.task import set_up_run
+from courant.training.loop import fit, set_up_run
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.baselines.tiny import OWN

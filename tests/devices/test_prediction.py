@@ -9,7 +9,7 @@ from torch import Tensor
 from courant.field_model import Inputs as ModelInputs
 from courant.field_model import Queries
 from courant.model import CourantConfig
-from courant.training.optimisation.cuda_graphs import WARM_UPS, Inputs, Replayed
+from courant.training.step import WARM_UPS, Inputs, Replayed
 from tests.model.clouds import CHOICES, random_inputs, random_model, relative_error
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

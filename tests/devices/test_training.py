@@ -24,7 +24,7 @@ from courant.recipes import get_recipe
 from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
 from courant.training.loop import Fitting
-from courant.training.optimisation.step import check_graphs
+from courant.training.step import check_graphs
 from simgen.errors import InputError
 from tests.baselines.tiny import OWN
 

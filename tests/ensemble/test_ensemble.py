@@ -20,9 +20,8 @@ from courant.field_model import Decomposes, Encodes, FieldModel, MovesAnchors
 from courant.model import CourantConfig
 from courant.models import build, count, dump_config, parse_config
 from courant.runs.directory import RunDirectory
-from courant.training.loop import Fitting, fit
-from courant.training.optimisation.gradients import backward, clip
-from courant.training.task import Task
+from courant.training.loop import Fitting, Task, fit
+from courant.training.step import backward, clip
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.baselines.tiny import tiny

@@ -18,8 +18,7 @@ from courant.problems import open_problem
 from courant.recipes import RECIPES, get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.loop import fit
-from courant.training.task import set_up_run
+from courant.training.loop import fit, set_up_run
 from simgen.errors import InputError
 from simgen.imports.benchmarks.darcy import DarcyGrid
 from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid

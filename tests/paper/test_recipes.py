@@ -6,7 +6,7 @@ from courant.experiment import parse_experiment
 from courant.model import Courant
 from courant.recipes import RECIPES, get_recipe
 from courant.recipes.cylinder_flow import cylinder_flow
-from courant.training.optimisation.schedule import learning_rate
+from courant.training.optimiser import learning_rate
 from simgen.errors import InputError
 
 

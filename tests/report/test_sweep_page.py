@@ -10,7 +10,7 @@ from courant.report.sweep_page import write_sweep_page
 from courant.runs.directory import RunDirectory
 from courant.sweeps.space_files import load_space, shipped_spaces
 from courant.sweeps.sweep import Sweep, Trial, TrialResult
-from courant.training.errors import TrainingError
+from courant.training.loop import TrainingError
 
 
 def sweep_with_results(name: str, folder: Path) -> tuple[Sweep, list[TrialResult]]:

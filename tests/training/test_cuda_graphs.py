@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from courant.training.optimisation import cuda_graphs
-from courant.training.optimisation.cuda_graphs import WARM_UPS, Inputs, Replayed
+from courant.training import step
+from courant.training.step import WARM_UPS, Inputs, Replayed
 
 
 class Recorded:
@@ -57,7 +57,7 @@ def test_inputs_that_come_and_go_are_other_shapes() -> None:
 def test_beyond_so_many_shapes_the_rest_is_computed_plainly(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cuda_graphs, "MOST_GRAPHS", 1)
+    monkeypatch.setattr(step, "MOST_GRAPHS", 1)
     record = Recorded()
     replayed = Replayed(lambda inputs: inputs["x"][:2], record)
     for _ in range(WARM_UPS + 2):

@@ -17,10 +17,9 @@ from courant.runs.progress import read_run_progress
 from courant.runs.record import EpochRecord, best_record, read_records, write_records
 from courant.sweeps import ray_trial
 from courant.training import following as following_module
-from courant.training.errors import TrainingError
 from courant.training.following import following
+from courant.training.loop import RunLog, TrainingError
 from courant.training.ray_train import _reason
-from courant.training.run_log import RunLog
 from simgen.errors import StoreError
 
 
@@ -124,7 +123,7 @@ def test_all_workers_end_where_the_first_cannot_open_the_record(
     def fail(*_: object) -> None:
         raise StoreError("MLflow cannot be used")
 
-    monkeypatch.setattr("courant.training.run_log.distributed.broadcast_object_list", broadcast)
+    monkeypatch.setattr("courant.training.loop.distributed.broadcast_object_list", broadcast)
     monkeypatch.setattr(RunLog, "_open", fail)
     asked: Any = (SimpleNamespace(), SimpleNamespace(), torch.device("cpu"), 2, 1)
     with pytest.raises(StoreError, match=r"^MLflow cannot be used$"):

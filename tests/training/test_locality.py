@@ -17,10 +17,9 @@ from courant.model.decomposition import SPREAD_QUERIES, spread
 from courant.models import build
 from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
-from courant.training.locality import WithSpread
-from courant.training.loop import Fitting, fit
-from courant.training.optimisation.gradients import backward
-from courant.training.task import Task
+from courant.training.loop import Fitting, Task, fit
+from courant.training.loss import WithSpread
+from courant.training.step import backward
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.model.clouds import CHOICES, random_inputs, random_model

@@ -10,8 +10,13 @@ from torch.optim import AdamW, Muon
 from courant.experiment import Experiment
 from courant.model import Courant
 from courant.models import build
-from courant.training.optimisation.muon import orthogonal, precision_on
-from courant.training.optimisation.optimiser import MuonWithAdamW, hidden_matrices, make_optimiser
+from courant.training.optimiser import (
+    MuonWithAdamW,
+    hidden_matrices,
+    make_optimiser,
+    orthogonal,
+    precision_on,
+)
 from tests.baselines.tiny import CASES
 from tests.baselines.tiny import tiny as tiny_config
 

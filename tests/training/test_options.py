@@ -16,11 +16,9 @@ from courant.model import Courant
 from courant.runs.checkpoint import read_latest_checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
-from courant.training.errors import TrainingError
-from courant.training.loop import fit
-from courant.training.optimisation.averaging import WeightAverage
-from courant.training.optimisation.gradients import backward, flops_per_sample
-from courant.training.task import Task
+from courant.training.loop import Task, TrainingError, fit
+from courant.training.optimiser import WeightAverage
+from courant.training.step import backward, flops_per_sample
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady

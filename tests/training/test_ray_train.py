@@ -14,8 +14,7 @@ import ray
 from courant.ray_embedded import start_embedded_ray
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
-from courant.training.errors import TrainingError
-from courant.training.loop import fit
+from courant.training.loop import TrainingError, fit
 from courant.training.ray_train import train
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset

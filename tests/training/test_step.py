@@ -19,12 +19,9 @@ from courant.experiment import Experiment
 from courant.model import Courant
 from courant.runs.checkpoint import Checkpoint, load_optimiser
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
-from courant.training.optimisation.averaging import WeightAverage
-from courant.training.optimisation.cuda_graphs import Replayed
-from courant.training.optimisation.optimiser import fused_optimiser
-from courant.training.optimisation.step import OptimiserStep, check_graphs
-from courant.training.task import Task
+from courant.training.loop import Task, fit
+from courant.training.optimiser import WeightAverage, fused_optimiser
+from courant.training.step import OptimiserStep, Replayed, check_graphs
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady

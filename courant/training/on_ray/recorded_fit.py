@@ -12,8 +12,7 @@ from courant.experiment import parse_experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, write_status
 from courant.runs.standing import InUseError
-from courant.training.errors import TrainingError
-from courant.training.loop import fit
+from courant.training.loop import TrainingError, fit
 from simgen.errors import InputError
 
 

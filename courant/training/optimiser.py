@@ -1,0 +1,303 @@
+"""The optimiser of an experiment, its learning rate, and the average of the weights.
+
+AdamW, or Muon for the matrices and AdamW for the rest. Muon replaces the update of a matrix by the
+nearest orthogonal one, so that every direction of it moves as far as any other (K. Jordan and
+others, *Muon: An optimizer for hidden layers in neural networks*, 2024). Its rate is scaled to the
+size of AdamW's updates (J. Liu and others, *Muon is Scalable for LLM Training*, arXiv 2502.16982):
+the rates of an experiment are those of both. The paper trains with AdamW (tab:baseline-arch).
+
+Matrices of one shape are updated in one stack: the same steps as torch's own Muon in less time.
+
+The learning rate follows from the step alone, so that a resumed run needs no schedule state.
+`two-phase` is that of the paper's table of the cylinder's hyperparameters (tab:cf-hparams):
+constant over the first half of training, then linear to 0.1x. `cosine` and `step` are those of its
+table of the public benchmarks' training (tab:courant-training).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Muon, Optimizer
+
+from courant.experiment import TrainingConfig
+
+FINAL_FACTOR = 0.1
+
+
+def two_phase(progress: float) -> float:
+    """Return 1 up to half of training, then fall linearly to 0.1 at its end."""
+    return 1.0 - (1.0 - FINAL_FACTOR) * max(0.0, 2.0 * progress - 1.0)
+
+
+def cosine(progress: float) -> float:
+    """Return half a cosine from 1 to 0."""
+    return 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+SCHEDULES = {"two-phase": two_phase, "cosine": cosine}
+
+
+def learning_rate(
+    schedule: str,
+    initial: float,
+    step: int,
+    total_steps: int,
+    warmup_steps: int = 0,
+    *,
+    drop_every: int = 1,
+    drop_factor: float = 1.0,
+) -> float:
+    """Return the rate of optimiser step `step` (from 0) out of `total_steps`.
+
+    The schedule `step` drops it by a factor every so many steps.
+    """
+    warmup = min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
+    if schedule == "step":
+        return initial * warmup * drop_factor ** (step // drop_every)
+    return initial * warmup * SCHEDULES[schedule](step / max(1, total_steps))
+
+
+def learning_rate_of(training: TrainingConfig, step: int, steps_per_epoch: int) -> float:
+    """Return the rate of optimiser step `step` (from 0) of a training run."""
+    return learning_rate(
+        training.schedule,
+        training.learning_rate,
+        step,
+        training.epochs * steps_per_epoch,
+        training.warmup_steps,
+        drop_every=training.step_epochs * steps_per_epoch,
+        drop_factor=training.step_factor,
+    )
+
+
+class WeightAverage:
+    """Average w_bar <- d w_bar + (1 - d) w after every optimiser step.
+
+    At step n, d = min(decay, (1 + n) / (10 + n)): the smaller d of the first steps keeps the
+    untrained weights from lingering. torch's AveragedModel counts its own updates; here d depends
+    on the run's step, in which a skipped batch counts, and is a tensor that a CUDA graph reads.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+    def share(self, step: int) -> float:
+        """Return 1 - d at optimiser step `step` (from 0): the weights' share in the average."""
+        return 1 - min(self.decay, (1 + step) / (10 + step))
+
+    @torch.no_grad()
+    def take_in(self, model: nn.Module, share: Tensor | float) -> None:
+        """Move the average towards the model's weights by a share.
+
+        A share on a GPU is a tensor there.
+        """
+        for name, value in model.state_dict().items():
+            average = self.weights[name]
+            average.lerp_(value, share) if value.is_floating_point() else average.copy_(value)
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        for name, value in weights.items():
+            self.weights[name].copy_(value)
+
+    @contextmanager
+    def applied_to(self, model: nn.Module) -> Iterator[None]:
+        """Use the average as the model's weights, and restore its own afterwards."""
+        own = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        model.load_state_dict(self.weights)
+        yield
+        model.load_state_dict(own)
+
+
+class StackedMuon(Muon):
+    """Muon with the updates of equal shapes computed in one stack.
+
+    Its groups, its state and, but for rounding, its steps are those of torch's own with Nesterov's
+    momentum and `adjust_lr_fn="match_rms_adamw"`, which gives a matrix of m x n the rate
+    0.2 sqrt(max(m, n)) times that of its group. The rate may be a tensor on the weights' device;
+    a step never waits for that device.
+    """
+
+    found_inf: Tensor | None = None
+    """A tensor () on the device that is one where this step is left out, as GradScaler sets it"""
+
+    def __init__(
+        self, matrices: Iterable[Tensor], *, lr: float | Tensor, weight_decay: float
+    ) -> None:
+        # Torch's other options are not offered: `step` has these two.
+        super().__init__(
+            matrices,
+            lr=lr,  # type: ignore[arg-type]  # torch checks a tensor's size itself
+            weight_decay=weight_decay,
+            nesterov=True,
+            adjust_lr_fn="match_rms_adamw",
+        )
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Take a step with the gradients that are there."""
+        for group in self.param_groups:
+            stacks: defaultdict[torch.Size, list[Tensor]] = defaultdict(list)
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    stacks[wide(weight).shape].append(weight)
+            for weights in stacks.values():
+                self._step(weights, group)
+
+    def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """Update weights whose wide forms have one shape."""
+        averages = [self._average(weight) for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        rate = group["lr"]
+        taken: Tensor | float = 1.0
+        if self.found_inf is not None:
+            # In place of a gradient that is not finite, the average itself: it stays as it is.
+            left_out, taken = self.found_inf.bool(), 1 - self.found_inf
+            gradients = [
+                torch.where(left_out, *pair) for pair in zip(averages, gradients, strict=True)
+            ]
+        torch._foreach_lerp_(averages, gradients, 1.0 - group["momentum"])
+        ahead = torch._foreach_lerp(gradients, averages, group["momentum"])
+        updates = orthogonal(
+            torch.stack([wide(each) for each in ahead]),
+            group["ns_coefficients"],
+            group["ns_steps"],
+            group["eps"],
+        ).to(weights[0].dtype)
+        updates = updates * (-0.2 * math.sqrt(max(weights[0].shape)) * rate * taken)
+        torch._foreach_mul_(weights, 1.0 - rate * taken * group["weight_decay"])
+        torch._foreach_add_([wide(weight) for weight in weights], list(updates.unbind()))
+
+    def _average(self, weight: Tensor) -> Tensor:
+        state = self.state[weight]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(weight)
+        return state["momentum_buffer"]
+
+
+def wide(matrix: Tensor) -> Tensor:
+    """The matrix, or its transpose if it is taller than wide."""
+    return matrix.mT if matrix.shape[-2] > matrix.shape[-1] else matrix
+
+
+def precision_on(device: torch.device) -> torch.dtype:
+    """Return the type of the products: bfloat16, but float32 on a CPU without AVX-512.
+
+    Such a CPU only imitates bfloat16, which takes some 20 times as long as float32.
+    """
+    imitated = device.type == "cpu" and "AVX512" not in torch.backends.cpu.get_cpu_capability()
+    return torch.float32 if imitated else torch.bfloat16
+
+
+def orthogonal(
+    matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> Tensor:
+    """Return matrices (n, rows, columns) with all singular values near 1, in `precision_on`.
+
+    Rows are at most as many as columns. Each step of Newton and Schulz's iteration takes a matrix X
+    to a X + b S X + c S S X with S = X X^T. With Muon's coefficients the values end between 0.7 and
+    1.2, which is as good for training as 1 (K. Jordan and others, 2024).
+    """
+    a, b, c = coefficients
+    X = matrices.to(precision_on(matrices.device))
+    X = X / X.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
+    for _ in range(steps):
+        gram = X @ X.mT
+        X = torch.baddbmm(X, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), X, beta=a)
+    return X
+
+
+NARROWEST = 8
+"""Inputs and outputs that a linear layer has at least if Muon trains it: layers that read a few
+coordinates or give a field's components are no hidden ones. A layer that reads eight features or
+more is taken for one, in Courant (keys and values of its encoder) as in the baselines
+"""
+
+
+class MuonWithAdamW(Optimizer):
+    """Muon for the weights of hidden linear layers, AdamW for all other parameters.
+
+    Both work on this optimiser's groups and state, which are thus saved and loaded as one's own.
+    `fused` and `capturable` are those of AdamW.
+    """
+
+    found_inf: Tensor | None = None
+    """A tensor () on the device that is one where a step is left out; AdamW heeds it if `fused`"""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        lr: float | Tensor,
+        weight_decay: float,
+        fused: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        matrices, others = hidden_matrices(model)
+        # One of the two may have nothing to train, for which torch allows no optimiser.
+        self._parts: list[Optimizer] = []
+        if matrices:
+            self._parts.append(StackedMuon(matrices, lr=lr, weight_decay=weight_decay))
+        if others:
+            self._parts.append(
+                AdamW(others, lr=lr, weight_decay=weight_decay, fused=fused, capturable=capturable)
+            )
+        groups = [group for part in self._parts for group in part.param_groups]
+        super().__init__(groups, {"fused": fused})
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Take a step of both, with the gradients that are there."""
+        for part, group in zip(self._parts, self.param_groups, strict=True):
+            # Loading replaces groups and state, so the parts are given them at each step.
+            part.param_groups, part.state = [group], self.state
+            part.found_inf = self.found_inf  # type: ignore[attr-defined]
+            part.step()
+
+
+def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Return the weights of the model's hidden linear layers, and its other parameters."""
+    hidden = {
+        id(layer.weight)
+        for layer in model.modules()
+        if isinstance(layer, nn.Linear) and min(layer.weight.shape) >= NARROWEST
+    }
+    parts: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
+    for parameter in model.parameters():
+        parts[id(parameter) not in hidden].append(parameter)
+    return parts
+
+
+def make_optimiser(model: nn.Module, training: TrainingConfig) -> Optimizer:
+    """Build the experiment's optimiser in the form that suits the device of the model's weights."""
+    if next(model.parameters()).device.type == "cuda":
+        return fused_optimiser(model, training)
+    return _optimiser(model, training, training.learning_rate)
+
+
+def fused_optimiser(model: nn.Module, training: TrainingConfig) -> Optimizer:
+    """Build it with AdamW in one kernel and the learning rate on the device."""
+    rate = torch.tensor(training.learning_rate, device=next(model.parameters()).device)
+    return _optimiser(model, training, rate, fused=True, capturable=training.cuda_graphs)
+
+
+def _optimiser(
+    model: nn.Module,
+    training: TrainingConfig,
+    rate: float | Tensor,
+    *,
+    fused: bool = False,
+    capturable: bool = False,
+) -> Optimizer:
+    decay = training.weight_decay
+    if training.optimiser == "muon":
+        return MuonWithAdamW(model, lr=rate, weight_decay=decay, fused=fused, capturable=capturable)
+    return AdamW(
+        model.parameters(), lr=rate, weight_decay=decay, fused=fused, capturable=capturable
+    )
