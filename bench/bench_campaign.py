@@ -1,10 +1,10 @@
-"""What thousands of cases cost beside their solving: the flow `generate`, a solver that sleeps.
+"""What thousands of cases cost beside their solving: the stage `generate`, a solver that sleeps.
 
-Everything else is the real thing: designs, Prefect's tasks, Ray's workers, locks, arrays in the
-store, commits, the publication. Clouds are small, since their size is a matter of the workers. The
+Everything else is the real thing: designs, worker processes, arrays in the store, commits, the
+publication. Clouds are small, since their size is a matter of the workers. The
 dataset is grown to each size at once (`grown_dataset`), and then the flow adds some cases, so that
 the costs of a case are those at that size. The workers are as many as this machine carries; they
-sleep so shortly that the driver and the servers are as busy as they can be. Costs are core-seconds,
+sleep so shortly that the driver is as busy as it can be. Costs are core-seconds,
 which other work on the machine hardly touches.
 
 The second table extrapolates them to 10,000 cases by straight lines, and simulates a campaign of so
@@ -35,9 +35,9 @@ from bench.campaign_simulation import Costs, simulate
 from bench.core_seconds import core_seconds_by_part
 from bench.grown_dataset import grow
 from bench.synthetic_cases import FAMILY, SCHEMA, synthetic_cloud, synthetic_result
-from flows.settings import embedded_defaults
-from simgen.case import CaseResult
+from flows.solving import SolvedFork
 from simgen.design_space import DesignPoint
+from simgen.store.access.fork import CaseFork
 
 SIZES, MEASURED, WORKERS = (500, 1_000, 2_000, 4_000), 200, 24
 SNAPSHOTS = 6
@@ -47,26 +47,16 @@ ALL_CASES, SIMULATED_WORKERS = 10_000, 500
 #: paper's size minutes to an hour.
 CASE_S = (8.0, 16.0, 30.0, 80.0, 300.0, 3_600.0)
 BAR, MEMORY_BAR_GB = 0.95, 2.0
-#: Words of a command line, and whose process it is; the first that fits.
-PARTS = {"gcs_server": "Ray's GCS", "raylet/raylet": "Ray's raylet", "uvicorn": "Prefect's server"}
-SERVER = "Prefect's server"
+#: Words of a command line, and whose process it is; the first that fits. All are workers here.
+PARTS: dict[str, str] = {}
 
 
-def sleep_in_place_of_solving() -> None:
-    """For a worker as it starts."""
-    from flows import solve_cases
-
-    cloud = synthetic_cloud(40, 12, SNAPSHOTS)
-
-    def solved(
-        point: DesignPoint, fork: Any, own: Any, _: str, execution: Any, report: Any
-    ) -> CaseResult:
-        time.sleep(SLEEP_S * np.random.default_rng().uniform(0.5, 1.5))
-        result = replace(synthetic_result(0, SNAPSHOTS), point=point, split=execution.split)
-        fork.write(result, cloud)
-        return result
-
-    solve_cases._solve_and_write = solved  # type: ignore[assignment]
+def solve_by_sleeping(point: DesignPoint, fork: CaseFork, *_: object) -> SolvedFork:
+    """Write a made-up case after a while, in place of `flows.solving.solve`."""
+    time.sleep(SLEEP_S * np.random.default_rng().uniform(0.5, 1.5))
+    result = replace(synthetic_result(0, SNAPSHOTS), point=point)
+    fork.write(result, synthetic_cloud(40, 12, SNAPSHOTS))
+    return SolvedFork(fork, point.id, result.status, "", SLEEP_S)
 
 
 def main(out: Path, short: bool) -> None:
@@ -87,47 +77,35 @@ def run(out: Path, sizes: tuple[int, ...], measured: int, workers: int) -> None:
 def _measure(
     store: str, sizes: tuple[int, ...], measured: int, workers: int
 ) -> list[dict[str, Any]]:
-    embedded_defaults()
-    os.environ.setdefault("RAY_worker_niceness", "0")  # as for the flow's own Ray
-    from courant.ray_embedded import start_embedded_ray
-    from flows import generate_dataset
-    from flows.cluster.prefect_api import prefect_api
+    from flows import solving
+    from flows.stages.generation import Generation
     from simgen.store.access.writer import DatasetWriter
-
-    # A worker reads the hook before it knows this process's path.
-    path = {"PYTHONPATH": str(Path(__file__).parents[1])}
-    hook = {"worker_process_setup_hook": sleep_in_place_of_solving, "env_vars": path}
-
-    def start() -> None:
-        start_embedded_ray(num_cpus=workers, log_to_driver=False, runtime_env=hook)
 
     settings = {"end_time": float(SNAPSHOTS)}
     values = FAMILY.settings("trial", settings)
     points = [FAMILY.point(each, values) for each in FAMILY.design_space.sample(max(sizes))]
     rows = []
-    with prefect_api(start):
+    # As many processes as there are workers, whatever the machine's cores.
+    with patch("flows.executor.usable_cores", lambda: workers):
         for size in sizes:
             grow(f"{store}/{SCHEMA.family}", points[: size - measured], SNAPSHOTS)
-            commits, solving = _Watch(), _Watch()
+            commits, solved = _Watch(), _Watch()
             began = time.process_time()
             with (
                 patch.object(DatasetWriter, "commit", commits.around(DatasetWriter.commit)),
-                patch.object(
-                    generate_dataset, "solve_cases", solving.around(generate_dataset.solve_cases)
-                ),
+                patch.object(solving, "solve", solve_by_sleeping),
+                patch.object(solving, "solve_cases", solved.around(solving.solve_cases)),
             ):
-                generate_dataset.generate(
-                    family=SCHEMA.family, cases=size, settings=settings, store=store
-                )
-            rest_s = time.process_time() - began - solving.seconds
-            parts = {part: spent / measured for part, spent in solving.parts.items()}
+                Generation(cases=size, settings=settings, store=store).execute()
+            rest_s = time.process_time() - began - solved.seconds
+            parts = {part: spent / measured for part, spent in solved.parts.items()}
             row = {
                 "cases": size,
                 "measured": measured,
-                "cases_per_s": measured / solving.wall_s,
+                "cases_per_s": measured / solved.wall_s,
                 "commits": commits.calls,
                 "commit_s": commits.seconds / commits.calls,
-                "driver_s": (solving.seconds - commits.seconds) / measured,
+                "driver_s": (solved.seconds - commits.seconds) / measured,
                 "parts_s": parts,
                 "before_and_after_s": rest_s,
                 "driver_gb": _resident_gb(),
@@ -184,7 +162,6 @@ def _extrapolated(rows: list[dict[str, Any]]) -> dict[str, Any]:
         submit_s=at_the_end(lambda row: row["driver_s"]),
         commit_base_s=max(base, 0.0),
         commit_slope_s=slope,
-        server_s=at_the_end(lambda row: row["parts_s"].get(SERVER, 0.0)),
     )
     simulated = [
         {"case_s": case_s, **asdict(simulate(costs, ALL_CASES, SIMULATED_WORKERS, case_s))}
@@ -203,14 +180,13 @@ def _extrapolated(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _print(record: dict[str, Any]) -> None:
     title = f"{record['workers']} workers, cases of {record['sleep_s']:g} s; core-milliseconds"
     table = Table("cases on record", "driver, a case", "driver, a commit", title=title)
-    for column in (f"{SERVER}, a case", "a worker, a case", "before and after, s", "driver, GB"):
+    for column in ("a worker, a case", "before and after, s", "driver, GB"):
         table.add_column(column)
     for row in record["rows"]:
         table.add_row(
             f"{row['cases']:,}",
             f"{1e3 * row['driver_s']:.1f}",
             f"{1e3 * row['commit_s']:.0f}",
-            f"{1e3 * row['parts_s'].get(SERVER, 0.0):.1f}",
             f"{1e3 * row['parts_s'].get('others', 0.0):.0f}",
             f"{row['before_and_after_s']:.1f}",
             f"{row['driver_gb']:.2f}",
@@ -219,21 +195,19 @@ def _print(record: dict[str, Any]) -> None:
         f"{ALL_CASES:,} (lines)",
         f"{1e3 * record['costs']['submit_s']:.1f}",
         f"{1e3 * record['commit_s_at_the_end']:.0f}",
-        f"{1e3 * record['costs']['server_s']:.1f}",
         f"{1e3 * record['workers_s_at_the_end']:.0f}",
         f"{record['before_and_after_s_at_the_end']:.1f}",
         f"{record['driver_gb_at_the_end']:.2f} (aim {MEMORY_BAR_GB:g})",
     )
     Console(width=140).print(table)
     title = f"{ALL_CASES:,} cases on {SIMULATED_WORKERS} workers, simulated"
-    model = Table("a case takes", "utilisation", "driver busy", "server busy", "commits", "hours")
+    model = Table("a case takes", "utilisation", "driver busy", "commits", "hours")
     model.title = title
     for row in record["simulated"]:
         model.add_row(
             f"{row['case_s']:g} s",
             f"{row['utilisation']:.3f} (aim {BAR})",
             f"{row['driver_busy']:.2f}",
-            f"{row['server_busy']:.2f}",
             f"{row['num_commits']:,}",
             f"{row['wall_s'] / 3600:.2f}",
         )

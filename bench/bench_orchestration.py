@@ -1,12 +1,11 @@
-"""What orchestration costs: generating cases through the flow beside a bare shell loop over the
+"""What orchestration costs: generating cases through the stage beside a bare shell loop over the
 same solver runs.
 
 The shell loop runs icoFoam alone, two at a time, in case directories that were meshed before its
-clock starts. The flow's clock holds everything that it does for the same designs: meshing, solving,
-checking, converting, writing, committing and publishing, with Prefect and Ray's workers already up,
-as they are on a cluster; their start is stated beside it. The loop runs before and after the flow,
-so that a machine that changes its speed shows. Beside the wall times stand the core-seconds of all
-processes that took part, which other work on the machine hardly touches.
+clock starts. The stage's clock holds everything that it does for the same designs: meshing,
+solving, checking, converting, writing, committing and publishing, and the start of its processes.
+The loop runs before and after the stage, so that a machine that changes its speed shows. Beside the
+wall times are the core-seconds of all processes that took part, which other work hardly touches.
 
 How busy the flow keeps the cores are the solvers' core-seconds over cores x wall time of the flow.
 They are what the kernel counts for each icoFoam process, read every quarter of a second: up to a
@@ -26,8 +25,6 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.core_seconds import ProgramWatch, core_seconds, spent
-from flows.cluster.prefect_api import prefect_api
-from flows.settings import embedded_defaults
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.foam.environment import find_openfoam
@@ -46,7 +43,7 @@ def main(out: Path, short: bool) -> None:
         os.environ["COURANT_SCRATCH"] = f"{folder}/scratch"
         before, loop_cores = _shell_loop(Path(folder) / "before", cases, settings)
         with ProgramWatch("icoFoam", INTERVAL_S) as solvers:
-            startup, flow, flow_cores = _flow(folder, cases, settings)
+            flow, flow_cores = _flow(folder, cases, settings)
         after, loop_cores_after = _shell_loop(Path(folder) / "after", cases, settings)
     bare, loop_cores = (before + after) / 2, (loop_cores + loop_cores_after) / 2
     record = {
@@ -55,9 +52,7 @@ def main(out: Path, short: bool) -> None:
         "end_time_s": (settings or get_family("cylinder-flow").presets["trial"])["end_time"],
         "shell_loop_s": [before, after],
         "flow_s": flow,
-        "startup_s": startup,
         "ratio": flow / bare,
-        "ratio_with_startup": (flow + startup) / bare,
         "loop_core_s": loop_cores,
         "flow_core_s": flow_cores,
         "core_ratio": flow_cores / loop_cores,
@@ -90,11 +85,6 @@ def main(out: Path, short: bool) -> None:
         f"{record['ratio']:.3f} (aim {BAR:.2f})",
         f"{flow_cores:.1f}",
         f"{record['core_ratio']:.3f}",
-    )
-    table.add_row(
-        "start of Prefect's API and of Ray",
-        f"{startup:.1f}",
-        f"{record['ratio_with_startup']:.3f} with it",
     )
     Console().print(table)
     Console().print(
@@ -130,22 +120,10 @@ def _shell_loop(folder: Path, cases: int, settings: dict[str, float] | None) -> 
     return time.perf_counter() - began, spent(cores)
 
 
-def _flow(folder: str, cases: int, settings: dict[str, float] | None) -> tuple[float, float, float]:
-    """Seconds of start-up, seconds and core-seconds of the flow."""
-    embedded_defaults()
-    began = time.perf_counter()
-    from flows.cluster.ray_cluster import ensure_ray, warm_workers
-    from flows.generate_dataset import generate
+def _flow(folder: str, cases: int, settings: dict[str, float] | None) -> tuple[float, float]:
+    """Seconds and core-seconds of the stage, its processes' start included."""
+    from flows.stages.generation import Generation
 
-    with prefect_api(ensure_ray):
-        warm_workers()
-        startup = time.perf_counter() - began
-        cores, began = core_seconds(), time.perf_counter()
-        generate(
-            family="cylinder-flow",
-            cases=cases,
-            preset="trial",
-            settings=settings,
-            store=f"{folder}/store",
-        )
-        return startup, time.perf_counter() - began, spent(cores)
+    cores, began = core_seconds(), time.perf_counter()
+    Generation(cases=cases, preset="trial", settings=settings, store=f"{folder}/store").execute()
+    return time.perf_counter() - began, spent(cores)

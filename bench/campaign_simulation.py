@@ -1,8 +1,8 @@
 """Simulate a campaign: thousands of cases on hundreds of workers, with measured costs a case.
 
 One driver submits cases, takes their results and commits them, one thing at a time and in the order
-of `flows.committer`: cases that end shortly after a commit share the next one. Prefect's server
-works beside it. Nothing else is shared by the workers.
+of `flows.solving`: cases that end shortly after a commit share the next one. Nothing else is shared
+by the workers.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flows.cluster.submitting import longest_first_at_the_end
-from flows.committer import SHARE
-from flows.solve_cases import LAST_OF_EACH
+from flows.solving import COMMIT_SHARE as SHARE
+from flows.solving import LAST_OF_EACH, longest_first_at_the_end
 
 #: Seconds of a family's cases differ by about as much: of the cylinder's trial cases, the shortest
 #: takes half as long as the longest.
@@ -31,8 +30,6 @@ class Costs:
     commit_base_s: float
     commit_slope_s: float
     """Driver: a commit"""
-    server_s: float
-    """Prefect's server: a case"""
 
     def commit_s(self, num_on_record: int) -> float:
         """Time of a commit."""
@@ -48,7 +45,6 @@ class Simulated:
     wall_s: float
     num_commits: int
     driver_busy: float
-    server_busy: float
 
 
 def simulate(costs: Costs, cases: int, workers: int, case_s: float, seed: int = 0) -> Simulated:
@@ -89,7 +85,5 @@ def simulate(costs: Costs, cases: int, workers: int, case_s: float, seed: int = 
             at = heapq.heappop(ends)
             free, waiting = free + 1, waiting + 1
             begin(at)
-    # A server that cannot keep up makes the campaign longer, however idle the driver is.
-    wall = max(now, cases * costs.server_s)
-    share = float(drawn.sum()) / (workers * wall)
-    return Simulated(share, float(wall), commits, float(busy / wall), cases * costs.server_s / wall)
+    share = float(drawn.sum()) / (workers * now)
+    return Simulated(share, float(now), commits, float(busy / now))

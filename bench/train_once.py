@@ -11,15 +11,11 @@ import sys
 from pathlib import Path
 
 CORES = int(sys.argv[4])
-# Before torch and Ray are loaded: all that this process starts stays on these cores.
+# Before torch is loaded: all that this process starts stays on these cores.
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
-import ray  # noqa: E402
-
 from courant.experiment import parse_experiment  # noqa: E402
-from courant.training.ray_train import train  # noqa: E402
+from courant.training.train import train  # noqa: E402
 
 if __name__ == "__main__":
-    ray.init(num_cpus=CORES, include_dashboard=False, log_to_driver=False)
     print(train(parse_experiment(Path(sys.argv[3]).read_text()), sys.argv[1], None, sys.argv[2]))
-    ray.shutdown()

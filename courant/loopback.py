@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import random
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
 
 from simgen.errors import InputError
 
@@ -49,11 +47,3 @@ def answered_names(listener: socket.socket, host: str, names: Sequence[str]) -> 
     own = [*OWN_NAMES, in_address(host), *names]
     is_loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
     return own if is_loopback or names else ["*"]
-
-
-def free_ports(ports: range) -> Iterator[int]:
-    """Yield those of the ports that nobody listens on now, in random order."""
-    for port in random.sample(ports, len(ports)):
-        with closing(socket.socket()) as probe, suppress(OSError):
-            probe.bind((LOOPBACK, port))
-            yield port

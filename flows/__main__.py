@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
-from flows.ending import INTERRUPTED_CODE, answer_interrupts, finish
+from flows.ending import INTERRUPTED_CODE, answer_interrupts, exit_code
+from flows.settings import keep_loopback_direct
 
 
 def main() -> None:
     """Run the command line and end with its exit code."""
     answer_interrupts()
+    keep_loopback_direct()
     # Threads of torch that spin while they wait cost twice the time where others use the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
@@ -22,7 +24,7 @@ def main() -> None:
         code = INTERRUPTED_CODE
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
-    sys.exit(finish(code))
+    sys.exit(exit_code(code))
 
 
 if __name__ == "__main__":

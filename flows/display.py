@@ -2,7 +2,7 @@
 
 Cases run in other processes. Each writes a small progress file to its scratch directory, and the
 bars are drawn from these files. Files on a cluster's other nodes cannot be read here: their cases
-appear in the bar over all cases and on Prefect's pages only.
+appear in the bar over all cases only.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from rich.progress import (
 )
 
 from flows.terminal import errors as console
+from simgen import log_lines
 from simgen.case import Progress as CaseProgress
 from simgen.case import Status
+
+logger = logging.getLogger("flows.display")
 
 PROGRESS_FILE = "progress.json"
 REFRESH_S = 0.5
@@ -41,6 +44,22 @@ def write_progress(progress: CaseProgress, directory: Path) -> None:
         temporary.replace(directory / PROGRESS_FILE)
 
 
+def read_progress(scratch: Path, case: str) -> CaseProgress | None:
+    """Read the progress file of a case that is solved on this machine; None where there is none."""
+    try:
+        return CaseProgress(**json.loads((scratch / case / PROGRESS_FILE).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def progress_note(scratch: Path, case: str) -> str:
+    """Describe how far a case of this machine is: `t = 3 of 12 s, ..., 20 s left`."""
+    progress = read_progress(scratch, case)
+    if progress is None:
+        return ""
+    return f"{progress.message}{f', {duration(progress.eta_s)} left' if progress.eta_s else ''}"
+
+
 def duration(seconds: float | None) -> str:
     """Format as `1 min 05 s`; an unknown duration is empty."""
     if seconds is None:
@@ -49,22 +68,20 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-Logger = logging.Logger | logging.LoggerAdapter  # type: ignore[type-arg]
+def announce(text: str) -> None:
+    """Write one lasting line to the screen, or to the log where that is kept as JSON.
 
-
-def announce(text: str, logger: Logger) -> None:
-    """Write one lasting line to the log and the screen."""
+    Where Prefect shows this run, it gets the line too.
+    """
     logger.info(text)
-    # At its usual level Prefect's own logging shows the line already.
-    if not logger.isEnabledFor(logging.INFO):
+    if not log_lines.is_json():
         console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class Bars:
-    """A live bar with lines above it; without a terminal, the lines alone through a logger."""
+    """A live bar with lines above it; without a terminal, the lines alone."""
 
-    def __init__(self, title: str, total: int, logger: Logger) -> None:
-        self._logger = logger
+    def __init__(self, title: str, total: int) -> None:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -88,7 +105,7 @@ class Bars:
 
     def line(self, text: str) -> None:
         """Write one lasting line to the log and the screen."""
-        announce(text, self._logger)
+        announce(text)
 
     def advance(self, completed: int, note: str = "") -> None:
         self._progress.update(self._main, completed=completed, note=note)
@@ -97,8 +114,8 @@ class Bars:
 class CaseBars(Bars):
     """Bars over running cases: one for all, and one for each case that runs on this machine."""
 
-    def __init__(self, num_cases: int, scratch: Path, logger: Logger) -> None:
-        super().__init__("cases", num_cases, logger)
+    def __init__(self, num_cases: int, scratch: Path) -> None:
+        super().__init__("cases", num_cases)
         self._scratch = scratch
         self._under_way: set[str] = set()
         self._bars: dict[str, TaskID] = {}
@@ -138,13 +155,13 @@ class CaseBars(Bars):
                 self._draw(case)
 
     def _draw(self, case: str) -> None:
-        try:
-            seen = json.loads((self._scratch / case / PROGRESS_FILE).read_text())
-        except (OSError, ValueError):
+        progress = read_progress(self._scratch, case)
+        if progress is None:
             return
-        note = (
-            f"{seen['message']}{', ' + duration(seen['eta_s']) + ' left' if seen['eta_s'] else ''}"
-        )
         if case not in self._bars:
             self._bars[case] = self._progress.add_task(f"  {case}", total=100, note="")
-        self._progress.update(self._bars[case], completed=int(100 * seen["fraction"]), note=note)
+        self._progress.update(
+            self._bars[case],
+            completed=int(100 * progress.fraction),
+            note=progress_note(self._scratch, case),
+        )

@@ -1,6 +1,4 @@
-"""End a command early: interrupted, or without a process that it needs.
-
-It ends in seconds, with one line, and without leaving processes behind.
+"""End a command that is interrupted: in seconds, with one line, and with no process left.
 
 Notable features:
 - The first Ctrl-C raises KeyboardInterrupt in the work; further ones change nothing, so that nobody
@@ -9,7 +7,6 @@ Notable features:
   what is raised in a finalizer, and prints it.
 - If the work has not ended after GRACE_S, this process and everything that it has started are
   killed.
-- What the command needs is checked twice a second. Its loss ends the command in the same way.
 """
 
 from __future__ import annotations
@@ -21,9 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
 
 from simgen.log_lines import is_json, line_of
 from simgen.process_start import descendants, start_of
@@ -32,158 +27,102 @@ INTERRUPTED = "interrupted; the same command goes on from here"
 INTERRUPTED_CODE = 130
 TERMINATED = "terminated; the same command goes on from here"
 TERMINATED_CODE = 143
-#: Time for the work's own end: to tell Prefect, to stop Ray.
-GRACE_S = 8.0
-LOOK_S = 0.5
+GRACE_S = 3.5
+"""For the work's own end: cases that ended are committed, jobs of a cluster are stopped"""
 #: Back to the start of the line, without what a bar has drawn there, and with the cursor shown.
 ERASED_LINE = "\r\x1b[2K\x1b[?25h"
 #: For a finalizer to return in.
 FINALIZED_S = 0.05
 
-Look = Callable[[], str | None]
-Process = tuple[int, int]
-"""A process id and its start time: the id alone may belong to another process by now"""
+
+class _Ending:
+    """How this process ends; `line` is None until it is interrupted."""
+
+    line: str | None = None
+    code = 0
 
 
-class _State:
-    """The state of this process's ending."""
-
-    def __init__(self) -> None:
-        self.begun = False
-        self.line, self.code = INTERRUPTED, INTERRUPTED_CODE
-        self.loss: str | None = None
-        self.looks: list[Look] = []
-        self.leftovers: list[Callable[[], None]] = []
-        self.started: set[Process] = set()
-        self.watcher: threading.Thread | None = None
-
-
-_state = _State()
+_ending = _Ending()
 
 
 def answer_interrupts() -> None:
-    """Make Ctrl-C and SIGTERM end the command in time; call this from the main thread."""
+    """Make Ctrl-C and SIGTERM end the command in time; call this from the main thread, first."""
     signal.signal(signal.SIGINT, _interrupted)
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _interrupted)
     sys.unraisablehook = _raise_again
+    atexit.register(_end)  # the first one that is registered is the last that is called
 
 
-def need(look: Look) -> None:
-    """End the command when `look` says what is missing; it is called often and must be quick."""
-    _state.looks.append(look)
-    if _state.watcher is None:
-        _state.watcher = threading.Thread(target=_watch, name="watch-servers", daemon=True)
-        _state.watcher.start()
+def exit_code(code: int) -> int:
+    """Return the code to exit with, and write what is still buffered where anyone reads it.
 
-
-def leave_nothing(remove: Callable[[], None]) -> None:
-    """Have `remove` called at the end of this process, orderly or not."""
-    _state.leftovers.append(remove)
-
-
-def lost() -> str | None:
-    """Say what the command needs and has lost, if anything."""
-    if _state.loss is None:
-        _state.loss = next(filter(None, (look() for look in _state.looks)), None)
-    return _state.loss
-
-
-def finish(code: int) -> int:
-    """Print the last line and return the exit code.
-
-    A command that was interrupted or has lost something ends here.
+    After an interruption the code is that of the signal.
     """
-    if _state.loss is not None:
-        _end_now()
-    if code == signal.SIGTERM:  # Ray's own answer, while a process connects to it
-        _state.line, _state.code = TERMINATED, TERMINATED_CODE
-        code = INTERRUPTED_CODE
-    if _state.begun or code == INTERRUPTED_CODE:
-        _begin()
-        # Now, because the last line has to stay the last.
-        atexit._run_exitfuncs()
-        _end_now()
-    return code
+    if code == INTERRUPTED_CODE:
+        _begin(INTERRUPTED, INTERRUPTED_CODE)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # no reader, or closed: Python would exit with 120
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return _ending.code if _ending.line is not None else code
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _begin()
-    raise KeyboardInterrupt
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if not _state.begun:
-        _state.line, _state.code = TERMINATED, TERMINATED_CODE
-    _begin()
+    signal.signal(number, signal.SIG_IGN)
+    if number == signal.SIGINT:
+        _begin(INTERRUPTED, INTERRUPTED_CODE)
+    else:
+        _begin(TERMINATED, TERMINATED_CODE)
     raise KeyboardInterrupt
 
 
 def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
     """Send a signal anew whose exception was dropped; have Python print anything else."""
-    number = _signal_of(dropped.exc_value)
-    if number is None:
+    if not isinstance(dropped.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
         return
-    if number == signal.SIGINT:
-        signal.signal(signal.SIGINT, _interrupted)
+    number = signal.SIGTERM if _ending.code == TERMINATED_CODE else signal.SIGINT
+    signal.signal(number, _interrupted)
     main = threading.main_thread().ident
     assert main is not None
     threading.Timer(FINALIZED_S, signal.pthread_kill, (main, number)).start()
 
 
-def _signal_of(error: BaseException | None) -> int | None:
-    if isinstance(error, KeyboardInterrupt):
-        return signal.SIGINT
-    # Prefect's TerminationSignal, without an import of Prefect.
-    number = getattr(error, "signal", None)
-    return number if isinstance(number, int) else None
-
-
-def _begin() -> None:
+def _begin(line: str, code: int) -> None:
     """Make sure that everything ends within GRACE_S."""
-    if not _state.begun:
-        _state.begun = True
+    if _ending.line is None:
+        _ending.line, _ending.code = line, code
         threading.Thread(target=_end_in_time, name="end-in-time", daemon=True).start()
 
 
 def _end_in_time() -> None:
     time.sleep(GRACE_S)
-    _end_now()
+    _end()
+    os._exit(_ending.code)
 
 
-def _watch() -> None:
-    while not _state.begun:
-        _state.started |= descendants(os.getpid())
-        if lost() is not None:
-            _begin()
-            # A signal of its own ends a wait of the main thread.
-            main = threading.main_thread().ident
-            assert main is not None
-            signal.pthread_kill(main, signal.SIGINT)
-        time.sleep(LOOK_S)
-
-
-def _end_now() -> NoReturn:
-    """Kill whatever this process has started, remove its leftovers, say why, and exit."""
+def _end() -> None:
+    """After an interruption kill whatever this process has started, and write the last line."""
+    if _ending.line is None:
+        return
     screen = _take_screen()
-    for process in _state.started | descendants(os.getpid()):
-        if process[1] == start_of(process[0]):
+    for process, start in descendants(os.getpid()):
+        if start_of(process) == start:
             with contextlib.suppress(OSError):
-                os.kill(process[0], signal.SIGKILL)
-    for remove in _state.leftovers:
-        with contextlib.suppress(Exception):
-            remove()
-    _say_last(f"error: {_state.loss}" if _state.loss else _state.line, screen)
-    os._exit(_state.code if _state.loss is None else 1)
+                os.kill(process, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        begin = ERASED_LINE if os.isatty(screen) else ""
+        line = line_of(_ending.line) if is_json() else _ending.line
+        os.write(screen, f"{begin}{line}\n".encode())
 
 
 def _take_screen() -> int:
     """Return standard error as it is, after which nothing else of this process reaches it.
 
-    Libraries tell of the servers that are killed under them, and a bar that is still drawn by a
-    thread would stand under the last line. Lines as JSON stay: what waits is still written.
+    Libraries print of processes that are killed under them, and a bar that is still drawn by a
+    thread would be under the last line.
     """
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -192,20 +131,7 @@ def _take_screen() -> int:
     # Where standard error is closed, or no file is left to open, the end goes on all the same.
     with contextlib.suppress(OSError):
         screen = os.dup(2)
-        if not is_json():
-            _silence()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
     return screen
-
-
-def _silence() -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-
-
-def _say_last(line: str, screen: int) -> None:
-    """Write the line to the screen, on a line of its own; nothing comes after it."""
-    with contextlib.suppress(OSError):
-        _silence()
-        start = ERASED_LINE if os.isatty(screen) else ""
-        os.write(screen, f"{start}{line_of(line) if is_json() else line}\n".encode())

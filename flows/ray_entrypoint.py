@@ -1,4 +1,4 @@
-"""Run a submitted job on the cluster, by the functions that a flow calls without a cluster.
+"""Run a submitted job on the cluster, by the functions that a stage calls without a cluster.
 
 python -m flows.ray_entrypoint
 s3://bucket/runs/jobs/courant-train-cylinder-flow-small-0123456789.json
@@ -6,18 +6,20 @@ s3://bucket/runs/jobs/courant-train-cylinder-flow-small-0123456789.json
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import simgen
 from courant.experiment import parse_experiment
+from courant.ray_session import connect_ray
 from courant.runs.directory import RunDirectory
-from flows.cluster.process_logs import know_submitter, start_logs
-from flows.cluster.ray_cluster import ensure_ray
-from flows.cluster.ray_variables import unseal
-from flows.settings import embedded_defaults
+from flows.ray_variables import begin_worker, unseal
+from flows.terminal import start_logs
 from simgen.errors import SimgenError
+from simgen.log_lines import set_field
 
 Parameters = dict[str, Any]
 
@@ -25,13 +27,12 @@ Parameters = dict[str, Any]
 def train(request: Parameters) -> None:
     from courant.training.ray_train import train as train_on_ray
 
-    ensure_ray()
     train_on_ray(
         parse_experiment(request["experiment"]),
         request["dataset"],
         request["version"],
         request["runs"],
-        on_epoch=lambda record: _say(record.line()),
+        on_epoch=lambda record: _print(record.line()),
     )
 
 
@@ -40,7 +41,6 @@ def sweep(request: Parameters) -> None:
     from courant.sweeps.search_space import SearchSpace
     from courant.sweeps.sweep import plan_sweep
 
-    ensure_ray()
     plan = plan_sweep(
         parse_experiment(request["experiment"]),
         simgen.open_dataset(request["dataset"], request["version"]),
@@ -54,7 +54,7 @@ def sweep(request: Parameters) -> None:
         early_stopping=request["early_stopping"],
         cpus_per_trial=request["cpus"],
         gpus_per_trial=request["gpus"],
-        on_trial=lambda result: _say(result.line()) if result.state != "running" else None,
+        on_trial=lambda result: _print(result.line()) if result.state != "running" else None,
     )
 
 
@@ -62,34 +62,35 @@ def benchmark(request: Parameters) -> None:
     from courant.benchmark.ray_runner import run_benchmark
     from courant.benchmark.request import Request
 
-    ensure_ray()
     run_benchmark(
         Request.from_json(request["request"]),
         cpus_per_trial=request["cpus"],
         gpus_per_trial=request["gpus"],
-        on_phase=lambda phase, num: _say(f"{phase}: {num} to do"),
-        on_trial=lambda result: _say(result.line()) if result.state != "running" else None,
+        on_phase=lambda phase, num: _print(f"{phase}: {num} to do"),
+        on_trial=lambda result: _print(result.line()) if result.state != "running" else None,
     )
 
 
 def solve(request: Parameters) -> None:
-    from flows.cluster.prefect_api import prefect_api
-    from flows.cluster.ray_cluster import check_prefect_reach, warm_workers
-    from flows.solve_cases import Execution, solve_cases
+    from flows.solving import Execution, solve_cases
     from flows.stages.generation import to_solve
     from simgen.cases import get_family
     from simgen.design_space import DesignPoint
     from simgen.store.access.writer import DatasetWriter
     from simgen.store.format.layout import Schema
 
-    with prefect_api(ensure_ray):
-        check_prefect_reach()
-        warm_workers()
-        points = [DesignPoint(**point) for point in request["points"]]
-        writer = DatasetWriter.open(request["dataset"], Schema.of(get_family(points[0].family)))
-        left = to_solve(points, writer.known(), request["retry_failed"])
-        if left:  # another run may have committed the last ones since this was asked for
-            solve_cases(left, writer, Execution(**request["execution"]))
+    points = [DesignPoint(**point) for point in request["points"]]
+    writer = DatasetWriter.open(request["dataset"], Schema.of(get_family(points[0].family)))
+    left = to_solve(points, writer.known(), request["retry_failed"])
+    if not left:  # another run may have committed the last ones since this was asked for
+        return
+    execution = Execution(**request["execution"])
+    if os.environ.get("PREFECT_API_URL"):
+        from flows.prefect_flows import solve_in_flow
+
+        solve_in_flow(left, writer.url, execution)
+    else:
+        solve_cases(left, writer, execution)
 
 
 KINDS: dict[str, Callable[[Parameters], None]] = {
@@ -105,21 +106,23 @@ def main() -> int:
 
     It is 1, with one line that begins with `error: `, where the request cannot be carried out.
     """
-    embedded_defaults()
     start_logs()
-    know_submitter()
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
+    if flow_run := (job.get("metadata") or {}).get("flow_run"):
+        set_field("flow_run", str(flow_run))  # of the flow run that waits for this job
     folder, _, name = sys.argv[1].rpartition("/")
     try:
         unseal()
         request = RunDirectory(folder).read_json(name)
+        connect_ray(begin_worker=begin_worker())
         KINDS[request.pop("kind")](request)
     except SimgenError as error:
-        _say(f"error: {error}")
+        _print(f"error: {error}")
         return 1
     return 0
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)
 
 

@@ -11,7 +11,8 @@ COURANT_REPORTS              reports
 COURANT_SCRATCH              running cases, on a local disk
                              default: ~/.cache/courant/scratch (in $XDG_CACHE_HOME where it is set)
 RAY_ADDRESS                  http://head:8265 submits jobs to that Ray cluster, head:6379 joins it
-                             default: an embedded Ray
+                             default: processes of this machine; for sweeps and benchmarks a Ray
+                             on loopback
 COURANT_JOB_ENV              comma-separated names of variables that a submitted job gets from this
                              environment
                              default: none
@@ -20,13 +21,12 @@ COURANT_MODELS               modules that register models of your own, read by c
 COURANT_LOG_FORMAT           text, or json: log lines as objects on standard error, with the ids of
                              dataset, case, flow run and training run
                              default: text
-COURANT_PREFECT_PATIENCE_S   how long the server of PREFECT_API_URL may be away, in seconds
-                             default: 120
+PREFECT_API_URL              the server whose pages show the stages of each command
+                             default: none; commands need no server
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from dataclasses import dataclass
@@ -45,8 +45,6 @@ MOST_TIME_S = 2_000_000
 STORE, RUNS, REPORTS = "courant-data/store", "courant-data/runs", "courant-data/reports"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts that mean this machine"""
-OWN_PREFECT = "COURANT_OWN_PREFECT_SERVER"
-"""Set in the processes of a command that has a Prefect server of its own, which has no pages"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,6 @@ class Settings:
     scratch: str
     ray_address: str | None
     job_variables: tuple[str, ...]
-    prefect_patience_s: float = 120.0
     log_format: Format = "text"
 
     @property
@@ -83,7 +80,6 @@ def load_settings() -> Settings:
         job_variables=tuple(
             filter(None, map(str.strip, os.environ.get("COURANT_JOB_ENV", "").split(",")))
         ),
-        prefect_patience_s=_seconds("COURANT_PREFECT_PATIENCE_S", 120.0),
         log_format=_log_format(),
     )
 
@@ -93,17 +89,6 @@ def _log_format() -> Format:
     if given not in get_args(Format):
         raise InputError(f"COURANT_LOG_FORMAT is {given!r}; give {' or '.join(get_args(Format))}")
     return cast(Format, given)
-
-
-def _seconds(name: str, default: float) -> float:
-    given = os.environ.get(name) or str(default)
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = math.nan
-    if not seconds > 0:
-        raise InputError(f"{name} is {given!r}; give seconds above 0, such as {default:g}")
-    return seconds
 
 
 def absolute(url: str) -> str:
@@ -146,23 +131,21 @@ def check_reach(address: str, place: str) -> None:
         )
 
 
-def embedded_defaults() -> None:
-    """Set what Prefect and Ray need to run inside one command; the user's own variables win."""
+def keep_loopback_direct() -> None:
+    """Have no client of this process reach this machine's own servers through a proxy."""
+    for name in ("NO_PROXY", "no_proxy"):
+        given = [part for part in os.environ.get(name, "").split(",") if part]
+        os.environ[name] = ",".join(dict.fromkeys([*given, *LOOPBACK]))
+
+
+def prefect_defaults(verbose: bool = False) -> None:
+    """Set what Prefect needs inside one command; the user's own variables win."""
     defaults = {
-        # The embedded API server creates its database at first start, which takes a slow machine
-        # more than the usual 20 s.
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         # The command prints what a person needs to know; Prefect would repeat each error with its
         # traceback.
-        "PREFECT_LOGGING_LEVEL": "CRITICAL",
-        # On a busy machine a server takes longer to restart than Prefect's five attempts.
-        "PREFECT_CLIENT_MAX_RETRIES": "6",
-        # Every task asks this as it starts, and fails while the server is away.
-        "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "PREFECT_LOGGING_LEVEL": "INFO" if verbose else "CRITICAL",
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)

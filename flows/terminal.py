@@ -7,9 +7,11 @@ reaches the terminal, and no password in a URL.
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn
+from io import TextIOBase
+from typing import IO, Any, NoReturn, cast
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -25,7 +27,9 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from flows.ending import INTERRUPTED_CODE, lost
+from flows.ending import INTERRUPTED_CODE
+from flows.settings import load_settings
+from simgen import log_lines
 from simgen.errors import SimgenError
 from simgen.log_lines import without_user_info
 
@@ -49,12 +53,46 @@ screen = SafeConsole(emoji=False)
 errors = SafeConsole(stderr=True, emoji=False)
 
 
+def start_logs() -> None:
+    """Begin the logs of this process as COURANT_LOG_FORMAT says.
+
+    As JSON, whatever a person would read on standard error becomes a line too.
+    """
+    if load_settings().log_format == "json" and not log_lines.is_json():
+        log_lines.start("json")
+        errors.file = cast(IO[str], _PrintedLines())
+
+
+def log_details() -> None:
+    """Log what cases and trainings do, on standard error."""
+    if not log_lines.is_json():
+        logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
+        for name in ("simgen", "courant", "flows.case"):
+            logging.getLogger(name).setLevel(logging.INFO)
+
+
+class _PrintedLines(TextIOBase):
+    """Turn what is printed for a person into log lines."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    def isatty(self) -> bool:
+        return False
+
+    def write(self, text: str) -> int:
+        *whole, self._begun = (self._begun + text).split("\n")
+        for line in filter(str.strip, whole):
+            level, message = log_lines.level_of(line)
+            logging.getLogger("flows").log(level, message)
+        return len(text)
+
+
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
     """End in one line on stderr and with an exit code: 1 for errors, 130 for an interruption.
 
-    After an interruption, or the loss of a server, `ending.finish` prints the line, as the last
-    one.
+    After an interruption `flows.ending` prints the line, as the last one.
     """
     try:
         with _one_line_warnings():
@@ -62,8 +100,6 @@ def one_line_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED_CODE) from None
     except Exception as error:
-        if lost():
-            raise typer.Exit(1) from None
         if isinstance(error, SimgenError):
             fail(str(error))
         if _is_parameter_error(error):

@@ -11,8 +11,9 @@ whichever process writes it, and a line of a training its run and experiment:
      "case": "b0159c13a91f", "host": "node-3", "process": 4711}
 
 Which of the two is decided once, where a process begins (`start`). What runs for it elsewhere gets
-its `carried()` along with the work, and does the same (`Carried.take_up`). Values of variables that
-hold secrets, and passwords in URLs, are left out of every JSON line.
+its `carried()` along with the work, and does the same (`Carried.take_up`): each process writes to
+its own standard error. Values of variables that hold secrets, and passwords in URLs, are left out
+of every JSON line.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import logging
 import os
 import platform
 import re
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -43,8 +43,6 @@ _FIXED = {"time", "level", "logger", "host", "process", "exception"}
 _SHORTEST_SECRET = 8
 #: Put on a record by Prefect's loggers, and the name that it has here.
 _OF_RECORDS = {"flow_run_id": "flow_run", "task_run_id": "task_run"}
-#: How long a line may wait for the process that it is sent to.
-_SEND_S = 1.0
 
 _fields: ContextVar[Mapping[str, str]] = ContextVar("fields of log lines")
 _writing = threading.RLock()
@@ -56,8 +54,6 @@ class Carried:
 
     format: Format = "text"
     fields: Mapping[str, str] = field(default_factory=dict)
-    relay: str | None = None
-    """A Unix socket of datagrams whose owner writes the lines; None: own standard error"""
 
     def take_up(self) -> None:
         """Write lines from now on like the process that has sent this."""
@@ -77,12 +73,11 @@ class Carried:
 
 
 _here = Carried()
-_relay: str | None = None
 
 
 def start(wanted: Format) -> None:
     """Decide how this process writes lines; text leaves logging as it is."""
-    Carried(wanted, _here.fields, _here.relay).take_up()
+    Carried(wanted, _here.fields).take_up()
 
 
 def is_json() -> bool:
@@ -92,7 +87,7 @@ def is_json() -> bool:
 def set_field(name: str, value: str) -> None:
     """Give every further line of this process a field."""
     global _here
-    _here = Carried(_here.format, {**_here.fields, name: value}, _here.relay)
+    _here = Carried(_here.format, {**_here.fields, name: value})
 
 
 @contextmanager
@@ -112,13 +107,7 @@ def fields_here() -> dict[str, str]:
 
 def carried() -> Carried:
     """Return what a process needs that is given a part of this one's work."""
-    return Carried(_here.format, fields_here(), _relay or _here.relay)
-
-
-def relay_through(address: str) -> None:
-    """Have the processes of this one's work send their lines to a socket of this process."""
-    global _relay
-    _relay = address
+    return Carried(_here.format, fields_here())
 
 
 class JsonLines(logging.Formatter):
@@ -166,7 +155,7 @@ def parse_line(line: str) -> tuple[dict[str, str], str]:
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Write lines to standard error, or send them to the process that writes them for this one."""
+    """Write lines to standard error."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -174,9 +163,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self.format(record)
-            if _here.relay is None or not _send(line, _here.relay):
-                write_line(line)
+            write_line(self.format(record))
         except Exception:
             self.handleError(record)
 
@@ -203,17 +190,6 @@ def without_secrets(text: str) -> str:
 def without_user_info(text: str) -> str:
     """Replace users and passwords of URLs."""
     return _USER_INFO.sub(f"{HIDDEN}@", text)
-
-
-def _send(line: str, relay: str) -> bool:
-    """Tell whether the line has reached its writer."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
-        out.settimeout(_SEND_S)
-        try:
-            out.sendto(line.encode(), relay)
-        except OSError:  # that process has ended, or does not keep up
-            return False
-    return True
 
 
 def _replace_handlers() -> None:

@@ -63,7 +63,6 @@ def own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     handlers = root.handlers[:]
     levels = {name: logging.getLogger(name).level for name in log_lines.PACKAGES}
     monkeypatch.setattr(log_lines, "_here", log_lines.Carried())
-    monkeypatch.setattr(log_lines, "_relay", None)
     yield
     root.handlers[:] = handlers
     for name, level in levels.items():

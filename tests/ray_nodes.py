@@ -20,14 +20,8 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 START_S = 600.0
-#: `ray`, on a machine that starts several at a time.
-PATIENT_RAY = """
-from courant.ray_patience import patient_start
-from ray.scripts.scripts import main
-
-with patient_start():
-    main()
-"""
+#: On a machine that starts several at a time, agents take longer than Ray waits by itself.
+PATIENT = {"RAY_agent_register_timeout_ms": "150000", "RAY_worker_register_timeout_seconds": "600"}
 
 
 @dataclass(frozen=True)
@@ -146,11 +140,11 @@ def _start(environment: Mapping[str, str], folder: str, *arguments: str) -> subp
     ]
     with (Path(folder) / "start.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-c", PATIENT_RAY, "start", *arguments, *fixed],
+            [str(BIN / "ray"), "start", *arguments, *fixed],
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**environment, "PATH": f"{BIN}:{environment['PATH']}"},
+            env={**PATIENT, **environment, "PATH": f"{BIN}:{environment['PATH']}"},
         )
 
 

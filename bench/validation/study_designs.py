@@ -32,22 +32,12 @@ JET_X, JET_Z = (PLATES_X + 0.025, PLATES_X + 0.125), 0.008
 
 
 def main(out: Path, short: bool) -> None:
-    from flows.cluster.prefect_api import prefect_api
-    from flows.cluster.ray_cluster import ensure_ray
-    from flows.settings import embedded_defaults
-
-    embedded_defaults()
     (out / "designs").mkdir(exist_ok=True)
     os.environ.setdefault("COURANT_SCRATCH", str(out / "designs" / "scratch"))
-    with prefect_api(ensure_ray):
-        for designs_of in (_sampled, _corners):
-            for name in STEADY:
-                _generate(
-                    name,
-                    designs_of.__name__.strip("_"),
-                    designs_of(get_family(name), short),
-                    out / "designs",
-                )
+    for designs_of in (_sampled, _corners):
+        for name in STEADY:
+            designs = designs_of(get_family(name), short)
+            _generate(name, designs_of.__name__.strip("_"), designs, out / "designs")
     for name in STEADY:
         designs = [*_sampled(get_family(name), short), *_corners(get_family(name), short)]
         _report(name, designs, out)
@@ -62,14 +52,15 @@ def _corners(family: CaseFamily, short: bool) -> list[dict[str, float]]:
 
 
 def _generate(name: str, which: str, designs: Sequence[Mapping[str, float]], folder: Path) -> None:
-    from flows.generate_dataset import generate
+    from flows.stages.generation import Generation
+    from flows.stages.stage import execute
 
     file = folder / f"{name}-{which}.csv"
     with file.open("w", newline="") as lines:
         table = csv.DictWriter(lines, list(designs[0]))
         table.writeheader()
         table.writerows(designs)
-    generate(family=name, preset="trial", designs=str(file), store=str(folder))
+    execute(Generation(name, preset="trial", designs=str(file), store=str(folder)))
 
 
 def _report(name: str, designs: Sequence[Mapping[str, float]], out: Path) -> None:

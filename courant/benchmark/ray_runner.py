@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from courant.ray_session import WORKER_ENVIRONMENT, ray_session
+
+# isort: split
 import ray
 
 from courant.benchmark.assess import assess
@@ -16,8 +19,6 @@ from courant.benchmark.request import Request
 from courant.sweeps.ray_trials import Follower, OnTrial, Share, last_line, run_trials
 from courant.sweeps.sweep import Trial
 from courant.training.loop import TrainingError
-from courant.training.on_ray.ray_session import ray_session
-from courant.training.on_ray.ray_several import WORKER_ENVIRONMENT
 from simgen.errors import InputError, SimgenError
 
 

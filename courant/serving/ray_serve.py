@@ -24,7 +24,6 @@ from ray.serve.handle import DeploymentHandle
 
 from courant.loopback import LOOPBACK
 from courant.prediction.surrogate import load
-from courant.ray_embedded import is_embedded
 from courant.serving.answers import answer, in_parts
 from courant.serving.explorer import Explored
 from courant.serving.requests import Limits, ModelCard, describe, parse_request
@@ -143,7 +142,7 @@ def stop(model: RayModel) -> None:
     What else a joined cluster serves stays.
     """
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        if is_embedded():
+        if not os.environ.get("RAY_ADDRESS"):
             serve.shutdown()
         else:
             serve.delete(model.name)

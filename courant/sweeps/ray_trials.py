@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from courant.ray_session import available_gpus, gpus_on_demand, ray_storage
+
+# isort: split
 import ray
 from ray import tune
 from ray.tune.schedulers import TrialScheduler
 
 from courant.experiment import Experiment
-from courant.ray_growth import gpus_on_demand, gpus_to_be_had
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
 from courant.runs.tracking.trackers import end_stopped
@@ -26,7 +28,6 @@ from courant.sweeps.ray_trial import run_trial
 from courant.sweeps.setting import label
 from courant.sweeps.sweep import ENDED, Trial, TrialResult, read_result
 from courant.training.loop import TrainingError
-from courant.training.on_ray.ray_session import ray_storage
 from simgen.errors import InputError
 from simgen.log_lines import carried
 
@@ -64,7 +65,7 @@ class Share:
         """
         if gpus is None:
             use = experiment.training.use_gpu
-            gpus = 1.0 if use is True or (use == "auto" and gpus_to_be_had() >= 1) else 0.0
+            gpus = 1.0 if use is True or (use == "auto" and available_gpus() >= 1) else 0.0
         if cpus is None:
             cpus = 0.0 if 0 < gpus <= gpus_on_demand() and not _has_room(1.0, gpus) else 1.0
         check_resources(cpus, gpus)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
+from courant.ray_session import ray_session
+
+# isort: split
 from ray.tune.schedulers import ASHAScheduler
 
 from courant.runs.record import read_records
 from courant.sweeps.ray_trials import Follower, OnTrial, Share, run_trials
 from courant.sweeps.sweep import Sweep, Trial, TrialResult, describe_sweep, is_done, write_table
-from courant.training.on_ray.ray_session import ray_session
 
 REDUCTION_FACTOR = 4
 """About one in so many of the trials that reach a rung continues; rungs are this factor apart"""

@@ -1,1 +1,1 @@
-"""Train: loss, schedule, checkpoints and the loop in plain PyTorch; `ray_train` runs it on Ray."""
+"""Train: loss, schedule, checkpoints and the loop in plain PyTorch; `ray_train` is for Ray."""

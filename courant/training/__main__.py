@@ -12,14 +12,13 @@ import logging
 import sys
 from typing import Any
 
-import torch
-
 import simgen
 from courant.cpu_arithmetic import use_threads
-from courant.experiment import Experiment, TrainingConfig
+from courant.experiment import Experiment
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
+from courant.training.train import device_of
 from simgen.errors import InputError, SimgenError
 from simgen.machine import usable_cores
 
@@ -46,24 +45,17 @@ def main() -> int:
         experiment = apply_changes(get_recipe(arguments.recipe), arguments.change)
         dataset = simgen.open_dataset(arguments.dataset, arguments.version)
         run = RunDirectory(arguments.runs) / experiment.run_id(dataset.snapshot_id)
+        if experiment.training.workers > 1:
+            raise InputError(
+                f"training.workers = {experiment.training.workers}: this is one process; courant"
+                " train has several"
+            )
         fit(experiment, dataset, run, device=device_of(experiment.training))
     except SimgenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(run.url)
     return 0
-
-
-def device_of(training: TrainingConfig) -> str:
-    """Return where this process trains; InputError for what it cannot do."""
-    if training.workers > 1:
-        raise InputError(
-            f"training.workers = {training.workers}: this is one process; courant train has several"
-        )
-    there = torch.cuda.is_available()
-    if training.use_gpu is True and not there:
-        raise InputError('training.use_gpu asks for a GPU, and there is none; set it to "auto"')
-    return "cuda" if training.use_gpu and there else "cpu"
 
 
 def apply_changes(experiment: Experiment, changes: list[str]) -> Experiment:

@@ -1,31 +1,44 @@
-"""Run the training loop on Ray: one CPU worker by default, a GPU if any, DDP over several.
+"""Train on a Ray cluster: Ray Train places the workers, joins them and starts them again.
 
-Ray starts the processes and restarts them when one dies; the run directory holds the state. Ray
-Train joins several in a torch process group; a single one on an embedded Ray does without
-(`ray_alone`). Workers read the dataset version and write checkpoints themselves, so
-only URLs are passed between processes, and the driver learns of each epoch by reading the run's
-metrics.
+The run directory holds the state. Workers read the dataset version and write checkpoints
+themselves, so only URLs are passed between processes, and the driver learns of each epoch by
+reading the run's metrics.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from courant.ray_session import WORKER_ENVIRONMENT, available_gpus, ray_session, ray_storage
+
+# isort: split
+import ray.train
+import ray.train.torch
 from ray.exceptions import RayTaskError
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
 
 import simgen
-from courant.experiment import Experiment
-from courant.ray_embedded import is_embedded
-from courant.ray_growth import gpus_to_be_had
-from courant.runs.directory import RunDirectory, absolute_url
-from courant.runs.record import is_finished
-from courant.runs.standing import InUseError, check_unused
+from courant.cpu_arithmetic import use_threads
+from courant.experiment import Experiment, parse_experiment
+from courant.runs.directory import RunDirectory
+from courant.runs.record import EpochRecord, is_finished
+from courant.runs.standing import InUseError
 from courant.training.following import check_finished, following
-from courant.training.loop import OnEpoch, TrainingError, set_up_run
-from courant.training.on_ray.ray_alone import train_alone
-from courant.training.on_ray.ray_session import ray_session
+from courant.training.loop import OnEpoch, TrainingError
+from courant.training.train import begin_run, fit_on_record
 from simgen.errors import InputError
 from simgen.log_lines import carried
+from simgen.machine import usable_cores
 
 MAX_WORKER_FAILURES = 3
+POLL_S = 0.25
+"""Ray's controller asks the workers this often; their reports and their end wait for it. Its own
+two seconds cost each checkpoint one and a half."""
 
 
 def train(
@@ -36,73 +49,110 @@ def train(
     *,
     on_epoch: OnEpoch | None = None,
 ) -> str:
-    """Train on a dataset version (None: the newest); return the run's URL.
-
-    It is `<runs_url>/<name>-<hash>`. A finished run of the same experiment on the same snapshot is
-    returned at once, without Ray; an unfinished one resumes from its newest checkpoint. Uses the
-    Ray that this process is connected to, else starts one for the time it takes. `on_epoch` is
-    called in this process, with each new epoch in order.
-
-    Raises InputError for an experiment that does not fit the dataset, InUseError while another
-    process of this machine trains the run, TrainingError when the loss
-    is not finite or workers keep dying, StoreError when dataset or run directory cannot be reached.
-    """
-    dataset = simgen.open_dataset(absolute_url(dataset_url), version)
-    run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
+    """Train as `courant.training.train.train` does, on the Ray of RAY_ADDRESS."""
+    dataset, run = begin_run(experiment, dataset_url, version, runs_url)
     if is_finished(run):
         return run.url
-    check_unused(run)
-    set_up_run(experiment, dataset, runs_url)
     with ray_session(quiet=on_epoch is not None), following(run, on_epoch):
-        _run_workers(experiment, dataset.url, dataset.version, run)
+        config = {
+            "experiment": experiment.model_dump_json(),
+            "dataset": (dataset.url, dataset.version),
+            "run_url": run.url,
+            "logs": carried(),
+        }
+        try:
+            _run_workers(config, run, experiment)
+        except (InUseError, InputError):
+            raise
+        except Exception as error:
+            raise TrainingError(
+                f"{run.url}: training failed on Ray ({_reason(error)});"
+                " train again to go on from the last checkpoint"
+            ) from error
     check_finished(run)
     return run.url
 
 
-def _run_workers(experiment: Experiment, dataset_url: str, version: str, run: RunDirectory) -> None:
-    config = {
-        "experiment": experiment.model_dump_json(),
-        "dataset_url": dataset_url,
-        "version": version,
-        "run_url": run.url,
-        "logs": carried(),
-    }
+def _run_workers(config: dict[str, Any], run: RunDirectory, experiment: Experiment) -> None:
     num_workers = experiment.training.workers
-    use_gpu = _use_gpu(experiment.training.use_gpu, num_workers)
-    try:
-        if is_embedded() and num_workers == 1:
-            train_alone(config, use_gpu, MAX_WORKER_FAILURES)
-        else:
-            # Ray Train takes more than a core-second to import, which one worker does not need.
-            from courant.training.on_ray.ray_several import train_on_several
-
-            train_on_several(config, run, num_workers, use_gpu, MAX_WORKER_FAILURES)
-    except InUseError:
-        raise
-    except Exception as error:
-        raise TrainingError(
-            f"{run.url}: training failed on Ray ({_reason(error)});"
-            " train again to go on from the last checkpoint"
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    """Return the line that says what went wrong: the first failed worker's, else Ray's own."""
-    failures = getattr(error, "worker_failures", None) or {}
-    failed = next(iter(failures.values()), error)
-    if isinstance(failed, RayTaskError):
-        return f"{type(failed.cause).__name__}: {' '.join(str(failed.cause).split())}"[:500]
-    lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
-    # The last one of a traceback; what Ray itself says begins with the matter.
-    is_traceback = any(line.startswith("Traceback ") for line in lines)
-    return (lines[-1 if is_traceback else 0] if lines else type(failed).__name__)[:500]
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", str(POLL_S))
+    storage, filesystem = ray_storage(run)
+    trainer = TorchTrainer(
+        _work,
+        train_loop_config=config,
+        scaling_config=ScalingConfig(
+            num_workers=num_workers, use_gpu=use_gpus(experiment.training.use_gpu, num_workers)
+        ),
+        run_config=RunConfig(
+            name="ray",
+            storage_path=storage,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(max_failures=MAX_WORKER_FAILURES),
+            worker_runtime_env={"env_vars": WORKER_ENVIRONMENT},
+        ),
+    )
+    _beside_the_main_thread(trainer.fit)
 
 
-def _use_gpu(wanted: bool | str, workers: int) -> bool:
-    available = gpus_to_be_had()
+def use_gpus(wanted: bool | str, workers: int) -> bool:
+    """Decide whether each worker trains on a GPU; InputError where that is asked for in vain."""
+    available = available_gpus()
     if wanted is True and available < workers:
         raise InputError(
             f'training.use_gpu asks for {workers} GPUs, Ray has {available:g}; set it to "auto" or'
             " add GPU nodes"
         )
     return bool(wanted) and available >= workers
+
+
+def _beside_the_main_thread(work: Callable[[], object]) -> None:
+    """Run it in a thread and wait.
+
+    In the main thread Ray Train handles Ctrl-C itself, takes its time, and calls it a failure.
+    """
+    trouble: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            work()
+        except BaseException as error:
+            trouble.append(error)
+
+    # A daemon, because after an interruption nobody waits for it.
+    thread = threading.Thread(target=do, name="ray-train", daemon=True)
+    thread.start()
+    thread.join()
+    if trouble:
+        raise trouble[0]
+
+
+def _work(config: dict[str, Any]) -> None:
+    """Run the whole fit in each worker of Ray Train."""
+    config["logs"].take_up_training()
+    context = ray.train.get_context()
+    use_threads(max(1, usable_cores() // context.get_local_world_size()))
+    fit_on_record(
+        parse_experiment(config["experiment"]),
+        simgen.open_dataset(*config["dataset"]),
+        RunDirectory(config["run_url"]),
+        ray.train.torch.get_device(),
+        on_checkpoint=_report,
+        is_first=context.get_world_rank() == 0,
+    )
+
+
+def _report(record: EpochRecord) -> None:
+    """Report to Ray; only with checkpoints, since a report waits for Ray's controller."""
+    ray.train.report(asdict(record))
+
+
+def _reason(error: Exception) -> str:
+    """Return the line that names the fault: the first failed worker's, else Ray's own."""
+    failures = getattr(error, "worker_failures", None) or {}
+    failed = next(iter(failures.values()), error)
+    if isinstance(failed, RayTaskError):
+        return f"{type(failed.cause).__name__}: {' '.join(str(failed.cause).split())}"[:500]
+    lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
+    # The last one of a traceback; what Ray itself prints begins with the matter.
+    is_traceback = any(line.startswith("Traceback ") for line in lines)
+    return (lines[-1 if is_traceback else 0] if lines else type(failed).__name__)[:500]

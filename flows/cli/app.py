@@ -1,4 +1,4 @@
-"""Define the command line `courant`, which runs the flows in this process."""
+"""Define the command line `courant`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from typing import Annotated
 import typer
 
 from flows.cli.analysing.app import analysis_app
-from flows.cli.benchmark import benchmark_app
 from flows.cli.dataset import dataset_app
 from flows.cli.doctor import doctor_app
 from flows.cli.families import families_app
-from flows.cli.generation import generation_app
 from flows.cli.model import model_app, recipes_app
 from flows.cli.observing.metrics import metrics_app
 from flows.cli.observing.status import status_app
 from flows.cli.predicting.bands import bands_app
 from flows.cli.runs import runs_app
-from flows.cli.training import training_app
-from flows.cluster.process_logs import start_logs
-from flows.terminal import one_line_errors
+from flows.cli.stages import stages_app
+from flows.terminal import one_line_errors, start_logs
 
 app = typer.Typer(
     name="courant",
@@ -31,8 +28,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for commands in (generation_app, training_app, benchmark_app):
-    app.add_typer(commands)
+app.add_typer(stages_app)
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(runs_app, name="runs")
 app.add_typer(recipes_app, name="recipes")

@@ -15,7 +15,8 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from flows.settings import absolute, embedded_defaults, load_settings
+from flows.deployments import answers
+from flows.settings import absolute, load_settings
 from flows.terminal import one_line_errors, screen
 from simgen.errors import InputError, SimgenError
 from simgen.machine import memory_gb, usable_cores
@@ -44,7 +45,6 @@ def doctor() -> None:
     Ends with exit code 0 whatever it finds: models are trained without OpenFOAM.
     """
     with one_line_errors():
-        embedded_defaults()
         table = Table(
             Column("", no_wrap=True),
             Column("", no_wrap=True),
@@ -120,7 +120,7 @@ def _ray() -> Finding:
 
     address = load_settings().ray_address
     if not address:
-        return Finding(True, f"{version('ray')}, started in each command; no RAY_ADDRESS")
+        return Finding(True, f"{version('ray')}; no RAY_ADDRESS, work is done here")
     if address in OWN_RAY:
         return Finding(True, f"{version('ray')}, RAY_ADDRESS is {address}")
     if _listens(address):
@@ -144,9 +144,7 @@ def _prefect() -> Finding:
 
     url = os.environ.get("PREFECT_API_URL")
     if not url:
-        return Finding(True, f"{version('prefect')}, started in each command; no PREFECT_API_URL")
-    from flows.cluster.prefect_server import answers
-
+        return Finding(True, f"{version('prefect')}; no PREFECT_API_URL, no command needs a server")
     if answers(url):
         return Finding(True, f"{version('prefect')}, {url} answers")
     return Finding(False, f"{url} (PREFECT_API_URL) does not answer; start it or unset the name")

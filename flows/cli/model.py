@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from flows.cli.options import AllowedHosts, MovedDataset, RunUrl, allowed_hosts, parse_settings
-from flows.settings import absolute, check_folder, embedded_defaults, load_settings
+from flows.cli.options import AllowedHosts, MovedDataset, RunUrl, allowed_hosts
+from flows.requests import parse_settings
+from flows.settings import absolute, check_folder, load_settings
 from flows.terminal import one_line_errors, say, screen
 from simgen.errors import InputError
 from simgen.store.access.local_files import local_path
@@ -191,7 +192,6 @@ def serve(
         names = allowed_hosts(allow_host)
         # Before Ray Serve is imported, which takes seconds.
         check_trained(RunDirectory(absolute(run)))
-        embedded_defaults()
         from courant.serving.requests import Limits
         from flows.cli.serving.server import serve_model
 
@@ -224,7 +224,6 @@ def explore(
 
         names = allowed_hosts(allow_host)
         check_trained(RunDirectory(absolute(run)))
-        embedded_defaults()
         from flows.cli.serving.server import explore_model
 
         place = None if dataset is None else absolute(dataset)

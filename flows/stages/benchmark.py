@@ -1,4 +1,4 @@
-"""Stage `benchmark`: plan the comparison of several models on one dataset version."""
+"""Stage `benchmark`: models at an equal budget -> trials, test errors, table, figure, ledger."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from courant.json_text import parse_json
 from courant.runs.directory import RunDirectory
 from courant.sweeps.space_files import load_space
+from flows.display import Bars
+from flows.requests import BenchmarkRequest
 from flows.settings import absolute, check_reach, load_settings
-from flows.stages.stage import RayWork
 from flows.stages.training import Training
-from simgen.errors import InputError
+from simgen.errors import InputError, SimgenError
 
 if TYPE_CHECKING:
     from courant.benchmark.request import Request
+    from courant.sweeps.sweep import TrialResult
     from simgen.store.access.reader import Dataset
 
 MODELS = ("courant", "transolver", "upt")
@@ -29,25 +31,8 @@ class FinishedBenchmark:
     verdict: str
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Hold the parameters of the flow `benchmark`, which explains them."""
-
-    dataset: str
-    version: str | None = None
-    models: Sequence[str] | None = None
-    space: str | None = None
-    budget: str = "30min"
-    rates: Sequence[float] | None = None
-    seeds: int = 1
-    best: int | None = None
-    sizes: str | None = None
-    recipe: str | None = None
-    experiment: str | None = None
-    runs: str | None = None
-    out: str | None = None
-    cpus_per_trial: float | None = None
-    gpus_per_trial: float | None = None
+class Comparison(BenchmarkRequest):
+    """Train models at an equal budget, and compare them."""
 
     def plan(self) -> tuple[Request, Dataset]:
         """Make every experiment, and compare each with the data."""
@@ -88,23 +73,69 @@ class Comparison:
         )
         return request, opened
 
-    def finished(self) -> FinishedBenchmark | None:
+    def done(self) -> FinishedBenchmark | None:
         """Write the page anew where every trial is on record."""
         from courant.benchmark.carrying_out import trials_on_record
 
         request, dataset = self.plan()
         request.check_folder()
         trials = trials_on_record(request)
-        return None if trials is None else show(request, dataset, trials)
+        return None if trials is None else _show(request, dataset, trials)
 
-    def prepare(self) -> RayWork | None:
+    def check(self) -> None:
         """Reject what does not fit the data, or a folder that is another benchmark's."""
         request, _ = self.plan()
-        cluster = load_settings().jobs_address
-        if cluster:
+        if cluster := load_settings().jobs_address:
             check_reach(cluster, request.folder.url)
         request.write()
-        return None if cluster else "models"
+
+    def execute(self) -> FinishedBenchmark:
+        """Run all trials on Ray, with a line as each ends, and write the results."""
+        from courant.benchmark.carrying_out import trials_on_record
+
+        request, dataset = self.plan()
+        with Bars(f"benchmark of {len(request.contenders)} models", 1) as bars:
+            bars.line(f"benchmark {request.folder.url}")
+            on_cluster = load_settings().jobs_address is not None
+            (self._try_on_cluster if on_cluster else self._try)(request, bars)
+        trials = trials_on_record(request)
+        if trials is None:
+            raise SimgenError(
+                f"{request.folder.url}: some trials did not end; run the benchmark again to go on"
+            )
+        return _show(request, dataset, trials)
+
+    def _try(self, request: Request, bars: Bars) -> None:
+        from courant.benchmark.ray_runner import run_benchmark
+
+        def on_trial(result: TrialResult) -> None:
+            if result.state != "running":
+                bars.line(result.line())
+            bars.advance(0, f"{result.setting['model']}, epoch {result.epochs}")
+
+        run_benchmark(
+            request,
+            cpus_per_trial=self.cpus_per_trial,
+            gpus_per_trial=self.gpus_per_trial,
+            on_phase=lambda phase, num: bars.line(f"{phase}: {num} to do"),
+            on_trial=on_trial,
+        )
+
+    def _try_on_cluster(self, request: Request, bars: Bars) -> None:
+        """Run the benchmark as a job, which leaves its trials where this process finds them."""
+        from courant.benchmark.carrying_out import trials_on_record
+        from flows.ray_jobs import JobRequest, run_job
+
+        if trials_on_record(request) is None:
+            place, _, name = request.folder.url.rpartition("/")
+            content = {
+                "request": request.to_json(),
+                "cpus": self.cpus_per_trial,
+                "gpus": self.gpus_per_trial,
+            }
+            run_job(
+                JobRequest("benchmark", name, place, content), bars.line, lambda: bars.advance(0)
+            )
 
     def _sizes(self) -> dict[str, dict[str, Any]]:
         """Read the JSON file of model sizes."""
@@ -122,7 +153,7 @@ class Comparison:
         return content
 
 
-def show(request: Request, dataset: Dataset, trials: Sequence[Any]) -> FinishedBenchmark:
+def _show(request: Request, dataset: Dataset, trials: Sequence[Any]) -> FinishedBenchmark:
     """Write the results of trials that are on record."""
     from courant.benchmark.files import write_results
     from courant.benchmark.markdown import verdict

@@ -1,18 +1,17 @@
-"""Stage `evaluate`: find the run and its report."""
+"""Stage `evaluate`: a trained run -> its errors on a split, and the report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from courant.evaluation.evaluation import Split
 from courant.evaluation.record import read_evaluation
 from courant.report.current import current_page
 from courant.report.verdict import summary_line
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.standing import check_trained
+from flows.requests import EvaluationRequest
 from flows.settings import absolute, check_folder, load_settings
-from flows.stages.stage import RayWork
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,8 @@ class Report:
     verdict: str
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Hold the parameters of the flow `evaluate`, which explains them."""
-
-    run: str
-    report: str | None = None
-    split: Split = "test"
-    dataset: str | None = None
+class Measurement(EvaluationRequest):
+    """Measure a run's errors, and write its report."""
 
     @property
     def place(self) -> str | None:
@@ -51,7 +44,7 @@ class Measurement:
         name = self.url.rstrip("/").rsplit("/", 1)[-1]
         return f"{absolute(load_settings().reports).rstrip('/')}/{name}"
 
-    def finished(self) -> Report | None:
+    def done(self) -> Report | None:
         """Return the report if it is of the run's present weights on this split."""
         run = RunDirectory(self.url)
         check_trained(run)
@@ -63,11 +56,19 @@ class Measurement:
             return None
         return Report(page, self.url, summary_line(evaluation))
 
-    def prepare(self) -> RayWork | None:
+    def check(self) -> None:
         """Find the dataset of the training, and check that the evaluation can be kept."""
         run = RunDirectory(self.url)
         if read_evaluation(run, self.split) is None:
             run.check_writable()
         check_folder(self.folder)
         open_recorded(run.url, read_dataset_record(run), self.place)
-        return None
+
+    def execute(self) -> Report:
+        """Measure errors by component, case and step, beside the references; draw the report."""
+        from courant.evaluation.evaluate import evaluate
+        from courant.report.report import write_report
+
+        evaluation = evaluate(self.url, self.split, self.place)
+        page = str(write_report(self.url, self.folder, self.place))
+        return Report(page, self.url, summary_line(evaluation))

@@ -1,18 +1,23 @@
-"""Stage `generate`: find its design points, its dataset, and the points that are left to solve."""
+"""Stage `generate`: design points -> solved cases -> a published dataset version.
+
+The dataset is the truth about what is done: points that it has on record are not solved again.
+Killed at any moment, the same request goes on from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import simgen
-from flows.settings import MAX_SEED, MOST_TIME_S, absolute, check_reach, load_settings
-from flows.stages.stage import RayWork
+from flows.display import announce
+from flows.requests import GenerationRequest
+from flows.settings import absolute, check_reach, load_settings
 from simgen.case import CaseFamily, Status
 from simgen.cases import get_family
-from simgen.design_space import MOST_POINTS, DesignPoint, Sampler, unique
+from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError
 from simgen.foam.environment import find_openfoam
 from simgen.solving.solve_case import needed_applications
@@ -20,7 +25,11 @@ from simgen.store.access.local_files import local_path
 from simgen.store.access.repository import repository_exists
 from simgen.store.access.writer import DatasetWriter, find_record
 from simgen.store.format.layout import Schema
-from simgen.store.format.split import Split
+
+if TYPE_CHECKING:
+    from flows.solving import Execution
+
+    SolveCases = Callable[[Sequence[DesignPoint], DatasetWriter, Execution], None]
 
 
 @dataclass(frozen=True)
@@ -35,44 +44,8 @@ class PublishedVersion:
         return repr(simgen.open_dataset(self.dataset, self.version)).strip("<>")
 
 
-@dataclass(frozen=True)
-class CaseRequest:
-    """Hold what `generate` and `generate-and-train` both take, which their flows explain."""
-
-    family: str = "cylinder-flow"
-    cases: int = 8
-    sampler: Sampler = "sobol"
-    seed: int = 42
-    preset: str | None = None
-    settings: dict[str, float] | None = None
-    designs: str | None = None
-    store: str | None = None
-    time_limit_s: float | None = None
-    retry_failed: bool = False
-    cores: int = 1
-    archive_raw: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that no case can be solved with, as the command line does."""
-        if self.cores < 1:
-            raise InputError(f"cores = {self.cores}: a case needs at least one")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise InputError(f"seed = {self.seed}: a seed is 0 to {MAX_SEED}")
-        if self.cases > MOST_POINTS:
-            raise InputError(f"cases = {self.cases}: ask for at most {MOST_POINTS:,}")
-        if self.time_limit_s is not None and not 0 < self.time_limit_s <= MOST_TIME_S:
-            raise InputError(
-                f"time_limit_s = {self.time_limit_s:g}: a limit is above 0 s, and at most"
-                f" {MOST_TIME_S:,.0f} s"
-            )
-
-
-@dataclass(frozen=True)
-class Generation(CaseRequest):
-    """Hold the parameters of the flow `generate`, which explains them."""
-
-    design_parameters: list[dict[str, float]] | None = None
-    split: Split | None = None
+class Generation(GenerationRequest):
+    """Solve the points that a dataset does not have yet, and publish a version."""
 
     @property
     def url(self) -> str:
@@ -143,7 +116,7 @@ class Generation(CaseRequest):
             return space.read_csv(local_path(self.designs))
         return space.sample(self.cases, self.sampler, self.seed)
 
-    def finished(self) -> PublishedVersion | None:
+    def done(self) -> PublishedVersion | None:
         """Return the newest version if it holds all on record, and all points are on record."""
         points = self.points
         record = find_record(self.url, Schema.of(self._family))
@@ -152,13 +125,47 @@ class Generation(CaseRequest):
         left = to_solve(points, record.known, self.retry_failed)
         return None if left else PublishedVersion(self.url, record.version)
 
-    def prepare(self) -> RayWork | None:
+    def check(self) -> None:
         """Find the solver and open the store.
 
         A new store is created, since nothing else tells whether it can be written.
         """
-        _, left = self.open()
-        return "cases" if left and load_settings().jobs_address is None else None
+        self.open()
+
+    def execute(self, solve: SolveCases | None = None) -> PublishedVersion:
+        """Solve the points that are left, here or on the cluster, and publish a version.
+
+        Here they are solved by `solve`, else by `solve_cases`.
+        """
+        from flows.solving import Execution, solve_cases
+
+        writer, pending = self.open()
+        execution = Execution(self.time_limit_s, self.cores, self.archive_raw, self.split)
+        if pending and load_settings().jobs_address:
+            self._solve_on_cluster(asdict(execution))
+        elif pending:
+            (solve or solve_cases)(pending, writer, execution)
+        message = f"{self.family}: {self.known_preset} preset, {len(self.points)} designs"
+        published = PublishedVersion(self.url, writer.publish(message, self.remake))
+        announce(published.line())
+        return published
+
+    def _solve_on_cluster(self, execution: dict[str, Any]) -> None:
+        """Solve the points in a job on the cluster.
+
+        The request names all points, however many are solved by now: it stays the same request, and
+        so the same job.
+        """
+        from flows.ray_jobs import JobRequest, run_job
+
+        store, _, family = self.url.rpartition("/")
+        request = {
+            "points": [asdict(point) for point in self.points],
+            "dataset": self.url,
+            "execution": execution,
+            "retry_failed": self.retry_failed,
+        }
+        run_job(JobRequest("solve", family, store, request), announce)
 
     def open(self) -> tuple[DatasetWriter, list[DesignPoint]]:
         """Return the dataset's writer and the points that are left to solve.

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import Literal
 
 import simgen
 from courant.recipes import get_recipe, recipe_of
 from courant.sweeps.space_files import load_space
+from flows.requests import CaseRequest, MainJobRequest
 from flows.settings import absolute
 from flows.stages.evaluation import Measurement, Report
-from flows.stages.generation import CaseRequest, Generation, PublishedVersion
-from flows.stages.stage import RayWork
+from flows.stages.generation import Generation, PublishedVersion
+from flows.stages.stage import Each, Result, Stage, execute
 from flows.stages.sweep import Trials
 from flows.stages.training import Training, read_experiment
 from simgen.cases import get_family
 from simgen.errors import InputError
-
-StageName = Literal["dataset", "run", "report"]
 
 
 @dataclass(frozen=True)
@@ -34,20 +32,8 @@ class Outcome:
         return self.dataset.line() if self.dataset else ""
 
 
-@dataclass(frozen=True)
-class MainJob(CaseRequest):
-    """Hold the parameters of the flow `generate-and-train`, which explains them."""
-
-    recipe: str | None = None
-    experiment: str | None = None
-    sweep: str | None = None
-    trials: int | None = None
-    runs: str | None = None
-    report: str | None = None
-    dataset: str | None = None
-    version: str | None = None
-    run: str | None = None
-    until: StageName = "report"
+class MainJob(MainJobRequest):
+    """Run dataset, sweep, model, evaluation and report, or those that are asked for."""
 
     def resolved(self) -> MainJob:
         """Return this job with its dataset version and its recipe named.
@@ -89,64 +75,56 @@ class MainJob(CaseRequest):
         asked = {each.name: getattr(self, each.name) for each in fields(CaseRequest)}
         return Generation(**asked)
 
-    @property
-    def published(self) -> PublishedVersion | None:
-        """Return the dataset version if it is given, or there already."""
-        if self.dataset is None:
-            return self.generation.finished()
-        assert self.version is not None, "of a resolved job"
-        return PublishedVersion(self.dataset, self.version)
-
-    def sweep_on(self, published: PublishedVersion) -> Trials | None:
-        """Return the search space that is tried first, if one is asked for."""
-        if self.sweep is None:
-            return None
-        trained = self.training_on(published)
-        return Trials(space=self.sweep, trials=self.trials, **asdict(trained))
-
     def training_on(self, published: PublishedVersion) -> Training:
         """Return the training on a version."""
         where = published.dataset, published.version
         return Training(*where, self.recipe, self.experiment, self.runs)
 
-    def evaluation_of(self, run: str) -> Measurement:
-        """Return the evaluation of a run."""
-        return Measurement(run, self.report)
-
-    def finished(self) -> Outcome | None:
+    def done(self) -> Outcome | None:
         """Return what is there if no stage has anything left to do; a sweep always has."""
-        job = self._resolved
-        if job.run:
-            return job._reported(None, absolute(job.run))
-        published = job.published
-        if published is None:
-            return None
-        if job.until == "dataset":
-            return Outcome(published, None, None)
-        trained = None if job.sweep else job.training_on(published).finished()
-        if trained is None:
-            return None
-        if job.until == "run":
-            return Outcome(published, trained.url, None)
-        return job._reported(published, trained.url)
+        return self._walk(lambda stage: stage.done())
 
-    def prepare(self) -> RayWork | None:
+    def check(self) -> None:
         """Reject what the first unfinished stage cannot do."""
+
+        def check_unfinished(stage: Stage[Result]) -> Result | None:
+            done = stage.done()
+            if done is None:
+                stage.check()
+            return done
+
+        self._walk(check_unfinished)
+
+    def execute(self, each: Each = execute) -> Outcome:
+        """Execute one stage after the other, each unless it is done."""
+        outcome = self._walk(each)
+        assert outcome is not None
+        return outcome
+
+    def _walk(self, each: Each) -> Outcome | None:
+        """Go through the stages; None where `each` returns None for one of them."""
         job = self._resolved
         if job.run:
-            return job.evaluation_of(job.run).prepare()
-        published = job.published
-        if published is None:
-            return job.generation.prepare()
+            url = absolute(job.run)
+            report = each(Measurement(url, job.report))
+            return Outcome(None, url, report) if report else None
+        given = PublishedVersion(job.dataset, job.version) if job.dataset and job.version else None
+        published = given or each(job.generation)
+        if published is None or job.until == "dataset":
+            return Outcome(published, None, None) if published else None
         training = job.training_on(published)
-        trained = None if job.sweep else training.finished()
-        if trained:
-            return job.evaluation_of(trained.url).prepare()
-        return (job.sweep_on(published) or training).prepare()
-
-    def _reported(self, published: PublishedVersion | None, run: str) -> Outcome | None:
-        report = self.evaluation_of(run).finished()
-        return Outcome(published, run, report) if report else None
+        if job.sweep:
+            tried = each(Trials(space=job.sweep, trials=job.trials, **asdict(training)))
+            if tried is None:
+                return None
+            # A trial is an ordinary run: the best one is found there if it was trained to its end,
+            # and goes on if not.
+            training = replace(training, recipe=None, experiment=tried.best, runs=tried.trials)
+        trained = each(training)
+        if trained is None or job.until == "run":
+            return Outcome(published, trained.url, None) if trained else None
+        report = each(Measurement(trained.url, job.report))
+        return Outcome(published, trained.url, report) if report else None
 
     def _with_recipe(self, family: str) -> MainJob:
         """Name the family's recipe for a demonstration if no other is named."""

@@ -1,24 +1,38 @@
-"""Define what the command line knows of a stage."""
+"""Define a stage, and how one is executed."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-RayWork = Literal["cases", "model", "models"]
-"""What workers of this process's Ray begin with: solving, training in one worker, in any other"""
-Result = TypeVar("Result", covariant=True)
+Result = TypeVar("Result")
+Found = TypeVar("Found", covariant=True)
 
 
-class Stage(Protocol[Result]):
-    """Describe a request that a flow carries out: a dataclass of the flow's parameters."""
+class Stage(Protocol[Found]):
+    """A request that can be executed: a dataclass of its flow's parameters."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    def finished(self) -> Result | None:
-        """Return the result if nothing is left to do."""
+    def done(self) -> Found | None:
+        """Return the result if nothing is left to do, else None.
 
-    def prepare(self) -> RayWork | None:
-        """Reject what cannot be carried out, before anything starts.
-
-        Return what a Ray of this process is to do first; None where none is needed.
+        Writes nothing. InputError for a request that makes no sense, be it done or not.
         """
+
+    def check(self) -> None:
+        """Raise for whatever would stop the stage, before anything starts."""
+
+    def execute(self) -> Found:
+        """Do what is left, and return the result."""
+
+
+class Each(Protocol):
+    """What is done with each stage of a job, such as `execute`."""
+
+    def __call__(self, stage: Stage[Result], /) -> Result | None: ...
+
+
+def execute(stage: Stage[Result]) -> Result:
+    """Return the result of a stage, which is executed unless it is done."""
+    done = stage.done()
+    return stage.execute() if done is None else done

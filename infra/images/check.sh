@@ -19,7 +19,7 @@ import tempfile
 from importlib.metadata import entry_points
 from pathlib import Path
 
-import flows.ray_entrypoint, flows.solve_cases
+import flows.ray_entrypoint, flows.solving
 from simgen.provenance import source_revision
 
 print("revision", source_revision())

@@ -32,11 +32,10 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-def test_ray_is_imported_in_files_named_for_it_and_where_cases_are_solved() -> None:
-    allowed = {ROOT / "flows/solve_cases.py"}
+def test_ray_is_imported_in_files_named_for_it() -> None:
     found = {path for path in modules(*PACKAGES) if "ray" in imported(path)}
     assert found
-    assert {path for path in found - allowed if not path.name.startswith("ray_")} == set()
+    assert {path for path in found if not path.name.startswith("ray_")} == set()
 
 
 def test_kinds_of_problems_have_no_twin_modules() -> None:

@@ -10,12 +10,12 @@ import simgen
 from bench.campaign_simulation import Costs, simulate
 from bench.grown_dataset import grow
 from bench.synthetic_cases import FAMILY, SCHEMA
-from flows.committer import SHARE
+from flows.solving import COMMIT_SHARE as SHARE
 from simgen.store.access.writer import DatasetWriter
 
 pytestmark = pytest.mark.nightly
 
-FREE = Costs(submit_s=0.0, commit_base_s=0.0, commit_slope_s=0.0, server_s=0.0)
+FREE = Costs(submit_s=0.0, commit_base_s=0.0, commit_slope_s=0.0)
 
 
 def test_without_costs_workers_are_idle_at_the_end_alone() -> None:
@@ -30,11 +30,6 @@ def test_a_driver_that_is_too_slow_sets_the_pace() -> None:
     assert found.wall_s == pytest.approx(500 + 20, rel=0.03)
     assert found.driver_busy > 0.95
     assert found.utilisation < 0.25
-
-
-def test_a_server_that_is_too_slow_sets_the_pace() -> None:
-    slow = dataclasses.replace(FREE, server_s=1.0)
-    assert simulate(slow, cases=500, workers=100, case_s=20.0).wall_s == 500
 
 
 def test_commits_of_any_size_take_their_part_of_the_time_and_no_more() -> None:

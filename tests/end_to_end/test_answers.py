@@ -57,7 +57,7 @@ def script_of(page: str) -> str:
     return script
 
 
-def test_a_clone_answers_with_a_band(prefect_server: dict[str, str], tmp_path: Path) -> None:
+def test_a_clone_answers_with_a_band(environment: dict[str, str], tmp_path: Path) -> None:
     small = get_recipe("branched-pipe-all-fields-small")
     experiment = small.derive(
         model={"num_anchors": 8, "width": 32, "num_heads": 2, "num_levels": 1},
@@ -68,7 +68,7 @@ def test_a_clone_answers_with_a_band(prefect_server: dict[str, str], tmp_path: P
     done = subprocess.run(
         ["bash", "-euc", script_of(PAGE)],
         cwd=tmp_path,
-        env={**prefect_server, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        env={**environment, "XDG_CACHE_HOME": str(tmp_path / "cache")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -34,14 +34,14 @@ def refused_and_told(environment, *arguments):
 
 
 @pytest.mark.openfoam
-def test_designs_that_are_all_rejected_make_no_version(prefect_server, tmp_path):
+def test_designs_that_are_all_rejected_make_no_version(environment, tmp_path):
     store = str(tmp_path / "store")
     line, told = refused_and_told(
-        prefect_server, "--set", "end_time=5", "--set", "time_step=1", "--store", store
+        environment, "--set", "end_time=5", "--set", "time_step=1", "--store", store
     )
     assert "none of 2 cases was accepted" in line
     assert "maximum Courant number is" in line
-    shown = run(prefect_server, "courant", "dataset", "show", f"{store}/cylinder-flow")
+    shown = run(environment, "courant", "dataset", "show", f"{store}/cylinder-flow")
     assert shown.returncode == 1
     assert "has no published version yet" in shown.stderr
     archives = list(Path(store).glob("failed/cylinder-flow/*.tar.gz"))
@@ -51,10 +51,10 @@ def test_designs_that_are_all_rejected_make_no_version(prefect_server, tmp_path)
 
 
 @pytest.mark.openfoam
-def test_a_mesh_past_its_time_limit_is_archived(prefect_server, tmp_path):
+def test_a_mesh_past_its_time_limit_is_archived(environment, tmp_path):
     store = tmp_path / "store"
     pipe = ("courant", "generate", "branched-pipe", "--cases", "1", "--set", "mesh_size=2.5")
-    limited = run(prefect_server, *pipe, "--time-limit", "1", "--store", str(store))
+    limited = run(environment, *pipe, "--time-limit", "1", "--store", str(store))
     assert limited.returncode == 1
     assert "meshing passed its time limit of 1 s" in limited.stderr
     (archive,) = store.glob("failed/branched-pipe/*.tar.gz")
@@ -63,9 +63,9 @@ def test_a_mesh_past_its_time_limit_is_archived(prefect_server, tmp_path):
 
 
 @pytest.mark.openfoam
-def test_a_failed_case_is_archived_and_solved_again_on_request(prefect_server, tmp_path):
+def test_a_failed_case_is_archived_and_solved_again_on_request(environment, tmp_path):
     store, scratch = tmp_path / "store", tmp_path / "scratch"
-    environment = {**prefect_server, "COURANT_SCRATCH": str(scratch)}
+    environment = {**environment, "COURANT_SCRATCH": str(scratch)}
     settings = ("--set", "end_time=300", "--set", "mesh_size=2")
     command = ("generate", "cylinder-flow", "--cases", "1", *settings, "--store", str(store))
     driver = start_courant(environment, *command)
@@ -87,12 +87,10 @@ def test_a_failed_case_is_archived_and_solved_again_on_request(prefect_server, t
 
 
 @pytest.mark.openfoam
-def test_a_killed_solver_is_the_machines_fault_and_its_case_is_solved_again(
-    prefect_server, tmp_path
-):
+def test_a_killed_solver_is_the_machines_fault_and_its_case_is_solved_again(environment, tmp_path):
     """Without --retry-failed: a kill, such as that of a full memory, is no verdict on a design."""
     store, scratch = tmp_path / "store", tmp_path / "scratch"
-    environment = {**prefect_server, "COURANT_SCRATCH": str(scratch)}
+    environment = {**environment, "COURANT_SCRATCH": str(scratch)}
     settings = ("--set", "end_time=300", "--set", "mesh_size=2")
     command = ("generate", "cylinder-flow", "--cases", "1", *settings, "--store", str(store))
     driver = start_courant(environment, *command)
@@ -114,9 +112,9 @@ def has_stepped(scratch):
 
 
 @pytest.mark.openfoam
-def test_a_node_without_a_solver_is_named(prefect_server, tmp_path):
+def test_a_node_without_a_solver_is_named(environment, tmp_path):
     """It would take one case after the other, each in a moment."""
-    environment = {**prefect_server, "COURANT_SCRATCH": str(tmp_path / "scratch")}
+    environment = {**environment, "COURANT_SCRATCH": str(tmp_path / "scratch")}
     with ray_head({**environment, "WM_PROJECT_DIR": "/nowhere"}) as head:
         joined = {**environment, **head.authentication, "RAY_ADDRESS": head.address}
         line = refused(joined, *MINUTE, "--store", str(tmp_path / "store"))
@@ -126,14 +124,14 @@ def test_a_node_without_a_solver_is_named(prefect_server, tmp_path):
 @pytest.mark.openfoam
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_full_scratch_disk_is_named_and_its_cases_are_solved_by_the_same_command(
-    prefect_server, tmp_path
+    environment, tmp_path
 ):
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]).returncode:
         pytest.skip("no disk can be mounted here")
     try:
-        environment = {**prefect_server, "COURANT_SCRATCH": str(disk / "scratch")}
+        environment = {**environment, "COURANT_SCRATCH": str(disk / "scratch")}
         command = (*MINUTE, "--store", str(tmp_path / "store"))
         line = refused(environment, *command)
         subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)

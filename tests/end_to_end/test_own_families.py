@@ -35,7 +35,7 @@ NUM_BROKEN = 16
 
 
 @pytest.fixture(scope="module")
-def registered(prefect_server, tmp_path_factory) -> dict[str, str]:
+def registered(environment, tmp_path_factory) -> dict[str, str]:
     """The environment of commands that know both families, and one with a mistake."""
     overlay = tmp_path_factory.mktemp("overlay")
     shutil.copytree(ROOT / "simgen", overlay / "simgen", ignore=shutil.ignore_patterns("*.pyc"))
@@ -68,7 +68,7 @@ def registered(prefect_server, tmp_path_factory) -> dict[str, str]:
             f"{mine}from simgen.errors import InputError\n",
         )
     )
-    return {**prefect_server, "PYTHONPATH": str(overlay)}
+    return {**environment, "PYTHONPATH": str(overlay)}
 
 
 def generated(environment: dict[str, str], folder: Path, *asked: str) -> Dataset:

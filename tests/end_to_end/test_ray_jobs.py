@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,11 +34,11 @@ def head() -> Iterator[RayNode]:
 
 
 @pytest.fixture
-def submitter(prefect_server, s3, head):
+def submitter(environment, s3, head):
     """Of the process that submits: the token and, by name, the keys that it hands over."""
     s3fs.S3FileSystem.clear_instance_cache()
     yield {
-        **prefect_server,
+        **environment,
         **s3.environment,
         **head.authentication,
         "RAY_ADDRESS": head.dashboard,
@@ -169,29 +168,8 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
         assert not [text for text in told if secret in text]
 
 
-def test_workers_of_a_joined_cluster_know_the_password_that_the_cluster_does_not_show(head):
-    password = f"admin:{secrets.token_hex(16)}"
-    program = (
-        "import os, ray\n"
-        "from flows.cluster.ray_cluster import ensure_ray\n"
-        "ensure_ray()\n"
-        "asked = ray.remote(lambda: os.environ.get('PREFECT_API_AUTH_STRING', ''))\n"
-        "print(len(ray.get(asked.remote())))\n"
-    )
-    joined = {
-        **os.environ,
-        **head.authentication,
-        "RAY_ADDRESS": head.address,
-        "PREFECT_API_URL": "http://prefect.example:4200/api",
-        "PREFECT_API_AUTH_STRING": password,
-    }
-    done = run(joined, sys.executable, "-c", program)
-    assert done.stdout.split() == [str(len(password))], done.stderr
-    assert not [text for text in shown_by(head) if password in text]
-
-
 def test_a_cluster_that_is_not_there_or_cannot_see_the_place_or_asks_for_a_token_is_one_line(
-    prefect_server, head, tmp_path
+    environment, head, tmp_path
 ):
     dataset = publish_waves(str(tmp_path / "store" / "cylinder-flow"))
     file, _ = experiment_file(tmp_path, "nowhere")
@@ -218,7 +196,7 @@ def test_a_cluster_that_is_not_there_or_cannot_see_the_place_or_asks_for_a_token
             ),
         ),
     ):
-        refused = run({**prefect_server, "RAY_ADDRESS": address}, *command)
+        refused = run({**environment, "RAY_ADDRESS": address}, *command)
         assert refused.returncode == 1
         (line,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
         assert message in line

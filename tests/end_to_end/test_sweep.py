@@ -22,7 +22,7 @@ parameters:
 """
 
 
-def test_a_sweep_between_dataset_and_report(prefect_server, tiny_experiment, tmp_path):
+def test_a_sweep_between_dataset_and_report(environment, tiny_experiment, tmp_path):
     space = tmp_path / "space.yaml"
     space.write_text(SPACE)
     command = [
@@ -40,7 +40,7 @@ def test_a_sweep_between_dataset_and_report(prefect_server, tiny_experiment, tmp
         "--out",
         str(tmp_path / "out"),
     ]
-    first = start_courant(prefect_server, *command)
+    first = start_courant(environment, *command)
     found = listeners_until_end(first, 400)
     told = first.stdout.read().decode()
     assert first.returncode == 0, told
@@ -59,6 +59,6 @@ def test_a_sweep_between_dataset_and_report(prefect_server, tiny_experiment, tmp
     assert courant.load(best).experiment.model.num_anchors in (4, 8)
 
     weights = {path: path.stat().st_mtime_ns for path in (folder / "trials").rglob("*.safetensors")}
-    again = run(prefect_server, "courant", *command)
+    again = run(environment, "courant", *command)
     assert again.returncode == 0, again.stderr
     assert {path: path.stat().st_mtime_ns for path in weights} == weights

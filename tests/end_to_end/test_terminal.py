@@ -1,29 +1,59 @@
-"""Ctrl-C at a terminal while the servers start; at later stages it is among the faults of
-`bench/chaos`.
-"""
+"""Ctrl-C at a terminal, at any moment of a command; further faults are those of `bench/chaos`."""
+
+import json
 
 import pytest
 
-from tests.end_to_end.conftest import MINUTE, wait_for
+from tests.end_to_end.conftest import MINUTE, solvers, wait_for
 from tests.end_to_end.processes import lives
-from tests.end_to_end.terminal import in_a_terminal
+from tests.end_to_end.terminal import Terminal, in_a_terminal
+from tests.training.waves import publish_waves, tiny_experiment
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
+pytestmark = pytest.mark.end_to_end
 
-# A quiet machine needs a few seconds; a busy one several times as long.
-BAR_S = 60
+BAR_S = 5
 LAST_LINE = "interrupted; the same command goes on from here"
 
 
-def test_ctrl_c_ends_a_command_whose_servers_start(environment, tmp_path):
-    alone = {name: value for name, value in environment.items() if name != "PREFECT_API_URL"}
-    alone["COURANT_SCRATCH"] = str(tmp_path / "scratch")
-    command = ["generate", "cylinder-flow", "--cases", "4", *MINUTE, "--store", str(tmp_path / "s")]
-    with in_a_terminal(alone, *command) as job:
-        wait_for(lambda: "starting" in job.printed or job.process.poll() is not None, 300)
-        assert job.process.poll() is None, job.printed
-        seconds, processes = job.interrupt()
+def interrupt(job: Terminal) -> None:
+    """Press Ctrl-C: the command ends within the bar, with its line, and leaves no process."""
+    assert job.process.poll() is None, job.printed
+    seconds, processes = job.interrupt()
     assert (job.process.returncode, job.last_line) == (130, LAST_LINE), job.printed
     assert "Traceback" not in job.printed
     assert seconds < BAR_S
-    wait_for(lambda: not any(map(lives, processes)), 60)
+    wait_for(lambda: not any(map(lives, processes)), 1)
+
+
+@pytest.mark.openfoam
+def test_ctrl_c_ends_a_command_that_solves(environment, tmp_path):
+    scratch = tmp_path / "scratch"
+    command = ["generate", "cylinder-flow", "--cases", "4", *MINUTE, "--store", str(tmp_path / "s")]
+    with in_a_terminal({**environment, "COURANT_SCRATCH": str(scratch)}, *command) as job:
+        wait_for(lambda: solvers(scratch) or job.process.poll() is not None, 300)
+        interrupt(job)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_ends_a_command_that_trains(environment, tmp_path, workers):
+    dataset = publish_waves(str(tmp_path / "store/cylinder-flow"))
+    experiment = tiny_experiment(epochs=50_000, workers=workers)
+    (tmp_path / "endless.json").write_text(experiment.model_dump_json())
+    given = ["--experiment", str(tmp_path / "endless.json"), "--runs", str(tmp_path / "runs")]
+    with in_a_terminal(environment, "train", dataset, *given) as job:
+        wait_for(lambda: list(tmp_path.glob("runs/*/metrics.jsonl")) or job.process.poll(), 300)
+        interrupt(job)
+
+
+def test_ctrl_c_ends_a_sweep(environment, tmp_path):
+    dataset = publish_waves(str(tmp_path / "store/cylinder-flow"))
+    experiment = tiny_experiment(epochs=50_000)
+    (tmp_path / "endless.json").write_text(experiment.model_dump_json())
+    (tmp_path / "space.yaml").write_text(
+        json.dumps({"design": "grid", "parameters": {"model.num_anchors": [4, 8]}})
+    )
+    given = ["--experiment", str(tmp_path / "endless.json"), "--runs", str(tmp_path / "runs")]
+    space = ["--space", str(tmp_path / "space.yaml")]
+    with in_a_terminal(environment, "sweep", dataset, *given, *space) as job:
+        wait_for(lambda: list(tmp_path.rglob("metrics.jsonl")) or job.process.poll(), 300)
+        interrupt(job)

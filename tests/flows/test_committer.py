@@ -1,11 +1,13 @@
 """Cases become durable as they end, and share commits where these would take much of the time."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 
-from flows import committer as module
-from flows.committer import SHARE, Committer, SolvedFork
+from flows import solving as module
+from flows.solving import COMMIT_SHARE as SHARE
+from flows.solving import Committer, SolvedFork
 from simgen.store.access.writer import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
@@ -24,6 +26,18 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     return clock
+
+
+class Seen(list[str]):
+    """In place of the bars: the cases that are on record."""
+
+    def finished(self, case: str, *ended: object) -> None:
+        self.append(case)
+
+
+def committer_of(writer, cases, seen=None):
+    points = [make_result(number).point for number in range(cases)]
+    return Committer(writer, points, Path(writer.url), seen if seen is not None else Seen())
 
 
 class CountingWriter(DatasetWriter):
@@ -55,9 +69,9 @@ def solved(shared, number):
 
 def committed(writer, every_s):
     """Take five cases; return the commits, and how many cases were on record before the end."""
-    shared, seen = writer.fork(), []
+    shared, seen = writer.fork(), Seen()
     cases = [solved(shared, number) for number in range(5)]
-    committer = Committer(writer, lambda case: seen.append(case.case), len(cases))
+    committer = committer_of(writer, len(cases), seen)
     for case in cases:
         committer.take(case)
         writer.clock.now += every_s
@@ -83,7 +97,7 @@ def test_commits_take_a_small_part_of_the_time(writer):
     """Each rewrites a list that grows with the dataset: one for every case would be quadratic."""
     writer.takes_s = 1.0
     shared = writer.fork()
-    committer = Committer(writer, lambda case: None, 3)
+    committer = committer_of(writer, 3)
     committer.take(solved(shared, 0))
     committer.take(solved(shared, 1))
     left = committer.flush_where_due()
@@ -97,7 +111,7 @@ def test_commits_take_a_small_part_of_the_time(writer):
 def test_a_case_does_not_wait_for_the_end_of_the_next(writer):
     writer.takes_s = 0.5
     shared = writer.fork()
-    committer = Committer(writer, lambda case: None, 3)
+    committer = committer_of(writer, 3)
     for number in (0, 1):
         committer.take(solved(shared, number))
     left = committer.flush_where_due()
@@ -117,7 +131,7 @@ def test_an_interrupted_commit_is_counted_once(tmp_path, clock):
 
     writer = Interrupted.open(str(tmp_path / "store"), SCHEMA)
     writer.clock = clock
-    committer = Committer(writer, lambda case: None, 1)
+    committer = committer_of(writer, 1)
     with pytest.raises(KeyboardInterrupt):
         committer.take(solved(writer.fork(), 0))
     committer.flush()

@@ -34,7 +34,6 @@ def test_a_ray_of_this_machine_is_not_looked_for(
 
 
 def test_an_unreachable_store_is_in_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "embedded_defaults", lambda: None)
     monkeypatch.setattr(doctor, "CHECKS", {"store": doctor.CHECKS["store"]})
     away = {"COURANT_STORE": "s3://bucket/store", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     shown = CliRunner(env={"COLUMNS": "200", **away}).invoke(doctor.doctor_app)

@@ -10,7 +10,6 @@ import sys
 
 import pytest
 
-from flows.cluster import ray_cluster
 from flows.ending import INTERRUPTED, TERMINATED
 
 # A finalizer in which a signal arrives, in a command that goes on until it is told to end. Waits
@@ -20,14 +19,6 @@ import signal, sys, time
 from flows.ending import answer_interrupts
 
 answer_interrupts()
-
-class Terminated(BaseException):
-    signal = signal.SIGTERM
-
-def terminate(number, frame):
-    raise Terminated
-
-signal.signal(signal.SIGTERM, terminate)
 
 class Finalized:
     def __del__(self):
@@ -43,13 +34,13 @@ except BaseException as error:
 """
 
 
-@pytest.mark.parametrize(("number", "expected"), [(2, "KeyboardInterrupt"), (15, "Terminated")])
-def test_a_signal_within_a_finalizer_still_ends_the_work(number: int, expected: str) -> None:
+@pytest.mark.parametrize(("number", "line"), [(2, INTERRUPTED), (15, TERMINATED)])
+def test_a_signal_within_a_finalizer_still_ends_the_work(number: int, line: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, str(number)], capture_output=True, text=True, timeout=120
     )
-    assert done.stdout.split() == ["finalized", expected]
-    assert done.stderr == ""
+    assert done.stdout.split() == ["finalized", "KeyboardInterrupt"]
+    assert done.stderr == f"{line}\n"
 
 
 def test_other_errors_of_finalizers_are_printed() -> None:
@@ -89,28 +80,15 @@ def test_a_signal_ends_a_command_in_one_line(number: signal.Signals, line: str, 
     assert (command.returncode, errors) == (code, f"{line}\n")
 
 
-def test_ray_does_not_answer_sigterm_in_our_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(**options: object) -> None:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
-
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray_cluster.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray_cluster, "start_embedded_ray", start)
-    monkeypatch.setattr(ray_cluster, "need", lambda look: None)
-    before = signal.getsignal(signal.SIGTERM)
-    ray_cluster.ensure_ray()
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 # A bar that goes on being drawn while the work does not end by itself.
 DRAWING = """
-import logging, signal, time
+import signal, time
 from flows import ending
 from flows.display import Bars
 
 ending.GRACE_S = 0.5
 ending.answer_interrupts()
-bars = Bars("designs", 8, logging.getLogger("drawing"))
+bars = Bars("designs", 8)
 words = ["up"]
 with bars:
     while True:
@@ -163,7 +141,6 @@ class Cli:
             os.write(1, b"a server was lost\\n")
 
         threading.Thread(target=tell, daemon=True).start()
-        ending.leave_nothing(lambda: time.sleep(0.5))
         words = ["up"]
         while True:
             try:

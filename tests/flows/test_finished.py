@@ -81,10 +81,8 @@ def measure(run: RunDirectory, folder: Path) -> None:
 def test_designs_can_be_given_by_their_parameters(asked: Generation) -> None:
     first = asked.points[0]
     given = replace(asked, design_parameters=[dict(first.parameters)])
-    assert given.points == [first] and given.finished() == asked.finished()
-    assert (
-        replace(given, design_parameters=[{**first.parameters, "radius": 3.21}]).finished() is None
-    )
+    assert given.points == [first] and given.done() == asked.done()
+    assert replace(given, design_parameters=[{**first.parameters, "radius": 3.21}]).done() is None
     with pytest.raises(InputError, match="both name the designs"):
         _ = replace(given, designs="designs.csv").points
 
@@ -119,100 +117,100 @@ def put(writer: DatasetWriter, number: int, status: str) -> None:
 
 
 def test_a_published_design_is_finished_and_a_larger_one_is_not(asked):
-    assert asked.finished() == PublishedVersion(asked.url, "v1")
-    assert replace(asked, cases=3).finished() is None
-    assert replace(asked, settings={"end_time": 7.0}).finished() is None
-    assert replace(asked, store=f"{asked.store}/elsewhere").finished() is None
+    assert asked.done() == PublishedVersion(asked.url, "v1")
+    assert replace(asked, cases=3).done() is None
+    assert replace(asked, settings={"end_time": 7.0}).done() is None
+    assert replace(asked, store=f"{asked.store}/elsewhere").done() is None
     assert not Path(f"{asked.store}/elsewhere").exists(), "looking writes nothing"
 
 
 def test_recorded_cases_that_are_not_published_yet_are_left_to_do(asked, writer):
     add(writer, 2)
-    assert replace(asked, cases=3).finished() is None
-    assert asked.finished() is None, "publishing is left to do, whoever recorded the case"
+    assert replace(asked, cases=3).done() is None
+    assert asked.done() is None, "publishing is left to do, whoever recorded the case"
     writer.publish()
-    assert asked.finished() == PublishedVersion(asked.url, "v2")
+    assert asked.done() == PublishedVersion(asked.url, "v2")
 
 
 def test_a_failed_case_is_finished_unless_it_is_to_be_solved_again(asked, writer):
     put(writer, 2, "failed")
     writer.publish()
     three = replace(asked, cases=3)
-    assert three.finished() == PublishedVersion(asked.url, "v2")
-    assert replace(three, retry_failed=True).finished() is None
-    assert replace(asked, retry_failed=True).finished() == PublishedVersion(asked.url, "v2")
+    assert three.done() == PublishedVersion(asked.url, "v2")
+    assert replace(three, retry_failed=True).done() is None
+    assert replace(asked, retry_failed=True).done() == PublishedVersion(asked.url, "v2")
 
 
 def test_a_withdrawn_case_is_left_to_solve(asked, writer):
     training = simgen.open_dataset(asked.url).cases("train")
     other = next(case for case in writer.known() if case not in training or len(training) > 1)
     writer.withdraw([other], "a wrong mesh")
-    assert asked.finished() is None
+    assert asked.done() is None
 
 
 def test_a_dataset_without_an_accepted_case_is_left_to_its_flow(asked, tmp_path):
     store = str(tmp_path / "rejected")
     rejecting = DatasetWriter.open(f"{store}/cylinder-flow", SCHEMA)
     put(rejecting, 0, "rejected")
-    assert replace(asked, cases=1, store=store).finished() is None
+    assert replace(asked, cases=1, store=store).done() is None
 
 
 def test_a_publication_that_was_cut_off_before_its_tag_is_left_to_do(asked, writer):
     Path(writer.url, "refs", "tag.v1", "ref.json").unlink()
-    assert asked.finished() is None
+    assert asked.done() is None
     assert writer.publish() == "v1"
-    assert asked.finished() is not None
+    assert asked.done() is not None
 
 
 def test_another_familys_dataset_is_no_result(asked):
     with pytest.raises(simgen.InputError, match="holds cylinder-flow revision"):
         elsewhere = Path(asked.store) / "branched-pipe"
         elsewhere.symlink_to(Path(asked.url), target_is_directory=True)
-        Generation("branched-pipe", cases=1, store=asked.store).finished()
+        Generation("branched-pipe", cases=1, store=asked.store).done()
 
 
 @pytest.mark.parametrize("state", ["running", "stopped", "failed"])
 def test_a_run_that_did_not_come_to_its_end_is_not_finished(job, asked, state):
     training = Training(asked.url, runs=job.runs, recipe="cylinder-flow-demo")
-    assert training.finished() is not None
-    assert replace(training, recipe="cylinder-flow-small").finished() is None
+    assert training.done() is not None
+    assert replace(training, recipe="cylinder-flow-small").done() is None
     write_status(run_of(job), state)
-    assert training.finished() is None
-    assert job.finished() is None
+    assert training.done() is None
+    assert job.done() is None
 
 
 def test_a_report_is_finished_only_of_the_present_weights_split_and_files(job):
     run, folder = run_of(job), Path(job.report or "")
     asked = Measurement(run.url, str(folder))
-    found = asked.finished()
+    found = asked.done()
     assert found is not None and found.url == f"{folder}/{PAGE}"
     assert found.verdict.startswith("NMAE 0.100 on the test split")
-    assert replace(asked, split="train").finished() is None
-    assert replace(asked, report=f"{folder}-2").finished() is None
+    assert replace(asked, split="train").done() is None
+    assert replace(asked, report=f"{folder}-2").done() is None
     (folder / "errors.png").unlink()
-    assert asked.finished() is None
+    assert asked.done() is None
     measure(run, folder)
     kept = json.loads((folder / "report.json").read_text())
     (folder / "report.json").write_text(json.dumps({**kept, "run": "/another/run"}))
-    assert asked.finished() is None
+    assert asked.done() is None
     measure(run, folder)
-    assert asked.finished() is not None
+    assert asked.done() is not None
     run.write_bytes(WEIGHTS, b"weights of a second training")
-    assert asked.finished() is None
+    assert asked.done() is None
 
 
 def test_the_main_job_is_finished_where_each_of_its_stages_is(job):
-    done = job.finished()
+    done = job.done()
     assert isinstance(done, Outcome) and done.report and done.dataset
     assert (done.dataset.version, done.run) == ("v1", run_of(job).url)
-    assert replace(job, until="run").finished() == replace(done, report=None)
-    assert replace(job, until="dataset").finished() == Outcome(done.dataset, None, None)
-    assert replace(job, run=done.run).finished() == replace(done, dataset=None)
-    assert replace(job, dataset=done.dataset.dataset).finished() == done
-    assert replace(job, sweep="anchors").finished() is None
-    assert replace(job, cases=3).finished() is None
-    assert replace(job, recipe="cylinder-flow-small").finished() is None
-    assert replace(job, report=f"{job.report}-2").finished() is None
+    assert replace(job, until="run").done() == replace(done, report=None)
+    assert replace(job, until="dataset").done() == Outcome(done.dataset, None, None)
+    assert replace(job, run=done.run).done() == replace(done, dataset=None)
+    assert replace(job, dataset=done.dataset.dataset).done() == done
+    assert replace(job, sweep="anchors").done() is None
+    assert replace(job, cases=3).done() is None
+    assert replace(job, recipe="cylinder-flow-small").done() is None
+    assert replace(job, report=f"{job.report}-2").done() is None
 
 
 def test_finished_commands_start_no_server_and_import_neither_prefect_nor_ray(job, asked):

@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from flows.cluster import prefect_plugin
+from flows import prefect_plugin
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.cluster import ray_jobs, ray_variables
-from flows.cluster.packing import pack_code
-from flows.cluster.ray_jobs import RAY_LINE, JobRequest, job_variables
+from flows import ray_jobs, ray_variables
+from flows.ray_jobs import RAY_LINE, JobRequest, job_variables, pack_code
 
 
 def request(**changes) -> JobRequest:

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from flows.cluster import ray_variables
-from flows.cluster.ray_variables import SEALED, seal, unseal, workers_variables
+from flows.ray_variables import SEALED, begin_worker, seal, unseal
 from simgen.errors import InputError
 
 GIVEN = {"AWS_SECRET_ACCESS_KEY": "a long secret", "LICENCE": "ünï"}
@@ -13,24 +12,11 @@ GIVEN = {"AWS_SECRET_ACCESS_KEY": "a long secret", "LICENCE": "ünï"}
 
 @pytest.fixture
 def token(monkeypatch):
-    """Set the token of the cluster, as Ray knows it."""
-
-    class Loader:
-        known = ""
-
-        @classmethod
-        def instance(cls):
-            return cls
-
-        @classmethod
-        def get_raw_token(cls) -> str:
-            return cls.known
-
-    def set_token(value: str) -> None:
-        Loader.known = value
-
-    monkeypatch.setattr(ray_variables, "AuthenticationTokenLoader", Loader)
-    return set_token
+    """Set the token of the cluster, as Ray reads it."""
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere/token")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    return lambda value: monkeypatch.setenv("RAY_AUTH_TOKEN", value)
 
 
 def test_the_cluster_sees_no_value_and_the_job_has_them_all(token, monkeypatch):
@@ -45,17 +31,26 @@ def test_the_cluster_sees_no_value_and_the_job_has_them_all(token, monkeypatch):
     assert {name: os.environ[name] for name in GIVEN} == GIVEN
 
 
-def test_workers_of_a_job_have_them_too_and_prefects(token, monkeypatch):
+def test_workers_of_a_job_have_them_too(token, monkeypatch):
     token("of the cluster")
-    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "admin:password")
+    assert begin_worker() is None
     monkeypatch.setenv(SEALED, seal(GIVEN)[SEALED])
     unseal()
-    set_variables = workers_variables()
-    for name in (*GIVEN, "PREFECT_API_AUTH_STRING"):
+    set_variables = begin_worker()
+    for name in GIVEN:
         monkeypatch.delenv(name)
     set_variables()
-    assert os.environ["PREFECT_API_AUTH_STRING"] == "admin:password"
     assert {name: os.environ[name] for name in GIVEN} == GIVEN
+
+
+def test_the_token_of_a_file_seals_too(token, monkeypatch, tmp_path):
+    (tmp_path / "token").write_text("of the cluster\n")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    sealed = seal(GIVEN)
+    token("of the cluster")
+    monkeypatch.setenv(SEALED, sealed[SEALED])
+    unseal()
+    assert os.environ["LICENCE"] == GIVEN["LICENCE"]
 
 
 def test_nothing_to_hand_over_is_nothing(token):

@@ -115,7 +115,7 @@ class NotThere(importlib.abc.MetaPathFinder):
         if package in {left_out}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, NotThere())
-import flows.solve_cases, flows.ray_entrypoint, flows.cluster.prefect_api, flows.stages.generation
+import flows.solving, flows.ray_entrypoint, flows.ray_executor, flows.stages.generation
 import simgen.solving.solve_case, simgen.solving.convert, simgen.solving.archive
 from simgen.cases import FAMILIES
 print(len(FAMILIES))

@@ -17,7 +17,8 @@ import pytest
 import yaml
 from prefect.utilities.templating import apply_values
 
-from courant.ray_growth import VARIABLE, gpus_on_demand
+from courant.ray_session import GPUS_ON_DEMAND as VARIABLE
+from courant.ray_session import gpus_on_demand
 from tests.infra.files import INFRA
 from tests.infra.kustomize import Manifest, pod_of, render
 

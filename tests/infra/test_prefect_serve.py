@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from courant.loopback import free_ports
+from tests.conftest import free_ports
 
 ROOT = Path(__file__).parents[2]
 
@@ -125,7 +125,7 @@ def served(tmp_path_factory) -> Iterator[tuple[str, list[str]]]:
     real = str(Path(sys.executable).with_name("prefect"))
     (programs / "prefect").write_text(PREFECT.format(python=sys.executable, prefect=real))
     (programs / "prefect").chmod(0o755)
-    port = next(free_ports(range(20000, 30000)))
+    (port,) = free_ports(1)
     environment = {**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_API_PORT": str(port)}
     for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
         environment.pop(name, None)

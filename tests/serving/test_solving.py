@@ -15,7 +15,7 @@ from courant.runs.directory import RunDirectory
 from courant.serving.solving import Solve, Solving
 from flows.cli.serving import solving as offers
 from flows.cli.serving.solving import DeploymentSolver, offer_solver
-from flows.cluster.deployments import DeploymentRun
+from flows.deployments import DeploymentRun
 from simgen.case import CaseResult
 from simgen.errors import InputError
 from simgen.store.access.writer import DatasetWriter
@@ -147,7 +147,7 @@ def test_where_the_solver_cannot_be_started_the_reason_is_told(
 ) -> None:
     record = read_dataset_record(RunDirectory(pipes_run))
     monkeypatch.setattr(offers, "api_url", lambda: api)
-    monkeypatch.setattr("flows.cluster.deployments.api_url", lambda: api)
+    monkeypatch.setattr("flows.deployments.api_url", lambda: api)
     offer = offer_solver(record, simgen.open_dataset(record["url"]), host)
     assert offer.solver is None and reason in offer.reason
 

@@ -3,9 +3,9 @@
 import pytest
 import ray
 
-from courant.ray_growth import VARIABLE
+from courant.ray_session import GPUS_ON_DEMAND as VARIABLE
 from courant.sweeps.ray_trials import Share, check_resources
-from courant.training.ray_train import _use_gpu
+from courant.training.ray_train import use_gpus
 from simgen.errors import InputError
 from tests.training.waves import tiny_experiment
 
@@ -21,18 +21,18 @@ def cluster_of_cores(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_a_cluster_that_does_not_grow_is_taken_as_it_is(cluster_of_cores) -> None:
-    assert _use_gpu("auto", workers=1) is False
+    assert use_gpus("auto", workers=1) is False
     with pytest.raises(InputError, match="asks for 1 GPUs, Ray has 0"):
-        _use_gpu(True, workers=1)
+        use_gpus(True, workers=1)
     with pytest.raises(InputError, match="a trial asks for 0 CPUs and 1 GPUs"):
         check_resources(0, 1)
 
 
 def test_gpus_that_come_on_demand_are_asked_for(cluster_of_cores) -> None:
     cluster_of_cores.setenv(VARIABLE, "2")
-    assert _use_gpu("auto", workers=2) is True
-    assert _use_gpu(True, workers=2) is True
-    assert _use_gpu("auto", workers=3) is False
+    assert use_gpus("auto", workers=2) is True
+    assert use_gpus(True, workers=2) is True
+    assert use_gpus("auto", workers=3) is False
     check_resources(0, 1)
     with pytest.raises(InputError, match="3 GPUs"):
         check_resources(0, 3)
@@ -41,7 +41,7 @@ def test_gpus_that_come_on_demand_are_asked_for(cluster_of_cores) -> None:
 def test_a_number_that_is_none_is_told(cluster_of_cores) -> None:
     cluster_of_cores.setenv(VARIABLE, "two")
     with pytest.raises(InputError, match="COURANT_GPUS_ON_DEMAND is 'two'"):
-        _use_gpu("auto", workers=1)
+        use_gpus("auto", workers=1)
 
 
 @pytest.mark.parametrize(
@@ -66,5 +66,5 @@ def test_a_trial_asks_for_no_core_of_a_node_that_comes_with_its_gpu(
     there = max(each.get("GPU", 0.0) for each in nodes)
     monkeypatch.setattr(f"{module}.ray.nodes", lambda: alive)
     monkeypatch.setattr(f"{module}.gpus_on_demand", lambda: on_demand)
-    monkeypatch.setattr(f"{module}.gpus_to_be_had", lambda: max(there, on_demand))
+    monkeypatch.setattr(f"{module}.available_gpus", lambda: max(there, on_demand))
     assert Share.of(tiny_experiment(), asked, None) == share

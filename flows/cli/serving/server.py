@@ -11,6 +11,7 @@ from typing import Any
 from courant.experiment import parse_experiment
 from courant.loopback import answered_names, in_address, listen
 from courant.prediction.surrogate import load
+from courant.ray_session import connect_ray
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.serving import ray_serve
@@ -19,7 +20,6 @@ from courant.serving.http_server import MAX_CONNECTIONS, HttpServer
 from courant.serving.requests import Limits
 from courant.serving.solving import Solving
 from flows.cli.serving.solving import offer_solver
-from flows.cluster.ray_cluster import ensure_ray
 from flows.settings import load_settings
 from flows.terminal import errors, say
 from simgen.cases import get_family
@@ -88,7 +88,7 @@ def serve_model(
     listener = listen(host, port, MAX_CONNECTIONS)
     asked_to_end = threading.Event()
     with errors.status("starting Ray Serve, loading the model"):
-        ensure_ray()
+        connect_ray()
         model = _start(run, limits, dataset)
         name = run.rstrip("/").rsplit("/", 1)[-1]
         hosts = answered_names(listener, host, names)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import simgen
 from courant.serving.solving import Solve, Solving
-from flows.cluster.deployments import DeploymentRun, api_url, find_deployment
+from flows.deployments import DeploymentRun, api_url, find_deployment
 from flows.settings import LOOPBACK, host_of
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError

@@ -1,29 +1,16 @@
-"""One case of the flow, without its servers: what the command says of a case that failed."""
+"""One case: what is printed of a case that failed."""
 
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from flows import solve_cases
+from flows import solving
 from simgen import cases
 from simgen.foam.templates import write_dictionaries
 from simgen.store.access.writer import DatasetWriter
 from simgen.store.format.layout import Schema
 from tests.simgen import heated_plate
-
-
-class Silent:
-    """In place of the case's report to Prefect's server."""
-
-    def __init__(self, *of: Any) -> None: ...
-
-    def __call__(self, progress: Any) -> None: ...
-
-    def waits(self) -> None: ...
-
-    def ended(self, line: str) -> None: ...
 
 
 def write_cracked(templates: Path, directory: Path, values: dict[str, float | str]) -> None:
@@ -42,13 +29,12 @@ def test_a_failed_case_is_told_with_openfoams_own_error_and_its_archive(
     family = heated_plate.HeatedPlate()
     monkeypatch.setitem(cases.FAMILIES, family.name, family)
     monkeypatch.setattr(heated_plate, "write_dictionaries", write_cracked)
-    monkeypatch.setattr(solve_cases, "CaseReport", Silent)
     monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
     url = str(tmp_path / "store/heated-plate")
     (parameters,) = family.design_space.sample(1, "sobol", 42)
     point = family.point(parameters, family.settings("quick"))
     writer = DatasetWriter.open(url, Schema.of(family))
-    ended = solve_cases._solve(point, writer.fork(), url, solve_cases.Execution())
+    ended = solving.solve(point, writer.fork(), url, solving.Execution())
     assert ended.status == "failed"
     reason, _, archive = ended.reason.partition("; archive: ")
     assert archive == str(tmp_path / f"store/failed/heated-plate/{point.id}.tar.gz")

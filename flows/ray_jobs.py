@@ -24,10 +24,12 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,11 +37,11 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from courant.runs.directory import RunDirectory
-from flows.cluster.packing import pack_code
-from flows.cluster.ray_variables import seal
+from flows.ray_variables import seal
 from flows.settings import LOOPBACK, check_reach, host_of, load_settings
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about, fields_here, parse_line
+from simgen.provenance import REVISION_FILE, source_revision
 
 POLL_S = 2.0
 #: Written by Ray's job manager into a job's log; the flow has said it already.
@@ -58,6 +60,9 @@ PLAIN_VARIABLES = (
     "MLFLOW_TRACKING_URI",
     "MLFLOW_EXPERIMENT_NAME",
 )
+
+
+PACKAGES = ("simgen", "courant", "flows")
 
 
 class JobError(SimgenError):
@@ -102,8 +107,7 @@ def run_job(
     address = load_settings().jobs_address
     assert address is not None, "run_job is for RAY_ADDRESS=http://..."
     check_reach(address, request.place)
-    for name in ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("ray").setLevel(logging.WARNING)
     with _speaking_plainly(address):
         client = JobSubmissionClient(address)
         found = _find(client, request)
@@ -166,6 +170,19 @@ def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address:
                 raise
 
 
+def pack_code(target: Path) -> None:
+    """Copy the packages under `target`, with the source revision for later records."""
+    for name in PACKAGES:
+        found = find_spec(name)
+        assert found is not None and found.origin is not None
+        shutil.copytree(
+            Path(found.origin).parent,
+            target / name,
+            ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
+        )
+    (target / REVISION_FILE).write_text(source_revision())
+
+
 def job_variables(address: str) -> dict[str, str]:
     """Select the variables of this process's environment for the job's processes.
 
@@ -175,8 +192,6 @@ def job_variables(address: str) -> dict[str, str]:
     api = os.environ.get("PREFECT_API_URL", "")
     if host_of(api) not in (None, *LOOPBACK) or host_of(address) in LOOPBACK:
         names.append("PREFECT_API_URL")
-    if host_of(api) in LOOPBACK and host_of(address) in LOOPBACK:
-        # The password of a server that this command has started, and that ends with it.
         secret.append("PREFECT_API_AUTH_STRING")
     return {**_of_here(names), **seal(_of_here(secret))}
 

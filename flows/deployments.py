@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
+import os
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from flows.cluster.prefect_server import answers
 from simgen.errors import InputError
+
+ANSWER_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,30 @@ class Deployment:
 
 
 def api_url() -> str | None:
-    """Return PREFECT_API_URL, of the environment or of Prefect's profile; None where not set."""
-    from prefect.settings import PREFECT_API_URL
+    """Return PREFECT_API_URL; None where it is not set."""
+    return os.environ.get("PREFECT_API_URL") or None
 
-    return PREFECT_API_URL.value() or None
+
+def check_api(url: str) -> None:
+    """InputError where no server answers there."""
+    if not answers(url):
+        raise InputError(
+            f"Prefect's server at {url} (PREFECT_API_URL) does not answer; start it, or unset"
+            " PREFECT_API_URL: no command needs a server"
+        )
+
+
+def answers(url: str) -> bool:
+    """Check whether a server is there, which needs no password."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=ANSWER_S):
+            return True
+    except urllib.error.HTTPError as error:
+        # A proxy may ask for authentication: the server is there. One of 500 and more, such as 502,
+        # means that it has no answer of the server.
+        return error.code < 500
+    except (OSError, ValueError, http.client.HTTPException):  # no server, or no address of one
+        return False
 
 
 def find_deployment(name: str) -> Deployment:
@@ -68,8 +93,7 @@ def find_deployment(name: str) -> Deployment:
     url = api_url()
     if url is None:
         raise InputError("PREFECT_API_URL names no Prefect server")
-    if not answers(url):
-        raise InputError("the Prefect server of PREFECT_API_URL does not answer")
+    check_api(url)
     try:
         with get_client(sync_client=True) as client:
             return Deployment(name, client.read_deployment_by_name(name).id)

@@ -1,4 +1,4 @@
-"""Hand environment variables to the processes of a Ray cluster without showing their values.
+"""Pass environment variables to the processes of a Ray cluster without showing their values.
 
 Ray shows a runtime environment on its pages and through its API, writes it into logs that every
 user of a node can read, and puts it on command lines. Therefore:
@@ -15,22 +15,14 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
-from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
-from flows.settings import OWN_PREFECT
 from simgen.errors import InputError
 
 SEALED = "COURANT_SEALED_VARIABLES"
-#: Prefect's threads in the workers find its API by them.
-PREFECT_VARIABLES = (
-    "PREFECT_API_URL",
-    "PREFECT_API_AUTH_STRING",
-    "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED",
-    OWN_PREFECT,
-)
 
 
 def seal(variables: dict[str, str]) -> dict[str, str]:
@@ -50,15 +42,12 @@ def unseal() -> None:
         os.environ.update(_sealed())
 
 
-def workers_variables() -> Callable[[], None]:
-    """Return the function by which workers set the variables of Prefect and of this job."""
-    names: Iterable[str] = (*PREFECT_VARIABLES, *(_sealed() if SEALED in os.environ else ()))
-    variables = {name: os.environ[name] for name in names if name in os.environ}
-
-    def set_variables() -> None:
-        os.environ.update(variables)
-
-    return set_variables
+def begin_worker() -> Callable[[], None] | None:
+    """Return the function by which workers set the variables that this job was given sealed."""
+    if SEALED not in os.environ:
+        return None
+    variables = _sealed()
+    return lambda: os.environ.update(variables)
 
 
 def _sealed() -> dict[str, str]:
@@ -78,8 +67,21 @@ def _sealed() -> dict[str, str]:
 
 def _cipher() -> Fernet | None:
     """Return what seals with the cluster's token; None where Ray asks for none."""
-    token = AuthenticationTokenLoader.instance().get_raw_token()
+    token = _token()
     if not token:
         return None
     key = hashlib.sha256(b"variables of a job\0" + token.encode()).digest()
     return Fernet(base64.urlsafe_b64encode(key))
+
+
+def _token() -> str:
+    """Return the token that Ray shows clusters, from where Ray reads it."""
+    if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
+        return ""
+    if given := os.environ.get("RAY_AUTH_TOKEN"):
+        return given.strip()
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

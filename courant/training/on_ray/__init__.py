@@ -1,1 +1,0 @@
-"""Workers of Ray that train: one alone, or several that Ray Train joins."""

@@ -1,1 +1,0 @@
-"""Connect to Ray clusters and jobs, and to Prefect's API."""

@@ -1,0 +1,197 @@
+"""Give work to processes of this machine; `flows.ray_executor` does so on a Ray cluster.
+
+Notable features:
+- A machine has a slot for each case that its cores have room for. A slot is a thread with a pool of
+  one process, which imports everything once. If that process dies, its slot starts another one and
+  tries the case again; the cases of other slots are not touched.
+- Interrupted, an executor kills its processes and their solvers. A process whose parent is gone,
+  even by kill -9, does the same to itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from simgen.errors import InputError, ProgramError, SimgenError
+from simgen.log_lines import Carried, carried
+from simgen.machine import usable_cores
+from simgen.process_start import descendants, start_of
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+ATTEMPTS = 3
+PAUSE_S = 5.0
+"""Before another attempt: a store or a disk may be back by then"""
+
+
+class LostWorkerError(SimgenError):
+    """A process that died with its case, at every attempt."""
+
+
+class Executor(Protocol):
+    """Run functions in other processes."""
+
+    def at_once(self) -> int:
+        """Return how many may be submitted and not ended; of a cluster it may change."""
+
+    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        """Run a module's function; errors that may pass are tried again, ATTEMPTS times in all."""
+
+    def close(self, interrupted: bool) -> None:
+        """End the processes, at once where this was interrupted."""
+
+
+@contextlib.contextmanager
+def closing(executor: Executor) -> Iterator[Executor]:
+    """Close an executor after the block; interrupted where an error ends it."""
+    try:
+        yield executor
+    except BaseException:
+        executor.close(interrupted=True)
+        raise
+    executor.close(interrupted=False)
+
+
+def check_cores(cores: int, most: int) -> None:
+    """InputError where no machine has as many."""
+    if cores > most:
+        raise InputError(
+            f"a case was given {cores} cores, the largest machine has {most}; lower --cores"
+        )
+
+
+def may_pass(error: BaseException) -> bool:
+    """Check whether another attempt may help: not with a bad request or a mistake in code."""
+    return isinstance(error, Exception) and not isinstance(error, InputError | ProgramError)
+
+
+class LocalExecutor:
+    """Processes of this machine, as many at a time as its cores have room for."""
+
+    def __init__(self, cores: int) -> None:
+        check_cores(cores, usable_cores())
+        self._cores, self._num_slots = cores, usable_cores() // cores
+        self._slots = ThreadPoolExecutor(self._num_slots, thread_name_prefix="slot")
+        self._slot = threading.local()
+        self._pools: list[ProcessPoolExecutor] = []
+        self._closed = threading.Event()
+
+    def at_once(self) -> int:
+        return 2 * self._num_slots  # no slot waits while the last case is committed
+
+    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        return self._slots.submit(self._run, function, *arguments)
+
+    def close(self, interrupted: bool) -> None:
+        self._closed.set()
+        self._slots.shutdown(wait=not interrupted, cancel_futures=interrupted)
+        if interrupted:
+            end_children()
+        for pool in self._pools:
+            pool.shutdown()
+
+    def _run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        for attempt in range(1, ATTEMPTS + 1):
+            last = attempt == ATTEMPTS or self._closed.is_set()
+            try:
+                return self._pool().submit(function, *arguments).result()
+            except BrokenProcessPool:
+                self._slot.pool = None
+                if last or self._closed.is_set():
+                    raise LostWorkerError("its process died; is the memory enough?") from None
+            except Exception as error:
+                if last or not may_pass(error):
+                    raise
+            self._closed.wait(PAUSE_S)
+        raise AssertionError
+
+    def _pool(self) -> ProcessPoolExecutor:
+        """Return this thread's pool of one process, which imports nothing of this process."""
+        pool: ProcessPoolExecutor | None = getattr(self._slot, "pool", None)
+        if pool is None:
+            pool = self._slot.pool = ProcessPoolExecutor(
+                1,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_begin_process,
+                initargs=(self._cores, carried()),
+            )
+            self._pools.append(pool)
+        return pool
+
+
+def _begin_process(num_threads: int, logs: Carried) -> None:
+    # In a terminal Ctrl-C reaches this process too; its parent ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Read when numpy is loaded, which nothing imported so far has done.
+    os.environ["OMP_NUM_THREADS"] = str(num_threads)
+    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+    logs.take_up()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    kill_tree(os.getpid())
+
+
+def end_children() -> None:
+    """Kill the processes that `multiprocessing` has started here, and what they have started."""
+    for child in multiprocessing.active_children():
+        if child.pid is not None:
+            kill_tree(child.pid)
+        child.join()
+
+
+def kill_tree(root: int) -> None:
+    """Kill a process and all that it has started; this process itself comes last."""
+    started = descendants(root)
+    if root != os.getpid():
+        _kill(root)
+    for process, start in started:
+        if start_of(process) == start:
+            _kill(process)
+    _kill(root)
+
+
+def _kill(process: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(process, signal.SIGKILL)
+
+
+def as_they_end(
+    items: Iterable[Item],
+    submit: Callable[[Item], Future[Result]],
+    at_once: Callable[[], int],
+    on_wait: Callable[[], float | None] = lambda: None,
+) -> Iterator[Future[Result]]:
+    """Yield the items' futures, each as its work ends.
+
+    No more than `at_once` are under way. `on_wait` is called before each wait, and again after the
+    seconds that it returns, if any.
+    """
+    ended: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
+    left, num_under_way = iter(items), 0
+    while True:
+        for item in islice(left, max(0, at_once() - num_under_way)):
+            submit(item).add_done_callback(ended.put)
+            num_under_way += 1
+        if not num_under_way:
+            return
+        try:
+            future = ended.get(timeout=on_wait())
+        except queue.Empty:
+            continue
+        num_under_way -= 1
+        yield future

@@ -1,0 +1,332 @@
+"""The stages as Prefect flows, for deployments, workers, and commands with PREFECT_API_URL.
+
+Each flow has its request's fields as parameters, and executes its stage in a task. A case is a task
+as well; of more than MOST_TASKS cases several share one. The work never waits for Prefect's server:
+what it does not take is not shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import math
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import httpx
+from prefect import artifacts, flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import PrefectException
+from prefect.logging.handlers import APILogHandler
+from prefect.runtime import flow_run
+from prefect.settings import (
+    PREFECT_API_REQUEST_TIMEOUT,
+    PREFECT_CLIENT_MAX_RETRIES,
+    temporary_settings,
+)
+
+import simgen
+from courant.runs.directory import RunDirectory
+from flows.display import progress_note
+from flows.requests import flow_function
+from flows.settings import keep_loopback_direct, load_settings
+from flows.solving import Execution, SolvedFork, solve_cases
+from flows.stages.benchmark import Comparison, FinishedBenchmark
+from flows.stages.evaluation import Measurement, Report
+from flows.stages.generation import Generation, PublishedVersion
+from flows.stages.main_job import MainJob, Outcome
+from flows.stages.stage import Result, Stage
+from flows.stages.sweep import FinishedSweep, Trials
+from flows.stages.training import TrainedRun, Training
+from flows.terminal import start_logs
+from simgen.design_space import DesignPoint
+from simgen.log_lines import fields_here, set_field
+from simgen.store.access.writer import DatasetWriter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from courant.runs.record import EpochRecord
+
+logger = logging.getLogger("flows.prefect")
+
+MOST_TASKS = 300
+"""Tasks of one generation"""
+MOST_SHOWN = 2_000
+"""Cases in a table: Prefect's server does not take the event of a larger one"""
+LOOK_S = 5.0
+"""Between two looks at the progress of a case"""
+ANSWER_S = 10.0
+"""For the server to take an artifact"""
+
+keep_loopback_direct()
+start_logs()
+# Lines of the stages are shown with their flow run or task run.
+_pages = APILogHandler(logging.INFO)
+_pages.addFilter(lambda record: bool(flow_run.id))
+logging.getLogger("flows").addHandler(_pages)
+logging.getLogger("flows").setLevel(logging.INFO)
+
+
+def in_flow(stage: Stage[Result]) -> Result:
+    """Execute a stage in its flow, as commands do where PREFECT_API_URL names a server."""
+    run: Callable[..., Result] = FLOWS[type(stage)]
+    return run(**asdict(stage))
+
+
+def _flow(name: str, run_name: str, kind: type, execute: Callable[[Any], Any]) -> Any:
+    """Make a flow of a stage; its parameters are those of the stage's request."""
+
+    def run(given: Mapping[str, Any]) -> Any:
+        if "flow_run" not in fields_here() and flow_run.id:
+            set_field("flow_run", str(flow_run.id))  # the outermost one of this process
+        return execute(kind(**given))
+
+    function = flow_function(kind.__mro__[1], name.replace("-", "_"), run)
+    function.__module__ = __name__
+    return flow(name=name, flow_run_name=run_name)(function)
+
+
+def _in_task(name: str, work: Callable[[], Result]) -> Result:
+    """Do something in a task of its own."""
+    once: Any = task(name=name, persist_result=False, cache_policy=NO_CACHE)(work)
+    done: Result = once()
+    return done
+
+
+@task(name="solve", task_run_name="{name}", persist_result=False, cache_policy=NO_CACHE)
+def _follow(name: str, cases: Sequence[tuple[DesignPoint, Future[SolvedFork]]]) -> None:
+    """Log how cases go that are solved elsewhere; the last one's end is this task's."""
+    scratch = Path(load_settings().scratch)
+    for point, future in cases:
+        values = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
+        logger.info("case %s: %s", point.id, values)
+        last = ""
+        while not wait([future], LOOK_S).done:
+            if (note := progress_note(scratch, point.id)) and note != last:
+                logger.info("%s", note)
+                last = note
+        solved = future.result()
+        logger.info("case %s: %s %s", point.id, solved.status, solved.reason)
+
+
+def solve_followed(
+    points: Sequence[DesignPoint], writer: DatasetWriter, execution: Execution
+) -> None:
+    """Solve cases, in the sight of Prefect: each is a task, or several together are one."""
+    size = math.ceil(len(points) / MOST_TASKS)
+    batch: list[tuple[DesignPoint, Future[SolvedFork]]] = []
+    num_submitted, tasks = 0, []
+
+    def on_submit(point: DesignPoint, future: Future[SolvedFork]) -> None:
+        nonlocal num_submitted
+        num_submitted += 1
+        batch.append((point, future))
+        if len(batch) == size or num_submitted == len(points):
+            first = num_submitted - len(batch) + 1
+            several = f"cases {first} to {num_submitted} of {len(points)}"
+            tasks.append(_follow.submit(f"case {point.id}" if size == 1 else several, [*batch]))
+            batch.clear()
+
+    try:
+        solve_cases(points, writer, execution, on_submit)
+    finally:
+        for each in tasks:
+            each.wait()
+
+
+def _generate(stage: Generation) -> PublishedVersion:
+    published = stage.done() or stage.execute(solve_followed)
+    _show_dataset(published)
+    return published
+
+
+def _train(stage: Training) -> TrainedRun:
+    done = stage.done()
+    if done is not None:
+        return done
+    experiment, _ = stage.open()
+    bar = _Progress(f"train-{experiment.name}", f"{experiment.name} on {stage.dataset}")
+
+    def on_epoch(record: EpochRecord) -> None:
+        bar.update(100 * record.epoch / record.epochs)
+
+    trained: TrainedRun = _in_task(f"train {experiment.name}", lambda: stage.execute(on_epoch))
+    status = RunDirectory(trained.url).read_json("status.json")
+    _show_markdown(
+        f"## {trained.url.rsplit('/', 1)[-1]}\n\n`{trained.url}`\n\nbest epoch"
+        f" {status['best_epoch']} of {status['epochs']}\n\n"
+        f'```python\nimport courant\nsurrogate = courant.load("{trained.url}")\n```\n',
+        f"run-{experiment.name}",
+        trained.url,
+    )
+    return trained
+
+
+def _sweep(stage: Trials) -> FinishedSweep:
+    from courant.report.sweep_page import HYPERPARAMETERS
+    from courant.sweeps.sweep import TABLE
+
+    finished: FinishedSweep = _in_task("try-settings", stage.execute)
+    folder = RunDirectory(finished.page.rpartition("/")[0])
+    key = f"sweep-{_key(stage.plan().space.name)}"
+    _show(artifacts.create_table_artifact, folder.read_json(TABLE), key=f"{key}-trials")
+    _show_markdown(f"## {key}\n\n{finished.verdict}\n\nPage: {page_link(finished.page)}\n", key)
+    _show_figure(folder, HYPERPARAMETERS, f"{key}-hyperparameters")
+    return finished
+
+
+def _benchmark(stage: Comparison) -> FinishedBenchmark:
+    from courant.benchmark.markdown import FIGURE
+
+    finished: FinishedBenchmark = _in_task("try-models", stage.execute)
+    place, _, name = finished.page.rpartition("/")
+    folder, key = RunDirectory(place), f"benchmark-{_key(place.rpartition('/')[2])}"
+    page = folder.read_bytes(name).decode()
+    _show_markdown(f"{page}\nFolder: `{place}`\n", key)
+    _show_figure(folder, FIGURE, f"{key}-figure")
+    return finished
+
+
+def _evaluate(stage: Measurement) -> Report:
+    from courant.evaluation.record import read_evaluation
+    from courant.report.report import main_figure
+
+    report: Report = stage.done() or _in_task("evaluate-model", stage.execute)
+    key = _key(report.run.rsplit("/", 1)[-1])
+    text = f"## {key}\n\n{report.verdict}\n\nReport: {page_link(report.url)}\n"
+    _show_markdown(text, f"report-{key}", report.url)
+    evaluation = read_evaluation(RunDirectory(report.run), stage.split)
+    if evaluation is not None:
+        _show_figure(RunDirectory(stage.folder), main_figure(evaluation), f"errors-{key}")
+    return report
+
+
+def _generate_and_train(job: MainJob) -> Outcome:
+    return job.execute(in_flow)
+
+
+generate = _flow("generate", "generate {family}, {cases} cases", Generation, _generate)
+train = _flow("train", "train on {dataset}", Training, _train)
+sweep = _flow("sweep", "sweep {space}", Trials, _sweep)
+benchmark = _flow("benchmark", "benchmark at {budget}", Comparison, _benchmark)
+evaluate = _flow("evaluate", "evaluate {run}", Measurement, _evaluate)
+generate_and_train = _flow(
+    "generate-and-train", "{family}, {cases} cases", MainJob, _generate_and_train
+)
+FLOWS: dict[type, Any] = {
+    Generation: generate,
+    Training: train,
+    Trials: sweep,
+    Comparison: benchmark,
+    Measurement: evaluate,
+    MainJob: generate_and_train,
+}
+
+
+@flow(name="solve-cases", validate_parameters=False)
+def solve_in_flow(points: Sequence[DesignPoint], dataset: str, execution: Execution) -> None:
+    """Solve cases in a flow run of their own, for a job on a cluster."""
+    from simgen.cases import get_family
+    from simgen.store.format.layout import Schema
+
+    writer = DatasetWriter.open(dataset, Schema.of(get_family(points[0].family)))
+    solve_followed(points, writer, execution)
+
+
+class _Progress:
+    """A bar on Prefect's pages."""
+
+    def __init__(self, key: str, text: str) -> None:
+        create = artifacts.create_progress_artifact
+        self._id = cast(UUID | None, _show(create, 0.0, key=_key(key), description=text))
+
+    def update(self, percent: float) -> None:
+        if self._id is not None:
+            _show(artifacts.update_progress_artifact, self._id, percent)
+
+
+def _show_dataset(published: PublishedVersion) -> None:
+    """Show a table of cases, and what the version holds."""
+    dataset = simgen.open_dataset(published.dataset, published.version)
+    design, family = dataset.design, dataset.schema.family
+    shown = shown_cases(design)
+    rows = [
+        {"case": case, **{str(name): _cell(value) for name, value in row.items()}}
+        for case, row in shown.iterrows()
+    ]
+    named = "Cases" if len(shown) == len(design) else f"{len(shown):,} of {len(design):,} cases"
+    title = f"{named} of {published.dataset} {published.version}"
+    _show(artifacts.create_table_artifact, rows, key=f"cases-{family}", description=title)
+    counts = "\n".join(
+        f"| {status} | {count} |" for status, count in design["status"].value_counts().items()
+    )
+    _show_markdown(
+        f"## {family} {published.version}\n\n`{published.dataset}`\n\n"
+        f"| status | cases |\n| --- | --- |\n{counts}\n\n"
+        f"{dataset.splits}; {design['num_bytes'].sum() / 1e6:.0f} MB of fields.\n\n"
+        "```python\nimport simgen\n"
+        f'ds = simgen.open_dataset("{published.dataset}", version="{published.version}")\n```\n',
+        f"dataset-{family}",
+        f"{family} {published.version}",
+    )
+
+
+def shown_cases(design: pd.DataFrame) -> pd.DataFrame:
+    """Return at most MOST_SHOWN cases of a design table, those without a solution before others."""
+    solved = (design["status"] == "accepted").reset_index(drop=True)
+    first = solved.sort_values(kind="stable").index[:MOST_SHOWN]
+    return design.iloc[sorted(first)]
+
+
+def _cell(value: object) -> object:
+    """Return a JSON value for a table: numbers short, what is missing empty."""
+    if value is None or value != value:
+        return ""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def page_link(url: str) -> str:
+    """Return Markdown that leads to a page: a link, or for object storage how to open it.
+
+    A path is linked as file://, which a browser follows on the machine that it names.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme in ("http", "https", "file"):
+        return f"[{url}]({url})"
+    folder, _, name = url.rpartition("/")
+    if scheme:
+        return f"`{url}`; to open it: `aws s3 cp --recursive {folder} page`, then `page/{name}`"
+    return f"[`{url}`]({Path(url).absolute().as_uri()}) on {platform.node()}"
+
+
+def _key(name: str) -> str:
+    """Return a name of the small letters, digits and dashes that Prefect takes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "run"
+
+
+def _show_markdown(text: str, key: str, description: str | None = None) -> None:
+    _show(artifacts.create_markdown_artifact, text, key=_key(key), description=description)
+
+
+def _show_figure(folder: RunDirectory, name: str, key: str) -> None:
+    encoded = base64.b64encode(folder.read_bytes(name)).decode()
+    _show(artifacts.create_image_artifact, f"data:image/png;base64,{encoded}", key=_key(key))
+
+
+def _show(create: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Have the server show something; where it is away or does not take it, a line is logged."""
+    impatient = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: ANSWER_S}
+    with temporary_settings(impatient):
+        try:
+            return create(*given, **named)
+        except (httpx.HTTPError, OSError, PrefectException) as error:
+            logger.warning("not shown on Prefect's pages: %s", error)
+            return None

@@ -1,0 +1,293 @@
+"""Solve cases and commit them: each from mesh to arrays in one process, committed as it ends."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flows.display import CaseBars, duration, write_progress
+from flows.executor import Executor, LocalExecutor, as_they_end, closing
+from flows.settings import load_settings
+from simgen.case import CaseResult, Progress, SolvedCase, Status
+from simgen.cases import get_family
+from simgen.design_space import DesignPoint, unique
+from simgen.errors import CaseError, InputError, ProgramError, StoreError
+from simgen.foam.environment import MissingSolverError
+from simgen.log_lines import about
+from simgen.point_cloud import PointCloud
+from simgen.solving.case_lock import OwnedCase, forget_case, own_case
+from simgen.store.access.fork import CaseFork
+from simgen.store.access.writer import DatasetWriter
+from simgen.store.format.split import Split
+
+logger = logging.getLogger("flows.case")
+
+LAST_OF_EACH = 4
+"""Cases at the end of a run whose order is chosen, for each that is under way at the same time"""
+COMMIT_SHARE = 0.1
+"""Part of the time that commits may take. A killed run solves those cases again that have waited
+for a commit: some seconds' worth in a dataset of 10,000"""
+LOG_FRACTION, LOG_INTERVAL_S = 0.1, 5.0
+"""A case's log gets a line after this much more progress, and this many seconds, at the earliest"""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Settings that do not affect what is solved; without `split` cases are dealt to splits."""
+
+    time_limit_s: float | None = None
+    """Limit of a case's meshing, and of its solver, in wall time"""
+    cores: int = 1
+    """Cores of each case; above 1 its solver runs under MPI"""
+    archive_raw: bool = False
+    """Keep accepted cases' directories too, under <store>/raw/"""
+    split: Split | None = None
+
+
+@dataclass(frozen=True)
+class SolvedFork:
+    """The result of a case: its store session, and how the case ended."""
+
+    fork: CaseFork
+    case: str
+    status: Status
+    reason: str
+    seconds: float
+
+
+OnSubmit = Callable[[DesignPoint, Future[SolvedFork]], None]
+
+
+def solve_cases(
+    points: Sequence[DesignPoint],
+    writer: DatasetWriter,
+    execution: Execution,
+    on_submit: OnSubmit = lambda point, future: None,
+) -> None:
+    """Solve every point here or on Ray, and commit the cases as they end.
+
+    Each case writes through its own copy of one fork. `on_submit` is called with each case that is
+    submitted. Raises StoreError where cases were lost to their machine or the store.
+    """
+    points, scratch = unique(points), Path(load_settings().scratch)
+    fork, lost = writer.fork(), list[str]()
+    with (
+        CaseBars(len(points), scratch) as bars,
+        Committer(writer, points, scratch, bars) as committer,
+        closing(_executor(execution.cores)) as executor,
+    ):
+        last = LAST_OF_EACH * executor.at_once()
+        effort = get_family(points[0].family).effort
+
+        def submit(point: DesignPoint) -> Future[SolvedFork]:
+            bars.started(point.id)
+            future = executor.submit(solve, point, fork, writer.url, execution)
+            on_submit(point, future)
+            return future
+
+        for future in as_they_end(
+            longest_first_at_the_end(points, effort, last),
+            submit,
+            executor.at_once,
+            committer.flush_where_due,
+        ):
+            error = future.exception()
+            if error is None:
+                committer.take(future.result())
+            elif isinstance(error, ProgramError):
+                logger.info(error.trace)
+                raise error
+            elif isinstance(error, MissingSolverError):
+                raise error  # no other case fares better on that machine
+            else:
+                lost.append(str(error))
+    if lost:
+        first = (lost[0].strip().splitlines() or ["an error without a text"])[-1]
+        raise StoreError(
+            f"{len(lost)} of {len(points)} cases were lost to their machine or the store, the first"
+            f" with: {first}; run again"
+        )
+
+
+def _executor(cores: int) -> Executor:
+    """Return the executor of RAY_ADDRESS's cluster, else of this machine."""
+    if load_settings().ray_address is None:
+        return LocalExecutor(cores)
+    from flows.ray_executor import RayExecutor
+
+    return RayExecutor(cores)
+
+
+class Committer:
+    """Commit each case as it ends: at once, as long as that is cheap.
+
+    A commit rewrites the list of all groups and arrays of the dataset, some kilobytes a case. If
+    every case had one of its own, the time and the storage of all commits together would grow with
+    the square of the number of cases. So cases that end shortly after a commit share the next one,
+    and commits take no more than COMMIT_SHARE of the time. Each commit records how many cases are
+    left. At the end, also of an interruption, waiting cases are committed.
+    """
+
+    def __init__(
+        self, writer: DatasetWriter, points: Sequence[DesignPoint], scratch: Path, bars: CaseBars
+    ) -> None:
+        self._writer, self._points, self._scratch, self._bars = writer, points, scratch, bars
+        self._num_left = len(points)
+        self._waiting: list[SolvedFork] = []
+        self._not_before = 0.0
+
+    def __enter__(self) -> Committer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None or not issubclass(kind, StoreError):
+                self.flush()
+        finally:
+            # Nobody waits for the commit of a case that this run will not make.
+            for point in self._points:
+                forget_case(point.id, self._scratch)
+
+    def take(self, solved: SolvedFork) -> None:
+        """Commit now, or when `flush_where_due` is called later."""
+        self._waiting.append(solved)
+        self.flush_where_due()
+
+    def flush_where_due(self) -> float | None:
+        """Commit the waiting cases if it is time; return the seconds until then, if any wait."""
+        left = self._not_before - time.monotonic()
+        if self._waiting and left > 0:
+            return left
+        self.flush()
+        return None
+
+    def flush(self) -> None:
+        """Commit every waiting case."""
+        if not self._waiting:
+            return
+        began = time.monotonic()
+        left = self._num_left - len(self._waiting)
+        self._writer.commit([solved.fork for solved in self._waiting], num_left=left)
+        # Not earlier: a commit that was interrupted is made again.
+        self._num_left = left
+        ended = time.monotonic()
+        self._not_before = ended + (ended - began) * (1 / COMMIT_SHARE - 1)
+        committed, self._waiting = self._waiting, []
+        for solved in committed:
+            forget_case(solved.case, self._scratch)
+            with about(dataset=self._writer.url, case=solved.case):
+                self._bars.finished(solved.case, solved.status, solved.reason, solved.seconds)
+
+
+def longest_first_at_the_end(
+    points: Sequence[DesignPoint], effort: Callable[[DesignPoint], float], num: int
+) -> list[DesignPoint]:
+    """Sort the last `num` points by falling effort, so that no machine is left with a long one.
+
+    The others stay in their order: a run that is stopped early has solved the first designs.
+    """
+    begin = max(0, len(points) - num)
+    return [*points[:begin], *sorted(points[begin:], key=effort, reverse=True)]
+
+
+def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:
+    """Solve one case, from mesh to arrays in the store; delete the raw case once it is written.
+
+    Its directory is this process's alone from the first file to the deletion. Another run of the
+    same case on this machine waits, and then takes over the first one's record, or where that was
+    killed, the case itself. The directory of a rejected or failed case is archived first, and the
+    archive's URL put on record.
+    """
+    with about(dataset=dataset, case=point.id):
+        try:
+            return _solve(point, fork, dataset, execution)
+        except MissingSolverError as error:
+            raise MissingSolverError(f"case {point.id} on {platform.node()}: {error}") from error
+
+
+def _solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:
+    # The scratch disk of the node that this runs on, by its environment.
+    scratch = Path(load_settings().scratch)
+    values = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
+    logger.info("case %s: %s", point.id, values)
+    with own_case(point.id, scratch, _log_wait) as own:
+        # A run that has just written this case into the same dataset commits it in a moment.
+        recorded = fork.recorded_since(point.id, own.left_s if own.left == fork.url else 0.0)
+        if recorded is not None:
+            return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
+        result = _solve_and_write(point, fork, own, dataset, execution)
+        own.leave(fork.url)
+    seconds = sum(result.provenance["wall_time_s"].values())
+    archive = result.provenance.get("archive")
+    kept = f"; archive: {archive}" if result.reason and archive else ""
+    solved = SolvedFork(fork, point.id, result.status, f"{result.reason}{kept}", seconds)
+    logger.info(
+        "%s after %s%s", solved.status, duration(seconds), f": {solved.reason}" * bool(kept)
+    )
+    return solved
+
+
+def _log_wait() -> None:
+    logger.info("another run on this machine solves this case: waiting for its result")
+
+
+def _solve_and_write(
+    point: DesignPoint, fork: CaseFork, own: OwnedCase, dataset: str, execution: Execution
+) -> CaseResult:
+    from simgen.solving.archive import archive_case
+    from simgen.solving.mistakes import told_as_mistakes
+    from simgen.solving.solve_case import solve_owned
+
+    directory = own.directory
+    with told_as_mistakes(point.id):
+        result = solve_owned(
+            point,
+            own,
+            on_progress=_ProgressLog(directory),
+            time_limit_s=execution.time_limit_s,
+            cores=execution.cores,
+        )
+        accepted = result.status == "accepted"
+        cloud = _converted(SolvedCase(point, directory)) if accepted else None
+    if execution.archive_raw or not accepted:
+        archive = archive_case(directory, dataset, "raw" if accepted else "failed")
+        result = replace(result, provenance={**result.provenance, "archive": archive})
+    fork.write(replace(result, split=execution.split), cloud)
+    shutil.rmtree(directory, ignore_errors=True)
+    return result
+
+
+def _converted(case: SolvedCase) -> PointCloud:
+    from simgen.solving.convert import convert
+
+    try:
+        return convert(case)
+    except (CaseError, InputError) as error:
+        shutil.rmtree(case.directory, ignore_errors=True)
+        raise StoreError(
+            f"case {case.point.id}: its files were damaged on {case.directory.parent}: {error}"
+        ) from error
+
+
+class _ProgressLog:
+    """Write a case's progress to a file for the terminal, and now and then to the log."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._logged, self._logged_at = 0.0, time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        write_progress(progress, self._directory)
+        further = progress.fraction - self._logged >= LOG_FRACTION
+        if progress.fraction == 1 or (
+            further and time.monotonic() - self._logged_at >= LOG_INTERVAL_S
+        ):
+            self._logged, self._logged_at = progress.fraction, time.monotonic()
+            left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
+            logger.info("%s%s", progress.message, left)

@@ -1,0 +1,193 @@
+"""Work in other processes: every piece of it, a bounded number at a time, and who dies is lost
+alone.
+"""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from flows import executor as module
+from flows.executor import LocalExecutor, LostWorkerError, as_they_end, closing
+from flows.solving import longest_first_at_the_end
+from simgen.errors import InputError, StoreError
+from simgen.machine import usable_cores
+
+
+def process_of(number: int) -> int:
+    return os.getpid()
+
+
+def die_once(folder: str) -> int:
+    """Kill this process at the first call."""
+    if not (Path(folder) / "died").exists():
+        (Path(folder) / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail_once(folder: str, error: Exception) -> str:
+    if not (Path(folder) / "failed").exists():
+        (Path(folder) / "failed").touch()
+        raise error
+    return "solved"
+
+
+@pytest.fixture
+def executor(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    with closing(LocalExecutor(1)) as opened:
+        yield opened
+
+
+def test_each_slot_keeps_its_process(executor: LocalExecutor) -> None:
+    futures = [executor.submit(process_of, number) for number in range(8)]
+    found = {future.result(60) for future in futures}
+    assert 1 <= len(found) <= usable_cores() and os.getpid() not in found
+
+
+def test_a_process_that_dies_is_replaced_and_its_work_tried_again(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    other = executor.submit(time.sleep, 1.0)
+    assert executor.submit(die_once, str(tmp_path)).result(60) != os.getpid()
+    assert other.result(60) is None, "no other work is lost"
+
+
+def test_work_that_kills_every_process_is_lost(executor: LocalExecutor) -> None:
+    with pytest.raises(LostWorkerError):
+        executor.submit(die).result(60)
+    assert executor.submit(process_of, 1).result(60)
+
+
+def test_errors_that_may_pass_are_tried_again_and_others_are_not(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    assert executor.submit(fail_once, str(tmp_path), StoreError("away")).result(60) == "solved"
+    (tmp_path / "failed").unlink()
+    with pytest.raises(InputError, match="wrong"):
+        executor.submit(fail_once, str(tmp_path), InputError("wrong")).result(60)
+
+
+def test_more_cores_than_the_machine_has_are_an_error() -> None:
+    with pytest.raises(InputError, match="the largest machine has"):
+        LocalExecutor(usable_cores() + 1)
+
+
+DRIVER = """
+import sys, time
+from flows.executor import LocalExecutor, closing
+from tests.flows.test_executor import sleep_in_a_child
+
+if __name__ == "__main__":
+    with closing(LocalExecutor(1)) as executor:
+        executor.submit(sleep_in_a_child, sys.argv[1]).result()
+"""
+
+
+def sleep_in_a_child(file: str) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    Path(f"{file}.part").write_text(f"{child.pid} {os.getpid()}")
+    Path(f"{file}.part").rename(file)
+    child.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_outlives_a_driver_that_is_interrupted_or_killed(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "driver.py").write_text(DRIVER)
+    file = tmp_path / "processes"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
+    driver = subprocess.Popen(
+        [sys.executable, str(tmp_path / "driver.py"), str(file)],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(file.exists)
+        processes = [int(part) for part in file.read_text().split()]
+        driver.send_signal(number)
+        driver.wait(60)
+        wait_for(lambda: not any(map(lives, processes)))
+    finally:
+        driver.kill()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Machines:
+    """Threads that end a piece of work whenever as many as there is room for are under way."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.most = room, 0
+        self.under_way: queue.SimpleQueue[tuple[int, Future[int]]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def submit(self, item: int) -> Future[int]:
+        future: Future[int] = Future()
+        self.under_way.put((item, future))
+        self.most = max(self.most, self.under_way.qsize())
+        return future
+
+    def _work(self) -> None:
+        while True:
+            item, future = self.under_way.get()
+            future.set_result(item)
+
+
+def test_thousands_are_submitted_a_bounded_number_at_a_time() -> None:
+    machines = Machines(66)
+    ended = [done.result() for done in as_they_end(range(5_000), machines.submit, lambda: 66)]
+    assert sorted(ended) == list(range(5_000))
+    assert machines.most <= 66
+
+
+def test_who_waits_is_called_again_when_it_asked_to_be() -> None:
+    waits: list[int] = []
+    future: Future[int] = Future()
+
+    def wait() -> float | None:
+        waits.append(len(waits))
+        if len(waits) < 3:
+            return 0.01
+        future.set_result(7)
+        return None
+
+    (done,) = as_they_end([7], lambda item: future, lambda: 2, wait)
+    assert done.result() == 7 and len(waits) == 3
+
+
+def test_nothing_to_do_ends_at_once() -> None:
+    assert list(as_they_end([], Machines(1).submit, lambda: 4)) == []
+
+
+def test_the_last_tasks_begin_with_the_longest_and_the_others_stay_in_order() -> None:
+    efforts = [3.0, 1.0, 2.0, 5.0, 4.0, 6.0]
+    assert longest_first_at_the_end(efforts, float, 4) == [3.0, 1.0, 6.0, 5.0, 4.0, 2.0]
+    assert longest_first_at_the_end(efforts, float, 99) == sorted(efforts, reverse=True)
+    assert longest_first_at_the_end(efforts, lambda _: 1.0, 4) == efforts

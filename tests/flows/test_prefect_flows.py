@@ -1,0 +1,79 @@
+"""The stages as flows: their parameters, and what is shown of them."""
+
+import inspect
+from concurrent.futures import Future
+from dataclasses import fields
+from typing import Any
+
+import pandas as pd
+import pytest
+from prefect.utilities.callables import parameter_schema
+
+from flows import prefect_flows
+from flows.requests import MainJobRequest, info_of
+from simgen.case import CaseResult
+from tests.store.conftest import make_result
+
+
+def test_a_flow_has_the_fields_of_its_request_as_described_parameters() -> None:
+    schema = parameter_schema(prefect_flows.generate_and_train)
+    infos = info_of(MainJobRequest)
+    assert set(schema.properties) == {each.name for each in fields(MainJobRequest)} == set(infos)
+    assert schema.required == []
+    for name, info in infos.items():
+        assert " ".join(schema.properties[name]["description"].split()) == info.description
+    assert schema.properties["cores"]["default"] == 1
+    train = inspect.signature(prefect_flows.train.fn)
+    assert train.parameters["dataset"].default is inspect.Parameter.empty
+
+
+@pytest.mark.parametrize(("num_cases", "num_tasks"), [(3, 3), (4, 4), (5, 3), (10, 4), (9, 3)])
+def test_each_case_is_a_task_and_of_many_several_share_one(
+    num_cases: int, num_tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[list[CaseResult]] = []
+
+    class Task:
+        def submit(self, name: str, cases: list[Any]) -> "Task":
+            tasks.append([point for point, _ in cases])
+            return self
+
+        def wait(self) -> None: ...
+
+    def solve(points: Any, writer: Any, execution: Any, on_submit: Any) -> None:
+        for point in points:
+            on_submit(point, Future())
+
+    monkeypatch.setattr(prefect_flows, "MOST_TASKS", 4)
+    monkeypatch.setattr(prefect_flows, "_follow", Task())
+    monkeypatch.setattr(prefect_flows, "solve_cases", solve)
+    points = [make_result(number).point for number in range(num_cases)]
+    prefect_flows.solve_followed(points, None, None)  # type: ignore[arg-type]
+    assert len(tasks) == num_tasks
+    assert [point for task in tasks for point in task] == points
+
+
+@pytest.mark.parametrize(
+    ("url", "link"),
+    [
+        ("/a folder/index.html", "[`/a folder/index.html`](file:///a%20folder/index.html) on "),
+        ("https://host/r/index.html", "[https://host/r/index.html](https://host/r/index.html)"),
+        (
+            "s3://bucket/report/index.html",
+            "`s3://bucket/report/index.html`; to open it:"
+            " `aws s3 cp --recursive s3://bucket/report page`, then `page/index.html`",
+        ),
+    ],
+)
+def test_a_page_is_linked_or_said_how_to_open(url: str, link: str) -> None:
+    assert prefect_flows.page_link(url).startswith(link)
+
+
+def test_a_large_dataset_shows_the_cases_without_a_solution_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prefect_flows, "MOST_SHOWN", 4)
+    states = ["accepted", "accepted", "rejected", "accepted", "failed", "accepted"]
+    design = pd.DataFrame({"status": states}, index=list("abcdef"))
+    assert list(prefect_flows.shown_cases(design).index) == ["a", "b", "c", "e"]
+    assert list(prefect_flows.shown_cases(design[:3]).index) == ["a", "b", "c"]
