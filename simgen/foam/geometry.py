@@ -130,7 +130,7 @@ def _cells(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return centres (3, C) and volumes (C,) from the faces' centres and area vectors (3, F)."""
     # The last cell may own no face.
-    num_cells = int(max(owner.max(), neighbour.max(initial=-1))) + 1
+    num_cells = int(max(owner.max(initial=-1), neighbour.max(initial=-1))) + 1
     internal = slice(len(neighbour))
 
     def total(of_owner: np.ndarray, of_neighbour: np.ndarray) -> np.ndarray:

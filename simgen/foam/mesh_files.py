@@ -28,7 +28,8 @@ CONSTRAINTS = (
     "overset",
 )
 _WALLS = ("wall", "mappedWall")
-_TIME = re.compile(r"\d+\.?\d*([eE][-+]?\d+)?")
+_TIME = re.compile(r"-?\d+\.?\d*([eE][-+]?\d+)?")
+_MESH_FILES = ("points", "faces", "owner", "neighbour", "boundary")
 
 
 def read_points(path: Path) -> np.ndarray:
@@ -138,23 +139,42 @@ def read_boundary(path: Path) -> dict[str, PatchRange]:
 
 
 def time_directories(directory: Path) -> list[tuple[float, Path]]:
-    """List the case's time directories except 0, in order of time."""
+    """List the case's time directories after 0, in order of time."""
+    return [(time, path) for time, path in all_time_directories(directory) if time > 0]
+
+
+def time_of(name: str) -> float | None:
+    """Return the time that a directory's name stands for; None where it is no time.
+
+    Python takes 2020_01 and inf for numbers as well.
+    """
+    return float(name) if _TIME.fullmatch(name) and float(name) < float("inf") else None
+
+
+def all_time_directories(directory: Path) -> list[tuple[float, Path]]:
+    """List the case's time directories, those of 0 and before too, in order of time."""
     found: list[tuple[float, Path]] = []
     with os.scandir(
         directory
     ) as entries:  # which knows the directories among them without asking for each
         for entry in entries:
-            # Python takes 2020_01 and inf for numbers as well.
-            if _TIME.fullmatch(entry.name) and (time := float(entry.name)) > 0 and entry.is_dir():
+            time = time_of(entry.name)
+            if time is not None and entry.is_dir():
                 found.append((time, directory / entry.name))
     return sorted(found)
 
 
 def moved_meshes(directory: Path, region: str = "") -> list[str]:
-    """List the meshes of single times, as cases whose mesh moves or changes have them."""
-    times = [path for _, path in time_directories(directory)]
+    """List the meshes of single times, as cases whose mesh moves or changes have them.
+
+    Sets of cells and refinement levels lie in such a polyMesh too, and are no mesh.
+    """
     return [
         str(Path(time.name, region, "polyMesh"))
-        for time in (directory / "0", *times)
-        if (time / region / "polyMesh").is_dir()
+        for _, time in all_time_directories(directory)
+        if any(
+            (time / region / "polyMesh" / f"{name}{end}").is_file()
+            for name in _MESH_FILES
+            for end in ("", ".gz")
+        )
     ]

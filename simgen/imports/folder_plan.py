@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from simgen.errors import CaseError, InputError
 from simgen.imports.common_schema import common_schema, departures, parameters_of, varying
 from simgen.imports.importing import Imported, import_cases
@@ -23,12 +25,14 @@ from simgen.store.format.case_record import IMPORTED
 from simgen.store.format.layout import Schema
 from simgen.store.format.split import assign_splits
 
+#: Relative to the mean; a training takes no more.
+STEP_TOLERANCE = 1e-3
 IS_THERE = "; the dataset has it from an earlier import: courant dataset withdraw takes it out"
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A case that is not imported, and why."""
+    """A case, or a part of one, that is not imported, and why."""
 
     case: str
     reason: str
@@ -47,6 +51,8 @@ class FolderPlan:
     """Those of them whose files have not changed since they were imported"""
     splits: Mapping[str, str]
     refused: tuple[Refusal, ...]
+    left_out: tuple[Refusal, ...] = ()
+    """What of the folder is passed over, though nobody asked for that"""
     notes: tuple[str, ...] = ()
 
 
@@ -57,6 +63,7 @@ def plan_folder(
     *,
     boundary: bool,
     volumes: bool,
+    way_to_one_interval: str = "",
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FolderPlan:
     """Survey all cases and decide what is imported; InputError where no case is good."""
@@ -105,7 +112,8 @@ def plan_folder(
         frozenset(same),
         splits,
         tuple(refused),
-        (*notes, *_unused_rows(asked, places)),
+        tuple(Refusal(case.place, each) for case in kept for each in case.left_out),
+        (*notes, *_unused_rows(asked, places), *_irregular(kept, way_to_one_interval)),
     )
 
 
@@ -197,6 +205,29 @@ def _splits(cases: Sequence[Surveyed], schema: Schema, there: OnRecord | None) -
     names = list(dict.fromkeys([*known, *(case.name for case in cases)]))
     drawn = assign_splits(names, bound)
     return {case.name: drawn[case.name] for case in cases}
+
+
+def _irregular(cases: Sequence[Surveyed], way: str) -> Iterator[str]:
+    """Report times that no transient model can be trained on: it has one step for all."""
+    steps: dict[str, np.ndarray] = {
+        case.place: np.diff(case.times)
+        for case in cases
+        if case.times is not None and len(case.times) > 1
+    }
+    for place, of in steps.items():
+        if np.ptp(of) > STEP_TOLERANCE * of.mean():
+            yield (
+                f"{place}: its times lie {of.min():g} to {of.max():g} s apart, and a model is"
+                f" trained on one interval{way}"
+            )
+    means = {place: float(of.mean()) for place, of in steps.items()}
+    if means and (wide := max(means, key=means.__getitem__)):
+        close = min(means, key=means.__getitem__)
+        if means[wide] - means[close] > STEP_TOLERANCE * means[close]:
+            yield (
+                f"the times of {close} lie {means[close]:g} s apart on average, those of {wide}"
+                f" {means[wide]:g} s, and a model is trained on one interval{way}"
+            )
 
 
 def _unused_rows(asked: Asked, places: Sequence[str]) -> Iterator[str]:

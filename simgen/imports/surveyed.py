@@ -38,6 +38,8 @@ class Surveyed:
     """Kinds of its patches"""
     parameters: Mapping[str, float] = field(default_factory=dict)
     split: str | None = None
+    left_out: tuple[str, ...] = ()
+    """What of the case is not imported, and why"""
     details: Any = None
     """What the reader needs besides"""
 

@@ -139,7 +139,9 @@ def write_mesh(directory: Path, mesh: FoamMesh, form: Form) -> None:
     form.write(folder / "points", "vectorField", form.values(mesh.points))
     if form.binary:
         offsets = np.cumsum([0, *(len(each) for each in corners)])
-        body = form.values(offsets) + form.values(np.concatenate(corners))
+        body = form.values(offsets) + form.values(
+            np.array([each for of in corners for each in of], dtype=int)
+        )
         form.write(folder / "faces", "faceCompactList", body)
     else:
         rows = "\n".join(f"{len(each)}({' '.join(map(str, each))})" for each in corners)

@@ -25,7 +25,7 @@ from simgen.imports.openfoam.patch_kinds import boundary_conditions, patch_kind
 from simgen.imports.openfoam.solver_log import parse_limits
 from simgen.imports.surveyed import Asked
 from simgen.store.access.writer import DatasetWriter
-from tests.imports.foam_cases import Form, box, centres, field_value, write_case
+from tests.imports.foam_cases import Form, box, centres, field_value, write_case, write_mesh
 
 FIELDS = tuple(map(AskedField.parse, ("U", "p", "T")))
 SPEED = {"speed": DictionaryPlace.parse("0/U:boundaryField/inlet/value[0]")}
@@ -126,7 +126,7 @@ SPOILT: dict[str, tuple[dict, Callable[[Path], object], str]] = {
         ),
         "see log.icoFoam: Maximum number of",
     ),
-    "nothing solved": ({"times": ()}, lambda d: None, "no time directory but 0"),
+    "nothing solved": ({"times": ()}, lambda d: None, "no time directory after 0"),
     "a missing field at one time": (
         {},
         lambda d: (d / "1/T").unlink(),
@@ -176,6 +176,16 @@ SPOILT: dict[str, tuple[dict, Callable[[Path], object], str]] = {
         {"decomposed": True},
         lambda d: shutil.rmtree(d / "processor0"),
         "its part processor0 is missing",
+    ),
+    "two directories of one time": (
+        {},
+        lambda d: shutil.copytree(d / "0.5", d / "0.500"),
+        "it has two directories of the time 0.5: 0.5 and 0.500; move one elsewhere",
+    ),
+    "nothing that was asked for": (
+        {},
+        lambda d: [(d / time / name).unlink() for time in ("0.5", "1") for name in ("U", "p", "T")],
+        "its time 1 has no U; it has no fields",
     ),
     "parts of different times": (
         {"decomposed": True},
@@ -626,3 +636,149 @@ def test_a_kind_of_no_patch_is_noted(tmp_path) -> None:
     options = replace(OPTIONS, kinds={"wals": "lid", "inl*": "inlet"})
     notes = plan_openfoam(asked(tmp_path), options).notes
     assert notes == ("--kind wals=lid is of no patch; they are frontAndBack, inlet, outlet, walls",)
+
+
+def left_out(tmp_path: Path, options: FoamOptions = OPTIONS) -> dict[str, list[str]]:
+    """Return what is left out, by place."""
+    found: dict[str, list[str]] = {}
+    for each in plan_openfoam(asked(tmp_path), options).left_out:
+        found.setdefault(each.case, []).append(each.reason)
+    return found
+
+
+def test_times_of_function_objects_are_left_out_with_a_note(tmp_path) -> None:
+    def objects(directory: Path) -> None:
+        (directory / "0.25/uniform/functionObjects").mkdir(parents=True)
+        (directory / "0.75").mkdir()
+        shutil.copy(directory / "0.5/p", directory / "0.75/yPlus")
+
+    for number, decomposed in enumerate((False, True), start=1):
+        case = write_case(tmp_path / f"cases/run{number}", speed=number, decomposed=decomposed)
+        objects(case / "processor0" if decomposed else case)  # which the first process alone writes
+    reason = ["times without U or p or T: 0.25, 0.75"]
+    assert left_out(tmp_path) == {"run1": reason, "run2": reason}
+    dataset, refused = imported(tmp_path)
+    assert refused == {}
+    for case in dataset:
+        check_values(case, case.parameters["speed"], [0.5, 1.0])
+
+
+def test_vorticity_alone_at_the_end_is_not_the_last_time_of_a_steady_case(tmp_path) -> None:
+    case = write_case(tmp_path / "cases/run", steady=True)
+    (case / "2").mkdir()
+    shutil.copy(case / "1/U", case / "2/vorticity")
+    dataset, refused = imported(tmp_path)
+    assert refused == {} and left_out(tmp_path) == {"run": ["times without U or p or T: 2"]}
+    expected = field_value("T", dataset[0].points, 1.0, 1.0)
+    np.testing.assert_allclose(dataset[0]["temperature"][:, 0], expected, rtol=1e-6)
+
+
+def test_cases_inside_a_case_are_imported(tmp_path) -> None:
+    write_case(tmp_path / "cases/base", speed=1)
+    write_case(tmp_path / "cases/base/fast", speed=2)
+    write_case(tmp_path / "cases/base/more/faster", speed=3)
+    write_case(tmp_path / "cases/base/processor0", speed=4)  # a part of one, and no case
+    shutil.rmtree(tmp_path / "cases/base/processor0")
+    dataset, refused = imported(tmp_path)
+    assert refused == {}
+    assert {case.id: case.parameters["speed"] for case in dataset} == {
+        "base": 1,
+        "base-fast": 2,
+        "base-more-faster": 3,
+    }
+
+
+def test_what_is_passed_over_is_left_out_by_name(tmp_path) -> None:
+    first = write_case(tmp_path / "cases/run1", speed=1, decomposed=True, times=("0.5", "1"))
+    # The first of three times was put together, then removed from the parts.
+    write_case(first, speed=1, times=("0.25",))
+    second = write_case(tmp_path / "cases/run2", speed=2)
+    shutil.copytree(second / "0.5", second / "-0.5")
+    shutil.copytree(second / "constant/polyMesh", second / "constant/solid/polyMesh")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cases/elsewhere").symlink_to(tmp_path / "elsewhere")
+    assert left_out(tmp_path) == {
+        "elsewhere": ["it links to a folder that is no case"],
+        "run1": ["times that are not in its processors: 0.25 of run1"],
+        "run2": ["times before 0: -0.5", "the regions solid: choose one with --region"],
+    }
+
+
+def test_a_part_without_cells_holds_nothing(tmp_path) -> None:
+    """decomposePar leaves such parts where there are more of them than cells on one side."""
+    from simgen.foam.geometry import read_geometry
+
+    mesh = box()
+    for number, form in enumerate((Form(), Form(binary=True)), start=1):
+        case = write_case(tmp_path / f"cases/run{number}", speed=number, decomposed=True, form=form)
+        empty = case / "processor2"
+        write_mesh(empty, replace(mesh, faces=()), form)
+        for time in ("0.5", "1"):
+            for name in ("U", "p", "T"):
+                kind = "vector" if name == "U" else "scalar"
+                body = f"dimensions [0 0 0 0 0 0 0];\ninternalField nonuniform List<{kind}> 0;\n"
+                form.write(
+                    empty / time / name,
+                    f"vol{kind.capitalize()}Field",
+                    f"{body}boundaryField {{ walls {{ type zeroGradient; }} }}\n".encode(),
+                )
+        assert read_geometry(empty).centres.shape == (0, 3)
+    dataset, refused = imported(tmp_path)
+    assert refused == {}
+    for case in dataset:
+        check_values(case, case.parameters["speed"], [0.5, 1.0])
+        assert case.num_points == 12 and case.provenance["parts"] == 2
+
+
+def test_sets_of_cells_at_a_time_are_no_mesh(tmp_path) -> None:
+    case = write_case(tmp_path / "cases/run")
+    (case / "1/polyMesh/sets").mkdir(parents=True)
+    Form().write(case / "1/polyMesh/sets/inside", "cellSet", b"2(0 1)")
+    dataset, refused = imported(tmp_path)
+    assert refused == {} and dataset[0].time.tolist() == [0.5, 1.0]
+
+
+def test_irregular_times_are_noted_and_an_interval_makes_them_regular(tmp_path) -> None:
+    """Fields are linear in time here, so that what is interpolated has its exact value."""
+    write_case(tmp_path / "cases/run1", speed=1, times=("0.25", "0.5", "1"))
+    write_case(tmp_path / "cases/run2", speed=2, times=("0.25", "0.5", "0.75", "1"))
+    notes = plan_openfoam(asked(tmp_path), OPTIONS).notes
+    way = "and a model is trained on one interval; --interval SECONDS interpolates to one"
+    assert notes == (
+        f"run1: its times lie 0.25 to 0.5 s apart, {way}",
+        f"the times of run2 lie 0.25 s apart on average, those of run1 0.375 s, {way}",
+    )
+    options = replace(OPTIONS, interval=0.25)
+    assert plan_openfoam(asked(tmp_path), options).notes == (
+        "run1: 1 of its 4 times lie between stored ones, and have values that are interpolated"
+        " linearly",
+    )
+    dataset, refused = imported(tmp_path, options)
+    assert refused == {}
+    for case in dataset:
+        check_values(case, case.parameters["speed"], [0.25, 0.5, 0.75, 1.0])
+    with pytest.raises(InputError, match="less than the interval of 3"):
+        plan_openfoam(asked(tmp_path), replace(OPTIONS, interval=3.0))
+
+
+def test_the_last_cell_of_a_mesh_may_own_no_face(tmp_path) -> None:
+    from simgen.foam.geometry import read_geometry
+
+    mesh = box()
+    last = mesh.num_cells - 1
+    swapped = {0: last, last: 0}
+    faces = tuple(
+        (corners, swapped.get(owner, owner), swapped.get(behind, behind))
+        if isinstance(behind, int)
+        else (corners, swapped.get(owner, owner), behind)
+        for corners, owner, behind in mesh.faces
+    )
+    # All faces of the last cell are owned by those around it: a cell of another mesh is behind.
+    owned = tuple(
+        (corners[::-1], behind, owner) if owner == last and isinstance(behind, int) else each
+        for each in faces
+        for corners, owner, behind in (each,)
+    )
+    inside = [each for each in owned if not (each[1] == last and isinstance(each[2], str))]
+    write_mesh(tmp_path, replace(mesh, faces=tuple(inside)), Form())
+    assert len(read_geometry(tmp_path).volumes) == last + 1

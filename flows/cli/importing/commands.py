@@ -101,6 +101,13 @@ def import_openfoam_cases(
     ] = None,
     after: Annotated[float, typer.Option(help="Leave out times before this one (s).")] = 0.0,
     every: Annotated[int, typer.Option(min=1, help="Of a transient case every n-th time.")] = 1,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Interpolate a transient case's times linearly, to ones that lie so far apart.",
+        ),
+    ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -159,6 +166,7 @@ def import_openfoam_cases(
             steady=steady,
             after=after,
             every=every,
+            interval=_positive(interval),
             allow_unfinished=allow_unfinished,
             limits=parse_limits(limit or []),
         )
@@ -176,6 +184,12 @@ def import_openfoam_cases(
             ),
             dry_run,
         )
+
+
+def _positive(interval: float | None) -> float | None:
+    if interval is not None and not 0 < interval < float("inf"):
+        raise typer.BadParameter(f"{interval:g} is no interval", param_hint="--interval")
+    return interval
 
 
 @import_app.command(

@@ -27,6 +27,9 @@ def import_or_tell(
     """Tell what is refused, then import, or say what would be."""
     for each in plan.refused:
         _print_refused(each.case, each.reason)
+    for each in plan.left_out:
+        text = escape(printable(f"{each.case}: {each.reason}"))
+        errors.print(f"[yellow]left out[/yellow] {text}", highlight=False, soft_wrap=True)
     for note in plan.notes:
         _print_note(note)
     if dry_run:
@@ -48,8 +51,12 @@ def import_or_tell(
     refused = done.num_refused + len(plan.refused)
     say(
         f"{done.url} {done.version}: {counted(done.num_cases, 'case')} of the folder,"
-        f" {done.num_new} new{f', {refused} refused' if refused else ''}"
+        f" {done.num_new} new{f', {refused} refused' if refused else ''}{_num_left_out(plan)}"
     )
+
+
+def _num_left_out(plan: FolderPlan) -> str:
+    return f", {len(plan.left_out)} left out" if plan.left_out else ""
 
 
 def _print_note(text: str) -> None:
@@ -92,5 +99,6 @@ def _print_plan(plan: FolderPlan, kinds: list[str]) -> None:
     counts = ", ".join(f"{splits.count(each)} {each}" for each in dict.fromkeys(splits))
     say(
         f"would import {counted(len(plan.cases) - len(plan.on_record), 'new case')}"
-        f" ({counts} in all), {len(plan.refused)} refused; values are checked as they are read"
+        f" ({counts} in all), {len(plan.refused)} refused{_num_left_out(plan)}; values are checked"
+        " as they are read"
     )

@@ -9,14 +9,17 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 
 from simgen.errors import InputError
-from simgen.imports.folder_plan import FolderPlan, import_plan, plan_folder
+from simgen.imports.folder_plan import FolderPlan, Refusal, import_plan, plan_folder
 from simgen.imports.importing import Imported
 from simgen.imports.openfoam.finding import find_cases
 from simgen.imports.openfoam.reading import read_case
-from simgen.imports.openfoam.survey import FoamOptions, survey_case
-from simgen.imports.surveyed import Asked
+from simgen.imports.openfoam.survey import SAME_TIME, FoamOptions, survey_case
+from simgen.imports.surveyed import Asked, Surveyed
 
 __all__ = ["FoamOptions", "import_openfoam", "plan_openfoam"]
 
@@ -34,9 +37,14 @@ def plan_openfoam(
             f"--parameter {twice[0]} is a column of {asked.table.path} as well; leave one of them"
             " out"
         )
+    left_out: list[Refusal] = []
+
+    def leave_out(path: Path, why: str) -> None:
+        left_out.append(Refusal(path.relative_to(asked.folder).as_posix(), why))
+
     directories = {
         directory.relative_to(asked.folder).as_posix(): directory
-        for directory in find_cases(asked.folder)
+        for directory in find_cases(asked.folder, leave_out)
     }
     # A folder that is a case itself is called by its own name.
     directories = {
@@ -54,6 +62,7 @@ def plan_openfoam(
         lambda place: survey_case(directories[place], place, asked, options),
         boundary=True,
         volumes=True,
+        way_to_one_interval="; --interval SECONDS interpolates to one",
         on_progress=on_progress,
     )
     patches = sorted({patch for case in plan.cases for patch in case.details.patches})
@@ -62,7 +71,24 @@ def plan_openfoam(
         for pattern, kind in options.kinds.items()
         if not any(fnmatch.fnmatchcase(patch, pattern) for patch in patches)
     ]
-    return replace(plan, notes=(*plan.notes, *unused))
+    between = [
+        f"{case.place}: {number} of its {len(case.times or ())} times lie between stored ones, and"
+        " have values that are interpolated linearly"
+        for case in plan.cases
+        if (number := _num_between(case))
+    ]
+    return replace(
+        plan, left_out=(*left_out, *plan.left_out), notes=(*plan.notes, *unused, *between)
+    )
+
+
+def _num_between(case: Surveyed) -> int:
+    """Return how many times of a case are not among those that it has stored."""
+    if case.times is None:
+        return 0
+    stored = np.array([time for time, _ in case.details.times])
+    asked = np.array(case.times)
+    return int((np.abs(asked[:, None] - stored).min(axis=1) > SAME_TIME * asked).sum())
 
 
 def import_openfoam(

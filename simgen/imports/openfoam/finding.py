@@ -10,12 +10,12 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from simgen.errors import CaseError
 from simgen.foam.geometry import read_geometry
-from simgen.foam.mesh_files import time_directories
+from simgen.foam.mesh_files import time_directories, time_of
 from simgen.imports.told import told
 
 _PROCESSOR = re.compile(r"processor(\d+)")
@@ -24,19 +24,33 @@ _NUM_CELLS = re.compile(rb"nCells:\s*(\d+)")
 HEAD_BYTES = 2048
 
 
-def find_cases(folder: Path) -> Iterator[Path]:
+def find_cases(
+    folder: Path, on_left_out: Callable[[Path, str], None] = lambda path, why: None
+) -> Iterator[Path]:
     """Yield the case directories at and below `folder`, in order of their paths.
 
-    Nothing is looked for inside a case. Links to directories are followed if they are cases.
+    A case may have others beside its own directories. Links to directories are followed if they
+    are cases; other links and what cannot be read are passed to `on_left_out` with the reason.
     """
     if is_case(folder):
         yield folder
-        return
-    for path, folders, _ in os.walk(folder):
+    for path, folders, _ in os.walk(
+        folder, onerror=lambda error: on_left_out(Path(error.filename), f"{error.strerror}")
+    ):
+        here = Path(path)
+        if is_case(here):
+            folders[:] = [name for name in folders if not _is_part_of_case(name)]
         folders.sort()
-        inside = {name: is_case(Path(path, name)) for name in folders}
-        yield from (Path(path, name) for name in folders if inside[name])
-        folders[:] = [name for name in folders if not inside[name]]
+        for name in folders:
+            if is_case(here / name):
+                yield here / name
+            elif (here / name).is_symlink():
+                on_left_out(here / name, "it links to a folder that is no case")
+
+
+def _is_part_of_case(name: str) -> bool:
+    own = ("constant", "system", "postProcessing", "VTK", "dynamicCode")
+    return name in own or name.startswith("processor") or time_of(name) is not None
 
 
 def is_case(directory: Path) -> bool:
@@ -67,26 +81,40 @@ def has_file(path: Path) -> bool:
     return path.is_file() or path.with_name(f"{path.name}.gz").is_file()
 
 
-def parts_of(directory: Path, region: str) -> tuple[Path, ...]:
-    """Return the directories that hold the case's mesh and solution.
+def parts_of(directory: Path, region: str, fields: Sequence[str]) -> tuple[Path, ...]:
+    """Return the directories that hold the case's mesh, and the times of these fields.
 
-    CaseError where there is no mesh, or where two meshes of different sizes lie in one case.
+    Processors without cells are left out. CaseError where there is no mesh, or where two meshes of
+    different sizes lie in one case.
     """
     serial = has_file(directory / "constant" / region / "polyMesh" / "points")
-    processors = _processors(directory)
-    stored = max((_times(part) for part in processors), key=_by_end, default=[])
-    if processors and stored:
+    processors = processors_of(directory)
+    stored = max(
+        (solved_times(part, region, fields) for part in processors), key=_by_end, default=[]
+    )
+    if processors and (stored or not serial):
         if serial:
             _check_same_mesh(directory, processors, region)
         # reconstructPar -latestTime leaves all other times in the parts.
-        if not serial or _by_end(stored) > _by_end(_times(directory)):
-            return processors
+        if not serial or _by_end(stored) > _by_end(solved_times(directory, region, fields)):
+            if parts := tuple(part for part in processors if num_cells(part, region)):
+                return parts
+            raise CaseError("its mesh has no cells")
     if not serial:
         raise CaseError(_no_mesh(directory, region))
     return (directory,)
 
 
-def _processors(directory: Path) -> tuple[Path, ...]:
+def solved_times(part: Path, region: str, fields: Sequence[str]) -> list[tuple[float, str]]:
+    """List the times after 0, with their directories' names, that have any of these fields."""
+    return [
+        (time, path.name)
+        for time, path in time_directories(part)
+        if any(has_file(path / region / name) for name in fields)
+    ]
+
+
+def processors_of(directory: Path) -> tuple[Path, ...]:
     found = [path for path in directory.glob("processor*") if path.is_dir()]
     if collated := [path.name for path in found if _COLLATED.fullmatch(path.name)]:
         raise CaseError(
@@ -100,12 +128,8 @@ def _processors(directory: Path) -> tuple[Path, ...]:
     return tuple(numbered[number] for number in range(len(numbered)))
 
 
-def _by_end(times: list[float]) -> tuple[float, int]:
-    return (times[-1] if times else 0.0), len(times)
-
-
-def _times(directory: Path) -> list[float]:
-    return [time for time, _ in time_directories(directory)]
+def _by_end(times: list[tuple[float, str]]) -> tuple[float, int]:
+    return (times[-1][0] if times else 0.0), len(times)
 
 
 def _check_same_mesh(directory: Path, processors: tuple[Path, ...], region: str) -> None:

@@ -96,9 +96,20 @@ def _read_fields(
             faces[stored.name].append(np.concatenate([outside for _, outside in values]))
     if case.times is None:
         return _first(cells), _first(faces)
-    return {name: np.stack(of) for name, of in cells.items()}, {
-        name: np.stack(of) for name, of in faces.items()
+    times = np.array([time for time, _ in details.times])
+    return {name: _at_times(np.stack(of), times, case.times) for name, of in cells.items()}, {
+        name: _at_times(np.stack(of), times, case.times) for name, of in faces.items()
     }
+
+
+def _at_times(values: np.ndarray, stored: np.ndarray, asked: Sequence[float]) -> np.ndarray:
+    """Interpolate values (T, N, c) at `stored` (T,) linearly to the times asked for, (S, N, c)."""
+    if np.array_equal(stored, asked):
+        return values
+    after = np.searchsorted(stored, asked).clip(1, len(stored) - 1)
+    share = (np.array(asked) - stored[after - 1]) / (stored[after] - stored[after - 1])
+    share = share.clip(0, 1)[:, None, None]
+    return (1 - share) * values[after - 1] + share * values[after]
 
 
 def _first(values: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:

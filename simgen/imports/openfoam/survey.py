@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,20 @@ import numpy as np
 from simgen.errors import CaseError
 from simgen.foam.mesh_files import (
     PatchRange,
+    all_time_directories,
     moved_meshes,
     read_boundary,
     read_points,
     time_directories,
 )
 from simgen.imports.openfoam.dictionary import DictionaryPlace, read_number
-from simgen.imports.openfoam.finding import has_file, parts_of, regions_of
+from simgen.imports.openfoam.finding import (
+    has_file,
+    parts_of,
+    processors_of,
+    regions_of,
+    solved_times,
+)
 from simgen.imports.openfoam.foam_fields import AskedField, field_of
 from simgen.imports.openfoam.patch_kinds import boundary_conditions, patch_kind
 from simgen.imports.openfoam.solver_log import (
@@ -32,6 +40,9 @@ from simgen.imports.openfoam.solver_log import (
 from simgen.imports.surveyed import Asked, Surveyed, fingerprint
 
 _MESH_FILES = ("points", "faces", "owner", "neighbour", "boundary")
+#: Times that differ by less, relative to themselves, are one time.
+SAME_TIME = 1e-9
+MOST_LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,8 @@ class FoamOptions:
     """Times before this one are left out"""
     every: int = 1
     """Of the times of a transient case every n-th"""
+    interval: float | None = None
+    """Seconds between the times of a transient case, to which its snapshots are interpolated"""
     allow_unfinished: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)
 
@@ -73,10 +86,11 @@ class FoamCase:
 
 def survey_case(directory: Path, place: str, asked: Asked, options: FoamOptions) -> Surveyed:
     """Survey a case; CaseError and InputError say in one line why it cannot be imported."""
-    parts = parts_of(directory, options.region)
+    names = [each.openfoam for each in options.fields]
+    parts = parts_of(directory, options.region, names)
     _check_mesh_rests(parts, options.region)
     control = read_control(directory, options.region)
-    stored = _common_times(directory, parts)
+    stored = _common_times(parts, options)
     steady = _is_steady(control, stored, options)
     log = find_log(directory, control.application)
     # Where its end is known not to be reached, nothing else of a case is looked at.
@@ -91,9 +105,7 @@ def survey_case(directory: Path, place: str, asked: Asked, options: FoamOptions)
     row = asked.row_of(place)
     numbers = {name: _number(parts, directory, at) for name, at in options.parameters.items()}
     settings = (
-        options.region,
-        options.after,
-        options.every,
+        *(options.region, options.after, options.every, options.interval),
         sorted(kinds.items()),
         sorted(options.patch_values),
     )
@@ -107,10 +119,11 @@ def survey_case(directory: Path, place: str, asked: Asked, options: FoamOptions)
         files=fingerprint([*meshes, *files], settings),
         fields=tuple(field_of(first / each.openfoam, each, dimension) for each in options.fields),
         dimension=dimension,
-        times=None if steady else tuple(time for time, _ in times),
+        times=None if steady else _asked_times([time for time, _ in times], options.interval),
         kinds=frozenset(kinds.values()),
         parameters={**row.parameters, **numbers},
         split=row.split,
+        left_out=tuple(_left_out(directory, parts, stored, options)),
         details=FoamCase(parts, times, kinds, frozenset(patches), control, log, finished),
     )
 
@@ -124,18 +137,75 @@ def _check_mesh_rests(parts: Sequence[Path], region: str) -> None:
             )
 
 
-def _common_times(directory: Path, parts: Sequence[Path]) -> tuple[tuple[float, str], ...]:
-    """Return the stored times, which all parts of a decomposed case must have."""
-    found = [tuple((time, path.name) for time, path in time_directories(part)) for part in parts]
-    if not found[0]:
-        raise CaseError("it has no solved time: no time directory but 0")
+def _common_times(parts: Sequence[Path], options: FoamOptions) -> tuple[tuple[float, str], ...]:
+    """Return the times with fields, which all parts of a decomposed case must have."""
+    names = [each.openfoam for each in options.fields]
+    found = [tuple(solved_times(part, options.region, names)) for part in parts]
+    if not any(found):
+        there = time_directories(parts[0])
+        if not there:
+            raise CaseError("it has no solved time: no time directory after 0")
+        raise CaseError(_missing(parts[0], there[-1][1].name, names[0], (), options))
     for part, times in zip(parts, found, strict=True):
         if times != found[0]:
             odd = min(set(times) ^ set(found[0]))
             raise CaseError(
                 f"it is unfinished: {part.name} and {parts[0].name} differ in time {odd[1]}"
             )
+    for (before, name), (after, other) in pairwise(found[0]):
+        if after - before <= SAME_TIME * after:
+            raise CaseError(
+                f"it has two directories of the time {before:g}: {name} and {other}; move one"
+                " elsewhere"
+            )
     return found[0]
+
+
+def _left_out(
+    directory: Path,
+    parts: Sequence[Path],
+    stored: Sequence[tuple[float, str]],
+    options: FoamOptions,
+) -> Iterator[str]:
+    """Describe what the case has and the import does not read, though nobody asked for that."""
+    names = [each.openfoam for each in options.fields]
+    there = {path.name: time for part in parts for time, path in all_time_directories(part)}
+    if before := [name for name, time in there.items() if time < 0]:
+        yield f"times before 0: {_listed(before)}"
+    known = {name for _, name in stored}
+    if bare := [name for name, time in there.items() if time > 0 and name not in known]:
+        yield f"times without {' or '.join(names)}: {_listed(bare)}"
+    others = (directory,) if parts[0] != directory else processors_of(directory)
+    solved = {time for time, _ in stored}
+    elsewhere = {
+        name: f"{name} of {other.name}"
+        for other in others
+        for time, name in solved_times(other, options.region, names)
+        if time not in solved
+    }
+    if elsewhere:
+        place = "the case itself" if parts[0] == directory else "its processors"
+        yield f"times that are not in {place}: {_listed(list(elsewhere.values()))}"
+    if not options.region and (regions := regions_of(parts[0])):
+        yield f"the regions {_listed(regions)}: choose one with --region"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
+
+
+def _asked_times(stored: Sequence[float], interval: float | None) -> tuple[float, ...]:
+    """Return the stored times, or those at an interval from the first to the last of them."""
+    if interval is None:
+        return tuple(stored)
+    steps = int((stored[-1] - stored[0]) / interval * (1 + SAME_TIME))
+    if not steps:
+        raise CaseError(
+            f"its times lie from {stored[0]:g} to {stored[-1]:g}, which is less than the interval"
+            f" of {interval:g}"
+        )
+    return tuple(float(f"{stored[0] + step * interval:.12g}") for step in range(steps + 1))
 
 
 def _is_steady(
@@ -180,7 +250,8 @@ def _missing(
     if regions and not options.region:
         return f"its time {time} has {name} for {', '.join(regions)} only; choose one with --region"
     folder = Path(part, time, options.region)
-    there = sorted(path.name.removesuffix(".gz") for path in folder.iterdir() if path.is_file())
+    files = folder.iterdir() if folder.is_dir() else ()
+    there = sorted(path.name.removesuffix(".gz") for path in files if path.is_file())
     return f"its time {time} has no {name}; it has {', '.join(there) or 'no fields'}"
 
 
