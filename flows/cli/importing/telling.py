@@ -28,7 +28,7 @@ def import_or_tell(
     for each in plan.refused:
         _print_refused(each.case, each.reason)
     for each in plan.left_out:
-        text = escape(printable(f"{each.case}: {each.reason}"))
+        text = escape(f"{each.case}: {each.reason}")
         errors.print(f"[yellow]left out[/yellow] {text}", highlight=False, soft_wrap=True)
     for note in plan.notes:
         _print_note(note)
