@@ -146,7 +146,7 @@ def read_flux(case: Path) -> FoamField:
 
 def patch_entries(reader: FoamReader) -> list[PatchEntry]:
     """Read the entries of a boundaryField, in the order of the file."""
-    entries: dict[tuple[str, bool], PatchEntry] = {}
+    entries: dict[str, PatchEntry] = {}
 
     def take(directive: str) -> None:
         if not _CONSTRAINT_TYPES.fullmatch(directive):
@@ -155,18 +155,19 @@ def patch_entries(reader: FoamReader) -> list[PatchEntry]:
                 " fields that OpenFOAM has written out are read"
             )
         for type_ in CONSTRAINTS:
-            entries.setdefault((type_, False), PatchEntry(type_, False)).condition = type_
+            entries.setdefault(type_, PatchEntry(type_, False)).condition = type_
 
     reader.expect(b"{")
     for name in reader.names(b"}", take):
-        key = (name, reader.is_quoted)
+        is_pattern = reader.is_quoted
         if reader.peek() != b"{":
             reader.skip_entry()
             continue
-        if reader.is_quoted:
+        if is_pattern:
             _check_pattern(reader, name)
-        # Entries of the same name are one, as in OpenFOAM; later ones in it replace earlier ones.
-        entry = entries.setdefault(key, PatchEntry(*key))
+        # Entries of the same name, in quotes or not, are one, of the kind of the first; what is in
+        # the later ones replaces the same in the earlier ones.
+        entry = entries.setdefault(name, PatchEntry(name, is_pattern))
         reader.unread = ""
         reader.expect(b"{")
         for word in reader.names(b"}"):
@@ -183,20 +184,23 @@ def entries_of(
     patches: Mapping[str, PatchRange], entries: Sequence[PatchEntry]
 ) -> dict[str, PatchEntry]:
     """Return the entry of each patch, as GeometricBoundaryField::readField of OpenFOAM does."""
-    named = {entry.name: entry for entry in entries if not entry.is_pattern}
-    order = {name: number for number, name in enumerate(named)}
+    named = {entry.name: entry for entry in entries}
+    # A group that is called like a patch is none.
+    order = {name: number for number, name in enumerate(named) if not named[name].is_pattern}
+    of_groups = {name: number for name, number in order.items() if name not in patches}
     patterns = [entry for entry in reversed(entries) if entry.is_pattern]
     if len(patterns) * len(patches) > MOST_COMPARED:
         raise CaseError(f"{len(patterns)} patterns for {len(patches)} patches are too many")
     found = {}
     for name, patch in patches.items():
-        entry = named.get(name)
-        if entry is None and (groups := order.keys() & set(patch.groups)):
-            entry = named[max(groups, key=order.__getitem__)]
+        entry = named[name] if name in order else None
+        if entry is None and (groups := of_groups.keys() & set(patch.groups)):
+            entry = named[max(groups, key=of_groups.__getitem__)]
         if entry is None and entries and patch.type == "empty":
             entry = PatchEntry(name, False, "empty")
-        if entry is None:
-            entry = next((each for each in patterns if matches(each.name, name)), None)
+        if entry is None:  # the patch's name in quotes goes before other patterns
+            fitting = (each for each in patterns if matches(each.name, name))
+            entry = named.get(name) or next(fitting, None)
         if entry is not None:
             found[name] = entry
     return found
@@ -218,11 +222,15 @@ def _skip_value(reader: FoamReader) -> bytes:
 
 
 def _has_value(reader: FoamReader, entry: PatchEntry) -> bool:
-    """Return whether the entry's `value` is to be read: of surface fields it always is."""
+    """Return whether the entry's `value` is to be read: that of what is computed is not.
+
+    Surface fields have one where a patch is of a constraint's type.
+    """
     at = entry.at.get("value")
-    if at is None or entry.condition not in COMPUTED:
+    if at is None or entry.condition not in COMPUTED or "ramp" in entry.at:
         return at is not None
-    return reader.data.startswith((b"uniform", b"nonuniform"), at)
+    is_number = reader.data.startswith((b"uniform", b"nonuniform"), at)
+    return is_number and not COMPUTED[entry.condition]
 
 
 def _given(

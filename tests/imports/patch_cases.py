@@ -311,16 +311,25 @@ def _rows(values: Any, count: int, width: int) -> np.ndarray:
 
 def _entry_of(patch: str, entries: Mapping[str, Any], mesh: PlainMesh) -> Any:
     """OpenFOAM's order: the patch's own entry, the last of its groups, the last pattern."""
-    if patch in entries:
-        return entries[patch]
-    for key in reversed(list(entries)):
-        if key in mesh.groups(patch):
-            return entries[key]
+    merged: dict[str, Any] = {}
+    patterns = set()
+    for key, entry in entries.items():
+        name = key.strip('"')
+        if name not in merged and key.startswith('"'):
+            patterns.add(name)
+        merged[name] = {**merged.get(name, {}), **entry}
+    if patch in merged and patch not in patterns:
+        return merged[patch]
+    for name in reversed(list(merged)):
+        if name not in patterns and name in mesh.groups(patch) and name not in mesh.patches:
+            return merged[name]
     if str(mesh.patches[patch]["type"]) == "empty":
         return {"type": "empty"}
-    for key in reversed(list(entries)):
-        if key.startswith('"') and re.fullmatch(key.strip('"'), patch):
-            return entries[key]
+    if patch in merged:
+        return merged[patch]
+    for name in reversed(list(merged)):
+        if name in patterns and re.fullmatch(name, patch):
+            return merged[name]
     raise UnknownValueError(f"no entry for {patch}")
 
 
@@ -386,7 +395,11 @@ def foam_to_vtk(case: Path, time: str) -> dict[str, dict[str, np.ndarray]]:
     )
     if done.returncode:
         raise AssertionError(f"foamToVTK of {case}: {done.stdout[-600:]}{done.stderr[-1500:]}")
-    return {path.stem: dict(_cell_data(path)) for path in out.glob("*/boundary/*.vtp")}
+    # The name of a file may lack what the patch's has.
+    return {
+        re.search(r"patch='([^']*)'", path.read_text())[1]: dict(_cell_data(path))
+        for path in out.glob("*/boundary/*.vtp")
+    }
 
 
 def _cell_data(path: Path) -> Iterator[tuple[str, np.ndarray]]:

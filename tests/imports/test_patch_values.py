@@ -24,6 +24,8 @@ from tests.imports.patch_cases import (
     plain_values,
 )
 
+pytestmark = pytest.mark.openfoam
+
 SKEW = np.array([[1.0, 0.3, 0.1], [0.2, 0.9, 0.2], [-0.1, 0.1, 1.1]])
 NAMES = {"T": "T", "U": "U", "R": "R", "G": "G"}
 
@@ -131,6 +133,16 @@ MATCHED: dict[str, tuple[list[Entry | str], tuple[float, float, float]]] = {
     "the last group": ([fixed("ends", 5), fixed("sides", 6)], (5, 6, 6)),
     "walls are a group": ([fixed("wall", 7)], (9, 9, 7)),
     "a name in quotes is a pattern": ([fixed('"left"', 1), fixed("ends", 5)], (5, 5, 9)),
+    "a name in quotes before other patterns": ([fixed('"left"', 1), fixed('"l.*"', 2)], (1, 9, 9)),
+    "a name in quotes, and without": (
+        [
+            fixed('"left"', 1),
+            Entry("left", "fixedValue", text="value uniform 4;"),
+            fixed("ends", 5),
+        ],
+        (5, 5, 9),
+    ),
+    "a group that is called like a patch": ([fixed("top", 9), fixed("right", 3)], (9, 3, 9)),
     "classes of characters": ([fixed('"[[:alpha:]]+ft"', 1)], (1, 9, 9)),
     "one entry in two places": (
         [fixed("left", 1), fixed("right", 2), Entry("left", "fixedValue", text="value uniform 3;")],
@@ -156,7 +168,7 @@ def test_entries_of_groups_and_patterns_are_those_that_openfoam_finds(
     tmp_path, entries, expected
 ) -> None:
     types = dict.fromkeys(SIDES, "patch") | {"bottom": "wall", "front": "empty", "back": "empty"}
-    groups = {"left": ("ends",), "right": ("ends", "sides"), "bottom": ("sides",)}
+    groups = {"left": ("ends", "top"), "right": ("ends", "sides"), "bottom": ("sides", "right")}
     mesh = block({side: side for side in SIDES}, types, shape=(2, 2, 1), groups=groups)
     before = [fixed('".*"', 9)]
     text = FieldText("scalar", one(-1), [*before, *entries])
