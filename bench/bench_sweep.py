@@ -19,7 +19,7 @@ from rich.table import Table
 
 import simgen
 from courant.sweeps.ray_tune import run_sweep
-from courant.sweeps.space_files import parse_space
+from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import TrialResult, best_trial, plan_sweep
 from tests.training.waves import publish_waves, tiny_experiment
 

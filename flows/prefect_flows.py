@@ -184,7 +184,7 @@ def _sweep(stage: Trials) -> FinishedSweep:
 
 
 def _benchmark(stage: Comparison) -> FinishedBenchmark:
-    from courant.benchmark.markdown import FIGURE
+    from courant.benchmark.page import FIGURE
 
     finished: FinishedBenchmark = _in_task("try-models", stage.execute)
     place, _, name = finished.page.rpartition("/")

@@ -1,4 +1,4 @@
-"""Plan a benchmark's trials: each phase follows from the run directories that the last one left.
+"""Run a benchmark phase by phase; each follows from the run directories that the last one left.
 
 speed       a few batches of each model: its processor time for an epoch (where the budget is
             processor time)
@@ -9,17 +9,17 @@ final       the budget itself, with the chosen rate and each seed
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
-from courant.benchmark.contenders import Contender
-from courant.benchmark.request import SEARCH_SHARE, Request
+from courant.benchmark.assess import is_assessed
+from courant.benchmark.request import SEARCH_SHARE, Contender, Request
 from courant.experiment import MAX_NAME, Experiment, TrainingConfig
 from courant.runs.record import read_records
-from courant.sweeps.setting import Setting
-from courant.sweeps.sweep import Trial, TrialResult, read_result
+from courant.sweeps.search_space import Setting
+from courant.sweeps.sweep import Trial, TrialResult, is_done, read_result
 from simgen.errors import InputError
 
 SPEED_EPOCHS, SPEED_BATCHES = 4, 10
@@ -220,3 +220,66 @@ def _trained(experiment: Experiment, samples: int | None, epochs: int, rate: flo
             "workers": 1,
         }
     )
+
+
+OnPhase = Callable[[str, int], None]
+"""Called with a phase's name and the number of its trials that are left"""
+
+
+class Runner(Protocol):
+    """What trains and assesses trials that are not done yet."""
+
+    def train(self, trials: Sequence[Trial], own_processes: bool) -> None:
+        """Train each to its end, or to a failure that is on record.
+
+        With `own_processes` the peak memory of each has to be its own: it is on the table.
+        """
+
+    def assess(self, trials: Sequence[Trial]) -> None:
+        """Measure test errors and prediction times of trained trials."""
+
+
+def carry_out(request: Request, runner: Runner, on_phase: OnPhase) -> list[Trial]:
+    """Train and assess whatever is not on record; return the trials that count."""
+
+    def train(phase: str, trials: Sequence[Trial], counts: bool) -> Mapping[str, TrialResult]:
+        waiting = [trial for trial in trials if not is_done(read_result(trial), False)]
+        if waiting:
+            on_phase(phase, len(waiting))
+            runner.train(waiting, own_processes=counts)
+        return {contender_of(trial): read_result(trial) for trial in trials}
+
+    train("speed", speed_trials(request), counts=False)
+    train("search", search_trials(request), counts=False)
+    one_each = {each.name: 1 for each in request.contenders}
+    first = train("first seed", final_trials(request, one_each), counts=True)
+    trials = final_trials(request, seeds_of(request, first))
+    train("further seeds", trials, counts=True)
+    finished = [trial for trial in trials if read_result(trial).state == "finished"]
+    waiting = [trial for trial in finished if not is_assessed(trial.run)]
+    if waiting:
+        on_phase("test errors", len(waiting))
+        runner.assess(waiting)
+    return trials
+
+
+class _LeftError(Exception):
+    """Something is left to do."""
+
+
+class _Looking:
+    """Trains and assesses nothing."""
+
+    def train(self, trials: Sequence[Trial], own_processes: bool) -> None:
+        raise _LeftError
+
+    def assess(self, trials: Sequence[Trial]) -> None:
+        raise _LeftError
+
+
+def trials_on_record(request: Request) -> list[Trial] | None:
+    """Return the trials that count where nothing is left to do; None otherwise."""
+    try:
+        return carry_out(request, _Looking(), lambda phase, num: None)
+    except _LeftError:
+        return None

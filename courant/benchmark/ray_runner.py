@@ -13,8 +13,7 @@ from courant.ray_session import WORKER_ENVIRONMENT, ray_session
 import ray
 
 from courant.benchmark.assess import assess
-from courant.benchmark.carrying_out import OnPhase, carry_out
-from courant.benchmark.phases import contender_of
+from courant.benchmark.phases import OnPhase, carry_out, contender_of
 from courant.benchmark.request import Request
 from courant.sweeps.ray_trials import Follower, OnTrial, Share, last_line, run_trials
 from courant.sweeps.sweep import Trial

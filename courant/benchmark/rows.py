@@ -1,15 +1,14 @@
-"""Read a benchmark's records as rows: means and intervals over seeds, references, ledger."""
+"""Read a benchmark's records as rows, with intervals over seeds, and sum them up in a verdict."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
 from courant.benchmark.assess import failed_assessment, read_assessment
-from courant.benchmark.contenders import Contender
 from courant.benchmark.paper import PaperNumbers, paper_numbers
 from courant.benchmark.phases import (
     chosen_rate,
@@ -18,8 +17,7 @@ from courant.benchmark.phases import (
     search_trials,
     speed_trials,
 )
-from courant.benchmark.quantities import QuantityRow, quantity_rows
-from courant.benchmark.request import Request
+from courant.benchmark.request import Contender, Request
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.evaluation.interval import Interval
 from courant.evaluation.ledger import Ledger, SolverTimes
@@ -279,3 +277,78 @@ def _nulls(dataset: Dataset) -> tuple[FigureScore, ...]:
         return tuple(regress_figures(dataset))
     except InputError:
         return ()
+
+
+@dataclass(frozen=True)
+class QuantityRow:
+    """Errors in one quantity: sums of absolute errors over sums of absolute values."""
+
+    name: str
+    null: float | None
+    """Of a Gaussian process on the design parameters; None where it could not be fitted"""
+    models: dict[str, Interval]
+    """From predicted fields, over seeds, by model; without those that do not tell it"""
+
+
+def quantity_rows(found: Mapping[str, Sequence[Evaluation]]) -> tuple[QuantityRow, ...]:
+    """Return a row for each quantity that any model's fields tell, from evaluations by model."""
+    every = [each for evaluations in found.values() for each in evaluations]
+    names = dict.fromkeys(name for each in every for name in each.quantities)
+    rows = []
+    for name in names:
+        errors = {
+            model: _quantity_errors(evaluations, name) for model, evaluations in found.items()
+        }
+        scores = [each.quantities[name] for each in every if name in each.quantities]
+        rows.append(
+            QuantityRow(
+                name=name,
+                null=next(
+                    (each.null_error for each in scores if each.null_error is not None), None
+                ),
+                models={model: Interval.of(of) for model, of in errors.items() if of},
+            )
+        )
+    return tuple(row for row in rows if row.models)
+
+
+def _quantity_errors(evaluations: Sequence[Evaluation], name: str) -> list[float]:
+    """Return the error of each seed; none where one of them is not known."""
+    found = [each.quantities[name].error for each in evaluations if name in each.quantities]
+    known = [error for error in found if error is not None]
+    return known if len(known) == len(evaluations) else []
+
+
+def verdict(table: Table) -> str:
+    """Say which model is first, by how much, and against which reference or null it loses."""
+    models = [row for row in table.models if row.errors]
+    first = models[0]
+    assert first.errors is not None
+    said = [f"{first.name} has the lowest NMAE of the models, {first.errors.nmae.text()}"]
+    if len(models) > 1 and models[1].errors is not None:
+        second = models[1]
+        said[0] += f"; next is {second.name}, {models[1].errors.nmae.text()}"
+        said.append(_apart(first.errors.nmae, models[1].errors.nmae))
+    for reference in table.references:
+        if reference.errors is None:
+            continue
+        worse = [
+            row.name
+            for row in models
+            if row.errors and row.errors.nmae.mean >= reference.errors.nmae.mean
+        ]
+        if worse:
+            nmae = reference.errors.nmae.text()
+            said.append(f"Not below {reference.name} ({nmae}): {', '.join(worse)}")
+    partly = [row.name for row in models if row.failures]
+    if partly:
+        said.append(f"Not every training ended, so these numbers are too good: {', '.join(partly)}")
+    return ". ".join(said) + "."
+
+
+def _apart(first: Interval, second: Interval) -> str:
+    if first.half_width is None or second.half_width is None:
+        return "With one seed nothing is known of the spread between trainings"
+    if first.high < second.low:
+        return "Their intervals do not overlap"
+    return "Their intervals overlap: the order may be chance"

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from courant.sweeps.setting import BASELINE, Setting, Value, label, show
+from courant.sweeps.search_space import BASELINE, Setting, Value, label, show
 from courant.sweeps.sweep import TrialResult
 
 COLOR, BASELINE_COLOR, GREY = "#0b5fa5", "#d9822b", "#9aa1a8"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from courant.report.page import render_page, write_panel
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
 from courant.report.sweep_figures import hyperparameters, parallel_coordinates
-from courant.sweeps.setting import describe, label, show
+from courant.sweeps.search_space import describe, label, show
 from courant.sweeps.sweep import Sweep, TrialResult, best_trial
 
 PAGE = "index.html"

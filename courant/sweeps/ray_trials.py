@@ -25,7 +25,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
 from courant.runs.tracking.trackers import end_stopped
 from courant.sweeps.ray_trial import run_trial
-from courant.sweeps.setting import label
+from courant.sweeps.search_space import label
 from courant.sweeps.sweep import ENDED, Trial, TrialResult, read_result
 from courant.training.loop import TrainingError
 from simgen.errors import InputError

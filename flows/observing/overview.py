@@ -17,7 +17,7 @@ from typing import TypeVar
 from courant.runs.directory import RunDirectory
 from courant.runs.progress import RunProgress, read_run_progress
 from courant.runs.standing import standing
-from courant.sweeps.progress import TrialsProgress, read_trials_progress
+from courant.sweeps.sweep import TrialsProgress, read_trials_progress
 from flows.display import PROGRESS_FILE
 from simgen.audit.progress import CommitCount, DatasetProgress, count_commits, read_progress
 from simgen.case import Progress

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from courant.runs.progress import RunProgress
-from courant.sweeps.progress import TrialsProgress
+from courant.sweeps.sweep import TrialsProgress
 from flows.observing.overview import Disk, Overview
 from flows.terminal import counted
 from simgen.audit.progress import DatasetProgress

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from courant.json_text import parse_json
 from courant.runs.directory import RunDirectory
-from courant.sweeps.space_files import load_space
+from courant.sweeps.search_space import load_space
 from flows.display import Bars
 from flows.requests import BenchmarkRequest
 from flows.settings import absolute, check_reach, load_settings
@@ -36,9 +36,13 @@ class Comparison(BenchmarkRequest):
 
     def plan(self) -> tuple[Request, Dataset]:
         """Make every experiment, and compare each with the data."""
-        from courant.benchmark.budget import parse_budget
-        from courant.benchmark.contenders import choose_contenders, settings_of
-        from courant.benchmark.request import RATES, make_request
+        from courant.benchmark.request import (
+            RATES,
+            choose_contenders,
+            make_request,
+            parse_budget,
+            settings_of,
+        )
         from courant.problems import open_problem
 
         budget = parse_budget(self.budget)
@@ -75,7 +79,7 @@ class Comparison(BenchmarkRequest):
 
     def done(self) -> FinishedBenchmark | None:
         """Write the page anew where every trial is on record."""
-        from courant.benchmark.carrying_out import trials_on_record
+        from courant.benchmark.phases import trials_on_record
 
         request, dataset = self.plan()
         request.check_folder()
@@ -91,7 +95,7 @@ class Comparison(BenchmarkRequest):
 
     def execute(self) -> FinishedBenchmark:
         """Run all trials on Ray, with a line as each ends, and write the results."""
-        from courant.benchmark.carrying_out import trials_on_record
+        from courant.benchmark.phases import trials_on_record
 
         request, dataset = self.plan()
         with Bars(f"benchmark of {len(request.contenders)} models", 1) as bars:
@@ -123,7 +127,7 @@ class Comparison(BenchmarkRequest):
 
     def _try_on_cluster(self, request: Request, bars: Bars) -> None:
         """Run the benchmark as a job, which leaves its trials where this process finds them."""
-        from courant.benchmark.carrying_out import trials_on_record
+        from courant.benchmark.phases import trials_on_record
         from flows.ray_jobs import JobRequest, run_job
 
         if trials_on_record(request) is None:
@@ -155,8 +159,7 @@ class Comparison(BenchmarkRequest):
 
 def _show(request: Request, dataset: Dataset, trials: Sequence[Any]) -> FinishedBenchmark:
     """Write the results of trials that are on record."""
-    from courant.benchmark.files import write_results
-    from courant.benchmark.markdown import verdict
+    from courant.benchmark.page import verdict, write_results
     from courant.benchmark.rows import read_table
 
     table = read_table(request, dataset, trials)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import simgen
 from courant.recipes import get_recipe, recipe_of
-from courant.sweeps.space_files import load_space
+from courant.sweeps.search_space import load_space
 from flows.requests import CaseRequest, MainJobRequest
 from flows.settings import absolute
 from flows.stages.evaluation import Measurement, Report

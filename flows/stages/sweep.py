@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from courant.sweeps.space_files import load_space
+from courant.sweeps.search_space import load_space
 from flows.display import Bars
 from flows.requests import SweepRequest
 from flows.settings import check_reach, load_settings

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import simgen
 from courant.benchmark.assess import assess
-from courant.benchmark.carrying_out import carry_out
+from courant.benchmark.phases import carry_out
 from courant.benchmark.request import Request
 from courant.runs.record import write_status
 from courant.sweeps.sweep import Trial

@@ -11,11 +11,7 @@ from typing import Any
 
 import pytest
 
-from courant.benchmark.budget import parse_budget
-from courant.benchmark.carrying_out import trials_on_record
-from courant.benchmark.contenders import choose_contenders, settings_of
-from courant.benchmark.files import write_results
-from courant.benchmark.markdown import markdown
+from courant.benchmark.page import markdown, write_results
 from courant.benchmark.paper import paper_numbers
 from courant.benchmark.phases import (
     contender_of,
@@ -24,10 +20,16 @@ from courant.benchmark.phases import (
     search_trials,
     seeds_of,
     speed_trials,
+    trials_on_record,
 )
-from courant.benchmark.quantities import QuantityRow, quantity_rows
-from courant.benchmark.request import Request, make_request
-from courant.benchmark.rows import read_table
+from courant.benchmark.request import (
+    Request,
+    choose_contenders,
+    make_request,
+    parse_budget,
+    settings_of,
+)
+from courant.benchmark.rows import QuantityRow, quantity_rows, read_table
 from courant.evaluation.evaluate import evaluate as evaluate_run
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.interval import Interval
@@ -37,8 +39,7 @@ from courant.experiment import Experiment
 from courant.prediction.surrogate import NotFiniteError
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.sweeps.search_space import SearchSpace
-from courant.sweeps.space_files import load_space
+from courant.sweeps.search_space import SearchSpace, load_space
 from courant.sweeps.sweep import read_result
 from flows import benchmark_models
 from flows.stages.benchmark import Comparison, FinishedBenchmark

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 import simgen
-from courant.benchmark.budget import parse_budget
-from courant.benchmark.contenders import choose_contenders
 from courant.benchmark.paper import PaperNumbers, paper_numbers
-from courant.benchmark.request import make_request
+from courant.benchmark.request import choose_contenders, make_request, parse_budget
 from courant.data_config import TransientData
 from courant.experiment import Experiment
 from courant.recipes import get_recipe

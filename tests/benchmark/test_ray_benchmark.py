@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from courant.benchmark.assess import read_assessment
-from courant.benchmark.carrying_out import trials_on_record
+from courant.benchmark.phases import trials_on_record
 from courant.benchmark.ray_runner import RayRunner, run_benchmark
 from courant.runs.record import read_records
 from courant.sweeps.ray_trials import Share

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from courant.benchmark.contenders import choose_contenders, contender_names, settings_of
+from courant.benchmark.request import choose_contenders, contender_names, settings_of
 from courant.recipes import get_recipe
 from courant.recipes.legible import legible
 from courant.sweeps.search_space import SearchSpace

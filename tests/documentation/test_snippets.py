@@ -15,8 +15,8 @@ import typer
 import yaml
 
 from courant import models
-from courant.benchmark.contenders import contender_names, of_members
-from courant.sweeps.space_files import load_space
+from courant.benchmark.request import contender_names, of_members
+from courant.sweeps.search_space import load_space
 from flows import terminal
 from flows.cli import starting
 from tests.documentation.elsewhere import ELSEWHERE

@@ -12,10 +12,9 @@ import yaml
 from prefect.cli.deploy._models import PrefectYamlModel
 from prefect.utilities.callables import parameter_schema
 
-from courant.benchmark.budget import parse_budget
-from courant.benchmark.contenders import contender_names
+from courant.benchmark.request import contender_names, parse_budget
 from courant.recipes import get_recipe
-from courant.sweeps.space_files import load_space
+from courant.sweeps.search_space import load_space
 from flows.stages.main_job import MainJob
 from simgen.cases import FAMILIES, get_family
 from tests.infra.files import INFRA, ROOT, load

@@ -15,7 +15,7 @@ from courant.recipes.centrifugal_pump import (
     centrifugal_pump_full_mesh,
     centrifugal_pump_gwa,
 )
-from courant.sweeps.space_files import parse_space
+from courant.sweeps.search_space import parse_space
 from simgen.cases import FAMILIES
 from simgen.quantities import obtainable
 from simgen.store.format.layout import Schema

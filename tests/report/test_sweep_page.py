@@ -8,7 +8,7 @@ import pytest
 from courant.recipes import get_recipe
 from courant.report.sweep_page import write_sweep_page
 from courant.runs.directory import RunDirectory
-from courant.sweeps.space_files import load_space, shipped_spaces
+from courant.sweeps.search_space import load_space, shipped_spaces
 from courant.sweeps.sweep import Sweep, Trial, TrialResult
 from courant.training.loop import TrainingError
 

@@ -24,8 +24,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.summary import list_runs
 from courant.serving.answers import answer
 from courant.serving.requests import Limits, Prediction, Refusal, parse_request
-from courant.sweeps.search_space import MAX_SETTINGS
-from courant.sweeps.space_files import parse_space
+from courant.sweeps.search_space import MAX_SETTINGS, parse_space
 from simgen.errors import InputError, SimgenError
 from tests.training.waves import tiny_experiment
 from tests.trials import trials

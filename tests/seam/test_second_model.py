@@ -19,7 +19,7 @@ from courant.runs.directory import RunDirectory
 from courant.serving.answers import answer
 from courant.serving.requests import Limits, Prediction, PredictRequest
 from courant.sweeps.ray_tune import run_sweep
-from courant.sweeps.space_files import parse_space
+from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import plan_sweep
 from courant.training.loop import fit
 from simgen.errors import InputError

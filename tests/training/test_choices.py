@@ -15,9 +15,7 @@ from courant.model.presets import ABLATIONS
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.sweeps.choices import Choice
-from courant.sweeps.search_space import SearchSpace
-from courant.sweeps.space_files import load_space, parse_space
+from courant.sweeps.search_space import Choice, SearchSpace, load_space, parse_space
 from courant.sweeps.sweep import plan_sweep, table_row, write_table
 from courant.sweeps.sweep import read_result as result_of
 from courant.training.loop import fit

@@ -21,7 +21,7 @@ from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
 from courant.sweeps.ray_tune import run_sweep
-from courant.sweeps.space_files import parse_space
+from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
 from courant.training.loop import fit
 from simgen.errors import InputError

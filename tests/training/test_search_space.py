@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from courant.recipes import RECIPES, get_recipe
-from courant.sweeps.search_space import SearchSpace
-from courant.sweeps.space_files import load_space, parse_space, shipped_spaces
+from courant.sweeps.search_space import SearchSpace, load_space, parse_space, shipped_spaces
 from courant.sweeps.sweep import sweep_id, trial_experiment
 from simgen.errors import InputError
 

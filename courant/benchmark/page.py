@@ -1,15 +1,26 @@
-"""Tell a benchmark's results as a page of Markdown."""
+"""Write a benchmark's results: a page of Markdown, its figure, CSV and JSON.
+
+The figure is error against processor time, with every seed.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from courant.benchmark.assess import NUM_POINTS
-from courant.benchmark.budget import duration
-from courant.benchmark.request import SEARCH_SHARE
-from courant.benchmark.rows import Cost, Row, Table
-from courant.benchmark.verdict import verdict
+from courant.benchmark.request import SEARCH_SHARE, duration
+from courant.benchmark.rows import Cost, Row, Table, verdict
+from courant.evaluation.interval import Interval
 
 FIGURE = "figure.png"
 NONE = "–"
@@ -236,3 +247,153 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table, numbers to the right."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+COLORS = (
+    *("#0b5fa5", "#d9822b", "#1a7f37", "#8250df", "#b3261e", "#00838f", "#6d4c41", "#5f6b76"),
+    *("#c2185b", "#827717", "#1a1a1a", "#42a5f5"),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", "h", ">")
+REFERENCE = "#7a7a7a"
+STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+
+
+def draw(table: Table) -> bytes:
+    """Return a PNG: validation error while training, and test error over all that was spent."""
+    figure = Figure(figsize=(11.5, 4.8), layout="constrained")
+    during, after = figure.subplots(1, 2, sharey=True)
+    for number, row in enumerate(row for row in table.models if row.errors is not None):
+        color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+        _during(during, row, color)
+        _after(after, row, color, marker)
+    for number, row in enumerate(table.references):
+        if row.errors is not None:
+            style = STYLES[number % len(STYLES)]
+            after.axhline(
+                row.errors.nmae.mean, color=REFERENCE, ls=style, lw=1.2, zorder=0, label=row.name
+            )
+    for axis, title, x in (
+        (during, "validation error during training", "processor time of the training (s)"),
+        (after, "test error of each seed", "processor time of search and training (s)"),
+    ):
+        axis.set(yscale="log", title=title, xlabel=x)
+        axis.grid(alpha=0.25, which="both")
+    during.set(xscale="log", ylabel="NMAE")
+    # From zero on, with room for the whole of the last marker.
+    after.set_xlim(0, 1.05 * after.get_xlim()[1])
+    for scale in (during.xaxis, during.yaxis):
+        low, high = scale.get_view_interval()
+        # Over less than a decade the ticks at 1, 2 and 5 would be too few to tell the errors.
+        scale.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else range(1, 10)))
+        scale.set_major_formatter("{x:g}")
+        scale.set_minor_formatter("")
+    handles, labels = after.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150)
+    return picture.getvalue()
+
+
+def _during(axis: Axes, row: Row, color: str) -> None:
+    for course in row.courses:
+        if course.validated:
+            spent, errors = zip(*course.validated, strict=True)
+            axis.plot(spent, errors, "-", marker=".", ms=3, lw=1.2, color=color, alpha=0.8)
+
+
+def _after(axis: Axes, row: Row, color: str, marker: str) -> None:
+    assert row.cost is not None
+    for number, course in enumerate(row.courses):
+        spent = row.cost.search_s + course.processor_s
+        shown = row.name if not number else None
+        axis.plot([spent], [course.test_nmae], marker, ms=6, color=color, alpha=0.85, label=shown)
+
+
+MARKDOWN, CSV, JSON = "table.md", "table.csv", "table.json"
+
+
+def write_results(table: Table) -> str:
+    """Write the table in all its forms into the benchmark's folder; return the page's URL."""
+    folder = table.request.folder
+    folder.write_bytes(FIGURE, draw(table))
+    folder.write_bytes(CSV, _csv(table).encode())
+    folder.write_json(JSON, _json(table))
+    folder.write_bytes(MARKDOWN, markdown(table).encode())
+    return f"{folder.url}/{MARKDOWN}"
+
+
+def _csv(table: Table) -> str:
+    """Return one line for each model and reference, with all of their numbers."""
+    # As objects: a column of numbers with gaps would turn its whole numbers into floats.
+    lines = pandas.DataFrame([_flat(row) for row in table.rows], dtype=object)
+    return str(lines.to_csv(index=False))
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    flat: dict[str, Any] = {
+        "name": row.name,
+        "reference": row.is_reference,
+        "parameters": row.parameters,
+        "learning_rate": row.rate,
+        "rate_at_edge": row.rate_at_edge,
+        "epochs": row.epochs,
+        "paper_nmae": row.paper_nmae,
+        "failed": "; ".join(row.failures),
+    }
+    if row.errors is not None:
+        flat |= _spread("nmae", row.errors.nmae) | _spread("median case", row.errors.typical)
+        flat |= _spread("rae", row.errors.rae) | _spread("relative_l2", row.errors.relative_l2)
+        flat |= _spread("largest_error", row.errors.maximum) | {"seeds": row.errors.nmae.count}
+        for name, (nmae, rae, relative) in row.errors.components.items():
+            flat |= _spread(f"nmae {name}", nmae) | _spread(f"rae {name}", rae)
+            flat |= _spread(f"relative_l2 {name}", relative)
+        for step, (nmae, relative) in enumerate(row.errors.steps, start=1):
+            flat |= _spread(f"nmae step {step}", nmae)
+            flat |= _spread(f"relative_l2 step {step}", relative)
+    if row.cost is not None:
+        flat |= _spread("training_processor_s", row.cost.training_s)
+        flat |= {"search_processor_s": row.cost.search_s, "memory_gb": row.cost.memory_gb}
+        flat |= {"training_wall_s": row.cost.wall_s.mean}
+        flat |= {f"prediction_s {num}": value for num, value in row.cost.prediction_s.items()}
+    even = row.ledger.break_even if row.ledger else None
+    if even is not None:
+        flat |= {"break_even": even.expected, "break_even_low": even.low}
+        flat |= {"break_even_high": even.high}
+    return flat
+
+
+def _spread(name: str, interval: Interval) -> dict[str, float | None]:
+    return {name: interval.mean, f"{name} ±": interval.half_width}
+
+
+def _json(table: Table) -> dict[str, Any]:
+    """Return everything that the page says, in numbers; infinite ones are null."""
+    request = table.request
+    rows = []
+    for row in table.rows:
+        content = asdict(row)
+        even = row.ledger.break_even if row.ledger else None
+        rows.append({**content, "break_even": asdict(even) if even else None})
+    content = {
+        "dataset": request.dataset_url,
+        "version": request.version,
+        "snapshot": request.snapshot_id,
+        "recipe": request.base.name,
+        "budget": request.budget.text,
+        "rates": list(request.rates),
+        "cases": table.num_cases,
+        "verdict": verdict(table),
+        "paper": table.paper.words,
+        "rows": rows,
+        "quantities": [asdict(each) for each in table.quantities],
+        "nulls": [asdict(each) for each in table.nulls],
+    }
+    return json.loads(json.dumps(_finite(content)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
