@@ -4,14 +4,15 @@ One route serves every family: a plan view meshed with recombined quadrilaterals
 layers, written as MSH 2.2 and read by gmshToFoam. Physical surfaces become patches, whose types are
 set afterwards.
 
-gmsh and PyFoam, which are under the GPL, are imported where something is meshed: who only reads,
-trains and predicts asks families for their quantities without them.
+gmsh, which is under the GPL, is imported where something is meshed: who only reads, trains and
+predicts asks families for their quantities without it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 from simgen.errors import InputError, MeshError, SolverError
 from simgen.foam.log import mesh_figures
+from simgen.foam.mesh_files import read_boundary
 
 
 def _ignore_broken_pipes() -> None:
@@ -111,8 +113,6 @@ def import_mesh(
 
     With `baffles`, faces inside the mesh become walls, as system/createBafflesDict says.
     """
-    from PyFoam.RunDictionary.ParsedParameterFile import ParsedParameterFile
-
     from simgen.foam.run import run_application
 
     try:
@@ -121,23 +121,24 @@ def import_mesh(
             run_application("createBaffles", directory, arguments=("-overwrite",))
     except SolverError as error:
         raise MeshError(str(error), error.log_tail) from error
-    # The header says binary, like the rest of the mesh, but this one file is always text.
-    boundary = ParsedParameterFile(
-        str(directory / "constant/polyMesh/boundary"), boundaryDict=True, treatBinaryAsASCII=True
-    )
-    entries = boundary.content
-    for name, entry in zip(entries[::2], entries[1::2], strict=True):
-        if name not in patch_types:
-            raise MeshError(
-                f"the mesh has a patch {name} that the family does not name:"
-                " some faces were left untagged"
-            )
-        entry["type"] = patch_types[name]
-        entry["physicalType"] = patch_types[name]
-    missing = sorted(set(patch_types) - set(entries[::2]))
-    if missing:
+    set_patch_types(directory / "constant/polyMesh/boundary", patch_types)
+
+
+def set_patch_types(boundary: Path, patch_types: Mapping[str, str]) -> None:
+    """Give the patches of a mesh's `boundary` their types; MeshError unless it has just these."""
+    found = read_boundary(boundary)
+    if unknown := [name for name in found if name not in patch_types]:
+        raise MeshError(
+            f"the mesh has a patch {unknown[0]} that the family does not name:"
+            " some faces were left untagged"
+        )
+    if missing := sorted(set(patch_types) - set(found)):
         raise MeshError(f"the mesh lacks the patch {', '.join(missing)}")
-    boundary.writeFile()
+    text = re.sub(r"\n\s*physicalType\s[^;]*;", "", boundary.read_text())
+    for name, patch_type in patch_types.items():
+        of_patch = rf"(?<=\s){re.escape(name)}(\s*\{{[^}}]*?\btype\s+)\w+;"
+        text = re.sub(of_patch, rf"{name}\g<1>{patch_type};", text)
+    boundary.write_text(text)
 
 
 def check_mesh(directory: Path, time_limit_s: float | None = None) -> dict[str, float]:

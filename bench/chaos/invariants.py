@@ -26,10 +26,9 @@ from tests.end_to_end.processes import command_line, listeners
 
 #: For the last processes to go.
 PATIENCE_S = 30.0
-#: In the temporary folder, of a user and not of a run: the tables of PyFoam's parser (beside its
-#: folder where another process made that at the same moment), and folders that a killed worker of
-#: Prefect leaves.
-CACHES = re.compile(r"PyFoam_|PlyParser_|runner_storage$|prefect-workspace-attempt-|tmp\w+prefect$")
+#: In the temporary folder, of a user and not of a run: folders that a killed worker of Prefect
+#: leaves.
+CACHES = re.compile(r"runner_storage$|prefect-workspace-attempt-|tmp\w+prefect$")
 #: Kinds that end the command, and in how many seconds: 10 to 30 on two quiet cores.
 ENDS_AT_ONCE, ENDS_S = {"Ctrl-C", "GCS killed", "raylet killed"}, 120.0
 #: The exit code after Ctrl-C.

@@ -27,7 +27,7 @@ from simgen.solving.mistakes import told_as_mistakes
 #: The process's program, for its Python.
 PROGRAM = ("-m", "simgen.solving.preparation")
 _AHEAD = "--ahead"
-_NEEDED = ("gmsh", "PyFoam.RunDictionary.ParsedParameterFile", "simgen.foam.run")
+_NEEDED = ("gmsh", "PyFoam.Basics.TemplateFile", "simgen.foam.run")
 
 Child = subprocess.Popen[bytes]
 

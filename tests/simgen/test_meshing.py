@@ -2,13 +2,17 @@
 
 import signal
 import socket
+import tempfile
 import threading
 
 import pytest
 
+from simgen.cases import get_family
 from simgen.errors import MeshError
+from simgen.foam.environment import find_openfoam
 from simgen.foam.log import SolverLog
-from simgen.meshing import check_mesh, gmsh_model
+from simgen.foam.mesh_files import read_boundary
+from simgen.meshing import check_mesh, gmsh_model, set_patch_types
 
 
 @pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "another thread"])
@@ -39,3 +43,63 @@ def test_a_mesh_that_checkmesh_told_nothing_of_is_an_error_of_its_case(tmp_path,
     monkeypatch.setattr("simgen.foam.run.run_application", say_nothing)
     with pytest.raises(MeshError, match="checkMesh did not tell num_cells, max_non_orthogonality"):
         check_mesh(tmp_path)
+
+
+@pytest.mark.openfoam
+def test_a_mesh_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
+    """Another user may have made a folder of a known name there, with links to this one's files."""
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "case").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    family = get_family("cylinder-flow")
+    find_openfoam().activate()
+    point = family.point(family.design_space.sample(1)[0], family.settings("trial"))
+    family.write_case(point, tmp_path / "case")
+    patches = read_boundary(tmp_path / "case/constant/polyMesh/boundary")
+    assert {name: patch.type for name, patch in patches.items()} == {
+        "frontAndBack": "empty",
+        "walls": "wall",
+        "cylinder": "wall",
+        "inlet": "patch",
+        "outlet": "patch",
+    }
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+BOUNDARY = """FoamFile { version 2.0; format binary; class polyBoundaryMesh; object boundary; }
+2
+(
+    in  { type patch; physicalType patch; nFaces 4; startFace 10; }
+    inner
+    {
+        nFaces 2;
+        type            patch;
+        physicalType    patch;
+        startFace       14;
+    }
+)
+"""
+
+
+def test_patches_get_their_types_by_their_whole_names(tmp_path):
+    boundary = tmp_path / "boundary"
+    boundary.write_text(BOUNDARY)
+    set_patch_types(boundary, {"inner": "wall", "in": "cyclicAMI"})
+    found = read_boundary(boundary)
+    assert {name: (each.type, each.start, each.size) for name, each in found.items()} == {
+        "in": ("cyclicAMI", 10, 4),
+        "inner": ("wall", 14, 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ({"in": "patch"}, "has a patch inner"),
+        ({"in": "", "inner": "", "x": ""}, "lacks the patch x"),
+    ],
+)
+def test_a_mesh_of_other_patches_is_an_error(tmp_path, types, message):
+    (tmp_path / "boundary").write_text(BOUNDARY)
+    with pytest.raises(MeshError, match=message):
+        set_patch_types(tmp_path / "boundary", types)
