@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH_ARGS ?=
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test nightly lint docs bench gpu validate chaos rehearse small serve images-rehearse clean
+.PHONY: help setup demo test nightly mutate lint docs bench gpu validate chaos rehearse small serve images-rehearse clean
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -49,6 +49,10 @@ nightly: setup ## what is too long for every commit: faults, two nodes, fuzzing,
 		$(BIN)/python -m pytest -m nightly -n 2 --dist loadfile --durations=40
 	@$(BIN)/python -m bench.damage.campaign --trials 5000 --seed 1 --out damage-out
 	@$(BIN)/python -m bench.foam_fuzz --cases 500 --seed 1
+	@OMP_NUM_THREADS=1 $(BIN)/python -m bench.mutate
+
+mutate: setup ## 200 lines broken one by one, and whether a test of their area fails; goes on where it was cut off
+	@OMP_NUM_THREADS=1 $(BIN)/python -m bench.mutate
 
 lint: setup ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .
@@ -84,4 +88,4 @@ images-rehearse: ## as root, with debootstrap: the build steps of the image IMAG
 	@$(PYTHON) infra/images/rehearse.py $(IMAGE)
 
 clean: ## remove the Python environment and what runs left behind in the tree
-	rm -rf $(VENV) demo-run small-run bench-out validation-out chaos-out damage-out build *.egg-info
+	rm -rf $(VENV) demo-run small-run bench-out validation-out chaos-out damage-out mutate-out build *.egg-info

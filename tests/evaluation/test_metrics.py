@@ -107,6 +107,12 @@ def test_the_mean_of_the_training_everywhere_has_an_error_of_its_variation():
     assert measured.total()["rae"] == pytest.approx(1.0)
 
 
+def test_a_small_variation_is_one() -> None:
+    measured = ErrorSums(("temperature.T",))
+    measured.add(np.full((1, 4, 1), 0.2), np.full((1, 4, 1), 0.1), np.zeros(1))
+    assert measured.total()["rae"] == pytest.approx(1.0)
+
+
 def test_a_field_that_does_not_vary_has_no_error_over_its_variation():
     measured = ErrorSums(("temperature.T",))
     measured.add(np.full((1, 3, 1), 301.0), np.full((1, 3, 1), 300.0), np.array([300.0]))
