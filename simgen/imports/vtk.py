@@ -141,7 +141,7 @@ def _survey(
         ),
         fields=tuple(_field(first, array, options, dimension) for array in options.fields),
         dimension=dimension,
-        times=tuple(times) or None,
+        times=tuple(times) if len(times) > 1 else None,
         parameters=row.parameters,
         split=row.split,
         details=_Details(
@@ -178,18 +178,17 @@ def _read(reader: MeshReader, case: Surveyed) -> SourceCase:
         try:
             mesh = reader.read(files, list(details.arrays.values()))
         except CaseError as error:
-            raise CaseError(f"{files[0].name}: {error}") from error
+            raise CaseError(f"{files[0]}: {error}") from error
         places = mesh.places[:, : case.dimension]
         if first is not None and (places.shape != first.shape or (places != first).any()):
             raise CaseError(
-                f"its mesh changes: {files[0].name} has other places than"
-                f" {details.snapshots[0][1][0].name}"
+                f"its mesh changes: {files[0]} has other places than {details.snapshots[0][1][0]}"
             )
         first = places
         for each in case.fields:
             found = _checked(mesh, details.arrays[each.name], files[0])
             if _leaves(found, len(each.components)):
-                raise CaseError(f"{each.name} in {files[0].name} has a part across the plane")
+                raise CaseError(f"{each.name} in {files[0]} has a part across the plane")
             values[each.name].append(found[:, : len(each.components)])
     arrays = {name: np.stack(of) if case.times else of[0] for name, of in values.items()}
     assert first is not None
@@ -208,5 +207,5 @@ def _checked(mesh: Snapshot, array: str, file: Path) -> np.ndarray:
     """Return an array as (N, C), a symmetric tensor's components in the order of their names."""
     values = mesh.values[array]
     if wrong := int(np.count_nonzero(~np.isfinite(values))):
-        raise CaseError(f"{array} in {file.name} holds {wrong} values that are not finite")
+        raise CaseError(f"{array} in {file} holds {wrong} values that are not finite")
     return values[:, VTK_SYMMETRIC] if values.shape[1] == len(VTK_SYMMETRIC) else values

@@ -1,7 +1,7 @@
 """Find the cases in a folder of VTK's files, and read the lists of files that make up a case.
 
-Lists of times (.pvd, .vtu.series and its kin) name snapshots of a case; lists of parts (.vtm, .pvtu
-and its kin) name the parts of a mesh.
+Lists of times (.pvd, .vtu.series and its kin) name snapshots of a case; lists of parts (.vtm,
+.vtpd, .pvtu and their kin) name the parts of a mesh.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ MESHES = frozenset({".vtu", ".vtk", ".vti", ".vtr", ".vts", ".vtp"})
 _SURFACE = re.compile(rb"^\s*DATASET\s+POLYDATA", re.MULTILINE | re.IGNORECASE)
 HEAD_BYTES = 1024
 PIECES = {".pvtu": 1, ".pvti": 1, ".pvtr": 1, ".pvts": 1, ".pvtp": 1}
-LISTS = {**PIECES, ".vtm": 2, ".pvd": 3, ".series": 3}
+REFINED = (".vth", ".vthb")
+LISTS = {
+    **PIECES,
+    **dict.fromkeys((".vtm", ".vtpd", ".vtpc", *REFINED), 2),
+    **dict.fromkeys((".pvd", ".series"), 3),
+}
 """Rank by suffix: a list names files of lower rank"""
 TIMES = 3
 
@@ -59,7 +64,7 @@ def find_cases(folder: Path) -> Found:
     files = [
         path
         for path in sorted(folder.rglob("*"))
-        if (path.suffix in MESHES or path.suffix in LISTS) and path.is_file()
+        if (path.suffix.lower() in MESHES or _rank(path)) and path.is_file()
     ]
     named = {path: _named(path) for path in files if _rank(path)}
     wrong = {path for path in named if not _is_usable(path)}
@@ -82,19 +87,19 @@ def find_cases(folder: Path) -> Found:
 
 
 def _is_surface(path: Path) -> bool:
-    if path.suffix == ".vtk":
+    if path.suffix.lower() == ".vtk":
         with path.open("rb") as file:
             return _SURFACE.search(file.read(HEAD_BYTES)) is not None
-    return re.search(r"\.p?vtp(\.series)?$", path.name) is not None
+    return re.search(r"\.p?vtp(\.series)?$", path.name, re.IGNORECASE) is not None
 
 
 def _rank(path: Path) -> int:
-    return LISTS.get(path.suffix, 0)
+    return LISTS.get(path.suffix.lower(), 0)
 
 
 def _by_place(folder: Path, cases: Sequence[Path]) -> dict[str, Path]:
     """Name each case; files that differ in their suffix alone are several cases."""
-    whole = [path.with_suffix("") if path.suffix == ".series" else path for path in cases]
+    whole = [path.with_suffix("") if path.suffix.lower() == ".series" else path for path in cases]
     places = [path.relative_to(folder).with_suffix("").as_posix() for path in whole]
     return {
         place if places.count(place) == 1 else f"{place}-{path.suffix[1:]}": path
@@ -159,6 +164,8 @@ def _parts(file: Path, of: Path | None = None) -> Iterator[Path]:
         raise CaseError(f"{of.name} names {file.name}, another list")
     if not file.is_file():
         raise CaseError(f"it is unfinished: {file.name}, which it lists, is not there")
+    if file.suffix.lower() in REFINED:
+        raise CaseError(f"{file.name} is of adaptive grids, whose cells lie over each other")
     if _rank(file):
         for entry in _entries(file):
             yield from _parts(entry.file, file)
@@ -169,12 +176,13 @@ def _parts(file: Path, of: Path | None = None) -> Iterator[Path]:
 def _entries(path: Path) -> list[_Entry]:
     """Return what a list names; InputError where it cannot be read."""
     try:
-        if path.suffix == ".series":
+        suffix = path.suffix.lower()
+        if suffix == ".series":
             found = [
                 _Entry(_file(path, each["name"]), str(each["time"]) if "time" in each else None)
                 for each in json.loads(path.read_bytes())["files"]
             ]
-        elif path.suffix in PIECES:
+        elif suffix in PIECES:
             pieces = ElementTree.parse(path).getroot().iter("Piece")
             found = [_Entry(_file(path, each.attrib["Source"])) for each in pieces]
         else:
@@ -186,7 +194,7 @@ def _entries(path: Path) -> list[_Entry]:
                 )
                 for each in ElementTree.parse(path).getroot().iter("DataSet")
                 # an empty block of a .vtm has none
-                if path.suffix == ".pvd" or "file" in each.attrib
+                if suffix == ".pvd" or "file" in each.attrib
             ]
     except (ElementTree.ParseError, LookupError, TypeError, ValueError, OSError) as error:
         raise InputError(f"{path} is no list of files: {told(error)}") from error

@@ -161,11 +161,14 @@ def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
     from vtkmodules.vtkCommonExecutionModel import vtkAlgorithm
     from vtkmodules.vtkFiltersCore import vtkAppendFilter
 
-    parts = [part for part in map(_part, files) if part.GetNumberOfPoints()]
-    if not parts:
-        raise CaseError(f"{files[0].name} has no points")
-    dimension = max(part.GetMaxSpatialDimension() for part in parts)
-    parts = [part for part in parts if part.GetMaxSpatialDimension() == dimension]
+    found = {file: part for file in files if (part := _part(file)).GetNumberOfPoints()}
+    if not found:
+        raise CaseError(f"{files[0]} has no points")
+    dimension = max(part.GetMaxSpatialDimension() for part in found.values())
+    found = {
+        file: part for file, part in found.items() if part.GetMaxSpatialDimension() == dimension
+    }
+    parts = list(found.values())
     on = _where(parts, arrays)
     joined = vtkAppendFilter()
     joined.SetOutputPointsPrecision(vtkAlgorithm.DOUBLE_PRECISION)
@@ -186,7 +189,12 @@ def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
     if (ghosts := data.GetArray(GHOSTS)) is not None:
         kept &= vtk_to_numpy(ghosts) & (HIDDEN_CELL if on == "cells" else HIDDEN_POINT) == 0
     if len(parts) > 1:
-        kept[kept] = _first(places[kept], np.repeat(np.arange(len(parts)), sizes)[kept])
+        part = np.repeat(np.arange(len(parts)), sizes)
+        seen = set(part[kept])
+        kept[kept] = _first(places[kept], part[kept])
+        if lost := seen - set(part[kept]):
+            file = list(found)[min(lost)]
+            raise CaseError(f"all of {file} lies where other parts are: it may be another snapshot")
     return Snapshot(
         on,
         places[kept],
@@ -205,7 +213,7 @@ def _part(file: Path) -> Any:
     complaints = vtkStringOutputWindow()
     vtkOutputWindow.SetInstance(complaints)
     reader: Any
-    if file.suffix == ".vtk":
+    if file.suffix.lower() == ".vtk":
         reader = vtkDataSetReader()
         for kind in ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars", "TCoords"):
             getattr(reader, f"ReadAll{kind}On")()
