@@ -41,8 +41,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.sweeps.search_space import SearchSpace, load_space
 from courant.sweeps.sweep import read_result
-from flows import benchmark_models
-from flows.stages.benchmark import Comparison, FinishedBenchmark
+from flows.stages.benchmark import Comparison
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from tests.baselines.tiny import OWN
@@ -196,18 +195,6 @@ def test_a_finished_benchmark_is_answered_before_anything_starts(done, ducts, tm
     assert replace(asked, seeds=4).finished() is None
     with pytest.raises(InputError, match="holds another benchmark"):
         replace(asked, rates=[1e-4]).finished()
-
-
-def test_page_and_figure_are_artifacts(done, monkeypatch) -> None:
-    request, page = done
-    shown: dict[str, str] = {}
-    for name in ("show_markdown", "show_image"):
-        monkeypatch.setattr(
-            benchmark_models, name, lambda content, key, **options: shown.update({key: content})
-        )
-    benchmark_models.show_benchmark.fn(request, FinishedBenchmark(str(page), "a verdict"))
-    assert page.read_text() in shown["benchmark-tiny-steady"]
-    assert shown["benchmark-tiny-steady-figure"].startswith("data:image/png;base64,iVBOR")
 
 
 def test_a_folder_holds_one_benchmark(done, ducts) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +15,7 @@ from courant import models
 from courant.benchmark.request import contender_names, of_members
 from courant.sweeps.search_space import load_space
 from flows import terminal
-from flows.cli import starting
+from flows.cli import stages
 from tests.documentation.elsewhere import ELSEWHERE
 from tests.documentation.pages import SETUPS, Setup, run_block, setup_of
 from tests.documentation.shell import Shell
@@ -50,11 +47,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextmanager
-def no_flow(verbose: bool, meanwhile: Callable[[], Any]) -> Iterator[Callable[..., Any]]:
-    """In place of the start of a flow, after all checks of the command: it ends well."""
+def ends_well() -> None:
+    """In place of a stage's execution, after all checks of the command."""
     raise typer.Exit(0)
-    yield meanwhile
 
 
 def no_ray() -> None:
@@ -74,7 +69,7 @@ def _by_commit_or_night(page: str) -> object:
 def test_the_snippets_of_a_page_run_one_after_the_other(
     page: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command that trains or solves ends where its flow would begin."""
+    """A command that trains or solves ends where its work would begin."""
     torch.set_num_threads(1)
     setup, folder = setup_of(page), tmp_path / "work"
     copy_world(world, folder, setup.run)
@@ -82,11 +77,11 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
     monkeypatch.setattr(terminal.screen, "_width", 200)
-    monkeypatch.setattr(starting, "starting_flows", no_flow)
+    monkeypatch.setattr(stages, "api_url", ends_well)
     if setup.saved:  # a page's own model is taken from the registry afterwards
         monkeypatch.setitem(models._MODELS, "my-model", None)
     if setup.serves:
-        monkeypatch.setattr("flows.cli.serving.server.ensure_ray", no_ray)
+        monkeypatch.setattr("flows.cli.serving.server.connect_ray", no_ray)
     shell, namespace = Shell(folder, tmp_path, monkeypatch), dict[str, object]()
     with setup.surroundings() as replaced, warnings.catch_warnings():
         warnings.simplefilter("ignore")
