@@ -36,7 +36,7 @@ from courant.recipes import get_recipe
 from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
 from courant.serving.explorer import Explored
-from courant.serving.requests import Limits
+from courant.serving.predictions import Limits
 from courant.training.loop import fit
 from simgen import cases
 from simgen.case import CaseFamily, CaseResult

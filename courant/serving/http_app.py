@@ -1,8 +1,7 @@
-"""Serve a model over HTTP: routes, bounds and waiting; the model behind it can be anything.
+"""Serve a model over HTTP: routes, bounds and the server; the model behind it can be anything.
 
 POST /predict   PredictRequest -> Prediction; 422 with the reason where the request cannot be
-                answered, 413 where it is too large, 503 with Retry-After where too many wait or
-                the answer takes too long
+                answered, 413 where it is too large, 503 with Retry-After where too many wait
 POST /designs   DesignRequest -> DesignAnswer: a design that nobody has solved, which the server
                 meshes; errors as above
 POST /sections, /contributions, /surfaces, /nearest
@@ -16,41 +15,46 @@ GET  /model     what the model is and needs: ModelCard
 GET  /metrics   requests and their latency, for Prometheus
 GET  /health    200 once the model is loaded and answers
 GET  /docs      every field, and a form to try them; needs no network
+
+Slow and silent clients are the business of a proxy: uvicorn bounds headers and the number of
+connections, and this module the bodies.
 """
 
 # No `from __future__ import annotations` here: FastAPI reads the real types.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
 from importlib import resources
 from typing import Any, Protocol
 
+import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
+from prometheus_client import CollectorRegistry
+from prometheus_fastapi_instrumentator import Instrumentator
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from courant.serving.body_limit import RETRY_AFTER_S, BodyLimit
-from courant.serving.metrics import Measured, RequestMetrics
-from courant.serving.requests import Limits, ModelCard, Prediction, PredictRequest
-from courant.serving.routes import TYPES, Route
+from courant.serving.model import ROUTES, Answer, Route
+from courant.serving.predictions import Limits, ModelCard, Prediction, PredictRequest
 from courant.serving.solving import Solving, add_solving
 
 MAX_REQUESTS = 64
 """Requests waiting or being answered"""
-MAX_ASKED = 32
-"""Requests that the model has at the same time"""
-MAX_MESHED = 2
-"""Designs that are meshed at the same time, on all routes together, a core each"""
-ANSWER_S = 60.0
+MAX_CONNECTIONS = 256
 HEALTH_S = 5.0
+RETRY_AFTER_S = 5
+START_S = 60.0
+STOP_S = 2
+"""For answers in progress, when the command ends"""
 logger = logging.getLogger("courant.serving")
 
-
-Ask = Callable[[bytes], Awaitable[tuple[int, bytes]]]
 PAGE = {
     "explorer.html": "text/html",
     "explorer.css": "text/css",
@@ -74,15 +78,11 @@ PAGE = {
 class Model(Protocol):
     """The model behind the routes."""
 
-    async def predict(self, body: bytes) -> tuple[int, bytes]:
-        """Return status and JSON body."""
+    async def predict(self, body: bytes) -> Answer: ...
 
-    async def explore(self, route: Route, body: bytes) -> tuple[int, bytes]:
-        """Return status and JSON body of a request for a design."""
+    async def explore(self, route: Route, body: bytes) -> Answer: ...
 
     async def card(self) -> ModelCard: ...
-
-    async def is_well(self) -> bool: ...
 
 
 def build_app(
@@ -90,7 +90,6 @@ def build_app(
     model: Model,
     limits: Limits,
     *,
-    answer_s: float = ANSWER_S,
     solving: Solving | None = None,
     hosts: Sequence[str] = ("*",),
 ) -> FastAPI:
@@ -105,21 +104,14 @@ def build_app(
     api.add_middleware(
         BodyLimit, max_bytes=max_bytes, max_held_bytes=4 * max_bytes, max_requests=MAX_REQUESTS
     )
-    metrics = RequestMetrics()
-    api.add_middleware(Measured, metrics=metrics, routes=("predict", *TYPES))
+    # Each application has a registry of its own; paths that clients make up are one label.
+    measured = Instrumentator(should_group_status_codes=False, registry=CollectorRegistry())
+    measured.instrument(api).expose(api, include_in_schema=False)
     api.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
-    predicting, asking = _Turns(max_bytes), _Turns(max_bytes)
-    meshing = _Turns(max_bytes, MAX_MESHED)
 
-    async def respond(turns: _Turns, ask: Ask, request: Request) -> Response:
+    async def respond(answered: Awaitable[Answer]) -> Response:
         try:
-            status, content = await turns.answer(ask, await request.body(), answer_s)
-        except TimeoutError:
-            return _refusal(
-                503,
-                f"not answered within {answer_s:g} s;"
-                " try again later, or ask for fewer points or steps",
-            )
+            status, content = await answered
         except Exception:  # the client learns nothing of this machine, its log has it all
             logger.exception("a request could not be answered")
             return _refusal(500, "the server failed on this request; its log says why")
@@ -127,14 +119,13 @@ def build_app(
 
     @api.post("/predict", response_model=Prediction, openapi_extra=_body("PredictRequest"))
     async def predict(request: Request) -> Response:
-        return await respond(predicting, model.predict, request)
+        return await respond(model.predict(await request.body()))
 
     def add(route: Route) -> None:
-        types, ask = TYPES[route], partial(model.explore, route)
-        turns = meshing if types.meshes else asking
+        types = ROUTES[route]
 
         async def answer(request: Request) -> Response:
-            return await respond(turns, ask, request)
+            return await respond(model.explore(route, await request.body()))
 
         answer.__name__ = route
         if types.request is None:
@@ -143,16 +134,12 @@ def build_app(
             body = _body(types.request.__name__)
             api.post(f"/{route}", response_model=types.answer, openapi_extra=body)(answer)
 
-    for route in TYPES:
+    for route in ROUTES:
         add(route)
     add_solving(api, solving or Solving())
 
     for file, media_type in PAGE.items():
         api.get(f"/{file.removesuffix('.html')}", include_in_schema=False)(_page(file, media_type))
-
-    @api.get("/metrics", include_in_schema=False)
-    def exported() -> Response:
-        return metrics.page()
 
     @api.get("/model", response_model=ModelCard)
     async def card() -> ModelCard | Response:
@@ -164,56 +151,13 @@ def build_app(
 
     @api.get("/health")
     async def health() -> Response:
-        try:
-            well = await asyncio.wait_for(model.is_well(), HEALTH_S)
-        except Exception:
-            well = False
-        if not well:
-            return _refusal(503, "the model does not answer")
+        described = await card()
+        if isinstance(described, Response):
+            return described
         return Response(json.dumps({"status": "ready"}), media_type="application/json")
 
-    api.openapi = lambda: _describe(api)  # type: ignore[method-assign]
+    api.openapi = partial(_describe, api)  # type: ignore[method-assign]
     return api
-
-
-class _Turns:
-    """Pass requests to the model within bounds.
-
-    Those in the model have at most `num_bytes` of bodies together and number at most `most`. A
-    client that is not answered in time gets an error; its request keeps its place until the model
-    is done with it, because work that cannot be cancelled must not make room for more.
-    """
-
-    def __init__(self, num_bytes: int, most: int = MAX_ASKED) -> None:
-        self._most = most
-        self._all = self._free = num_bytes
-        self._changed = asyncio.Condition()
-        self._asked: set[asyncio.Task[tuple[int, bytes]]] = set()
-
-    async def answer(self, ask: Ask, body: bytes, seconds: float) -> tuple[int, bytes]:
-        """Return the model's answer; TimeoutError where it takes longer."""
-        share = min(max(len(body), self._all // self._most), self._all)
-        async with asyncio.timeout(seconds):
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._free >= share)
-                self._free -= share
-            task = asyncio.create_task(self._ask(ask, body, share))
-            self._asked.add(task)
-            task.add_done_callback(self._forget)
-            return await asyncio.shield(task)
-
-    async def _ask(self, ask: Ask, body: bytes, share: int) -> tuple[int, bytes]:
-        try:
-            return await ask(body)
-        finally:
-            async with self._changed:
-                self._free += share
-                self._changed.notify_all()
-
-    def _forget(self, task: asyncio.Task[tuple[int, bytes]]) -> None:
-        self._asked.discard(task)
-        if not task.cancelled():
-            task.exception()  # looked at, for those that nobody waits for any longer
 
 
 def _refusal(status: int, detail: str) -> Response:
@@ -248,10 +192,116 @@ def _describe(api: FastAPI) -> dict[str, Any]:
         )
         schemas = schema.setdefault("components", {}).setdefault("schemas", {})
         asked: list[type[BaseModel]] = [PredictRequest]
-        asked += [each.request for each in TYPES.values() if each.request is not None]
+        asked += [each.request for each in ROUTES.values() if each.request is not None]
         for of in asked:
             request = of.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= request.pop("$defs", {})
             schemas[of.__name__] = request
         api.openapi_schema = schema
     return api.openapi_schema
+
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGI = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class BodyLimit:
+    """Read the bodies of requests within bounds, before anything parses them.
+
+    Answers 413 where a body has more than `max_bytes`; 503 where the bodies of all waiting or
+    active requests would exceed `max_held_bytes`, or their number `max_requests`.
+    """
+
+    def __init__(self, app: ASGI, max_bytes: int, max_held_bytes: int, max_requests: int) -> None:
+        self.app, self.max_bytes = app, max_bytes
+        self.max_held_bytes, self.max_requests = max_held_bytes, max_requests
+        self._held_bytes = self._requests = 0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers", ()))
+        has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+        if scope["type"] != "http" or (scope["method"] in ("GET", "HEAD") and not has_body):
+            await self.app(scope, receive, send)
+            return
+        body = bytearray()
+        self._requests += 1
+        try:
+            length = headers.get(b"content-length", b"")[:20]  # Python reads no endless number
+            refusal, more = self._refusal(int(length) if length.isdigit() else 0), True
+            while more and refusal is None:
+                message = await receive()
+                if message["type"] != "http.request":  # the client has gone
+                    return
+                part, more = message.get("body", b""), message.get("more_body", False)
+                body += part
+                self._held_bytes += len(part)
+                refusal = self._refusal(len(body))
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+            await self.app(scope, _replay(bytes(body), receive), send)
+        finally:
+            self._requests -= 1
+            self._held_bytes -= len(body)
+
+    def _refusal(self, num_bytes: int) -> Response | None:
+        """Return the answer to a request that exceeds a bound; None where it does not."""
+        if num_bytes > self.max_bytes:
+            limit = f"{self.max_bytes / 1e6:g} MB, which this server takes at most"
+            return _refusal(413, f"the request has more than {limit}")
+        if self._requests > self.max_requests or self._held_bytes > self.max_held_bytes:
+            again = f"try again in {RETRY_AFTER_S} s"
+            return _refusal(503, f"too many requests wait to be answered; {again}")
+        return None
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+class HttpServer:
+    """Serve `app` on a bound socket, in a thread of this process, until it is stopped."""
+
+    def __init__(self, app: FastAPI, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            http="h11",  # which bounds headers
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=STOP_S,
+        )
+        self._server, self._listener = uvicorn.Server(config), listener
+        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+
+    def start(self) -> None:
+        """Start; return once it answers."""
+        self._thread.start()
+        until = time.monotonic() + START_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                raise RuntimeError("the HTTP server did not start; its log says why")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Finish the answers in progress, within STOP_S."""
+        self._server.should_exit = True
+        self._thread.join(STOP_S + 1)
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._listener]))

@@ -24,7 +24,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 
 from courant.serving.designs import DesignRequest, read_design
-from courant.serving.requests import Refusal
+from courant.serving.predictions import Refusal
 from simgen.errors import InputError
 
 TOKEN = "x-courant-token"

@@ -192,7 +192,7 @@ def serve(
         names = allowed_hosts(allow_host)
         # Before Ray Serve is imported, which takes seconds.
         check_trained(RunDirectory(absolute(run)))
-        from courant.serving.requests import Limits
+        from courant.serving.predictions import Limits
         from flows.cli.serving.server import serve_model
 
         limits = Limits(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import courant
 from courant.serving.explorer import Explored
-from courant.serving.requests import Limits
+from courant.serving.predictions import Limits
 from tests.documentation.shell import run_python
 from tests.documentation.world import STEADY, TRANSIENT
 from tests.serving.explored_server import serving_explored

@@ -20,8 +20,7 @@ from courant.recipes.fitted import fitted_recipe
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.serving.answers import answer
-from courant.serving.requests import Limits, Prediction, PredictRequest, describe
+from courant.serving.predictions import Limits, Prediction, PredictRequest, answer, describe
 from courant.training.loop import fit
 from flows.cli.predicting.foreign_mesh import predict_file
 from flows.cli.predicting.stored_case import write_prediction

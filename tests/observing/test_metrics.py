@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from courant.serving.metrics import RequestMetrics
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from courant.runs.directory import RunDirectory
-from courant.serving.metrics import RequestMetrics
 from flows.observing import metrics
 from flows.observing.exporter import serving_metrics
 from flows.observing.metrics import COUNTERS, GAUGES, RecordMetrics

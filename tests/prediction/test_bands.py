@@ -40,7 +40,7 @@ from courant.prediction.error_models import (
 )
 from courant.runs.directory import RunDirectory
 from courant.serving.designs import DesignAnswer, answer_design
-from courant.serving.requests import Limits
+from courant.serving.predictions import Limits
 from courant.training.loop import fit
 from flows.cli.predicting.bands import parse_box
 from flows.cli.predicting.design import predict_to_files, trust_lines, two_digits

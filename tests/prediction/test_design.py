@@ -13,8 +13,8 @@ import courant
 from courant.prediction.design import counted_from_s
 from courant.prediction.surrogate import Surrogate
 from courant.serving.designs import DesignAnswer, answer_design
-from courant.serving.requests import Limits, Refusal, ServerFault
-from courant.serving.routes import status_of
+from courant.serving.model import as_json
+from courant.serving.predictions import Limits, Refusal, ServerFault
 from flows.cli.predicting.design import predict_to_files
 from simgen.cases import get_family
 from simgen.errors import InputError
@@ -82,7 +82,7 @@ def test_a_client_learns_nothing_of_the_machine_and_opens_no_dataset(
     monkeypatch.setattr("simgen.solving.unsolved.mesh_design", fail)
     answer = answer_design(body, surrogate, Limits())
     # A client may ask again, or another server: the request itself is in order.
-    assert isinstance(answer, ServerFault) and status_of(answer) == 503
+    assert isinstance(answer, ServerFault) and as_json(answer)[0] == 503
     assert answer.detail == "this server cannot mesh and predict designs; its log says why"
 
     def give_up(*_: object) -> None:
@@ -91,7 +91,7 @@ def test_a_client_learns_nothing_of_the_machine_and_opens_no_dataset(
     monkeypatch.setattr("simgen.solving.unsolved.mesh_design", give_up)
     answer = answer_design(body, surrogate, Limits())
     assert answer == Refusal(detail="the design could not be meshed; the log says why")
-    assert status_of(answer) == 422
+    assert as_json(answer)[0] == 422
     del surrogate.dataset["settings"]
     monkeypatch.setattr(surrogate, "open_dataset", lambda *_: pytest.fail("opened the dataset"))
     older = answer_design(body, surrogate, Limits())

@@ -22,8 +22,7 @@ from courant.prediction.surrogate import Surrogate
 from courant.runs.checkpoint import read_latest_checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import list_runs
-from courant.serving.answers import answer
-from courant.serving.requests import Limits, Prediction, Refusal, parse_request
+from courant.serving.predictions import Limits, Prediction, Refusal, answer, parse_request
 from courant.sweeps.search_space import MAX_SETTINGS, parse_space
 from simgen.errors import InputError, SimgenError
 from tests.training.waves import tiny_experiment

@@ -12,18 +12,18 @@ import courant
 import simgen
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
-from courant.serving.answers import answer, in_parts
-from courant.serving.requests import (
+from courant.serving.model import ServedModel, as_json
+from courant.serving.predictions import (
     Limits,
     Prediction,
     PredictRequest,
     Refusal,
     Unforeseen,
+    answer,
+    in_parts,
     parse_request,
 )
-from courant.serving.routes import status_of
 from courant.training.loop import fit
-from flows.cli.serving import server
 from simgen.errors import InputError, StoreError
 from tests.training.waves import publish_waves, tiny_experiment
 
@@ -52,7 +52,7 @@ def asked(**changed: Any) -> PredictRequest | Refusal:
 def test_what_utf_8_cannot_say_refuses_its_own_request_alone(surrogate: Surrogate) -> None:
     half = {"parameters": {"\ud800": 1.0}}
     answers = answer([asked(), asked(**half), asked()], surrogate, LIMITS)
-    assert [status_of(each) for each in answers] == [200, 422, 200]
+    assert [as_json(each)[0] for each in answers] == [200, 422, 200]
     assert "unknown ?" in json.loads(answers[1].model_dump_json())["detail"]
 
 
@@ -76,7 +76,7 @@ def test_a_request_that_breaks_the_model_is_a_fault_of_its_own(
     requests = [asked(), asked(steps=3), asked(steps=4), asked()]
     answers = answer(requests, surrogate, LIMITS)
     assert [type(each) for each in answers] == [Prediction, Unforeseen, Unforeseen, Prediction]
-    assert status_of(answers[1]) == 500 and "secret" not in answers[1].model_dump_json()
+    assert as_json(answers[1])[0] == 500 and "secret" not in answers[1].model_dump_json()
 
 
 def test_parts_have_answers_no_larger_than_one_may_be(surrogate: Surrogate) -> None:
@@ -108,19 +108,11 @@ def _check_patches(patch: Any, num_faces: int | None = None) -> None:
     steady._patch_numbers(patch, num, ("inlet", "wall"))
 
 
-def test_a_run_that_cannot_be_loaded_is_named_and_not_a_deployment(
-    surrogate: Surrogate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("Deploying application courant failed: ['courant']\nand so on")
-
-    monkeypatch.setattr(server.ray_serve, "start", fail)
-    with pytest.raises(InputError, match=r"could not be served: Deploying application courant"):
-        server._start(surrogate.url, LIMITS, None)
+def test_a_run_that_cannot_be_loaded_is_named(surrogate: Surrogate, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "cut")
     for name in RunDirectory(surrogate.url).names():
         if not name.startswith("checkpoints"):
             run.write_bytes(name, RunDirectory(surrogate.url).read_bytes(name))
     run.write_bytes("model.safetensors", run.read_bytes("model.safetensors")[:1000])
     with pytest.raises((InputError, StoreError), match=r"model\.safetensors"):
-        server._start(run.url, LIMITS, None)
+        ServedModel.load(run.url, LIMITS)

@@ -14,12 +14,18 @@ import simgen
 from courant.prediction.design import transferred_state
 from courant.runs.directory import RunDirectory
 from courant.serving import explorer
-from courant.serving.explorer import Explored, answer_contributions, answer_section
+from courant.serving.designs import NOT_OPENED
+from courant.serving.explorer import (
+    Contributions,
+    Explored,
+    Section,
+    Surface,
+    answer_contributions,
+    answer_section,
+    answer_surface,
+)
 from courant.serving.http_app import PAGE
-from courant.serving.requests import Limits, Refusal
-from courant.serving.sections import Contributions, Section
-from courant.serving.solved_designs import NOT_OPENED
-from courant.serving.surface import Surface, answer_surface
+from courant.serving.predictions import Limits, Refusal
 from courant.training.loop import fit
 from flows.cli.serving.server import explore_model
 from simgen.errors import InputError

@@ -7,7 +7,7 @@ import pytest
 
 import courant
 from courant.serving.explorer import Explored
-from courant.serving.requests import Limits
+from courant.serving.predictions import Limits
 from courant.serving.solving import Solve, Solving
 from simgen.case import CaseResult
 from simgen.store.access.writer import DatasetWriter

@@ -11,15 +11,9 @@ import courant
 import simgen
 from courant.evaluation.sensitivity import Dependence
 from courant.prediction.surrogate import Surrogate
-from courant.serving.dependence import Dependences, DependenceStudy
-from courant.serving.requests import Refusal
-from courant.serving.solved_designs import (
-    MOST,
-    NOT_OPENED,
-    NearestDesigns,
-    SolvedDesigns,
-    answer_nearest,
-)
+from courant.serving.designs import MOST, NOT_OPENED, NearestDesigns, SolvedDesigns, answer_nearest
+from courant.serving.explorer import Dependences, DependenceStudy
+from courant.serving.predictions import Refusal
 from simgen.case import CaseResult
 from simgen.publish.sensitivity import Sensitivity
 from simgen.store.access.writer import DatasetWriter
@@ -150,8 +144,8 @@ def test_a_study_runs_with_the_priority_that_it_may_have(
         asked.append(priority)
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("courant.serving.dependence.os.setpriority", refuse)
-    monkeypatch.setattr("courant.serving.dependence.os.getpriority", lambda *_: 15)
+    monkeypatch.setattr("courant.serving.explorer.os.setpriority", refuse)
+    monkeypatch.setattr("courant.serving.explorer.os.getpriority", lambda *_: 15)
     study = DependenceStudy(surrogate, solved_by(surrogate), lambda *_: {})
     study.answer()
     assert ended(study, lambda: study.answer().ready).ready

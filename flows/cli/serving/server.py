@@ -5,19 +5,18 @@ from __future__ import annotations
 import signal
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from courant.experiment import parse_experiment
 from courant.loopback import answered_names, in_address, listen
 from courant.prediction.surrogate import load
-from courant.ray_session import connect_ray
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
-from courant.serving import ray_serve
-from courant.serving.http_app import build_app
-from courant.serving.http_server import MAX_CONNECTIONS, HttpServer
-from courant.serving.requests import Limits
+from courant.serving.http_app import MAX_CONNECTIONS, HttpServer, Model, build_app
+from courant.serving.model import ServedModel
+from courant.serving.predictions import Limits
 from courant.serving.solving import Solving
 from flows.cli.serving.solving import offer_solver
 from flows.settings import load_settings
@@ -78,18 +77,18 @@ def serve_model(
     `host` or by one of `names`.
 
     `page` is what a person is told to open, `dataset` the place of the run's dataset (None: it is
-    not opened), and `solving` starts the solver. InputError where the port or Ray is not there.
+    not opened), and `solving` starts the solver. With RAY_ADDRESS the model is placed on that
+    cluster. InputError where the port is taken.
     """
     if load_settings().jobs_address:
         raise InputError(
-            "courant serve runs on the Ray of this machine: unset RAY_ADDRESS, or give it as"
-            " host:6379 to join a cluster"
+            "courant serve joins a cluster of Ray by the address of its head, host:6379: give"
+            " RAY_ADDRESS so, or unset it to serve from this machine"
         )
     listener = listen(host, port, MAX_CONNECTIONS)
     asked_to_end = threading.Event()
-    with errors.status("starting Ray Serve, loading the model"):
-        connect_ray()
-        model = _start(run, limits, dataset)
+    with errors.status("loading the model"):
+        model, stop = _load(run, limits, dataset)
         name = run.rstrip("/").rsplit("/", 1)[-1]
         hosts = answered_names(listener, host, names)
         app = build_app(name, model, limits, solving=solving, hosts=hosts)
@@ -108,17 +107,18 @@ def serve_model(
         asked_to_end.wait()
     finally:
         server.stop()
-        ray_serve.stop(model)
+        stop()
 
 
-def _start(run: str, limits: Limits, dataset: str | None) -> ray_serve.RayModel:
-    """Start the model on Ray; the error of a run that cannot be loaded is that of loading it here.
+def _load(run: str, limits: Limits, dataset: str | None) -> tuple[Model, Callable[[], None]]:
+    """Load the model here or on the cluster of RAY_ADDRESS, and return what stops it there."""
+    if load_settings().ray_address is None:
+        return ServedModel.load(run, limits, dataset), lambda: None
+    from courant.serving import ray_serve
 
-    Ray says no more than that a deployment has failed.
-    """
     try:
-        return ray_serve.start(run, limits, dataset)
+        placed = ray_serve.start(run, limits, dataset)
     except RuntimeError as error:
-        load(run, device="cpu")
-        first = str(error).partition("\n")[0]
-        raise InputError(f"{run} could not be served: {first}") from error
+        load(run, device="cpu")  # which says what is wrong with a run; Ray's line does not
+        raise InputError(f"{run} could not be served: {str(error).splitlines()[0]}") from error
+    return placed, partial(ray_serve.stop, placed)
