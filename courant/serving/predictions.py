@@ -247,7 +247,8 @@ def answer(
         if isinstance(request, Refusal):
             answers[number] = request
             continue
-        with collected_warnings() as told[number]:
+        # Values that overflow are an answer of their own, of `check_finite`.
+        with collected_warnings() as told[number], np.errstate(over="ignore", invalid="ignore"):
             try:
                 prepared[number] = _prepare(request, surrogate, limits)
             except InputError as error:
