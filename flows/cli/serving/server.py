@@ -114,6 +114,9 @@ def _load(run: str, limits: Limits, dataset: str | None) -> tuple[Model, Callabl
     """Load the model here or on the cluster of RAY_ADDRESS, and return what stops it there."""
     if load_settings().ray_address is None:
         return ServedModel.load(run, limits, dataset), lambda: None
+    from courant.ray_session import connect_ray
+
+    connect_ray()
     from courant.serving import ray_serve
 
     try:
