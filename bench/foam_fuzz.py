@@ -45,7 +45,7 @@ from tests.imports.patch_cases import (
 )
 
 Verdict = Literal["equal", "both without a value", "loss", "silent difference", "crash"]
-Judgement = Literal["", "agrees", "has no value either", "differs"]
+Judgement = Literal["", "agrees", "is an error there", "differs"]
 GOOD: tuple[Verdict, ...] = ("equal", "both without a value")
 
 NAMES = (
@@ -394,7 +394,7 @@ def _judge(drawn: Drawn, plain: Path, expected: Expected) -> Judgement:
     try:
         theirs = foam_to_vtk(plain, drawn.times[-1])
     except AssertionError:
-        return "has no value either"
+        return "is an error there"
     for name, snapshots in expected.fields.items():
         for patch, values in snapshots[-1][1].items():
             if patch not in theirs or isinstance(values, UnknownValueError):

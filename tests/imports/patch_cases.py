@@ -128,9 +128,10 @@ class FieldText:
     internal: Values
     entries: Sequence[Entry | str]
     """Strings are written between entries as they are"""
+    dimensions: str = ""
 
     def write(self, path: Path, mesh: FoamMesh, form: Form) -> None:
-        dimensions = DIMENSIONS.get(self.kind, "0 2 -2 0 0 0 0")
+        dimensions = self.dimensions or DIMENSIONS.get(self.kind, "0 2 -2 0 0 0 0")
         body = f"dimensions [{dimensions}];\ninternalField ".encode()
         body += self.internal.write(cell_places(mesh), form) + b";\nboundaryField\n{\n"
         for entry in self.entries:
@@ -380,13 +381,11 @@ def _turned(matrix: np.ndarray, value: np.ndarray) -> np.ndarray:
     return whole[np.triu_indices(3)]
 
 
-def foam_to_vtk(case: Path, time: str) -> dict[str, dict[str, np.ndarray]]:
-    """Return what OpenFOAM has on each patch, patch -> field -> (B, c) in single precision."""
-    environment = find_openfoam(("foamToVTK",)).environment
-    out = case / "VTK"
-    shutil.rmtree(out, ignore_errors=True)
+def openfoam(case: Path, *command: str) -> None:
+    """Run an application of OpenFOAM in a case; AssertionError shows how it ended."""
+    environment = find_openfoam(command[:1]).environment
     done = subprocess.run(
-        ["foamToVTK", "-ascii", "-no-internal", "-no-point-data", "-time", time],
+        command,
         cwd=case,
         env={"PATH": "/usr/bin:/bin", "PWD": str(case), "HOME": str(case), **environment},
         capture_output=True,
@@ -394,7 +393,14 @@ def foam_to_vtk(case: Path, time: str) -> dict[str, dict[str, np.ndarray]]:
         check=False,
     )
     if done.returncode:
-        raise AssertionError(f"foamToVTK of {case}: {done.stdout[-600:]}{done.stderr[-1500:]}")
+        raise AssertionError(f"{command[0]} in {case}: {done.stdout[-600:]}{done.stderr[-1500:]}")
+
+
+def foam_to_vtk(case: Path, time: str) -> dict[str, dict[str, np.ndarray]]:
+    """Return what OpenFOAM has on each patch, patch -> field -> (B, c) in single precision."""
+    out = case / "VTK"
+    shutil.rmtree(out, ignore_errors=True)
+    openfoam(case, "foamToVTK", "-ascii", "-no-internal", "-no-point-data", "-time", time)
     # The name of a file may lack what the patch's has.
     return {
         re.search(r"patch='([^']*)'", path.read_text())[1]: dict(_cell_data(path))
@@ -440,6 +446,6 @@ def imported_values(
 def _boundaries(folder: Path) -> Iterator[list[str]]:
     for path in folder.rglob("polyMesh/boundary*"):
         plain = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        text = plain.decode()
+        text = plain.decode(errors="replace")
         found = re.findall(r"([^\s;{}()]+) \{ type (\w+);", text)
         yield [name for name, type_ in found if type_ not in ("empty", "processor")]

@@ -21,6 +21,7 @@ from tests.imports.patch_cases import (
     block,
     foam_to_vtk,
     imported_values,
+    openfoam,
     plain_values,
 )
 
@@ -49,12 +50,20 @@ def check(directory: Path, case: PatchCase, form: Form | None = None) -> dict[st
     """Import the case; its values are those of OpenFOAM. Return the last field's by patch."""
     folder = case.write(directory / "cases/run", form)
     (time,) = case.fields
-    source, rows = imported_values(folder.parent, {name: name for name in case.fields[time]})
+    return compare(folder, time, list(case.fields[time]))
+
+
+def compare(folder: Path, time: str, names: Sequence[str], **options) -> dict[str, np.ndarray]:
+    """Compare the last time of a case with what OpenFOAM has there."""
+    source, rows = imported_values(folder.parent, {name: name for name in names}, **options)
     theirs = foam_to_vtk(folder, time)
     assert set(rows) == set(theirs)
-    for name in case.fields[time]:
+    for name in names:
         assert source.boundary is not None
-        values = source.boundary.fields[name].reshape(len(source.boundary.patch), -1)
+        values = source.boundary.fields[name]
+        values = (values if source.time is None else values[-1]).reshape(
+            len(source.boundary.patch), -1
+        )
         for patch, of_patch in rows.items():
             expected = theirs[patch][name]
             np.testing.assert_allclose(
@@ -253,3 +262,50 @@ def test_the_plain_reader_of_the_fuzz_is_right_by_openfoam(tmp_path) -> None:
     _, found = plain_values(folder, "1", "U", PlainMesh.read(folder))
     for patch, values in foam_to_vtk(folder, "1").items():
         np.testing.assert_allclose(found[patch], values["U"], rtol=2e-5, atol=2e-5)
+
+
+SOLVER = {
+    "controlDict": "application icoFoam; startFrom startTime; startTime 0; stopAt endTime;"
+    " endTime 0.2; deltaT 0.05; writeControl timeStep; writeInterval 2; writeFormat {form};"
+    " writePrecision 12; timePrecision 6;",
+    "fvSchemes": "ddtSchemes { default Euler; } gradSchemes { default Gauss linear; }"
+    " divSchemes { default Gauss linear; } laplacianSchemes { default Gauss linear corrected; }"
+    " interpolationSchemes { default linear; } snGradSchemes { default corrected; }",
+    "fvSolution": "solvers { p { solver PCG; preconditioner DIC; tolerance 1e-9; relTol 0; }"
+    " pFinal { $p; }"
+    " U { solver smoothSolver; smoother symGaussSeidel; tolerance 1e-9; relTol 0; } }"
+    " PISO { nCorrectors 2; nNonOrthogonalCorrectors 1; pRefCell 0; pRefValue 0; }",
+}
+
+
+@pytest.mark.parametrize("form", ["ascii", "binary"])
+def test_what_a_solver_writes_has_the_values_that_openfoam_reads_from_it(tmp_path, form) -> None:
+    """Flow through a skewed block between slip walls, driven by a rate and by a gradient of p."""
+    types = {"bottom": "wall", "top": "wall", "front": "symmetryPlane", "back": "wall"}
+    velocity = [
+        Entry("left", "flowRateInletVelocity", text="volumetricFlowRate 2; value uniform (0 0 0);"),
+        Entry("right", "pressureInletOutletVelocity", {"value": one(0, 0, 0)}),
+        Entry("bottom", "partialSlip", {"valueFraction": one(0.4)}),
+        Entry("top", "fixedNormalSlip", {"fixedValue": one(0, 0, 0)}),
+        Entry("front", "symmetryPlane"),
+        Entry("back", "noSlip"),
+    ]
+    pressure = [
+        Entry("right", "fixedValue", {"value": one(0)}),
+        Entry("bottom", "fixedGradient", {"gradient": one(0.3)}),
+        Entry("front", "symmetryPlane"),
+        Entry('"(left|top|back)"', "zeroGradient"),
+    ]
+    mesh = skewed(types, shape=(4, 3, 3))
+    start = {
+        "U": FieldText("vector", one(0, 0, 0), velocity),
+        "p": FieldText("scalar", one(0), pressure, "0 2 -2 0 0 0 0"),
+    }
+    folder = PatchCase(mesh, {"0": start}).write(tmp_path / "cases/run")
+    for name, text in SOLVER.items():
+        whole = text.replace("{form}", form)
+        Form().write(folder / "system" / name, "dictionary", whole.encode())
+    Form().write(folder / "constant/transportProperties", "dictionary", b"nu [0 2 -1 0 0 0 0] 0.1;")
+    openfoam(folder, "icoFoam")
+    found = compare(folder, "0.2", ["U", "p"])
+    assert np.abs(found["bottom"]).max() > 0.01
