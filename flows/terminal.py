@@ -45,6 +45,8 @@ class SafeConsole(Console):
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             safe = segment.text if segment.control else printable(segment.text)
+            # A terminal may know ASCII alone, and names of files any letter.
+            safe = safe.encode(self.encoding, errors="replace").decode(self.encoding)
             yield Segment(safe, segment.style, segment.control)
 
 

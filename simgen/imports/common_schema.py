@@ -13,6 +13,7 @@ from simgen.design_space import SIGNIFICANT_DIGITS, Parameter
 from simgen.errors import InputError
 from simgen.imports.source_schema import imported_schema
 from simgen.imports.surveyed import Asked, Surveyed
+from simgen.imports.told import as_utf8
 from simgen.store.access.writer import OnRecord
 from simgen.store.format.layout import Schema, Source
 from simgen.store.format.split import PUBLISHED
@@ -84,7 +85,7 @@ def common_schema(
         asked.name,
         dimension=dimension,
         fields=fields,
-        source=asked.source or Source(asked.folder.name, "a local folder", "not stated"),
+        source=asked.source or Source(as_utf8(asked.folder.name), "a local folder", "not stated"),
         transient=not steady,
         parameters=parameters_of(asked, cases),
         splits="published" if asked.table is not None and asked.table.has_splits else "drawn",

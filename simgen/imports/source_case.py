@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from simgen.case import Gate
 from simgen.cell_mesh import CellMesh
 from simgen.design_space import DesignSpace
 from simgen.errors import InputError
-from simgen.imports.told import shown, told
+from simgen.imports.told import as_utf8, shown, told
 from simgen.store.format.layout import Schema
 from simgen.store.format.split import SPLITS
 
@@ -89,7 +90,7 @@ def case_name(place: str) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", place).strip("-._") or "case"
     if len(name) <= MOST_LETTERS:
         return name
-    digest = hashlib.blake2b(place.encode(), digest_size=4).hexdigest()
+    digest = hashlib.blake2b(os.fsencode(place), digest_size=4).hexdigest()
     return f"{name[: MOST_LETTERS - len(digest) - 1]}-{digest}"
 
 
@@ -143,7 +144,7 @@ def check_gates(case: SourceCase) -> tuple[Gate, ...]:
 def check_provenance(case: SourceCase) -> Mapping[str, Any]:
     """Return the case's own entries for its record; InputError where JSON cannot hold them."""
     try:
-        text = json.dumps(dict(case.provenance), allow_nan=False)
+        text = as_utf8(json.dumps(dict(case.provenance), allow_nan=False, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"case {case.name}: provenance is no JSON ({told(error)})") from error
     entries: Mapping[str, Any] = json.loads(text)

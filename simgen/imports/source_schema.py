@@ -17,7 +17,8 @@ from simgen.store.format.split import Origin
 
 FAMILY = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
-_TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f]{0,1000}")
+#: Without control characters, and without what UTF-8 cannot hold.
+_TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,1000}")
 #: Names taken by a case's other arrays.
 _ARRAYS = frozenset(
     {"points", "volumes", "time", "distance", "direction", "distance_field"}

@@ -1,5 +1,8 @@
 """`courant dataset import`: what a person sees."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +63,48 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
 def test_a_wrong_command_is_one_line(courant, words, says) -> None:
     told = courant("import", "openfoam", *words, exit_code=1)
     assert says in told and told.count("\n") == 1
+
+
+def on_terminal(encoding: str, *words: str) -> str:
+    """Run a command on a terminal of this encoding; return what it printed, decoded."""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "flows", "dataset", *words]
+    ran = subprocess.run(command, env=environment, capture_output=True, timeout=300)
+    printed = (ran.stdout + ran.stderr).decode(encoding)
+    assert "Traceback" not in printed and ran.returncode == 0, printed
+    return printed
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("letter", ["\u00fc".encode(), b"\xfc"], ids=["UTF-8", "Latin-1"])
+def test_names_of_any_letters_are_imported_and_shown(tmp_path, encoding, letter) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/T" + letter + b"nnel"))
+    for number in (1, 2):
+        case = Path(os.fsdecode(os.fsencode(folder) + b"/r" + letter + b"n%d" % number))
+        write_case(case, speed=number)
+    words = ("import", "openfoam", str(folder), "--fields", "U", "--store", str(tmp_path / "store"))
+    told = on_terminal(encoding, *words, "--name", "tunnel", "--dry-run")
+    assert "would import 2 new cases" in told
+    assert not (tmp_path / "store").exists()
+    on_terminal(encoding, *words, "--name", "tunnel")
+    assert "r-n1" in on_terminal(encoding, "show", str(tmp_path / "store/tunnel"))
+
+
+def test_a_store_whose_name_is_no_utf8_is_one_line_and_nothing_is_left(courant, tmp_path) -> None:
+    write_case(tmp_path / "cases/run1")
+    store = Path(os.fsdecode(os.fsencode(tmp_path) + b"/st\xfcre"))
+    words = ("import", "openfoam", "cases", "--fields", "U", "--store", str(store))
+    told = courant(*words, exit_code=1)
+    assert "is in a folder whose name is no UTF-8; choose another" in told
+    assert told.count("\n") == 1 and not store.exists()
+
+
+def test_what_is_left_out_has_a_line_and_is_counted(courant, tmp_path) -> None:
+    case = write_case(tmp_path / "cases/run1")
+    (case / "0.75/uniform").mkdir(parents=True)
+    words = ("import", "openfoam", "cases", "--fields", "U", "--store", "store")
+    for told, end in (
+        (courant(*words, "--dry-run"), "0 refused, 1 left out"),
+        (courant(*words), "1 new, 1 left out"),
+    ):
+        assert "left out run1: times without U: 0.75" in told and end in told

@@ -64,6 +64,7 @@ def read_asked(
 
     from simgen.imports.case_table import read_case_table
     from simgen.imports.surveyed import Asked
+    from simgen.imports.told import as_utf8
     from simgen.store.format.layout import Source
 
     folder = local_path(str(folder)).resolve()
@@ -75,7 +76,7 @@ def read_asked(
         name=dataset,
         table=None if table is None else read_case_table(local_path(str(table))),
         ranges={each: _range(each, text) for each, text in pairs(ranges, "--range").items()},
-        source=Source(source or folder.name, source_url, licence),
+        source=Source(*map(as_utf8, (source or folder.name, source_url, licence))),
         keep_repeats=keep_repeats,
     )
 

@@ -69,6 +69,7 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
     reached.
     """
     check_process(url)
+    _check_name(url)
     with translated(url):
         storage = _storage(url, create)
         if icechunk.Repository.exists(storage):
@@ -93,10 +94,21 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
 def repository_exists(url: str) -> bool:
     """Tell whether `open_repository` would open rather than create."""
     check_process(url)
+    _check_name(url)
     with translated(url):
         if "://" not in url and not local_path(url).exists():
             return False
         return icechunk.Repository.exists(_storage(url, create=False))
+
+
+def _check_name(url: str) -> None:
+    """Raise InputError for a local path that is no UTF-8, which Icechunk cannot open."""
+    if "://" in url:
+        return
+    try:
+        str(local_path(url)).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{url} is in a folder whose name is no UTF-8; choose another") from error
 
 
 def _appears(storage: icechunk.Storage, within_s: float) -> bool:
