@@ -19,7 +19,7 @@ from courant.runs.progress import RunProgress, read_run_progress
 from courant.runs.standing import standing
 from courant.sweeps.sweep import TrialsProgress, read_trials_progress
 from flows.display import PROGRESS_FILE
-from simgen.audit.progress import CommitCount, DatasetProgress, count_commits, read_progress
+from simgen.audit.progress import DatasetProgress, read_progress
 from simgen.case import Progress
 from simgen.cases import FAMILIES
 from simgen.errors import SimgenError
@@ -76,7 +76,6 @@ class Watch:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._ended: dict[str, RunProgress] = {}
-        self._commits: dict[str, CommitCount] = {}
 
     def look(self) -> Overview:
         """Read everything anew; what cannot be read is told among the problems."""
@@ -95,11 +94,6 @@ class Watch:
             tuple(_disks(places)),
             (*damaged, *unreadable),
         )
-
-    def count_commits(self, dataset: str) -> int:
-        """Count a dataset's commits; the first time reads every one of them."""
-        found = self._commits[dataset] = count_commits(dataset, self._commits.get(dataset))
-        return found.number
 
     def _look_at_runs(
         self, pool: ThreadPoolExecutor

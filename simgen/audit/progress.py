@@ -128,29 +128,6 @@ def read_progress(url: str) -> DatasetProgress:
     )
 
 
-@dataclass(frozen=True)
-class CommitCount:
-    """The commits of a dataset so far."""
-
-    newest: str
-    number: int
-
-
-def count_commits(url: str, since: CommitCount | None = None) -> CommitCount:
-    """Count the commits on the way to the newest one; those counted before are not read again."""
-    repository = open_repository(url)
-    newest, number = "", 0
-    try:
-        for commit in repository.ancestry(branch=BRANCH):
-            newest = newest or commit.id
-            if since is not None and commit.id == since.newest:
-                return CommitCount(newest, number + since.number)
-            number += 1
-    except (icechunk.IcechunkError, OSError) as error:
-        raise StoreError(explain_failure(url, error)) from error
-    return CommitCount(newest, number)
-
-
 def _pace(commits: Sequence[icechunk.SnapshotInfo]) -> float | None:
     """Return the seconds a case of the last writer's commits, the newest first."""
     told = [each for each in commits if NUM_LEFT in each.metadata]

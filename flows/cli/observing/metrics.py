@@ -26,7 +26,8 @@ def metrics(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = PORT,
     allow_host: AllowedHosts = None,
     every: Annotated[
-        float, typer.Option(min=1.0, max=86_400.0, help="Seconds between two looks at the records.")
+        float,
+        typer.Option(min=1.0, max=86_400.0, help="Seconds between two readings of the records."),
     ] = 15.0,
 ) -> None:
     """Serve metrics of datasets, trainings and sweeps to Prometheus, until it is interrupted.
@@ -34,14 +35,12 @@ def metrics(
     Reads records alone, of a folder or S3: it may be started and ended at any time.
     """
     with one_line_errors():
-        from flows.observing.exporter import refresh_until_asked_to_end, serving_metrics
-        from flows.observing.metrics import RecordMetrics
+        from flows.observing.metrics import RecordMetrics, metrics_server
         from flows.observing.overview import Watch
 
         names = allowed_hosts(allow_host)
-        exported = RecordMetrics(Watch(places(store, runs)))
         with errors.status("reading"):
-            exported.refresh()
-        with serving_metrics(exported, host, port, names) as taken:
-            say(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
-            refresh_until_asked_to_end(exported, every)
+            exported = RecordMetrics(Watch(places(store, runs)), every)
+        serve, taken = metrics_server(exported, host, port, names)
+        say(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
+        serve()

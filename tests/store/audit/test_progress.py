@@ -3,7 +3,7 @@
 import pytest
 
 from simgen.audit import progress
-from simgen.audit.progress import count_commits, read_progress
+from simgen.audit.progress import read_progress
 from simgen.errors import InputError
 from simgen.store.access.repository import open_repository
 from simgen.store.access.writer import DatasetWriter
@@ -66,14 +66,6 @@ def test_the_pace_is_that_of_the_last_writer(url, writer):
     commit(writer, 1, num_left=0)
     commit(writer, 2, num_left=5)
     assert read_progress(url).case_s is None, "the commits before are another run's"
-
-
-def test_commits_are_counted_on_from_where_they_were_counted_last(url, writer, monkeypatch):
-    commit(writer, 0, num_left=None)
-    first = count_commits(url)
-    assert first.number == count_commits(url, first).number
-    commit(writer, 1, num_left=None)
-    assert count_commits(url, first).number == first.number + 1 == count_commits(url).number
 
 
 def test_a_place_without_a_dataset_is_named(tmp_path):
