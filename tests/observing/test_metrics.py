@@ -41,7 +41,7 @@ def test_metrics_are_the_records_figures(places: Places) -> None:
     assert found["courant_dataset_solver_core_seconds_total", url] == 4.0
     assert found["courant_training_epoch", "running"] == 3
     assert found["courant_training_samples_per_second", "demo-0123456789"] == 100.0
-    assert found["courant_trials", "finished"] == 1
+    assert found["courant_trials", "demo-anchors-0123456789"] == 1
     assert found["courant_unreadable", ""] == 0
     solve_some(places.store, num_cases=4, num_left=0)
     assert exported(metrics)["courant_dataset_cases", "accepted"] == 4
