@@ -39,7 +39,7 @@ def main(out: Path, short: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder:
         dataset = simgen.open_dataset(publish_waves(f"{folder}/store/cylinder-flow"))
         baseline, space = tiny_experiment(epochs=epochs), parse_space("bench", SPACE)
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
         measured: dict[str, tuple[list[TrialResult], float]] = {}
         for name, early in (("ASHA", True), ("all to the end", False)):
             sweep = plan_sweep(baseline, dataset, space, TRIALS, f"{folder}/{name}")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.end_to_end
 
 @pytest.fixture(autouse=True)
 def ray_on_two_cores() -> object:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 

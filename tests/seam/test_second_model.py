@@ -144,7 +144,7 @@ def test_it_is_swept(
         "PYTHONPATH",
         os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
     )
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         space = parse_space("widths", "design: grid\nparameters: {model.width: [8, 16]}")
         experiment = point_mlp_experiment(task).derive(training={"epochs": 2})

@@ -36,7 +36,7 @@ RATES = "design: grid\nparameters: {training.learning_rate: [1e-6, 3e-3]}"
 
 @pytest.fixture(scope="module", autouse=True)
 def ray_on_two_cores() -> object:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -124,7 +124,7 @@ import ray, simgen
 from pathlib import Path
 from courant.sweeps.ray_tune import run_sweep
 from tests.training.test_ray_tune import sweep_of
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 run_sweep(sweep_of(simgen.open_dataset(sys.argv[1]), Path(sys.argv[2]), num=3, epochs=30))
 """
 
