@@ -4,8 +4,8 @@ Notable features:
 - A machine has a slot for each case that its cores have room for. A slot is a thread with a pool of
   one process, which imports everything once. If that process dies, its slot starts another one and
   tries the case again; the cases of other slots are not touched.
-- Interrupted, an executor kills its processes and their solvers. A process whose parent is gone,
-  even by kill -9, does the same to itself.
+- Interrupted, an executor kills its processes. One whose parent is gone, even by kill -9, ends
+  itself. An application ends with the process that has started it (`simgen.foam.guard`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any, Protocol, TypeVar
 from simgen.errors import InputError, ProgramError, SimgenError
 from simgen.log_lines import Carried, carried
 from simgen.machine import usable_cores
-from simgen.process_start import descendants, start_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -143,31 +142,14 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    kill_tree(os.getpid())
+    os._exit(1)
 
 
 def end_children() -> None:
-    """Kill the processes that `multiprocessing` has started here, and what they have started."""
+    """Kill the processes that `multiprocessing` has started here; their solvers end with them."""
     for child in multiprocessing.active_children():
-        if child.pid is not None:
-            kill_tree(child.pid)
+        child.kill()
         child.join()
-
-
-def kill_tree(root: int) -> None:
-    """Kill a process and all that it has started; this process itself comes last."""
-    started = descendants(root)
-    if root != os.getpid():
-        _kill(root)
-    for process, start in started:
-        if start_of(process) == start:
-            _kill(process)
-    _kill(root)
-
-
-def _kill(process: int) -> None:
-    with contextlib.suppress(OSError):
-        os.kill(process, signal.SIGKILL)
 
 
 def as_they_end(

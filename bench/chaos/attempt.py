@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -127,6 +128,9 @@ class Attempt:
         for terminal in self.terminals:
             terminal.close()
 
+    def _has_begun_training(self) -> bool:
+        return any(re.search(r"^run \S", teller.printed, re.M) for teller in self.tellers)
+
     def _running(self) -> bool:
         return any(terminal.process.poll() is None for terminal in self.terminals)
 
@@ -140,7 +144,5 @@ class Attempt:
         if moment.stage == "recorded":
             return progress.num_recorded(self.tellers[0]) >= moment.count
         if moment.stage == "training":
-            if progress.epochs(self.tellers[0]) < moment.count:
-                return False
-            return bool(moment.count or self.processes("ray::fit_alone"))
+            return self._has_begun_training() and progress.epochs(self.tellers[0]) >= moment.count
         return self.trained_before or progress.trained(self.tellers[0])

@@ -13,8 +13,8 @@ Stage = Literal["starting", "solving", "recorded", "training", "evaluating"]
 """How far the job has come when a fault strikes, in this order."""
 STAGES: tuple[Stage, ...] = ("starting", "solving", "recorded", "training", "evaluating")
 Store = Literal["local", "s3"]
-Server = Literal["shared", "own", "postgres"]
-"""Prefect's: one that runs already, the command's own, or one over PostgreSQL."""
+Server = Literal["none", "shared", "postgres"]
+"""Prefect's: none, as commands need none; that of a deployment; or one over PostgreSQL"""
 
 POSTGRES = "/usr/lib/postgresql/*/bin"
 
@@ -28,7 +28,7 @@ class Kind:
     stages: tuple[Stage, ...]
     store: Store | None = None
     """The only store that it can strike, where there is one"""
-    server: Server = "shared"
+    server: Server = "none"
     """The server of schedules that it leads"""
     deployed: bool = False
     """Whether its schedule is a deployment that a Prefect worker runs"""
@@ -37,31 +37,23 @@ class Kind:
 
 
 ANYWHERE = STAGES
-ON_RAY: tuple[Stage, ...] = ("solving", "training")
 ON_S3: tuple[Stage, ...] = ("starting", "solving", "recorded", "training", "evaluating")
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
         Kind("solver killed", "kill -9 of a running solver", ("solving",)),
-        Kind("Ray worker killed", "kill -9 of the process that solves or trains", ON_RAY),
-        Kind("raylet killed", "kill -9 of the embedded Ray's raylet", ON_RAY),
-        Kind("GCS killed", "kill -9 of the embedded Ray's GCS", ON_RAY),
+        Kind("worker killed", "kill -9 of the process that solves a case", ("solving",)),
         Kind("driver killed", "kill -9 of the command", ANYWHERE),
-        Kind(
-            "Prefect server killed",
-            "kill -9 of the command's own server",
-            ("solving", "training", "evaluating"),
-            server="own",
-        ),
         Kind(
             "Prefect worker killed",
             "kill -9 of `prefect worker` while it runs a deployment; another is started",
             ("solving", "training", "evaluating"),
+            server="shared",
             deployed=True,
         ),
         Kind("solver stopped", "SIGSTOP of a running solver, SIGCONT later", ("solving",)),
-        Kind("Ray worker stopped", "SIGSTOP, SIGCONT of the process that solves or trains", ON_RAY),
+        Kind("worker stopped", "SIGSTOP, SIGCONT of the process that solves", ("solving",)),
         Kind("driver stopped", "SIGSTOP, SIGCONT of the command", ANYWHERE),
         Kind("Ctrl-C", "Ctrl-C in the terminal: SIGINT to the process group", ANYWHERE),
         Kind("driver terminated", "SIGTERM to the command", ANYWHERE),

@@ -22,7 +22,7 @@ from bench.chaos.site import Site
 from bench.chaos.watching import Watch, adopt_orphans
 from simgen.provenance import source_revision
 
-#: At the undisturbed run: on a machine that is too busy, Ray's 30 s to start in are over too soon.
+#: At the undisturbed run.
 ATTEMPTS = 4
 
 screen = Console(width=160)

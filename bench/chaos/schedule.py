@@ -15,7 +15,7 @@ from bench.chaos.kinds import KINDS, STAGES, Kind, Server, Stage, Store
 CASES = 3
 EPOCHS = 8
 #: Kinds that fit beside a deployment's own: its processes are not the command's.
-BESIDE_A_DEPLOYMENT = ("solver killed", "Ray worker killed", "solver stopped", "scratch deleted")
+BESIDE_A_DEPLOYMENT = ("solver killed", "worker killed", "solver stopped", "scratch deleted")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _compatible(leading: Kind, store: Store) -> list[Kind]:
         for kind in KINDS.values()
         if kind is not leading
         and not kind.deployed
-        and kind.server in ("shared", leading.server)
+        and kind.server in ("none", leading.server)
         and kind.store in (None, store)
         # Signatures of S3 hold for minutes, and two clocks in one schedule say nothing more.
         and not (kind.needs == "compiler" and store == "s3")

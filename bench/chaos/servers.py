@@ -62,8 +62,6 @@ class Servers:
             # Caches of a user, not of a run.
             "MPLCONFIGDIR": str(self.folder / "matplotlib"),
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "torchinductor"),
-            # An actor less to start, of one that looks for notices of a cloud.
-            "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
         }
 
     @cached_property

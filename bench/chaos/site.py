@@ -101,7 +101,6 @@ class Site:
             self._open.enter_context(small_file_system(self.scratch, DISK_MB))
         if "store full" in kinds:
             self._open.enter_context(small_file_system(Path(self.base), DISK_MB))
-        # Ray's sockets lie below, whose paths are short.
         temporary = tempfile.mkdtemp(prefix="chaos-", dir="/tmp")
         self._open.callback(shutil.rmtree, temporary, ignore_errors=True)
         self.temporary = Path(temporary)
@@ -120,14 +119,14 @@ class Site:
             self._open.callback(self.end_worker)
 
     def _prefect(self) -> dict[str, str]:
-        if self.schedule.server == "own":
-            return self.servers.environment("own")
+        if self.schedule.server == "none":
+            return self.servers.environment("none")
         if self.schedule.server == "postgres":
             database = self.servers.postgres.url
             environment = self.servers.environment("postgres-home")
             environment["PREFECT_API_DATABASE_CONNECTION_URL"] = database
             return self.servers.open_prefect("over-postgres", environment, self._open)
-        return self.servers.deployment if self.schedule.deployed else self.servers.prefect
+        return self.servers.deployment
 
     def _put_behind_a_proxy(self) -> None:
         s3 = self.servers.s3

@@ -27,21 +27,16 @@ def _solver(attempt: Attempt, fault: Fault) -> int | None:
     return min(attempt.watch.solving, default=None)
 
 
-def _ray_worker(attempt: Attempt, fault: Fault) -> int | None:
-    if fault.moment.stage == "training":
-        return min(attempt.processes("ray::fit_alone"), default=None)
+def _worker(attempt: Attempt, fault: Fault) -> int | None:
+    """The process that solves a case: it has started the guard of a solver."""
     with contextlib.suppress(OSError):
-        return parent(min(attempt.watch.solving)) if attempt.watch.solving else None
+        return parent(parent(min(attempt.watch.solving))) if attempt.watch.solving else None
     return None
 
 
 def _driver(attempt: Attempt, fault: Fault) -> int | None:
     process = attempt.first.process
     return process.pid if process.poll() is None else None
-
-
-def _process(*names: str) -> Callable[[Attempt, Fault], int | None]:
-    return lambda attempt, fault: min(attempt.processes(*names), default=None)
 
 
 def _signal(
@@ -156,17 +151,13 @@ def _restart_postgres(attempt: Attempt, fault: Fault) -> str | None:
 
 
 _KILL, _STOP = signal.SIGKILL, signal.SIGSTOP
-_PREFECT_SERVER = "prefect.server.api.server:create_app"
 _STRIKES: dict[str, Strike] = {
     "solver killed": partial(_signal, _solver, _KILL),
-    "Ray worker killed": partial(_signal, _ray_worker, _KILL),
-    "raylet killed": partial(_signal, _process("/raylet/raylet "), _KILL),
-    "GCS killed": partial(_signal, _process("/gcs/gcs_server "), _KILL),
+    "worker killed": partial(_signal, _worker, _KILL),
     "driver killed": partial(_signal, _driver, _KILL),
-    "Prefect server killed": partial(_signal, _process(_PREFECT_SERVER), _KILL),
     "Prefect worker killed": _prefect_worker,
     "solver stopped": partial(_signal, _solver, _STOP),
-    "Ray worker stopped": partial(_signal, _ray_worker, _STOP),
+    "worker stopped": partial(_signal, _worker, _STOP),
     "driver stopped": partial(_signal, _driver, _STOP),
     "Ctrl-C": _ctrl_c,
     "driver terminated": partial(_signal, _driver, signal.SIGTERM),

@@ -48,11 +48,11 @@ def test_faults_strike_in_the_order_of_the_job_where_they_can(seed):
         kind = KINDS[fault.kind]
         assert fault.moment.stage in kind.stages
         assert kind.store in (None, schedule.store)
-        assert kind.server in ("shared", schedule.server)
+        assert kind.server in ("none", schedule.server)
         assert not kind.deployed or schedule.deployed
 
 
-def record(seed, *breaches, kinds=("GCS killed",)):
+def record(seed, *breaches, kinds=("worker killed",)):
     struck = [{"kind": kind, "at": "solving", "what": "SIGKILL"} for kind in kinds]
     return {"seed": seed, "struck": struck, "codes": [1, 0], "breaches": list(breaches)}
 
@@ -67,9 +67,9 @@ def test_records_outlive_a_line_that_was_cut_off(tmp_path):
 
 
 def test_the_table_tells_what_broke_and_what_never_struck():
-    records = [record(1), record(2, "weights: others", kinds=("GCS killed", "Ctrl-C"))]
+    records = [record(1), record(2, "weights: others", kinds=("worker killed", "Ctrl-C"))]
     rows = {row[0]: row[2:] for row in results.rows(records)}
-    assert rows["GCS killed"] == ("2", "2", "2", "1 broke an invariant")
+    assert rows["worker killed"] == ("2", "2", "2", "1 broke an invariant")
     assert rows["solver killed"][:2] == ("0", "0")
     assert rows["solver killed"][3].startswith("not run")
     assert "2 schedules with 3 strikes of 2 kinds" in results.summary(records)

@@ -24,7 +24,7 @@ def start_courant(environment: Mapping[str, str], *arguments: str) -> subprocess
 
 
 def parent(process: int) -> int:
-    """The process that started another: of a solver, the Ray worker that its case runs in."""
+    """The process that started another."""
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 

@@ -89,19 +89,18 @@ def test_more_cores_than_the_machine_has_are_an_error() -> None:
 DRIVER = """
 import sys, time
 from flows.executor import LocalExecutor, closing
-from tests.flows.test_executor import sleep_in_a_child
+from tests.flows.test_executor import sleep
 
 if __name__ == "__main__":
     with closing(LocalExecutor(1)) as executor:
-        executor.submit(sleep_in_a_child, sys.argv[1]).result()
+        executor.submit(sleep, sys.argv[1]).result()
 """
 
 
-def sleep_in_a_child(file: str) -> None:
-    child = subprocess.Popen(["sleep", "600"])
-    Path(f"{file}.part").write_text(f"{child.pid} {os.getpid()}")
+def sleep(file: str) -> None:
+    Path(f"{file}.part").write_text(str(os.getpid()))
     Path(f"{file}.part").rename(file)
-    child.wait()
+    time.sleep(600)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -118,10 +117,10 @@ def test_nothing_outlives_a_driver_that_is_interrupted_or_killed(
     )
     try:
         wait_for(file.exists)
-        processes = [int(part) for part in file.read_text().split()]
+        process = int(file.read_text())
         driver.send_signal(number)
         driver.wait(60)
-        wait_for(lambda: not any(map(lives, processes)))
+        wait_for(lambda: not lives(process))
     finally:
         driver.kill()
 
