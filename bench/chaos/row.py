@@ -80,7 +80,7 @@ def _make_reference(references: References, servers: Servers, out: Path) -> None
     """One job without any fault."""
     references.write_experiment()
     folder = out / "work" / "undisturbed"
-    with Site(Schedule(0, "local", "shared", False, ()), servers, folder) as site:
+    with Site(Schedule(0, "local", "none", False, ()), servers, folder) as site:
         for _ in range(ATTEMPTS):
             attempt = Attempt(Job(site, str(references.experiment)), Watch(site.scratch), False)
             attempt.run((), lambda attempt, fault: None)

@@ -131,7 +131,7 @@ def predict(
             raise InputError("name a case or a mesh file, or give a --design NAME=VALUE,...")
         out = local_path(str(out))
         if design is not None:
-            from flows.cli.predicting.design import predict_to_files, refuse_others
+            from flows.cli.prediction_files import predict_to_files, refuse_others
 
             refuse_others(start=start, parameters=parameters, boundary=boundary, dataset=dataset)
             asked = parse_settings(design.split(","), "--design") or {}
@@ -146,7 +146,7 @@ def predict(
         if not is_file and (parameters is not None or boundary is not None):
             raise InputError("--parameters and --boundary belong to a mesh file")
         if is_file:
-            from flows.cli.predicting.foreign_mesh import predict_file
+            from flows.cli.foreign_mesh import predict_file
 
             if start is not None:
                 raise InputError("--start belongs to a stored case; a mesh file holds one state")
@@ -156,7 +156,7 @@ def predict(
             faces = None if boundary is None else local_path(str(boundary))
             line = predict_file(absolute(run), local_path(case), faces, given, steps, out)
         else:
-            from flows.cli.predicting.stored_case import write_prediction
+            from flows.cli.prediction_files import write_prediction
 
             place = None if dataset is None else absolute(dataset)
             line = write_prediction(absolute(run), case, start, steps, out, place)

@@ -20,7 +20,7 @@ from courant.analysis.comparison import ANCHORS, WINDOWS, _labels, compare_runs,
 from courant.analysis.decomposition.case_controls import NEAREST, POD, RANDOM
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
-from flows.cli.analysing.comparison import tables
+from flows.cli.analysis import tables
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError

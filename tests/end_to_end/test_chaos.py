@@ -14,7 +14,7 @@ from tests.end_to_end.conftest import ROOT
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
 
 #: On disk: the same command twice; then, in one job, a worker killed and Ctrl-C in the generation,
-#: driver killed in the training. On S3: driver terminated in the generation, Ctrl-C in the training.
+#: driver killed in the training. On S3: driver terminated in the generation, Ctrl-C in training.
 #: None needs root.
 SEEDS = (70, 48583, 9389)
 #: Seconds for all of them, three times what they take on two cores that other tests share.

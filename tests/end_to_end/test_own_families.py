@@ -171,7 +171,7 @@ def check_unseen(run_url: str, step_s: float, folder: Path) -> None:
     solved = found.solved_quantities["mean_temperature"]
     assert COLD < found.solved[0].mean() < solved == pytest.approx(found.solved[-1].mean())
 
-    from flows.cli.predicting.design import predict_to_files
+    from flows.cli.prediction_files import predict_to_files
 
     predict_to_files(run_url, plate, folder / "plate.pvd", steps=2, from_solver_s=1.5, verify=True)
     states = sorted((folder / "plate").glob("*.vtu"))

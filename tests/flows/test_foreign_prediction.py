@@ -12,10 +12,8 @@ import simgen
 from courant.data.normalisation import Channel
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from flows.cli.predicting.files import by_field, whole_file, write_state
-from flows.cli.predicting.foreign_boundary import read_boundary
-from flows.cli.predicting.foreign_mesh import predict_file, read_state
-from flows.cli.predicting.stored_case import write_prediction
+from flows.cli.foreign_mesh import predict_file, read_boundary, read_state
+from flows.cli.prediction_files import by_field, whole_file, write_prediction, write_state
 from simgen.cell_shapes import Shape
 from simgen.errors import InputError
 from simgen.publish.export_vtu import export_vtu

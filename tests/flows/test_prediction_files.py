@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flows.cli.predicting import files
-from flows.cli.predicting.files import write_series
+from flows.cli import prediction_files as files
+from flows.cli.prediction_files import write_series
 from simgen.cell_shapes import points_shape
 from simgen.errors import InputError
 

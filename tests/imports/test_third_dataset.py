@@ -22,8 +22,9 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.serving.predictions import Limits, Prediction, PredictRequest, answer, describe
 from courant.training.loop import fit
-from flows.cli.predicting.foreign_mesh import predict_file
-from flows.cli.predicting.stored_case import write_prediction
+from flows.cli.foreign_mesh import predict_file
+from flows.cli.prediction_files import write_prediction
+from flows.stages.generation import PublishedVersion
 from flows.stages.main_job import MainJob
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
@@ -84,9 +85,8 @@ def test_the_page_shows_the_importer_that_is_tested() -> None:
 
 def test_the_main_job_fits_a_recipe_to_imported_data(rod: Dataset) -> None:
     job = MainJob(dataset=rod.url).resolved()
-    published = job.published
-    assert published is not None
-    experiment, _ = job.training_on(published).open()
+    assert job.dataset and job.version
+    experiment, _ = job.training_on(PublishedVersion(job.dataset, job.version)).open()
     assert experiment == fitted_recipe(rod)
 
 

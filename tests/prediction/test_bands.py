@@ -42,9 +42,9 @@ from courant.runs.directory import RunDirectory
 from courant.serving.designs import DesignAnswer, answer_design
 from courant.serving.predictions import Limits
 from courant.training.loop import fit
-from flows.cli.predicting.bands import parse_box
-from flows.cli.predicting.design import predict_to_files, trust_lines, two_digits
-from flows.cli.predicting.stored_case import write_prediction as predict_stored
+from flows.cli.bands import parse_box
+from flows.cli.prediction_files import predict_to_files, trust_lines, two_digits
+from flows.cli.prediction_files import write_prediction as predict_stored
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError

@@ -15,7 +15,7 @@ from courant.prediction.surrogate import Surrogate
 from courant.serving.designs import DesignAnswer, answer_design
 from courant.serving.model import as_json
 from courant.serving.predictions import Limits, Refusal, ServerFault
-from flows.cli.predicting.design import predict_to_files
+from flows.cli.prediction_files import predict_to_files
 from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.solving.unsolved import UnmeshableError

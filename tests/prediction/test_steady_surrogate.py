@@ -16,7 +16,7 @@ from courant.evaluation.references import NearestDesign
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from flows.cli.predicting.stored_case import write_prediction
+from flows.cli.prediction_files import write_prediction
 from simgen.errors import InputError
 from simgen.store.access.reader import Dataset
 from simgen.store.access.stored_case import StoredCase

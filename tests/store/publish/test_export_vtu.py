@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simgen
-from flows.cli.predicting.foreign_boundary import read_boundary
+from flows.cli.foreign_mesh import read_boundary
 from simgen.audit.verify import verify
 from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError

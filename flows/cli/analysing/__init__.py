@@ -1,1 +1,0 @@
-"""Look inside trained models, for `courant analyse`."""
