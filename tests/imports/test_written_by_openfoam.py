@@ -1,0 +1,265 @@
+"""Cases in forms that OpenFOAM's own applications write, against OpenFOAM's own geometry.
+
+`postProcess` stores the centres C and volumes V of the cells as fields, with the centres of the
+faces on the patches. Whatever is then done to the files, the fields that are imported have to be
+the geometry that the import computes from the mesh: both are right, or they differ.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from foamlib import FoamFieldFile
+
+import simgen
+from simgen.imports.openfoam import FoamOptions, import_openfoam, plan_openfoam
+from simgen.imports.openfoam.foam_fields import AskedField
+from simgen.imports.surveyed import Asked
+from tests.imports.patch_cases import openfoam
+
+pytestmark = pytest.mark.openfoam
+
+HEAD = "FoamFile {{ version 2.0; format ascii; class dictionary; object {}; }}\n"
+BLOCK = """scale 1;
+vertices ((0 0 0) (2 0.1 0) (2.3 1 0.1) (0.1 1.2 0) (0 0 1) (2 -0.2 1.1) (2.1 1 1.3) (0 1 0.9));
+blocks (hex (0 1 2 3 4 5 6 7) (4 3 2) simpleGrading (2 1 0.5));
+edges ();
+boundary (
+ inlet { type patch; faces ((0 4 7 3)); }
+ outlet { type patch; faces ((1 2 6 5)); }
+ walls { type wall; faces ((0 1 5 4) (3 7 6 2) (0 3 2 1) (4 5 6 7)); }
+);
+"""
+CONTROL = """application icoFoam;
+startFrom latestTime; stopAt endTime; endTime 1; deltaT 0.5;
+writeControl timeStep; writeInterval 1; writeFormat ascii; writePrecision 16;
+writeCompression off; timeFormat general; timePrecision 6;
+"""
+SCHEMES = "ddtSchemes { default Euler; }\ngradSchemes {}\ndivSchemes {}\nlaplacianSchemes {}\n"
+OPTIONS = FoamOptions(
+    fields=(AskedField("C", "centre"), AskedField("V", "volume")), allow_unfinished=True
+)
+
+
+def dictionary(case: Path, name: str, text: str) -> None:
+    (case / "system").mkdir(exist_ok=True)
+    (case / "system" / name).write_text(HEAD.format(name) + text)
+
+
+def changed(case: Path, name: str, old: str, new: str) -> None:
+    text = (case / "system" / name).read_text()
+    assert old in text
+    (case / "system" / name).write_text(text.replace(old, new))
+
+
+def geometry_fields(case: Path, *options: str) -> None:
+    for function in ("writeCellCentres", "writeCellVolumes"):
+        openfoam(case, "postProcess", "-func", function, *options)
+
+
+@pytest.fixture(scope="module")
+def meshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A skewed block of 24 cells, without times."""
+    case = tmp_path_factory.mktemp("meshed")
+    dictionary(case, "blockMeshDict", BLOCK)
+    dictionary(case, "controlDict", CONTROL)
+    dictionary(case, "fvSchemes", SCHEMES)
+    dictionary(case, "fvSolution", "solvers {}\n")
+    openfoam(case, "blockMesh")
+    return case
+
+
+def solved(case: Path, *times: str) -> None:
+    for time in times or ("0.5", "1"):
+        (case / time).mkdir()
+    geometry_fields(case)
+
+
+def plain(case: Path) -> None:
+    solved(case)
+
+
+def binary(case: Path) -> None:
+    solved(case)
+    changed(case, "controlDict", "writeFormat ascii", "writeFormat binary")
+    openfoam(case, "foamFormatConvert")
+    assert b"format      binary" in (case / "1/C").read_bytes()
+
+
+def big_endian(case: Path) -> None:
+    """As OpenFOAM writes on such a machine: the words of each list are turned around."""
+    changed(case, "controlDict", "writeFormat ascii", "writeFormat binary")
+    openfoam(case, "blockMesh")
+    solved(case)
+    mesh = case / "constant/polyMesh"
+    for path in (*(case / time / name for time in ("0.5", "1") for name in "CV"), mesh / "points"):
+        turn_around(path, 3 if path.name in ("C", "points") else 1, 8)
+    for name in ("owner", "neighbour", "faces"):
+        turn_around(mesh / name, 1, 4)
+
+
+def turn_around(path: Path, components: int, width: int) -> None:
+    data = path.read_bytes().replace(b"LSB;", b"MSB;")
+    at, count = data.index(b"}"), 0
+    while found := re.compile(rb"(\d+)\s*\(").search(data, at):
+        begin, at = found.end(), found.end() + int(found[1]) * components * width
+        words = np.frombuffer(data[begin:at], f"u{width}").byteswap()
+        data, count = data[:begin] + words.tobytes() + data[at:], count + 1
+    assert count and b"MSB;" in data
+    path.write_bytes(data)
+
+
+def packed(case: Path) -> None:
+    changed(case, "controlDict", "writeCompression off", "writeCompression on")
+    solved(case)
+    openfoam(case, "foamFormatConvert")
+    assert (case / "1/C.gz").is_file() and not (case / "1/C").exists()
+
+
+def decomposed(case: Path) -> None:
+    solved(case)
+    coefficients = "coeffs { n (3 1 1); delta 0.001; order xyz; }\n"
+    text = f"numberOfSubdomains 3;\nmethod hierarchical;\n{coefficients}"
+    dictionary(case, "decomposeParDict", text)
+    openfoam(case, "decomposePar", "-time", "0.5,1")
+    for time in ("0.5", "1"):
+        shutil.rmtree(case / time)
+
+
+def with_an_empty_processor(case: Path) -> None:
+    """By hand: no cell goes to the second of three."""
+    solved(case)
+    (case / "constant/cellDecomposition").write_text(
+        "FoamFile { version 2.0; format ascii; class labelList; object cellDecomposition; }\n"
+        f"24({' '.join('0' if cell % 3 else '2' for cell in range(24))})\n"
+    )
+    dictionary(
+        case,
+        "decomposeParDict",
+        'numberOfSubdomains 3;\nmethod manual;\nmanualCoeffs { dataFile "cellDecomposition"; }\n',
+    )
+    openfoam(case, "decomposePar", "-time", "0.5,1")
+    assert "nCells:0" in (case / "processor1/constant/polyMesh/owner").read_text().replace(" ", "")
+    for time in ("0.5", "1"):
+        shutil.rmtree(case / time)
+
+
+def with_an_empty_binary_processor(case: Path) -> None:
+    changed(case, "controlDict", "writeFormat ascii", "writeFormat binary")
+    with_an_empty_processor(case)
+
+
+def put_together_in_part(case: Path) -> None:
+    decomposed(case)
+    openfoam(case, "reconstructPar", "-latestTime")
+
+
+def one_cell(case: Path) -> None:
+    """Its owner may be a list of equal labels, `6{0}`, and its neighbour is an empty one."""
+    changed(case, "blockMeshDict", "(4 3 2)", "(1 1 1)")
+    openfoam(case, "blockMesh")
+    solved(case)
+
+
+def one_binary_cell(case: Path) -> None:
+    changed(case, "controlDict", "writeFormat ascii", "writeFormat binary")
+    one_cell(case)
+
+
+def polyhedra(case: Path) -> None:
+    openfoam(case, "polyDualMesh", "70", "-overwrite")
+    solved(case)
+
+
+def renumbered(case: Path) -> None:
+    openfoam(case, "renumberMesh", "-overwrite")
+    solved(case)
+
+
+def with_sets(case: Path) -> None:
+    solved(case)
+    dictionary(
+        case,
+        "topoSetDict",
+        "actions ({ name half; type cellSet; action new; source boxToCell;"
+        " box (0 0 0) (1 2 2); });\n",
+    )
+    openfoam(case, "topoSet", "-time", "1")
+    # Where the mesh is of that time, its sets are as well.
+    shutil.copytree(case / "constant/polyMesh/sets", case / "1/polyMesh/sets")
+
+
+def in_scientific_times(case: Path) -> None:
+    changed(case, "controlDict", "timeFormat general", "timeFormat scientific")
+    solved(case, "5.000000e-01", "1.000000e+00")
+
+
+def a_region(case: Path) -> None:
+    (case / "constant/fluid").mkdir()
+    (case / "constant/polyMesh").rename(case / "constant/fluid/polyMesh")
+    shutil.copytree(case / "system", case / "system/fluid")
+    for time in ("0.5", "1"):
+        (case / time).mkdir()
+    geometry_fields(case, "-region", "fluid")
+
+
+def in_times_of_many_digits(case: Path) -> None:
+    changed(case, "controlDict", "timePrecision 6", "timePrecision 12")
+    solved(case, "0.300000000001", "0.600000000002")
+
+
+def with_a_patch_of_an_odd_name(case: Path) -> None:
+    solved(case)
+    for name in ("constant/polyMesh/boundary", "0.5/C", "1/C", "0.5/V", "1/V"):
+        text = (case / name).read_text()
+        (case / name).write_text(text.replace("    outlet\n", "    out-let:1%2\n"))
+
+
+FORMS: dict[str, Callable[[Path], None]] = {
+    each.__name__: each
+    for each in (
+        *(plain, binary, big_endian, packed, decomposed, with_an_empty_processor),
+        *(with_an_empty_binary_processor, put_together_in_part, one_cell, one_binary_cell),
+        *(polyhedra, renumbered, with_sets, in_scientific_times, a_region),
+        *(in_times_of_many_digits, with_a_patch_of_an_odd_name),
+    )
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fields_of_the_geometry_are_the_geometry(meshed, tmp_path, form) -> None:
+    case = tmp_path / "cases/run"
+    shutil.copytree(meshed, case)
+    FORMS[form](case)
+    asked = Asked(tmp_path / "cases", str(tmp_path / "store"), "geometry")
+    options = replace(OPTIONS, region="fluid" if form == "a_region" else "")
+    plan = plan_openfoam(asked, options)
+    refused: list[str] = [each.reason for each in plan.refused]
+    done = import_openfoam(plan, options, on_refused=lambda case, why: refused.append(why))
+    assert refused == []
+    found = simgen.open_dataset(done.url)[0]
+    assert len(found.time) == 2
+    for step in (0, 1):
+        np.testing.assert_allclose(found["centre"][step], found.points, atol=1e-6)
+        np.testing.assert_allclose(found["volume"][step][:, 0], found.volumes, rtol=1e-6)
+        np.testing.assert_allclose(found.boundary["centre"][step], found.boundary.points, atol=1e-6)
+    assert (found["volume"][0] > 0).all()
+    np.testing.assert_allclose(found.volumes.sum(), volume_of(meshed, case), rtol=1e-6)
+
+
+def volume_of(meshed: Path, case: Path) -> float:
+    """The volume that foamlib reads from the files of a serial case; otherwise the block's."""
+    file = next((path for path in case.glob("*/V") if path.parent.name != "0"), None)
+    if file is None or b"MSB;" in file.read_bytes():
+        source = meshed.parent / "serial"
+        if not source.exists():
+            shutil.copytree(meshed, source)
+            solved(source)
+        file = source / "1/V"
+    return float(np.sum(FoamFieldFile(file).internal_field))
