@@ -37,7 +37,7 @@ from bench.grown_dataset import grow
 from bench.synthetic_cases import FAMILY, SCHEMA, synthetic_cloud, synthetic_result
 from flows.solving import SolvedFork
 from simgen.design_space import DesignPoint
-from simgen.store.access.fork import CaseFork
+from simgen.store.write import CaseFork
 
 SIZES, MEASURED, WORKERS = (500, 1_000, 2_000, 4_000), 200, 24
 SNAPSHOTS = 6
@@ -79,7 +79,7 @@ def _measure(
 ) -> list[dict[str, Any]]:
     from flows import solving
     from flows.stages.generation import Generation
-    from simgen.store.access.writer import DatasetWriter
+    from simgen.store.write import DatasetWriter
 
     settings = {"end_time": float(SNAPSHOTS)}
     values = FAMILY.settings("trial", settings)

@@ -43,8 +43,8 @@ from simgen.case import CaseFamily, CaseResult
 from simgen.point_cloud import PointCloud
 from simgen.solving import preparation
 from simgen.solving.unsolved import mesh_design
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.serving.explored_server import serving_explored
 from tests.simgen.lid_cavity import LidCavity  # type: ignore[attr-defined] # not the folder
 

@@ -40,8 +40,8 @@ from courant.training.loop import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
 from tests.training.waves import design_point, travelling_wave
 

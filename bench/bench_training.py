@@ -24,8 +24,8 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
 from simgen.case import CaseResult
 from simgen.cases import get_family
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.conftest import SeaweedFS
 from tests.training.waves import design_point, travelling_wave
 

@@ -16,10 +16,8 @@ from zarr.core.sync import sync
 
 from bench.synthetic_cases import SCHEMA, synthetic_cloud, synthetic_result
 from simgen.design_space import DesignPoint
-from simgen.store.access.repository import BRANCH, open_repository
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.case_record import CaseRecord
-from simgen.store.format.tables import append_cases
+from simgen.store.repository import BRANCH, open_repository
+from simgen.store.write import CaseRecord, DatasetWriter, append_cases
 
 BATCH = 2_500
 
@@ -47,7 +45,7 @@ def grow(url: str, points: Sequence[DesignPoint], num_snapshots: int) -> None:
 
 def _of(record: CaseRecord, point: DesignPoint) -> CaseRecord:
     design = {**record.design, "parameters": dict(point.parameters)}
-    return CaseRecord(design, record.details, record.moments, record.objects)
+    return CaseRecord(design, record.details, record.moments)
 
 
 async def _objects(store: icechunk.IcechunkStore, prefix: str) -> dict[str, bytes]:

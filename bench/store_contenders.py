@@ -20,9 +20,8 @@ from zarr.abc.store import Store
 import simgen
 from bench.synthetic_cases import SCHEMA, synthetic_cloud, synthetic_result
 from simgen.point_cloud import PointCloud
-from simgen.store.access import content
-from simgen.store.access.local_cache import LocalCache
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.read import LocalCache
+from simgen.store.write import DatasetWriter
 
 FIELD = "velocity"
 STEADY_POINTS = 300_000
@@ -122,7 +121,7 @@ class CacheContender(StoreContender):
         super().__init__(stores)
         self.folder = folder
         self.open()
-        self._names = {case: tuple(content.arrays(stored)) for case, stored in self._cases.items()}
+        self._names = {case: tuple(stored.arrays()) for case, stored in self._cases.items()}
         for case in self._names:
             self.whole(case)
 
@@ -220,7 +219,10 @@ class ZarrContender:
 def layouts(stores: Stores) -> Layouts:
     """Every array of the dataset by case, for its chunks and codecs."""
     cases = {
-        str(number): content.arrays(case)
-        for number, case in enumerate(simgen.open_dataset(stores.transient_url))
+        **{
+            str(number): case
+            for number, case in enumerate(simgen.open_dataset(stores.transient_url))
+        },
+        "steady": simgen.open_dataset(stores.steady_url)[0],
     }
-    return {**cases, "steady": content.arrays(simgen.open_dataset(stores.steady_url)[0])}
+    return {number: {name: case[name] for name in case.arrays()} for number, case in cases.items()}

@@ -17,8 +17,7 @@ from rich.table import Table
 
 import simgen
 from bench.synthetic_cases import SCHEMA, write_cases
-from simgen.store.access.fork import CaseFork
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import CaseFork, DatasetWriter
 
 SIZES, SHORT_SIZES = (100, 1000, 3000, 10000), (100, 300)
 TINY = (40, 12, 6)

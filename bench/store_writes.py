@@ -13,8 +13,7 @@ from zarr.core.sync import sync
 
 import simgen
 from bench.synthetic_cases import REAL_FACES, REAL_POINTS, REAL_SNAPSHOTS, SCHEMA, write_cases
-from simgen.store.access import content
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import DatasetWriter
 
 BAR = 1.1
 REAL = (REAL_POINTS, REAL_FACES, REAL_SNAPSHOTS)
@@ -64,6 +63,6 @@ def _chunk_bytes(url: str, newest: int) -> int:
     places = [
         f"cases/{case}/{path}"
         for case in dataset.cases()[-newest:]
-        for path in content.arrays(dataset[case])
+        for path in dataset[case].arrays()
     ]
     return sum(sync(store.getsize_prefix(place)) for place in places)

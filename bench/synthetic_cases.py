@@ -11,8 +11,8 @@ import numpy as np
 from simgen.case import CaseResult, Gate
 from simgen.cases import get_family
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.access.fork import CaseFork
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import CaseFork
 
 FAMILY = get_family("cylinder-flow")
 SCHEMA = Schema.of(FAMILY)

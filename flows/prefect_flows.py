@@ -48,7 +48,7 @@ from flows.stages.training import TrainedRun, Training
 from flows.terminal import start_logs
 from simgen.design_space import DesignPoint
 from simgen.log_lines import fields_here, set_field
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import DatasetWriter
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,7 +235,7 @@ FLOWS: dict[type, Any] = {
 def solve_in_flow(points: Sequence[DesignPoint], dataset: str, execution: Execution) -> None:
     """Solve cases in a flow run of their own, for a job on a cluster."""
     from simgen.cases import get_family
-    from simgen.store.format.layout import Schema
+    from simgen.store.schema import Schema
 
     writer = DatasetWriter.open(dataset, Schema.of(get_family(points[0].family)))
     solve_followed(points, writer, execution)

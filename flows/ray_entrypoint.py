@@ -76,8 +76,8 @@ def solve(request: Parameters) -> None:
     from flows.stages.generation import to_solve
     from simgen.cases import get_family
     from simgen.design_space import DesignPoint
-    from simgen.store.access.writer import DatasetWriter
-    from simgen.store.format.layout import Schema
+    from simgen.store.schema import Schema
+    from simgen.store.write import DatasetWriter
 
     points = [DesignPoint(**point) for point in request["points"]]
     writer = DatasetWriter.open(request["dataset"], Schema.of(get_family(points[0].family)))

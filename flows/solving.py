@@ -22,9 +22,8 @@ from simgen.foam.environment import MissingSolverError
 from simgen.log_lines import about
 from simgen.point_cloud import PointCloud
 from simgen.solving.case_lock import OwnedCase, forget_case, own_case
-from simgen.store.access.fork import CaseFork
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.split import Split
+from simgen.store.split import Split
+from simgen.store.write import CaseFork, DatasetWriter
 
 logger = logging.getLogger("flows.case")
 

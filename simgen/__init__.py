@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simgen.errors import CaseError, InputError, SimgenError, StoreError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset, open_dataset
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import Dataset, StoredCase, open_dataset
 
 __all__ = [
     "CaseError",
@@ -29,7 +28,7 @@ def __getattr__(name: str) -> Any:
     # Zarr and Icechunk take a second to import, which a solver process or `courant --help` need not
     # pay.
     if name in ("Dataset", "StoredCase", "open_dataset"):
-        from simgen.store.access import reader, stored_case
+        from simgen.store import read
 
-        return getattr(stored_case if name == "StoredCase" else reader, name)
+        return getattr(read, name)
     raise AttributeError(f"module 'simgen' has no attribute '{name}'")

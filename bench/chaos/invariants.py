@@ -20,8 +20,8 @@ from bench.chaos.schedule import CASES
 from bench.chaos.site import Site
 from bench.chaos.watching import Watch, descendants
 from courant.runs.summary import list_runs
-from simgen.audit.verify import verify
 from simgen.errors import SimgenError
+from simgen.store.verify import verify
 from tests.end_to_end.processes import command_line, listeners
 
 #: For the last processes to go.

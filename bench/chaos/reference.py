@@ -17,7 +17,7 @@ import simgen
 from bench.chaos.schedule import EPOCHS
 from courant.experiment import Experiment
 from courant.runs.directory import RunDirectory
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.end_to_end.tiny import tiny_recipe
 
 EXPERIMENT = "experiment.json"

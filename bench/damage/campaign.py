@@ -29,10 +29,10 @@ from rich.table import Table
 
 from bench.damage.kinds import KINDS, damaged
 from bench.damage.reading import Observation, observe
-from simgen.audit.verify import verify
 from simgen.errors import SimgenError
-from simgen.store.access.reader import open_unchecked
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.read import open_dataset
+from simgen.store.verify import verify
+from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
 HANG_S = 120
@@ -138,7 +138,7 @@ def _compared(url: str, expected: Observation) -> tuple[str, str]:
 
 def _is_named(url: str, version: str) -> bool:
     try:
-        return bool(verify(open_unchecked(url, None if version == "newest" else version)).findings)
+        return bool(verify(open_dataset(url, None if version == "newest" else version)).findings)
     except SimgenError as error:
         return "\n" not in str(error)
 

@@ -14,8 +14,7 @@ import numpy as np
 
 import simgen
 from simgen.errors import SimgenError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 
 @dataclass

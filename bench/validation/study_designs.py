@@ -21,7 +21,7 @@ from bench.validation.report import publish
 from simgen.case import CaseFamily
 from simgen.cases import get_family
 from simgen.cases.branched_pipe.geometry import PLATES_X
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 STEADY = ("branched-pipe", "centrifugal-pump")
 SAMPLED = 12

@@ -18,9 +18,9 @@ import numpy as np
 
 from bench.validation.interrupted_run import InterruptedRun
 from bench.validation.report import publish
-from simgen.audit.verify import verify
 from simgen.errors import SimgenError
-from simgen.store.access.reader import Dataset, open_dataset
+from simgen.store.read import Dataset, open_dataset
+from simgen.store.verify import verify
 from tests.end_to_end.interrupting import done_cases
 
 CASES, FIRST, END_S = 24, 4, 150

@@ -25,9 +25,8 @@ from courant.training.loop import fit
 from simgen.case import CaseResult
 from simgen.design_space import DesignPoint
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.read import Dataset, StoredCase
+from simgen.store.write import DatasetWriter
 
 BOX = {"aperture": (20.0, 32.0), "inlet_velocity": (3.0, 8.0)}
 RECIPE, EPOCHS = "branched-pipe-all-fields-demo", 15

@@ -20,8 +20,7 @@ from courant.evaluation.reduced_order import shared
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 SCORES_FILE = "scores.json"
 REVISION = 4

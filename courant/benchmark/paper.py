@@ -19,7 +19,7 @@ from courant.recipes.compared import compared
 from simgen.cases import FAMILIES, get_family
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 
 _ABOUT = 1.15

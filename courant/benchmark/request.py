@@ -38,7 +38,7 @@ from courant.training.step import check_graphs_of_its_own
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 
 COURANT = "courant"

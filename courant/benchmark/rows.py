@@ -30,7 +30,7 @@ from courant.sweeps.sweep import Trial, read_result
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from simgen.cell_neighbours import face_neighbours
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import StoredCase
 
 
 # As in simgen.cases.cylinder.family; repeated, because a machine that only predicts has no mesher

@@ -31,8 +31,8 @@ from simgen.moments import fits_single
 
 if TYPE_CHECKING:
     from simgen.case import Role
-    from simgen.store.access.reader import Dataset
-    from simgen.store.format.layout import Schema
+    from simgen.store.read import Dataset
+    from simgen.store.schema import Schema
 
 logger = logging.getLogger("courant.training")
 

@@ -37,9 +37,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.weights_file import weights_digest
 from simgen.design_space import scaled
 from simgen.errors import InputError
-from simgen.store.access.content import design_records
-from simgen.store.access.reader import Dataset, open_dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase, open_dataset
 
 #: Rollouts of a transient case that are compared, spread over it.
 WINDOWS = 4
@@ -240,7 +238,7 @@ def check_settings(dataset: Dataset, cases: Sequence[str], trained_on: Dataset) 
     Its errors would be those of another mesh or another solver as well.
     """
     known = _settings_of_training(trained_on)
-    records = design_records(dataset)
+    records = dataset.records
     for case in cases:
         settings = records[case]["settings"]
         if settings in known:
@@ -259,7 +257,7 @@ def check_settings(dataset: Dataset, cases: Sequence[str], trained_on: Dataset) 
 
 def _settings_of_training(trained_on: Dataset) -> list[dict[str, float]]:
     """Return the different solver settings of the training cases."""
-    records, found = design_records(trained_on), []
+    records, found = trained_on.records, []
     for case in trained_on.cases("train"):
         if records[case]["settings"] not in found:
             found.append(records[case]["settings"])
@@ -274,7 +272,7 @@ def _outcomes(surrogate: Surrogate, dataset: Dataset, trained_on: Dataset) -> Ou
     known = _settings_of_training(trained_on)
     records = {
         case: record
-        for case, record in design_records(dataset).items()
+        for case, record in dataset.records.items()
         if record["status"] != "withdrawn" and record["settings"] in known
     }
     chosen = list(records.values())[-MAX_OUTCOMES:]

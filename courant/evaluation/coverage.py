@@ -40,8 +40,7 @@ from courant.prediction.bands import (
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 COVERAGE = "coverage.json"
 FIELD = "field"

@@ -13,7 +13,7 @@ import numpy as np
 
 from courant.prediction.error_models import GridError, fit_grid_error
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 #: Every family's setting for the size of its cells.
 MESH_SIZE = "mesh_size"

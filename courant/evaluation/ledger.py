@@ -19,7 +19,7 @@ from simgen.provenance import core_seconds
 
 if TYPE_CHECKING:
     from courant.problems import Problem
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 
 @dataclass(frozen=True)

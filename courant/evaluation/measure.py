@@ -14,8 +14,7 @@ from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.quantities import measure_quantities
 from courant.evaluation.references import Reference, references
 from courant.prediction.surrogate import Surrogate
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 
 class Taken(NamedTuple):

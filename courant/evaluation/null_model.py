@@ -21,7 +21,7 @@ from simgen.errors import InputError
 from simgen.regression import GaussianProcess, Regression, gaussian_process, least_squares
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 REGRESSIONS: dict[str, Regression] = {
     "least squares": least_squares,

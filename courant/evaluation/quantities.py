@@ -24,8 +24,7 @@ from courant.prediction.surrogate import NotFiniteError, Surrogate
 from simgen.case import CaseFamily
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.quantities import CaseFields, Quantity, obtainable
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 Pair = tuple[dict[str, float], dict[str, float]]
 """Quantities by name, of the solved and of the predicted fields of a case"""

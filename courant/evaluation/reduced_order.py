@@ -24,8 +24,7 @@ from courant.problems.steady import read_solution
 from courant.problems.transient import Span, read_states
 from simgen.errors import InputError
 from simgen.regression import Regression
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 RANK = 64
 """Components that are kept, where the training cases have so many and no more are asked for"""

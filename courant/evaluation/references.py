@@ -45,8 +45,7 @@ from courant.problems.steady import read_channels, read_solution
 from courant.problems.transient import Span, read_states
 from simgen.errors import InputError
 from simgen.regression import gaussian_process, radial_basis
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 MEAN_SNAPSHOTS = 30
 """A time mean over this many snapshots (or one per rollout step, if these are more) differs from

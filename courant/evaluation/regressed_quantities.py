@@ -9,7 +9,7 @@ import numpy as np
 from courant.evaluation.null_model import fit_quantity, scaled_designs
 from courant.evaluation.quantities import family_of, recorded
 from courant.prediction.error_models import MOST_DESIGNS, Regressed, RegressedQuantity
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 
 def regress_quantities(

@@ -15,7 +15,7 @@ from courant.evaluation.quantities import family_of, of_prediction, recorded
 from courant.prediction.surrogate import Surrogate
 from simgen.publish.sensitivity import LEAST_DESIGNS, Sensitivity, sobol_indices
 from simgen.quantities import obtainable
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 DESIGNS = 12
 """Predicted for each parameter, at most"""

@@ -49,7 +49,7 @@ from simgen.design_space import Parameter, scaled
 if TYPE_CHECKING:
     from courant.data.batch import Batch
     from courant.prediction.surrogate import Surrogate
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import StoredCase
 
 
 COMPONENTS = 8

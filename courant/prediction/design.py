@@ -35,7 +35,7 @@ from simgen.quantities import CaseFields, Quantity, compute, obtainable, states_
 if TYPE_CHECKING:
     from courant.data.batch import Batch
     from courant.prediction.surrogate import Surrogate
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import StoredCase
 
 
 def family_with_quantities(name: str) -> CaseFamily | None:

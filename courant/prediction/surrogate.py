@@ -41,8 +41,7 @@ from courant.runs.weights import read_model
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import Dataset, StoredCase
 
 QUERY_CHUNK = 65_536
 """Query points that go through the decoder at a time"""

@@ -14,7 +14,7 @@ from courant.problems.transient import TransientProblem
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 __all__ = ["Problem", "Space", "Window", "open_problem", "problem_of"]
 

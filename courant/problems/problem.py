@@ -29,8 +29,7 @@ from courant.experiment import Experiment, Kind
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import Dataset, StoredCase
 
 
 BOUNDS_TOLERANCE = 0.02

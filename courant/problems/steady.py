@@ -50,8 +50,7 @@ from courant.problems.problem import (
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import Dataset, StoredCase
 
 Prescribed = tuple[np.ndarray, np.ndarray]
 """The boundary's face centres (B, 3) m, and the modelled channels there (B, C) in their units: zero

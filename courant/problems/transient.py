@@ -62,9 +62,7 @@ from courant.problems.problem import (
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.access.local_cache import LocalCache
-    from simgen.store.access.reader import Dataset
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import Dataset, LocalCache, StoredCase
 
 
 TIME_TOLERANCE = 1e-3
@@ -877,7 +875,7 @@ def _open_split(
 
 def _cache(config: TransientData) -> LocalCache:
     # Training from memory does without the store's libraries, so they are imported only here.
-    from simgen.store.access.local_cache import LocalCache
+    from simgen.store.read import LocalCache
 
     # The cache removes files, and an experiment may name any folder: it gets a folder of its own.
     return LocalCache(Path(config.cache_folder) / "courant-arrays", int(config.cache_gb * 1e9))

@@ -12,7 +12,7 @@ from courant.model import CourantConfig
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 CHANNELS_PER_PATCH_KIND = 4
 MOST_ANCHORS, MOST_POINTS, MOST_STEPS = 64, 1024, 10

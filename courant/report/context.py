@@ -17,8 +17,7 @@ from courant.runs.course import Course, read_course
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
 from simgen.errors import StoreError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 
 @dataclass(frozen=True)

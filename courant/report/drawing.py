@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simgen.publish.field_plots import Layer, Triangles
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 #: The model's colour and its references', in order.
 PALETTE = ("#0b5fa5", "#d9822b", "#7a7a7a", "#1a7f37", "#8250df")

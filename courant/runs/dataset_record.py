@@ -17,7 +17,7 @@ from courant.runs.directory import RunDirectory, absolute_url
 from simgen.errors import InputError, SimgenError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 DATASET = "dataset.json"
 

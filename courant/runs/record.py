@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from courant.data.normalisation import Normaliser
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 METRICS = "metrics.jsonl"
 STATUS = "status.json"

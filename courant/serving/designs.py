@@ -26,8 +26,7 @@ from simgen.cases import get_family
 from simgen.design_space import scaled
 from simgen.errors import InputError, SimgenError
 from simgen.solving.unsolved import UnmeshableError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 logger = logging.getLogger("courant.serving")
 

@@ -44,7 +44,7 @@ from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError, SimgenError
 from simgen.publish.field_plots import Triangles, layer_of_cloud, section
 from simgen.publish.sensitivity import LEAST_DESIGNS, Sensitivity
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 logger = logging.getLogger("courant.serving")
 

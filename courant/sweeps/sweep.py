@@ -34,7 +34,7 @@ from courant.training.loop import TrainingError
 from simgen.errors import InputError, StoreError
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 
 TrialState = Literal["waiting", "running", "finished", "stopped", "failed"]

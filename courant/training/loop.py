@@ -79,7 +79,7 @@ from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 logger = logging.getLogger("courant.training")
 OnEpoch = Callable[[EpochRecord], None]

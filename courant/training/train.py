@@ -28,7 +28,7 @@ from simgen.log_lines import Carried, carried
 from simgen.machine import usable_cores
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 INTERFACE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 """Where workers of one machine talk to each other; they meet through a file"""

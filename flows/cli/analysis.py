@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from courant.analysis.run_scores import RunScores
     from courant.prediction.surrogate import Surrogate
     from courant.runs.directory import RunDirectory
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 
 def _opened(run: str, out: str, dataset: str | None) -> tuple[RunDirectory, Surrogate, Dataset]:

@@ -35,8 +35,8 @@ def dataset_ls(store: Store = None) -> None:
     with one_line_errors():
         import simgen
         from simgen.cases import FAMILIES
-        from simgen.store.access.repository import folders_in
-        from simgen.store.format.split import SPLITS
+        from simgen.store.repository import folders_in
+        from simgen.store.split import SPLITS
 
         base = absolute(store or load_settings().store).rstrip("/")
         table = Table(
@@ -113,7 +113,7 @@ def dataset_versions(dataset: DatasetUrl) -> None:
     """List every version: when, by whom, what it added, its sizes, and the run that made it."""
     with one_line_errors():
         import simgen
-        from simgen.audit.compare import history
+        from simgen.store.verify import history
 
         with errors.status("reading versions"):
             lines = history(simgen.open_dataset(dataset))
@@ -131,7 +131,7 @@ def dataset_diff(
     """Show what changed between two versions: cases, splits, schema, statistics, bytes."""
     with one_line_errors():
         import simgen
-        from simgen.audit.compare import compare
+        from simgen.store.verify import compare
 
         with errors.status("comparing"):
             found = compare(

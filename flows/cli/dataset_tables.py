@@ -12,11 +12,9 @@ from rich.table import Column, Table
 from flows.terminal import counted, say, screen, tell
 
 if TYPE_CHECKING:
-    from simgen.audit.collect import Garbage
-    from simgen.audit.compare import Difference, VersionSize
-    from simgen.audit.verify import Verification
-    from simgen.store.access.reader import Dataset
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import Dataset, StoredCase
+    from simgen.store.verify import Difference, Verification, VersionSize
+    from simgen.store.versions import Garbage
 
 GIVEN = " (given)"
 #: Least widths of columns: an id, `calibration`, and cells or seconds.
@@ -149,7 +147,6 @@ def print_difference(found: Difference) -> None:
             "newly accepted",
             ", ".join(f"{count} {split}" for split, count in found.new_splits.items() if count),
         ),
-        ("schema", "; ".join(found.schema)),
         ("added on disk", size_text(found.num_bytes_added)),
     ]
     table = _table(f"{found.before} -> {found.after}", "")
@@ -186,11 +183,6 @@ def print_findings(dataset: Dataset, found: Verification) -> None:
         f"{escape(where)}: all {found.num_chunks} chunks of"
         f" {counted(found.num_cases, 'case')} are intact"
     )
-    if found.without_digest:
-        say(
-            f"{found.without_digest} cases were written by a release that kept no digests and"
-            " checksums: their chunks can be read, their content could not be checked"
-        )
 
 
 def print_garbage(found: Garbage, *, dry_run: bool) -> None:

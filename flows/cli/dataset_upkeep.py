@@ -25,11 +25,11 @@ def dataset_verify(dataset: DatasetUrl, version: Version = None) -> None:
     Ends with exit code 1 where anything is damaged.
     """
     with one_line_errors():
-        from simgen.audit.verify import verify
-        from simgen.store.access.reader import open_unchecked
+        import simgen
+        from simgen.store.verify import verify
 
         with progress_bar("verifying cases") as on_progress:
-            opened = open_unchecked(dataset, version)
+            opened = simgen.open_dataset(dataset, version)
             found = verify(opened, on_progress)
         print_findings(opened, found)
     if found.findings:
@@ -56,7 +56,7 @@ def dataset_withdraw(
     """
     with one_line_errors():
         import simgen
-        from simgen.store.access.writer import DatasetWriter
+        from simgen.store.write import DatasetWriter
 
         version = DatasetWriter.open(dataset, simgen.open_dataset(dataset).schema).withdraw(
             cases, reason
@@ -88,7 +88,7 @@ def dataset_gc(
     with one_line_errors():
         from datetime import timedelta
 
-        from simgen.audit.collect import collect
+        from simgen.store.versions import collect
 
         with errors.status("looking for garbage"):
             found = collect(dataset, older_than=timedelta(hours=older_than), dry_run=dry_run)

@@ -152,7 +152,7 @@ def _prefect() -> Finding:
 
 def _store() -> Finding:
     from simgen.cases import FAMILIES
-    from simgen.store.access.repository import repository_exists
+    from simgen.store.repository import repository_exists
 
     where = absolute(load_settings().store)
     there = [family for family in FAMILIES if repository_exists(f"{where}/{family}")]

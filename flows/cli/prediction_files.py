@@ -34,7 +34,7 @@ from simgen.errors import InputError
 from simgen.publish.export_vtu import write_collection
 from simgen.publish.field_plots import add_colorbar, draw_field, layer_of_cloud, spanning
 from simgen.publish.figure_files import png_bytes
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 
 def check_output(out: Path, suffixes: Sequence[str], is_rollout: bool | None = None) -> None:

@@ -19,13 +19,12 @@ from courant.runs.progress import RunProgress, read_run_progress
 from courant.runs.standing import standing
 from courant.sweeps.sweep import TrialsProgress, read_trials_progress
 from flows.display import PROGRESS_FILE
-from simgen.audit.progress import DatasetProgress, read_progress
 from simgen.case import Progress
 from simgen.cases import FAMILIES
 from simgen.errors import SimgenError
 from simgen.solving.case_lock import is_held
-from simgen.store.access.local_files import local_path
-from simgen.store.access.repository import folders_in, repository_exists
+from simgen.store.repository import folders_in, local_path, repository_exists
+from simgen.store.versions import DatasetProgress, read_progress
 
 ENDED = ("finished",)
 """States of a run that does not change any more; a failed or stopped one may be taken up again"""

@@ -13,9 +13,9 @@ from courant.runs.progress import RunProgress
 from courant.sweeps.sweep import TrialsProgress
 from flows.observing.overview import Disk, Overview
 from flows.terminal import counted
-from simgen.audit.progress import DatasetProgress
 from simgen.case import Progress
 from simgen.publish.card_text import size_text
+from simgen.store.versions import DatasetProgress
 
 COLOURS = {
     "solving": "green",

@@ -18,7 +18,7 @@ from simgen.errors import InputError, SimgenError
 if TYPE_CHECKING:
     from courant.benchmark.request import Request
     from courant.sweeps.sweep import TrialResult
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 MODELS = ("courant", "transolver", "upt")
 

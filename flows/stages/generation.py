@@ -21,10 +21,9 @@ from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError
 from simgen.foam.environment import find_openfoam
 from simgen.solving.solve_case import needed_applications
-from simgen.store.access.local_files import local_path
-from simgen.store.access.repository import repository_exists
-from simgen.store.access.writer import DatasetWriter, find_record
-from simgen.store.format.layout import Schema
+from simgen.store.repository import local_path, repository_exists
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter, find_record
 
 if TYPE_CHECKING:
     from flows.solving import Execution

@@ -18,7 +18,7 @@ from simgen.errors import InputError
 from simgen.log_lines import about
 
 if TYPE_CHECKING:
-    from simgen.store.access.reader import Dataset
+    from simgen.store.read import Dataset
 
 OnEpoch = Callable[[EpochRecord], None]
 

@@ -11,7 +11,7 @@ from simgen.design_space import Parameter
 from simgen.imports.importing import Imported, import_cases
 from simgen.imports.source_case import SourceBoundary, SourceCase, grid_points
 from simgen.imports.source_schema import imported_schema
-from simgen.store.format.layout import Source
+from simgen.store.schema import Source
 
 __all__ = [
     "Field",

@@ -15,7 +15,7 @@ from simgen.imports.source_case import SourceBoundary, SourceCase
 from simgen.imports.told import shown, told
 from simgen.moments import stored_type, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
 
 
 def as_cloud(case: SourceCase, schema: Schema) -> PointCloud:

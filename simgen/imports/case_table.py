@@ -14,7 +14,7 @@ from pathlib import Path
 
 from simgen.design_file import number_of, read_cells
 from simgen.errors import InputError
-from simgen.store.format.split import SPLITS
+from simgen.store.split import SPLITS
 
 _COLUMN = re.compile(r"(?P<name>[^()\[\]]+?)\s*(?:[(\[](?P<unit>[^()\[\]]*)[)\]])?")
 

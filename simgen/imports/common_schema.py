@@ -14,9 +14,9 @@ from simgen.errors import InputError
 from simgen.imports.source_schema import imported_schema
 from simgen.imports.surveyed import Asked, Surveyed
 from simgen.imports.told import as_utf8
-from simgen.store.access.writer import OnRecord
-from simgen.store.format.layout import Schema, Source
-from simgen.store.format.split import PUBLISHED
+from simgen.store.schema import Schema, Source
+from simgen.store.split import PUBLISHED
+from simgen.store.write import OnRecord
 
 _TWICE = "a case solved twice; --keep-repeats takes both"
 _AS_RECORDED = (

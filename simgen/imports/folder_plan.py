@@ -20,10 +20,9 @@ from simgen.imports.importing import Imported, import_cases
 from simgen.imports.source_case import SourceCase, UnreadCase, case_name
 from simgen.imports.surveyed import FOREIGN, Asked, Surveyed
 from simgen.imports.told import told
-from simgen.store.access.writer import OnRecord, read_on_record
-from simgen.store.format.case_record import IMPORTED
-from simgen.store.format.layout import Schema
-from simgen.store.format.split import assign_splits
+from simgen.store.schema import IMPORTED, Schema
+from simgen.store.split import assign_splits
+from simgen.store.write import OnRecord, read_on_record
 
 #: Relative to the mean; a training takes no more.
 STEP_TOLERANCE = 1e-3

@@ -32,14 +32,10 @@ from simgen.imports.source_schema import check_schema
 from simgen.imports.told import told
 from simgen.point_cloud import PointCloud
 from simgen.solving.acceptance import rejection
-from simgen.store.access.fork import CaseFork
-from simgen.store.access.reader import open_dataset
-from simgen.store.access.writer import DatasetWriter, read_on_record
-from simgen.store.format.case_arrays import digest_cloud
-from simgen.store.format.case_record import IMPORTED, case_digest
-from simgen.store.format.digest import digest_record
-from simgen.store.format.layout import Schema
-from simgen.store.format.split import PUBLISHED
+from simgen.store.read import open_dataset
+from simgen.store.schema import IMPORTED, Schema, digest_cloud, digest_record
+from simgen.store.split import PUBLISHED
+from simgen.store.write import CaseFork, DatasetWriter, case_digest, read_on_record
 
 #: A commit's cost depends on the number of cases on record, hardly on how many are new.
 CASES_A_COMMIT = 32
@@ -167,8 +163,7 @@ class _Writing:
             self._note(case.name)
             return
         result, cloud = _prepared(case.read(), self.schema)
-        arrays = {each.name: each.hexdigest() for each in digest_cloud(cloud, self.schema)}
-        content = digest_record(arrays)
+        content = digest_record(digest_cloud(cloud, self.schema))
         twin = self._contents.get(content, case.name)
         if twin != case.name:
             raise InputError(f"case {case.name}: all its values are those of {twin}: one is a copy")

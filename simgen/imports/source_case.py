@@ -17,8 +17,8 @@ from simgen.cell_mesh import CellMesh
 from simgen.design_space import DesignSpace
 from simgen.errors import InputError
 from simgen.imports.told import as_utf8, shown, told
-from simgen.store.format.layout import Schema
-from simgen.store.format.split import SPLITS
+from simgen.store.schema import Schema
+from simgen.store.split import SPLITS
 
 MOST_LETTERS = 64
 CASE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_LETTERS - 1}}}")

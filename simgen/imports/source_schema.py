@@ -12,8 +12,8 @@ from simgen.cases import FAMILIES
 from simgen.design_space import Parameter
 from simgen.errors import InputError
 from simgen.imports.told import shown, told
-from simgen.store.format.layout import Schema, Source
-from simgen.store.format.split import Origin
+from simgen.store.schema import Schema, Source
+from simgen.store.split import Origin
 
 FAMILY = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")

@@ -12,7 +12,7 @@ from simgen.case import Field
 from simgen.errors import CaseError, InputError
 from simgen.imports.case_table import CaseTable, TableRow
 from simgen.imports.source_case import case_name
-from simgen.store.format.layout import Source
+from simgen.store.schema import Source
 
 #: What reading somebody else's files may raise: a damaged mesh names corners and cells that it has
 #: not, and a cut file ends anywhere.

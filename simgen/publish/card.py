@@ -13,7 +13,7 @@ from markupsafe import Markup
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
 from simgen.publish import card_text
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

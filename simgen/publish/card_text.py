@@ -14,12 +14,12 @@ import jinja2
 import pandas
 from markupsafe import Markup
 
-from simgen.audit.compare import stored_bytes
 from simgen.case import Field
 from simgen.publish.remake import how_to_make
-from simgen.store.access.reader import Dataset
-from simgen.store.format.layout import Schema
-from simgen.store.format.split import RATIOS, counts_of
+from simgen.store.read import Dataset
+from simgen.store.schema import Schema
+from simgen.store.split import RATIOS, counts_of
+from simgen.store.verify import stored_bytes
 
 Rows = list[tuple[Any, ...]]
 

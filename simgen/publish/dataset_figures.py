@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from simgen.case import Field
 from simgen.design_space import Parameter
 from simgen.publish.field_plots import add_colorbar, draw_field, layer, spanning
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
-from simgen.store.format.split import RATIOS
+from simgen.store.read import Dataset, StoredCase
+from simgen.store.split import RATIOS
 
 SPLIT_COLORS = {
     "train": "#0b5fa5",

@@ -31,12 +31,9 @@ from zarr.errors import NodeNotFoundError
 from zarr.storage import FsspecStore, LocalStore
 
 from simgen.errors import InputError, StoreError
-from simgen.store.access import content
-from simgen.store.access.local_files import local_path
-from simgen.store.access.reader import Dataset
-from simgen.store.access.repository import explain
-from simgen.store.access.stored_case import StoredCase
-from simgen.store.format.digest import ArrayDigest, digest_case
+from simgen.store.read import Dataset, StoredCase
+from simgen.store.repository import explain, local_path
+from simgen.store.schema import ArrayDigest
 
 THREADS = 8
 #: Marks a target as an unfinished export, and says of what.
@@ -146,22 +143,22 @@ def _export_case(case: StoredCase, store: Store) -> tuple[dict[str, Json], bool]
     written = _read_json(
         store, f"{path}/{METADATA}"
     )  # its group comes last, so a case that has one is complete
-    arrays = content.checked_arrays(case)
+    arrays = {name: case[name] for name in case.arrays()}
     nodes = {f"{path}/{name}": _array_metadata(array) for name, array in arrays.items()}
     if case.dataset.schema.boundary:
         nodes[f"{path}/boundary"] = _group({})
-    attributes, expected = content.attributes(case), content.digest(case)
+    attributes = case.attributes
     details = {name: attributes[name] for name in DETAILS}
     short = {name: value for name, value in attributes.items() if name not in DETAILS}
-    nodes[path] = _group({**short, "split": case.split, "digest": expected})
+    nodes[path] = _group({**short, "split": case.split, "digest": case.digest})
     nodes[f"{path}/provenance"] = _text_metadata(details)
     if written == nodes[path]:
         return nodes, False
-    digests = [
-        _copy(array, name, store, f"{path}/{name}", nodes[f"{path}/{name}"])
+    digests = {
+        name: _copy(array, name, store, f"{path}/{name}", nodes[f"{path}/{name}"])
         for name, array in arrays.items()
-    ]
-    if expected and digest_case(attributes, digests) != expected:
+    }
+    if digests != case.array_digests:
         raise StoreError(
             f"{case.dataset.url} {case.dataset.version}: case {case.id} is not what was written"
             " (its digest differs); restore the store from a copy"
@@ -174,8 +171,8 @@ def _export_case(case: StoredCase, store: Store) -> tuple[dict[str, Json], bool]
     return nodes, True
 
 
-def _copy(array: zarr.Array, name: str, store: Store, path: str, metadata: Json) -> ArrayDigest:
-    """Copy an array in rows of chunks, keeping its codecs and chunks."""
+def _copy(array: zarr.Array, name: str, store: Store, path: str, metadata: Json) -> str:
+    """Copy an array in rows of chunks, keeping its codecs and chunks; return its digest."""
     _write_json(store, f"{path}/{METADATA}", metadata)
     target = zarr.open_array(store, path=path, mode="r+")
     digest = ArrayDigest(name, array.shape, array.dtype, str(array.attrs.get("unit", "")))
@@ -184,22 +181,21 @@ def _copy(array: zarr.Array, name: str, store: Store, path: str, metadata: Json)
         block = np.asarray(array[begin : begin + rows])
         target[begin : begin + rows] = block
         digest.update(block)
-    return digest
+    return digest.hexdigest()
 
 
 def _write_root(store: Store, dataset: Dataset, origin: Json, nodes: dict[str, Json]) -> None:
     """Write the groups above the cases, then the root with all metadata in it."""
     above: dict[str, Json] = {
         "cases": {},
-        "design": {"cases": content.design_records(dataset)},
-        "splits": {"members": content.split_members(dataset)},
-        "statistics": {"fields": content.statistics_record(dataset)},
+        "design": {"cases": dataset.records},
+        "splits": {"members": dataset.members},
+        "statistics": {"fields": dataset.statistics_record},
     }
     for name, attributes in above.items():
         nodes[name] = _group(attributes)
         _write_json(store, f"{name}/{METADATA}", nodes[name])
-    schema = dataset.schema.upgraded()
-    root = _group({"schema_version": schema.version, "schema": schema.to_json(), "export": origin})
+    root = _group({**dataset.schema.to_attrs(), "export": origin})
     root["consolidated_metadata"] = {
         "kind": "inline",
         "must_understand": False,

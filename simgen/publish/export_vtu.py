@@ -21,9 +21,8 @@ import zarr
 
 from simgen.cell_shapes import Shape, cells_of, faces_of
 from simgen.errors import InputError
-from simgen.store.access.local_files import local_path
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
+from simgen.store.repository import local_path
 
 
 def export_vtu(

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from scipy.spatial import cKDTree
 
 from simgen.point_cloud import PointCloud
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 #: The longest side of a triangle in a middle plane, in cells.
 LONGEST_SIDE = 3.0

@@ -12,8 +12,8 @@ from matplotlib.patches import Patch
 from simgen.publish.dataset_figures import COLUMNS, SPLIT_COLORS
 from simgen.publish.sensitivity import shown_quantities
 from simgen.quantities import StatedQuantity
-from simgen.store.access.reader import Dataset
-from simgen.store.format.split import counts_of
+from simgen.store.read import Dataset
+from simgen.store.split import counts_of
 
 BINS = 20
 

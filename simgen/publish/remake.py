@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from simgen.store.access.reader import Dataset
-from simgen.store.access.versions import VersionInfo
+from simgen.store.read import Dataset
+from simgen.store.versions import VersionInfo
 
 STORE = "made-again"
 

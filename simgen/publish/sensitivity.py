@@ -14,7 +14,7 @@ import numpy as np
 from simgen.design_space import Parameter, scaled
 from simgen.quantities import StatedQuantity
 from simgen.regression import Predictor, gaussian_process
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 LEAST_DESIGNS = 8
 """For each parameter"""

@@ -7,7 +7,7 @@ import courant
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.conftest import dataset as dataset
 from tests.training.waves import tiny_experiment
 

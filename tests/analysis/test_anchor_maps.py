@@ -17,8 +17,7 @@ from courant.model.config import AnchorKind, WindowPlace
 from courant.prediction.surrogate import Surrogate
 from flows.cli.app import app
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 from tests.model.literal import explicit_attention, literal_forward
 
 NUM_POINTS, NUM_ANCHORS, LEVELS = 23, 6, 3

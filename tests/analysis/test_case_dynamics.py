@@ -26,9 +26,9 @@ from flows.terminal import screen
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.read import Dataset
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.training.waves import design_point, tiny_experiment, travelling_wave
 
 NUM_FRAMES, STEP_S, SPEED = 120, 3.0, 0.7

@@ -25,7 +25,7 @@ from courant.prediction.surrogate import Surrogate
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError, StoreError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.analysis.plain_model import PlainConfig, PlainModel
 
 STEPS, NUM_ANCHORS = 40, 6

@@ -26,8 +26,7 @@ from courant.problems import Problem, problem_of
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 from tests.analysis.plain_model import PlainConfig, PlainModel
 
 

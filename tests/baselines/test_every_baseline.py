@@ -20,7 +20,7 @@ from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.baselines.tiny import CASES, OWN, tiny
 from tests.model.clouds import Inputs, pad_cloud, random_inputs, relative_error
 from tests.training.ducts import publish_ducts, tiny_steady

@@ -23,7 +23,7 @@ from courant.data.normalisation import select_channels
 from courant.models import build
 from courant.recipes import get_recipe
 from simgen.cases import FAMILIES
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
 from tests.declared import USER_EXTRAS, declared, modules_of, names_of
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from bench.campaign_simulation import Costs, simulate
 from bench.grown_dataset import grow
 from bench.synthetic_cases import FAMILY, SCHEMA
 from flows.solving import COMMIT_SHARE as SHARE
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import DatasetWriter
 
 pytestmark = pytest.mark.nightly
 

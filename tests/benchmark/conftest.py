@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import simgen
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.ducts import publish_ducts
 from tests.training.waves import publish_waves
 

@@ -43,7 +43,7 @@ from courant.sweeps.search_space import SearchSpace, load_space
 from courant.sweeps.sweep import read_result
 from flows.stages.benchmark import Comparison
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.baselines.tiny import OWN
 from tests.benchmark.in_process import run_here
 from tests.training.ducts import tiny_steady

@@ -13,7 +13,7 @@ from courant.data_config import TransientData
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
 from simgen.imports import Field, Source, SourceCase, import_cases, imported_schema
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 PRINTED: dict[str, dict[str, float]] = {
     "elasticity": {"courant": 2.1e-2, "transolver": 5.7e-3, "upt": 1.3e-2},

@@ -11,7 +11,7 @@ from courant.benchmark.ray_runner import RayRunner, run_benchmark
 from courant.runs.record import read_records
 from courant.sweeps.ray_trials import Share
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.benchmark.test_benchmark import asked
 from tests.training.ducts import tiny_steady
 

@@ -11,7 +11,7 @@ from courant.recipes import get_recipe
 from courant.recipes.legible import legible
 from courant.sweeps.search_space import SearchSpace
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.ducts import tiny_steady
 
 

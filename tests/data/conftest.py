@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import simgen
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.waves import publish_waves
 
 torch.set_num_threads(1)

@@ -11,8 +11,8 @@ from simgen.cases import get_family
 from simgen.cell_mesh import HEXAHEDRON, QUAD, CellMesh
 from simgen.design_space import DesignPoint
 from simgen.point_cloud import PointCloud
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.training import ducts, waves
 
 

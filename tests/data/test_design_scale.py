@@ -25,8 +25,8 @@ from courant.training.loop import fit
 from simgen.case import CaseResult
 from simgen.design_space import DesignPoint
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.read import Dataset
+from simgen.store.write import DatasetWriter
 from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
 
 SCALED_BY = {"velocity": {"speed": 1.0}, "kinematic_pressure": {"speed": 2.0}}

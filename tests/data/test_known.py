@@ -14,8 +14,7 @@ from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.problems.steady import SteadySource, check_prescribed, known_batch, read_known
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 from tests.training.ducts import SPACE, publish_ducts
 
 CONFIG = SteadyData(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})

@@ -17,7 +17,7 @@ from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit, set_up_run
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.baselines.tiny import OWN
 from tests.data.meshed import expected_edges, publish_meshed_ducts, publish_meshed_waves
 from tests.training.ducts import tiny_steady

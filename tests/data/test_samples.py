@@ -26,8 +26,7 @@ from courant.problems.transient import (
     load_trajectories,
 )
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 CONFIG = TransientData(
     window_steps=3,

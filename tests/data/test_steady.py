@@ -17,7 +17,7 @@ from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.model import Courant, CourantConfig
 from courant.problems.steady import SteadyBatches, SteadySource, load_steady_batches
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.ducts import publish_ducts
 
 CONFIG = SteadyData(

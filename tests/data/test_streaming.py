@@ -30,9 +30,7 @@ from courant.problems.transient import (
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.loop import fit
-from simgen.store.access.local_cache import LocalCache
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, LocalCache, StoredCase
 from tests.training.waves import publish_waves, tiny_experiment
 
 CONFIG = TransientData(

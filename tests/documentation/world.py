@@ -24,9 +24,9 @@ from courant.training.loop import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.point_cloud import PointCloud
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
-from simgen.store.format.split import Split
+from simgen.store.schema import Schema
+from simgen.store.split import Split
+from simgen.store.write import DatasetWriter
 from tests.documentation.snippets import ROOT
 from tests.documentation.sources import write_sources
 from tests.imports.darcy import import_darcy

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simgen.cases import get_family
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.end_to_end.conftest import BIN, ROOT
 
 

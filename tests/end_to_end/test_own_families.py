@@ -22,7 +22,7 @@ from courant.runs.directory import RunDirectory
 from simgen import cases
 from simgen.errors import InputError
 from simgen.publish.card import write_card
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.end_to_end.conftest import ROOT, run
 from tests.simgen.heated_plate import COLD, HeatedPlate
 

@@ -23,7 +23,7 @@ from courant.runs.directory import RunDirectory
 from courant.training.loop import Fitting, Task, fit
 from courant.training.step import backward, clip
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.baselines.tiny import tiny
 from tests.model.clouds import CHOICES, Inputs, pad_cloud, random_inputs, relative_error
 from tests.training.test_loop import KilledError, kill_at

@@ -19,10 +19,9 @@ from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import InputError
 from simgen.regression import Regression, gaussian_process, least_squares, radial_basis
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.read import Dataset, StoredCase
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
 from tests.training.waves import design_point, publish_waves, tiny_experiment, travelling_wave
 

@@ -11,7 +11,7 @@ from courant.evaluation.ledger import Ledger, SolverTimes, solver_times
 from courant.problems import open_problem
 from simgen.case import CaseResult
 from simgen.design_space import DesignPoint
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import DatasetWriter
 from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
 
 

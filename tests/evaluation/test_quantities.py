@@ -21,9 +21,8 @@ from simgen.case import CaseResult
 from simgen.cases.cylinder.family import CylinderFlow
 from simgen.design_space import DesignPoint
 from simgen.quantities import Quantity
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.read import Dataset, StoredCase
+from simgen.store.write import DatasetWriter
 from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
 from tests.training.waves import publish_waves, tiny_experiment
 

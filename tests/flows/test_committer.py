@@ -8,7 +8,7 @@ import pytest
 from flows import solving as module
 from flows.solving import COMMIT_SHARE as SHARE
 from flows.solving import Committer, SolvedFork
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
 

@@ -25,7 +25,7 @@ from flows.stages.main_job import MainJob, Outcome
 from flows.stages.training import Training, choose_experiment
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import DatasetWriter
 from tests.report.test_verdict import evaluation
 from tests.simgen.heated_plate import HeatedPlate
 from tests.store.conftest import NUM_SNAPSHOTS, SCHEMA, add, make_cloud, make_result

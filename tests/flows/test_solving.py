@@ -8,8 +8,8 @@ import pytest
 from flows import solving
 from simgen import cases
 from simgen.foam.templates import write_dictionaries
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.simgen import heated_plate
 
 

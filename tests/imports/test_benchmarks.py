@@ -9,13 +9,13 @@ import pytest
 from skfem import MeshQuad
 
 import simgen
-from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.imports.benchmarks import darcy, elasticity
 from simgen.imports.benchmarks.darcy import DarcyGrid
 from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid, concentration, first_value
 from simgen.imports.benchmarks.elasticity import CellGrid
 from simgen.imports.benchmarks.generate import GENERATORS, VALIDATION_FROM, generate_benchmark
+from simgen.store.verify import verify
 
 SMALL = {
     "darcy": DarcyGrid(31, 5),

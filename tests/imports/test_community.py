@@ -13,12 +13,12 @@ import scipy.io
 import simgen
 from courant.problems import open_problem
 from courant.recipes import get_recipe
-from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.imports.benchmarks import community
 from simgen.imports.benchmarks.community import READERS, hold_out, read_community
 from simgen.imports.benchmarks.files import MD5
 from simgen.imports.importing import import_cases
+from simgen.store.verify import verify
 
 RANDOM = np.random.default_rng(0)
 

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import simgen
-from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.imports import (
     Field,
@@ -25,6 +24,7 @@ from simgen.imports import (
     import_cases,
     imported_schema,
 )
+from simgen.store.verify import verify
 from tests.trials import trials
 
 pytestmark = pytest.mark.nightly

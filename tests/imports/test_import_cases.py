@@ -11,7 +11,6 @@ import pytest
 import zarr
 
 import simgen
-from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.imports import (
     Field,
@@ -26,7 +25,8 @@ from simgen.imports import (
 from simgen.publish.card import write_card
 from simgen.publish.export import export
 from simgen.publish.export_vtu import export_vtu
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.verify import verify
+from simgen.store.write import DatasetWriter
 from tests.imports import darcy
 
 SOURCE = Source("Somewhere", "https://example.org", "CC0")

@@ -15,7 +15,7 @@ from courant.runs.record import read_records
 from courant.training.loop import fit
 from simgen.errors import InputError
 from simgen.imports import Field, Parameter, Source, SourceCase, import_cases, imported_schema
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 VELOCITY = Field("velocity", "m/s", ("x", "y", "z"))
 SCHEMA = imported_schema(

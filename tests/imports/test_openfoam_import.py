@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import simgen
-from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.foam.mesh_files import PatchRange
 from simgen.imports.case_table import read_case_table
@@ -24,7 +23,8 @@ from simgen.imports.openfoam.foam_fields import AskedField
 from simgen.imports.openfoam.patch_kinds import boundary_conditions, patch_kind
 from simgen.imports.openfoam.solver_log import parse_limits
 from simgen.imports.surveyed import Asked
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.verify import verify
+from simgen.store.write import DatasetWriter
 from tests.imports.foam_cases import Form, box, centres, field_value, write_case, write_mesh
 
 FIELDS = tuple(map(AskedField.parse, ("U", "p", "T")))

@@ -12,10 +12,10 @@ from courant.data.normalisation import Normaliser
 from courant.problems import open_problem
 from courant.problems.steady import read_channels
 from courant.recipes.fitted import fitted_recipe
-from simgen.audit.verify import verify
 from simgen.imports import Field, Parameter, Source, SourceCase, import_cases, imported_schema
 from simgen.moments import stored_type, stored_type_of_points
 from simgen.publish.export import export
+from simgen.store.verify import verify
 from tests.imports.foam_cases import box, write_case
 from tests.imports.test_openfoam_import import imported
 

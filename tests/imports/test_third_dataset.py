@@ -27,7 +27,7 @@ from flows.cli.prediction_files import write_prediction
 from flows.stages.generation import PublishedVersion
 from flows.stages.main_job import MainJob
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.imports import darcy, heat
 from tests.training.test_loop import KilledError, kill_at
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import simgen
-from simgen.audit.verify import verify
 from simgen.errors import InputError
 from simgen.imports.case_table import read_case_table
 from simgen.imports.surveyed import Asked
 from simgen.imports.vtk import VtkOptions, import_vtk, plan_vtk
 from simgen.imports.vtk_lists import find_cases
 from simgen.publish.export_vtu import export_vtu
+from simgen.store.verify import verify
 
 POINTS = np.array([[x, y, 0.5] for x in range(4) for y in range(3)], dtype=float)
 QUADS = [("quad", np.array([[0, 3, 4, 1], [1, 4, 5, 2], [3, 6, 7, 4], [4, 7, 8, 5]]))]

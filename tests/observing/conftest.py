@@ -10,7 +10,7 @@ from courant.runs.standing import SIGN
 from flows.display import write_progress
 from flows.observing.overview import Places
 from simgen.case import Progress
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
 

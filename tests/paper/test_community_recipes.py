@@ -24,7 +24,7 @@ from simgen.imports.benchmarks.darcy import DarcyGrid
 from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid
 from simgen.imports.benchmarks.elasticity import CellGrid
 from simgen.imports.benchmarks.generate import generate_benchmark
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 TRAINING = {
     "elasticity": (1000, 1, 5e-5, 1e-5, "cosine"),

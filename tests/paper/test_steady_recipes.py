@@ -18,7 +18,7 @@ from courant.recipes.centrifugal_pump import (
 from courant.sweeps.search_space import parse_space
 from simgen.cases import FAMILIES
 from simgen.quantities import obtainable
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
 
 PIPE = (branched_pipe, branched_pipe_gwa, branched_pipe_full_mesh)
 PUMP = (centrifugal_pump, centrifugal_pump_gwa, centrifugal_pump_full_mesh)

@@ -48,8 +48,8 @@ from flows.cli.prediction_files import write_prediction as predict_stored
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.training.ducts import SPACE, duct, tiny_steady
 
 FAMILY = get_family("branched-pipe")

@@ -11,9 +11,9 @@ from courant.prediction.error_models import fit_grid_error
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.read import Dataset
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.training.ducts import SPACE, duct
 
 FAMILY = get_family("branched-pipe")

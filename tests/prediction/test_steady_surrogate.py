@@ -18,8 +18,7 @@ from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from flows.cli.prediction_files import write_prediction
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 from tests.training.ducts import publish_ducts, tiny_steady
 
 

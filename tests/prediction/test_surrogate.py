@@ -29,8 +29,7 @@ from courant.problems.transient import full_batch, load_trajectories
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 from tests.training.waves import publish_waves, tiny_experiment
 
 PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}

@@ -18,8 +18,8 @@ from courant.training.loop import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.training.waves import design_point, publish_waves, tiny_experiment, travelling_wave
 
 

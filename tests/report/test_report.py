@@ -27,8 +27,8 @@ from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.publish.dataset_figures import designs as draw_designs
 from simgen.publish.dataset_figures import sample_cases
-from simgen.store.access.reader import Dataset
-from simgen.store.format.layout import Schema
+from simgen.store.read import Dataset
+from simgen.store.schema import Schema
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import publish_waves, tiny_experiment
 

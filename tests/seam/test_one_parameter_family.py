@@ -22,8 +22,8 @@ from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.publish.card import write_card
 from simgen.solving.convert import convert
 from simgen.solving.solve_case import solve_case
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.simgen.lid_cavity import LidCavity
 
 torch.set_num_threads(1)

@@ -22,7 +22,7 @@ from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import plan_sweep
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.seam import point_mlp
 from tests.seam.point_mlp import PointMlpConfig
 from tests.training.ducts import publish_ducts, tiny_steady

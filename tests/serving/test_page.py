@@ -10,8 +10,8 @@ from courant.serving.explorer import Explored
 from courant.serving.predictions import Limits
 from courant.serving.solving import Solve, Solving
 from simgen.case import CaseResult
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.serving.chromium import Page, open_page
 from tests.serving.explored_server import serving_explored
 from tests.training.ducts import SPACE, duct

@@ -16,8 +16,8 @@ from courant.serving.explorer import Dependences, DependenceStudy
 from courant.serving.predictions import Refusal
 from simgen.case import CaseResult
 from simgen.publish.sensitivity import Sensitivity
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.training.ducts import SPACE, duct
 from tests.training.pipes import DESIGN, FAMILY, NUM_CASES, SETTINGS, share, trained_on_pipes
 

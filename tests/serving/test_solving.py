@@ -18,8 +18,8 @@ from flows.cli.serving.solving import DeploymentSolver, offer_solver
 from flows.deployments import DeploymentRun
 from simgen.case import CaseResult
 from simgen.errors import InputError
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.serving.test_http_app import StandIn, serving
 from tests.training.ducts import SPACE, duct
 from tests.training.pipes import DESIGN, FAMILY, SETTINGS, trained_on_pipes

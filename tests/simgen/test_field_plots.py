@@ -10,7 +10,7 @@ from simgen.imports.source_case import SourceCase
 from simgen.imports.source_schema import imported_schema
 from simgen.publish.card import write_card
 from simgen.publish.field_plots import Line, layer, middle_plane
-from simgen.store.format.layout import Source
+from simgen.store.schema import Source
 
 
 def test_the_middle_plane_of_a_block_with_a_hole_is_one_layer_that_leaves_the_hole_out():

@@ -8,7 +8,7 @@ import pytest
 
 from simgen import log_lines
 from simgen.log_lines import Carried, JsonLines, about, carried, parse_line, set_field, start
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
 logger = logging.getLogger("simgen.test")

@@ -4,7 +4,7 @@ numbers...
 
 import sys
 
-from simgen.store.access.writer import DatasetWriter
+from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add
 
 if __name__ == "__main__":

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 
 from simgen.case import CaseFamily, CaseResult, Gate
 from simgen.cases import get_family
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 
 FAMILY = get_family("cylinder-flow")
 SCHEMA = Schema.of(FAMILY)
-#: As the releases had it that wrote the archives of this folder: cases may be added to those.
-ARCHIVED = copy.copy(FAMILY)
-ARCHIVED.revision = 1
-ARCHIVED_SCHEMA = Schema.of(ARCHIVED)
-
 #: Of each case, one a second.
 NUM_SNAPSHOTS = 6
 

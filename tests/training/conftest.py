@@ -3,7 +3,7 @@ import torch
 
 import simgen
 from courant.experiment import Experiment
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.waves import publish_waves, tiny_experiment
 
 torch.set_num_threads(1)

@@ -13,8 +13,8 @@ from courant.recipes.branched_pipe import branched_pipe_demo
 from simgen.case import CaseResult, Field
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 
 KINDS = ("inlet", "outlet", "wall")
 SPACE = DesignSpace(

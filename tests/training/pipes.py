@@ -14,8 +14,8 @@ from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.training.ducts import SPACE, duct, tiny_steady
 
 FAMILY = get_family("branched-pipe")

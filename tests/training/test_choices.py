@@ -20,7 +20,7 @@ from courant.sweeps.sweep import plan_sweep, table_row, write_table
 from courant.sweeps.sweep import read_result as result_of
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import tiny_experiment
 

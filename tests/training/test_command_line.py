@@ -9,7 +9,7 @@ from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished
 from courant.training.__main__ import device_of, main
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 TINY = [
     "model.width=24",

@@ -21,7 +21,7 @@ from courant.training.loop import Fitting, Task, fit
 from courant.training.loss import WithSpread
 from courant.training.step import backward
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.model.clouds import CHOICES, random_inputs, random_model
 
 CPU = torch.device("cpu")

@@ -20,7 +20,7 @@ from courant.training.loop import Task, TrainingError, fit
 from courant.training.optimiser import WeightAverage
 from courant.training.step import backward, flops_per_sample
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.test_loop import KilledError, kill_at
 from tests.training.waves import tiny_experiment

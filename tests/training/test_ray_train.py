@@ -14,7 +14,7 @@ from courant.runs.record import EpochRecord, read_records
 from courant.training import ray_train, train
 from courant.training.loop import TrainingError, fit
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.waves import tiny_experiment
 
 pytestmark = pytest.mark.end_to_end

@@ -25,7 +25,7 @@ from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import tiny_experiment
 

@@ -13,7 +13,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.loop import fit
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.test_loop import KilledError, kill_at, weights
 

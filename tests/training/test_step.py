@@ -23,7 +23,7 @@ from courant.training.loop import Task, fit
 from courant.training.optimiser import WeightAverage, fused_optimiser
 from courant.training.step import OptimiserStep, Replayed, check_graphs
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import tiny_experiment
 

@@ -15,7 +15,7 @@ from courant.runs.tracking.mlflow_tracker import MlflowTracker
 from courant.runs.tracking.trackers import end_stopped
 from courant.training.loop import fit
 from simgen.errors import InputError, StoreError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 from tests.training.waves import tiny_experiment
 
 

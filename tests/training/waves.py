@@ -14,8 +14,8 @@ from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 
 INTERVAL_S = 1.0
 NUM_FRAMES = 30

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from courant.field_model import Decodes, Evolves, Queries
 from courant.prediction.surrogate import Surrogate
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 MAX_CELLS = 2048
 """Cells at which predictions are compared: every n-th of the case"""

@@ -15,7 +15,7 @@ from courant.analysis.decomposition.controls import (
 from courant.evaluation.reduced_order import TrainingFields
 from courant.prediction.surrogate import Surrogate
 from courant.problems.transient import read_states
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 MAX_SNAPSHOTS = 256
 """Stored snapshots that POD is made from"""

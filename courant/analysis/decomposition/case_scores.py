@@ -22,7 +22,7 @@ from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.reduced_order import TrainingFields
 from courant.field_model import Contributions, FieldDecomposition, MovesAnchors, Partitions
 from courant.prediction.surrogate import Surrogate
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 MAX_VALUES = 1 << 22
 """Numbers of contributions in memory at once, 16 MiB; computing them takes a few times as much"""

@@ -18,7 +18,7 @@ from courant.analysis.decomposition.partition import dominant_anchors
 from courant.field_model import Partitions, Reads
 from courant.prediction.surrogate import Surrogate
 from simgen.errors import InputError
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 CHUNK = 8_192
 """Points whose weights are in memory at once, times steps, heads and anchors"""

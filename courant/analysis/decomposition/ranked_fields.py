@@ -9,7 +9,7 @@ import numpy as np
 from courant.analysis.decomposition.case_scores import MAX_VALUES, volumes_of
 from courant.field_model import FieldDecomposition
 from courant.prediction.surrogate import Surrogate
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 
 @dataclass(frozen=True)

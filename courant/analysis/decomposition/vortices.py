@@ -19,7 +19,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from courant.prediction.surrogate import Surrogate
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 NEIGHBOURS = {1: 3, 2: 8, 3: 16}
 """Points that a gradient is fitted to, by the dimension of the domain"""

@@ -28,7 +28,7 @@ from courant.analysis.dynamics.modes import Dmd, Pod, dmd, pod
 from courant.analysis.dynamics.step_spectra import latent_spectrum, rolled_out
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 MAX_STEPS = 100
 DMD_RANK = 12

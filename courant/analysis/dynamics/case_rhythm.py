@@ -10,7 +10,7 @@ from courant.analysis.dynamics.frequencies import peak_frequency
 from courant.analysis.dynamics.probes import Rhythm, reference_rhythm
 from courant.prediction.surrogate import Surrogate
 from courant.problems.transient import read_states, time_tolerance
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 STEADY = 0.05
 """A rhythm weaker than this share of the training's standard deviation counts as none"""

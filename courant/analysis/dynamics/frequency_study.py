@@ -13,7 +13,7 @@ from courant.analysis.dynamics.mode_comparison import LEADING, ModeComparison
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 STEPS = 40
 """Steps of the paper's long rollouts"""

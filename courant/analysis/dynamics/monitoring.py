@@ -21,8 +21,7 @@ from courant.problems.transient import read_states, times_between
 from courant.runs.directory import RunDirectory
 from courant.runs.record import MONITOR
 from simgen.errors import InputError
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 MAX_CASES = 100
 """Cases of a split that are rolled out"""

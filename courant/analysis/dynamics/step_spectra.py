@@ -14,7 +14,7 @@ from courant.analysis.dynamics.jacobian import EXACT_UP_TO, StepSpectrum, spectr
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
 from simgen.errors import InputError
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 Progress = Callable[[int, int], None]
 

@@ -16,8 +16,7 @@ from courant.report.wording import count, listed, number, with_unit
 from simgen.design_space import Parameter
 from simgen.publish import dataset_figures
 from simgen.publish.field_plots import Triangles, layer, point_spacing
-from simgen.store.access.reader import Dataset
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import Dataset, StoredCase
 
 NUM_THUMBNAILS = 12
 FIGURES = {"max_courant": "max Courant", "mass_imbalance": "mass imbalance"}

@@ -13,7 +13,7 @@ from courant.report.context import Context, Shown
 from courant.report.panel import Panel
 
 if TYPE_CHECKING:
-    from simgen.store.access.stored_case import StoredCase
+    from simgen.store.read import StoredCase
 
 
 def rollout_panel(context: Context) -> Panel:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.settings import absolute, load_settings
-from simgen.store.access.local_files import local_path
+from simgen.store.repository import local_path
 
 if TYPE_CHECKING:
     from simgen.imports.surveyed import Asked
@@ -65,7 +65,7 @@ def read_asked(
     from simgen.imports.case_table import read_case_table
     from simgen.imports.surveyed import Asked
     from simgen.imports.told import as_utf8
-    from simgen.store.format.layout import Source
+    from simgen.store.schema import Source
 
     folder = local_path(str(folder)).resolve()
     dataset = name or re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "imported"

@@ -23,7 +23,7 @@ from flows.settings import load_settings
 from flows.terminal import errors, say
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 
 def explore_model(

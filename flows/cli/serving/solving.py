@@ -16,7 +16,7 @@ from flows.deployments import DeploymentRun, api_url, find_deployment
 from flows.settings import LOOPBACK, host_of
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
-from simgen.store.access.reader import Dataset
+from simgen.store.read import Dataset
 
 
 class Runs(Protocol):

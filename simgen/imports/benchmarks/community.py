@@ -18,7 +18,7 @@ from simgen.errors import InputError
 from simgen.imports.benchmarks.files import check_md5, find, member, open_hdf5, open_npy, read_mat
 from simgen.imports.source_case import SourceCase, grid_points
 from simgen.imports.source_schema import imported_schema
-from simgen.store.format.layout import Schema, Source
+from simgen.store.schema import Schema, Source
 
 GEO_FNO = "https://drive.google.com/drive/folders/1YBuaoTdOSr_qzaow-G-iwvbUI7fiUzu8"
 FNO = "https://drive.google.com/drive/folders/1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt-"

@@ -20,7 +20,7 @@ from scipy.sparse.linalg import splu
 from simgen.case import Field
 from simgen.imports.source_case import SourceCase, grid_points
 from simgen.imports.source_schema import imported_schema
-from simgen.store.format.layout import Schema, Source
+from simgen.store.schema import Schema, Source
 
 REVISION = 1
 NAME = "darcy-{:05d}"

@@ -37,7 +37,7 @@ from simgen.case import Field
 from simgen.errors import CaseError
 from simgen.imports.source_case import SourceCase
 from simgen.imports.source_schema import imported_schema
-from simgen.store.format.layout import Schema, Source
+from simgen.store.schema import Schema, Source
 
 REVISION = 1
 NAME = "elasticity-{:05d}"

@@ -10,7 +10,7 @@ from simgen.errors import InputError
 from simgen.imports.benchmarks import darcy, diffusion_sorption, elasticity
 from simgen.imports.importing import Imported, import_cases
 from simgen.imports.source_case import SourceCase, UnreadCase
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from simgen.imports.surveyed import Surveyed
 from simgen.solving.completeness import MeshSizes, columns_of
 from simgen.solving.convert import field_values
 from simgen.solving.wall_distance import Faces, distance_to_faces
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from simgen.errors import InputError
 from simgen.publish.card import write_card
 from simgen.publish.card_text import _facts, duration_text
 from simgen.publish.remake import how_to_make
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Source
+from simgen.store.schema import Source
+from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
 RUN = {

@@ -162,7 +162,7 @@ def test_a_target_that_holds_something_else_is_refused(dataset, writer, url, tmp
 def test_damage_is_not_exported(dataset, url, tmp_path):
     for chunk in objects(url, "chunks"):
         flip(chunk)
-    with pytest.raises(StoreError, match=r"case [0-9a-f]{12}, array .* is damaged"):
+    with pytest.raises(StoreError, match=r"case [0-9a-f]{12}.* is damaged"):
         export(simgen.open_dataset(url), tmp_path / "plain")
     with pytest.raises(FileNotFoundError):
         zarr.open_group(str(tmp_path / "plain"), mode="r")

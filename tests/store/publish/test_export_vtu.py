@@ -9,13 +9,12 @@ import pytest
 
 import simgen
 from flows.cli.foreign_mesh import read_boundary
-from simgen.audit.verify import verify
 from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError
 from simgen.publish import export_vtu as export_vtu_module
 from simgen.publish.export_vtu import export_vtu
-from simgen.store.format.case_arrays import digest_cloud
-from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+from simgen.store.verify import verify
+from tests.store.conftest import add, make_cloud, make_result
 
 
 @pytest.fixture
@@ -109,12 +108,6 @@ def test_a_case_with_a_mesh_is_exported_as_its_cells_and_faces(writer, url, tmp_
     assert len(boundary.patch) == len(cloud.boundary.points)
     case.write(tmp_path / "case.vtu")
     assert set(meshio.read(tmp_path / "case.vtu").cells_dict) == {"hexahedron", "tetra"}
-
-
-def test_a_dataset_of_an_older_schema_gets_no_mesh():
-    names = {each.name for each in digest_cloud(meshed_cloud(0), SCHEMA)}
-    older = {each.name for each in digest_cloud(meshed_cloud(0), replace(SCHEMA, version=2))}
-    assert names - older == {"mesh_points", "mesh_cells"}
 
 
 def test_a_case_that_would_be_overwritten_by_anothers_boundary_is_named(dataset, tmp_path):

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 import simgen
-from simgen.audit.compare import compare
-from simgen.audit.verify import verify
 from simgen.design_space import Parameter
 from simgen.publish.card import write_card
 from simgen.publish.quantity_figures import histograms, parallel_coordinates
 from simgen.publish.sensitivity import sobol_indices
-from simgen.store.access.writer import DatasetWriter
-from simgen.store.format.layout import Schema
+from simgen.store.schema import Schema
+from simgen.store.verify import compare, verify
+from simgen.store.write import DatasetWriter
 from tests.store.conftest import FAMILY, SCHEMA, add, make_cloud, make_result
 
 
@@ -77,20 +76,6 @@ def test_a_difference_shows_the_statistics_of_quantities_that_moved(writer, url)
     assert mean.before == (before.quantity_statistics["mean_drag"]["mean"],)
     assert mean.after == (after.quantity_statistics["mean_drag"]["mean"],)
     assert ("rms_lift", "mean") not in moved, "it is the same for all"
-
-
-def test_a_dataset_from_before_there_were_quantities_goes_on_without_them(url):
-    older = replace(SCHEMA, quantities=())
-    assert "quantities" not in older.to_json()
-    writer = DatasetWriter.open(url, older)
-    write(writer, 0, 1)
-    writer.publish("by an older release")
-    writer = DatasetWriter.open(url, SCHEMA)
-    write(writer, 2)
-    dataset = simgen.open_dataset(url, writer.publish("by this one"))
-    assert dataset.schema == older and len(dataset) == 3
-    assert "mean_drag" not in dataset.design
-    assert dataset.quantity_statistics == {}
 
 
 def test_a_schema_keeps_what_it_states_of_quantities():

@@ -10,7 +10,7 @@ from courant.analysis.dynamics.scalogram import BAND
 from courant.report.context import Context
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
 from courant.report.panels.dynamics import eigenvalues, latents, rhythm, shedding
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 
 def panel(context: Context) -> Panel | None:

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from courant.analysis.dynamics.case_dynamics import CaseDynamics
 from courant.report.drawing import PALETTE, WIDTH
 from courant.report.panels.dynamics.marks import dress_spectrum
-from simgen.store.access.stored_case import StoredCase
+from simgen.store.read import StoredCase
 
 DRAWN_POINTS = 6_000
 STYLES = {"solution": "-", "prediction": "--"}

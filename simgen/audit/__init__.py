@@ -1,1 +1,0 @@
-"""Check, compare and repair published datasets."""

@@ -1,1 +1,0 @@
-"""Read and write dataset versions in a repository."""

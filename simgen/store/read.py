@@ -1,0 +1,801 @@
+"""Read a dataset version: lazy, picklable, safe to share between threads.
+
+ds = simgen.open_dataset("demo-run/store/cylinder-flow")     # the newest version, or version="v2"
+case = ds[0]  # by position, or by id
+case.points, case["velocity"][100:110], case.parameters  # reads only the chunks of a slice
+
+A read returns the values that were written, or raises StoreError with one line that names dataset,
+version, case and array. Opening a version checks the digest of its tables, opening a case its own,
+and every object of a case is checked against the checksum on the case's record as it is read
+(`_CheckedStore`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import logging
+import operator
+import os
+import threading
+import time
+import uuid
+import warnings
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+import zarr
+from filelock import FileLock
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import WrapperStore
+
+from simgen.cell_mesh import CellMesh
+from simgen.errors import InputError, StoreError
+from simgen.moments import is_significant
+from simgen.store.repository import check_process, open_repository, translated
+from simgen.store.schema import (
+    DIGEST,
+    DamagedError,
+    Row,
+    Schema,
+    Table,
+    array_names,
+    digest_case,
+    object_checksum,
+    read_design,
+    read_splits,
+    read_withdrawn_splits,
+    version_digest,
+)
+from simgen.store.split import PUBLISHED, SPLITS, counts_of
+from simgen.store.statistics import LeftOut
+from simgen.store.versions import VersionInfo, Versions
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+logger = logging.getLogger(__name__)
+
+#: Arrays of a case that are read at once. One after another leaves a store idle between them: first
+#: reads of a case took 1.7 times as long from local disk.
+THREADS = 16
+
+
+def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
+    """Open a published version of the dataset at `url`, by default the newest.
+
+    `url` is a local path or s3://bucket/prefix. Raises InputError for a dataset or version that
+    does not exist, StoreError for a store that cannot be read or a version whose tables are not
+    what was published.
+    """
+    dataset = Dataset(str(url), version)
+    if version is None and dataset.lost_tip:
+        warnings.warn(f"{url}: {dataset.lost_tip}", stacklevel=2)
+    return dataset
+
+
+def _reopen(url: str, version: str, snapshot_id: str) -> Dataset:
+    dataset = Dataset(url, version)
+    if dataset.snapshot_id != snapshot_id:
+        raise StoreError(
+            f"{url}: {version} is not the version that was opened before; was the store replaced?"
+        )
+    return dataset
+
+
+class Dataset:
+    """One immutable version of a dataset.
+
+    Pickles as its URL and snapshot: each process opens its own connection.
+    """
+
+    def __init__(self, url: str, version: str | None = None) -> None:
+        self.url = url
+        self._repository = open_repository(url)
+        found = Versions(self._repository, url)
+        self.lost_tip = found.lost_tip
+        """Why the dataset's newest commit cannot be read, else empty"""
+        self.version = found.choose(version)
+        self.info = found.read(self.version)
+        self.snapshot_id = self.info.snapshot_id
+        with translated(url, f"snapshot {self.snapshot_id}", self.version):
+            self._root = found.root(self.version)
+            self.schema = Schema.from_attrs(self._root.attrs, url)
+            tables = {name: Table(self._root, name).content() for name in ("design", "splits")}
+            commit = {**self.info.metadata, "message": self.info.message}
+            if version_digest(self._root, tables, commit) != commit.get(DIGEST):
+                raise DamagedError("its tables or its record are not what was published")
+            self._rows = read_design(self._root, tables["design"])
+            self._members = read_splits(self._root, tables["splits"])
+            self._details = Table(self._root, "details")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.url, self.version, self.snapshot_id)
+
+    def __repr__(self) -> str:
+        cases = f"{len(self)} case{'s' * (len(self) != 1)}"
+        return f"<{self.schema.family} {self.version}: {cases} ({self.splits}) at {self.url}>"
+
+    @property
+    def splits(self) -> str:
+        """Say how many cases the splits have: `5 train, 2 validation, 1 test`."""
+        counts = counts_of(self.cases)
+        if missing := len(self) - sum(counts.values()):
+            counts["left out"] = missing
+        return ", ".join(f"{count} {split}" for split, count in counts.items())
+
+    def problems(self) -> list[str]:
+        """List what is wrong with the references to the dataset's versions, a line each."""
+        return Versions(self._repository, self.url).problems()
+
+    def versions(self) -> list[VersionInfo]:
+        """List all published versions, oldest first."""
+        found = Versions(self._repository, self.url)
+        return [found.read(name) for name in found.names]
+
+    @property
+    def records(self) -> dict[str, Row]:
+        """The row of every case in the design table: parameters, status, sizes, digest."""
+        return {
+            case: {name: value for name, value in row.items() if name != "at"}
+            for case, row in self._rows.items()
+        }
+
+    @property
+    def members(self) -> dict[str, str]:
+        """The split of every accepted case."""
+        return dict(self._members)
+
+    def check_moments(self) -> None:
+        """Raise StoreError where the moments of cases are damaged, from which writers go on."""
+        with translated(self.url, "statistics", self.version):
+            for _ in Table(self._root, "statistics").rows():
+                pass
+
+    @property
+    def withdrawn_splits(self) -> dict[str, str]:
+        """The splits of cases that were published once and are withdrawn in this version."""
+        return read_withdrawn_splits(self._root)
+
+    def cases(self, split: str | None = None) -> list[str]:
+        """List the ids of the accepted cases, or of one split, in the order of publication.
+
+        A split is without `left_out_cases`, but for the test, which judges what there is.
+        """
+        if split is None:
+            return list(self._members)
+        if split not in SPLITS:
+            raise InputError(f"split '{split}' is unknown; choose one of {', '.join(SPLITS)}")
+        without = () if split == "test" else self.left_out_cases
+        members = (case for case, member in self._members.items() if member == split)
+        return [case for case in members if case not in without]
+
+    @functools.cached_property
+    def left_out_cases(self) -> tuple[str, ...]:
+        """Cases that have nearly all variance of a field, such as diverged ones.
+
+        They are in no statistics, and no split but the test has them.
+        """
+        found = {case for each in self.schema.fields for case in self.left_out(each.name).cases}
+        return tuple(case for case in self._members if case in found)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[StoredCase]:
+        return (self[case] for case in self.cases())
+
+    def __getitem__(self, case: str | SupportsIndex) -> StoredCase:
+        """Return a case by its id, or an accepted one by its position."""
+        if not isinstance(case, str):
+            ids, position = self.cases(), operator.index(case)
+            if not -len(ids) <= position < len(ids):
+                raise IndexError(
+                    f"{self.url} {self.version} has {len(ids)} cases, there is no case {position}"
+                )
+            case = ids[position]
+        if case not in self._rows:
+            raise InputError(
+                f"{self.url} {self.version} has no case {case}; `courant dataset show` lists them"
+            )
+        return StoredCase(self, case)
+
+    @functools.cached_property
+    def design(self) -> pandas.DataFrame:
+        """A table of all cases, including rejected and failed ones.
+
+        Columns: parameters, status, reason, split, sizes, wall time, and the quantities that
+        `schema.quantities` states, of accepted cases.
+        """
+        import pandas
+
+        rows = {
+            case: {
+                **record["parameters"],
+                "status": record["status"],
+                "reason": record["reason"],
+                "split": self._members.get(case),
+                "num_points": record.get("num_points"),
+                "num_snapshots": record.get("num_snapshots"),
+                "num_bytes": record.get("num_bytes"),
+                "wall_time_s": record["wall_time_s"],
+                **self._quantities(record),
+            }
+            for case, record in self._rows.items()
+        }
+        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("case")
+
+    def _quantities(self, record: Mapping[str, Any]) -> dict[str, float]:
+        """Return the quantities of a row; NaN for a case that is not accepted, or not any more."""
+        accepted = record["status"] == "accepted"
+        stored = record.get("quantities", {}) if accepted else {}
+        return {each.name: float(stored.get(each.name, "nan")) for each in self.schema.quantities}
+
+    @functools.cached_property
+    def quantity_statistics(self) -> dict[str, dict[str, float]]:
+        """The training split's mean, std, min and max of each quantity."""
+        train = self.design.loc[self.cases("train")]
+        return {
+            each.name: {
+                "mean": float(train[each.name].mean()),
+                "std": float(train[each.name].std(ddof=0)),
+                "min": float(train[each.name].min()),
+                "max": float(train[each.name].max()),
+            }
+            for each in self.schema.quantities
+        }
+
+    @functools.cached_property
+    def statistics(self) -> dict[str, dict[str, np.ndarray]]:
+        """The training split's mean, std, min and max per component of each field."""
+        return {
+            field: {name: np.asarray(record[name]) for name in ("mean", "std", "min", "max")}
+            for field, record in self.statistics_record.items()
+        }
+
+    @functools.cached_property
+    def statistics_record(self) -> dict[str, Any]:
+        """Count, mean, std, min and max by field, and what they leave out, as stored."""
+        return dict(self._root["statistics"].attrs["fields"])  # type: ignore[arg-type]
+
+    def varying(self, field: str) -> tuple[str, ...]:
+        """Return the components of a field that vary by more than noise over the training split."""
+        measured = self.statistics[field]
+        size = np.maximum(np.abs(measured["min"]), np.abs(measured["max"]))
+        varies = is_significant(measured["std"], size)
+        (components,) = (each.components for each in self.schema.fields if each.name == field)
+        return tuple(components[number] for number in np.flatnonzero(varies))
+
+    def left_out(self, field: str) -> LeftOut:
+        """Return what the field's statistics leave out, because it has nearly all variance."""
+        return LeftOut.from_record(self.statistics_record[field])
+
+
+class _CheckedStore(WrapperStore[Store]):
+    """Check every object of one case against its record as it is read.
+
+    Without it the following damage stays silent: another chunk's content in place of a chunk, valid
+    in itself; a chunk that Icechunk's manifest does not name any more, which Zarr fills with zeros;
+    another array's metadata.
+    """
+
+    def __init__(self, store: Store, dataset: Dataset, case: str, objects: Mapping[str, str]):
+        super().__init__(store)
+        self._case, self._objects, self._prefix = case, objects, f"cases/{case}/"
+        self._url, self._version = dataset.url, dataset.version
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        name = key.removeprefix(self._prefix)
+        array, _, chunk = name.partition("/c/") if "/c/" in name else name.partition("/zarr.json")
+        place = f"case {self._case}, array {array},"
+        if name == "zarr.json":
+            place = f"case {self._case}, metadata,"
+        check_process(self._url)
+        with translated(self._url, place, self._version):
+            content: Buffer | None = await self._store.get(key, prototype)
+            what = f"chunk {chunk}" if chunk else "its metadata"
+            expected = self._objects.get(name)
+            if content is None:
+                if expected is not None:
+                    raise DamagedError(f"{what} is missing")
+                return None
+            if expected is None or object_checksum(name, content.to_bytes()) != expected:
+                raise DamagedError(f"{what} is not what was written")
+        return content if byte_range is None else await self._store.get(key, prototype, byte_range)
+
+
+class Boundary:
+    """A case's boundary cloud, with its fields by name.
+
+    points (B, 3), normals (B, 3), areas (B,), patch (B,).
+    """
+
+    def __init__(self, case: StoredCase) -> None:
+        self._case = case
+
+    def __getitem__(self, field: str) -> zarr.Array:
+        return self._case[f"boundary/{field}"]
+
+    @functools.cached_property
+    def _faces(self) -> np.ndarray:
+        return np.asarray(self["faces"][:])
+
+    @property
+    def points(self) -> np.ndarray:
+        return self._faces[:, :3]
+
+    @property
+    def normals(self) -> np.ndarray:
+        """Unit vectors out of the domain."""
+        return self._faces[:, 3:6]
+
+    @property
+    def areas(self) -> np.ndarray:
+        return self._faces[:, 6]
+
+    @property
+    def patch(self) -> np.ndarray:
+        """(B,) u1, an index into the case's patch kinds."""
+        return self._faces[:, 7].astype(np.uint8)
+
+
+class StoredCase:
+    """One case of a version.
+
+    Properties read whole arrays; `case[field]` is a lazy Zarr array (T, N, C) or (N, C).
+    """
+
+    def __init__(self, dataset: Dataset, case: str) -> None:
+        self.dataset, self.id = dataset, case
+        self._row = dataset._rows[case]
+        self._opened: dict[str, zarr.Array] = {}
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {value:g}" for name, value in self.parameters.items())
+        return f"<case {self.id}: {self.status}, {values}>"
+
+    @functools.cached_property
+    def _line(self) -> Row:
+        """The case's line of the details table, checked with its attributes by their digest."""
+        check_process(self.dataset.url)
+        with translated(self.dataset.url, f"case {self.id}", self.dataset.version):
+            line = self.dataset._details.row(self._row["at"])
+            if line["case"] != self.id or self._digest(line) != self.digest:
+                raise DamagedError("its record is not what was written")
+            return line
+
+    def _digest(self, line: Row) -> str:
+        attributes = dict(self._checked(line).attrs)
+        details = {name: line[name] for name in ("gates", "log_tail", "provenance")}
+        return digest_case({**attributes, **details}, line["arrays"])
+
+    def _checked(self, line: Row) -> zarr.Group:
+        store = _CheckedStore(self.dataset._root.store, self.dataset, self.id, line["objects"])
+        return zarr.open_group(store, path=f"cases/{self.id}", mode="r", zarr_format=3)
+
+    @functools.cached_property
+    def _store(self) -> Store:
+        return self._checked(self._line).store
+
+    @property
+    def digest(self) -> str:
+        """The digest of all that is stored of the case, however it is stored."""
+        return str(self._row["digest"])
+
+    @property
+    def attributes(self) -> Row:
+        """All that the digest covers besides arrays.
+
+        These are parameters, settings, status, reason, gates, log_tail and provenance.
+        """
+        return dict(self._checked(self._line).attrs) | {
+            name: self._line[name] for name in ("gates", "log_tail", "provenance")
+        }
+
+    @property
+    def array_digests(self) -> dict[str, str]:
+        """The digest of every array by its name, such as boundary/velocity."""
+        return dict(self._line["arrays"])
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        return dict(self._row["parameters"])
+
+    @property
+    def stated_split(self) -> str | None:
+        """The split that the case's source or the request for it gave it; None where drawn."""
+        stated = self._row.get(PUBLISHED)
+        return None if stated is None else str(stated)
+
+    @property
+    def settings(self) -> dict[str, float]:
+        return dict(self._row["settings"])
+
+    @property
+    def status(self) -> str:
+        return str(self._row["status"])
+
+    @property
+    def reason(self) -> str:
+        return str(self._row["reason"])
+
+    @property
+    def split(self) -> str | None:
+        return self.dataset._members.get(self.id)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Solver, versions, revision, mesh figures, residual history, wall times, host class."""
+        return dict(self._line["provenance"])
+
+    @property
+    def gates(self) -> list[dict[str, Any]]:
+        return list(self._line["gates"])
+
+    @property
+    def log_tail(self) -> str:
+        return str(self._line["log_tail"])
+
+    @property
+    def patch_kinds(self) -> tuple[str, ...]:
+        return self.dataset.schema.patch_kinds
+
+    @property
+    def grid_shape(self) -> tuple[int, ...] | None:
+        """The shape of the points' regular grid, last axis fastest; None without one."""
+        own = self._row.get("grid_shape")
+        return self.dataset.schema.grid_shape if own is None else tuple(own)
+
+    @property
+    def num_points(self) -> int:
+        return int(self["points"].shape[0])
+
+    def __getitem__(self, name: str) -> zarr.Array:
+        """Return an array by its name, such as velocity or boundary/velocity; nothing is read."""
+        if name in self._opened:  # a version does not change, and looking it up takes a millisecond
+            return self._opened[name]
+        self._check_accepted()
+        if name not in self._line["arrays"]:
+            raise InputError(
+                f"case {self.id} has no array {name}; there are {', '.join(self.arrays())}"
+            )
+        array = zarr.open_array(self._store, path=f"cases/{self.id}/{name}", mode="r")
+        return self._opened.setdefault(name, array)
+
+    def arrays(self) -> list[str]:
+        """List the names of the case's arrays; of a case that was not accepted, none."""
+        return sorted(self._line["arrays"])
+
+    def read(self, *names: str) -> dict[str, np.ndarray]:
+        """Read several whole arrays at once by name, such as velocity and boundary/faces.
+
+        Reads all of them if none is named, but for the mesh. Faster than one after the other,
+        especially from S3.
+        """
+        wanted = names or array_names(self.dataset.schema)
+        arrays = [self[name] for name in wanted]
+        with ThreadPoolExecutor(min(THREADS, len(arrays))) as threads:
+            return dict(zip(wanted, threads.map(np.asarray, arrays), strict=True))
+
+    def _check_accepted(self) -> None:
+        if self.status != "accepted":
+            raise InputError(f"case {self.id} was {self.status} and has no arrays: {self.reason}")
+
+    @property
+    def points(self) -> np.ndarray:
+        return np.asarray(self["points"])
+
+    @property
+    def volumes(self) -> np.ndarray:
+        return np.asarray(self["volumes"])
+
+    @functools.cached_property
+    def _distance_field(self) -> np.ndarray:
+        return np.asarray(self["distance_field"][:])
+
+    @property
+    def distance(self) -> np.ndarray:
+        """(N, K) m, the distance to the nearest face of each of the schema's `measured_kinds`."""
+        return self._distance_field[..., 0]
+
+    @property
+    def direction(self) -> np.ndarray:
+        """(N, K, 3), the unit vectors to these faces."""
+        return self._distance_field[..., 1:]
+
+    @functools.cached_property
+    def time(self) -> np.ndarray | None:
+        """(T,) s, read once and not writeable; None in a steady dataset."""
+        if not self.dataset.schema.transient:
+            return None
+        time = np.asarray(self["time"])
+        time.flags.writeable = False
+        return time
+
+    @functools.cached_property
+    def mesh(self) -> CellMesh | None:
+        """The cells and boundary faces by their corners; None where they are not on record."""
+        self._check_accepted()
+        if "mesh_cells" not in self.arrays():
+            return None
+        mesh = CellMesh(np.asarray(self["mesh_points"]), np.asarray(self["mesh_cells"]))
+        mesh.check(
+            self.num_points, len(self.boundary.points) if self.dataset.schema.boundary else 0
+        )
+        return mesh
+
+    @property
+    def boundary(self) -> Boundary:
+        """The boundary cloud; InputError in a dataset whose schema has none."""
+        if not self.dataset.schema.boundary:
+            raise InputError(f"{self.dataset.url}: cases have no boundary cloud")
+        self._check_accepted()
+        return Boundary(self)
+
+    def constants(self) -> dict[str, np.ndarray]:
+        """Return `volume` and `distance_<patch kind>`, (N,) each, as far as the schema has them."""
+        schema = self.dataset.schema
+        arrays = {"volume": self.volumes} if schema.volumes else {}
+        if schema.measured_kinds:
+            columns = zip(schema.measured_kinds, self.distance.T, strict=True)
+            arrays |= {f"distance_{kind}": column for kind, column in columns}
+        return arrays
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the case as a lazy xarray.Dataset with units and named dimensions."""
+        self._check_accepted()
+        arrays = {name: self[name] for name in self.arrays() if "/" not in name}
+        return _dataset_of(arrays, self.dataset.schema)
+
+    def write(self, path: str | Path, step: int = -1) -> None:
+        """Write cells, volumes, distances and one snapshot to a file, in the format of its suffix.
+
+        The cells are points where the case has no mesh. Any format of meshio works, such as .vtu
+        for ParaView.
+        """
+        import meshio
+
+        from simgen.cell_shapes import cells_of
+
+        transient = self.dataset.schema.transient
+        fields = {
+            field.name: np.asarray(self[field.name][step] if transient else self[field.name])
+            for field in self.dataset.schema.fields
+        }
+        try:
+            cells_of(self).filled({**self.constants(), **fields}).write(str(path))
+        except (meshio.WriteError, meshio.ReadError, OSError) as error:
+            raise InputError(f"{path} cannot be written: {error}") from error
+
+
+def _dataset_of(arrays: Mapping[str, zarr.Array], schema: Schema) -> xarray.Dataset:
+    """Build lazy variables by name, with units, named dimensions and named components.
+
+    Only coordinates, such as time, are read.
+    """
+    import xarray
+    from xarray.backends import BackendArray
+    from xarray.core import indexing
+
+    class LazyArray(BackendArray):
+        """Let xarray index an array without reading all of it."""
+
+        def __init__(self, array: zarr.Array) -> None:
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+        def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+            return indexing.explicit_indexing_adapter(
+                key, self.shape, indexing.IndexingSupport.OUTER, self._read
+            )
+
+        def _read(self, key: tuple[Any, ...]) -> np.ndarray:
+            return np.asarray(self.array.oindex[key])
+
+    opened = xarray.Dataset(
+        {
+            name: xarray.Variable(
+                array.metadata.dimension_names,
+                indexing.LazilyIndexedArray(LazyArray(array)),
+                dict(array.attrs),
+            )
+            for name, array in arrays.items()
+        }
+    )
+    named = {f"{field.name}_component": list(field.components) for field in schema.fields}
+    if "distance_field" in opened:
+        field = opened["distance_field"]
+        opened = opened.assign(
+            distance=field[..., 0], direction=field[..., 1:].rename(distance_column="axis")
+        )
+        opened = opened.drop_vars("distance_field")
+    if schema.measured_kinds:
+        named["patch_kind"] = list(schema.measured_kinds)
+    return opened.assign_coords(named)
+
+
+# The local cache.
+
+#: Maps that a process keeps open; opening one takes as long as reading a window.
+MOST_OPEN = 256
+#: How often to check that an open map's file still exists, which also marks it as used: a check
+#: takes as long as reading a window.
+MARK_EVERY_S = 5.0
+#: The writer of a half-written file of this age must be gone.
+ABANDONED_S = 3600.0
+_PARTIAL = ".partial-"
+CRC_BYTES = 4
+
+
+class LocalCache:
+    """Decoded arrays of cases under `folder`, at most `max_bytes` of them.
+
+    Arrays are read and decoded once, and memory-mapped from then on.
+
+    - A file is one array of one case, named by the case's id and digest: versions of a dataset
+      share it, and a case that was solved again gets another file.
+    - Files appear complete or not at all (written under another name, then renamed), so that any
+      number of processes may share a folder.
+    - A file ends in a checksum of the rest, which each process checks when it first maps the file
+      (at 6 GB/s); one that does not match is read from the store again.
+    - Whoever adds a file first removes the least recently used ones, under a lock. What another
+      process has mapped stays readable to it until it lets go.
+    """
+
+    def __init__(self, folder: str | Path, max_bytes: int) -> None:
+        self.folder, self.max_bytes = Path(folder).expanduser(), max_bytes
+        self._open: OrderedDict[str, tuple[np.ndarray, float]] = OrderedDict()
+        self._checked: dict[str, int] = {}
+        """Inodes of the files whose checksums matched"""
+        self._lock = threading.Lock()
+        with self._guarded():
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.folder, self.max_bytes)
+
+    def arrays(self, case: StoredCase, *names: str) -> dict[str, np.ndarray]:
+        """Return arrays of a case by name, read-only; read missing ones together.
+
+        An array larger than the whole cache is returned without being kept. StoreError where the
+        folder cannot be used.
+        """
+        of_case = f"{case.id}-{case.digest}"
+        found = {name: self._mapped(f"{of_case}-{name.replace('/', '.')}.npy") for name in names}
+        missing = [name for name, values in found.items() if values is None]
+        for name, values in (case.read(*missing) if missing else {}).items():
+            file = f"{of_case}-{name.replace('/', '.')}.npy"
+            with self._guarded():
+                self._add(self.folder / file, values)
+            kept = self._mapped(file)
+            found[name] = values if kept is None else kept
+        return {name: values for name, values in found.items() if values is not None}
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the size of the folder's files."""
+        return sum(size for _, size, _ in self._files())
+
+    def _mapped(self, file: str) -> np.ndarray | None:
+        """Map a file's array and mark it as used; None where there is no such file."""
+        now = time.monotonic()
+        with self._lock:
+            values, marked = self._open.get(file, (None, 0.0))
+            if values is not None and now - marked < MARK_EVERY_S:
+                self._open.move_to_end(file)
+                return values
+        with self._lock, self._guarded():
+            self._open.pop(file, None)
+            try:
+                _mark_used(self.folder / file)
+                if values is None:
+                    self._check(file)
+                    values = np.asarray(np.load(self.folder / file, mmap_mode="r"))
+            except FileNotFoundError:  # or removed by another process since
+                return None
+            except (ValueError, EOFError) as error:
+                logger.warning("%s is damaged and removed: %s", self.folder / file, error)
+                (self.folder / file).unlink(missing_ok=True)
+                return None
+            self._open[file] = values, now
+            while len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)
+            return values
+
+    def _check(self, file: str) -> None:
+        """Raise ValueError where a file does not match its checksum; once for each file."""
+        inode = (self.folder / file).stat().st_ino
+        if self._checked.get(file) == inode:
+            return
+        content = np.memmap(self.folder / file, np.uint8, "r")
+        if zlib.crc32(content[:-CRC_BYTES].data) != int.from_bytes(content[-CRC_BYTES:], "little"):
+            raise ValueError("its checksum does not match")
+        self._checked[file] = inode
+
+    def _add(self, path: Path, values: np.ndarray) -> None:
+        if not values.size or values.nbytes > self.max_bytes:
+            return
+        values = np.ascontiguousarray(values)
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, np.lib.format.header_data_from_array_1_0(values)
+        )
+        parts = (header.getvalue(), values.data.cast("B"))
+        crc = zlib.crc32(parts[1], zlib.crc32(parts[0]))
+        partial = self.folder / f"{_PARTIAL}{uuid.uuid4().hex}"
+        try:
+            with partial.open("xb") as file:
+                for part in (*parts, crc.to_bytes(CRC_BYTES, "little")):
+                    file.write(part)
+            size = partial.stat().st_size
+            if size > self.max_bytes:
+                return
+            with FileLock(self.folder / ".lock", mode=0o666, poll_interval=0.005):
+                self._make_room(size)
+                _mark_used(partial)
+                partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _make_room(self, size: int) -> None:
+        """Remove the least recently used files until `size` more bytes fit.
+
+        The file `.bytes` has what the files have together, or more: they are listed only where it
+        is not known, or where there seems to be no room. Leftovers of killed processes go then too,
+        and a twentieth of the files, so that a full folder is not listed at each addition.
+        """
+        note = self.folder / ".bytes"
+        noted = note.read_text() if note.exists() else ""
+        held = int(noted) if noted.endswith("\n") else self.max_bytes
+        if held + size > self.max_bytes:
+            self._forget_abandoned()
+            files = sorted(self._files())
+            held = sum(bytes_ for _, bytes_, _ in files)
+            is_full = held + size > self.max_bytes
+            for number, (_, bytes_, path) in enumerate(files):
+                if held + size <= self.max_bytes and not (is_full and number < len(files) // 20):
+                    break
+                path.unlink(missing_ok=True)
+                held -= bytes_
+        note.write_text(f"{held + size}\n")
+
+    def _forget_abandoned(self) -> None:
+        for partial in self.folder.glob(f"{_PARTIAL}*"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - partial.stat().st_mtime > ABANDONED_S:
+                    partial.unlink()
+
+    def _files(self) -> list[tuple[int, int, Path]]:
+        """List time of last use, bytes and path of each file."""
+        found = []
+        for entry in os.scandir(self.folder):
+            if entry.name.endswith(".npy"):
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat()
+                    found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
+        return found
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"cache {self.folder} cannot be used ({error.strerror or error}): choose another"
+                " folder or make room on its disk"
+            ) from error
+
+
+def _mark_used(path: Path) -> None:
+    """Set the file's time to now; the kernel's own are coarse, so that uses would look alike."""
+    now = time.time_ns()
+    os.utime(path, ns=(now, now))

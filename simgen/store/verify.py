@@ -1,0 +1,245 @@
+"""Check a version against what was recorded when it was written, and compare versions.
+
+Every chunk is read and decoded, so that its checksum is checked against the case's record, and the
+digest of each array is recomputed from its values: that finds data that decode to something other
+than what was written. Cases are read in parallel threads, each array a row of chunks at a time, so
+memory stays at a few chunks a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simgen.errors import InputError
+from simgen.store.read import Dataset, StoredCase, open_dataset
+from simgen.store.repository import DamageError
+from simgen.store.schema import ArrayDigest
+from simgen.store.split import counts_of
+from simgen.store.versions import VersionInfo
+
+THREADS = 8
+#: Statistics that differ by less than this fraction of their field's standard deviation count as
+#: equal.
+MOVED = 1e-6
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One problem of a version."""
+
+    case: str
+    """Id; empty for the version's tables"""
+    place: str
+    """Array, or table"""
+    problem: str
+
+
+@dataclass
+class Verification:
+    """The amount of data read, and the problems found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    num_cases: int = 0
+    num_chunks: int = 0
+    num_bytes: int = 0
+    """Decoded bytes"""
+
+
+def verify(
+    dataset: Dataset, on_progress: Callable[[int, int], None] = lambda done, total: None
+) -> Verification:
+    """Read the whole version and report the problems; `on_progress` gets cases done and in total.
+
+    Raises StoreError where the store cannot be reached, or the version's tables are damaged. Other
+    damage is reported as a finding, not raised.
+    """
+    fresh = Dataset(dataset.url, dataset.version)  # nothing from the caches of `dataset`
+    cases = [fresh[case] for case in fresh.records]
+    found = Verification(num_cases=len(cases))
+    found.findings = [Finding("", "versions", problem) for problem in fresh.problems()]
+    try:
+        fresh.check_moments()
+    except DamageError as error:
+        found.findings.append(Finding("", "statistics", error.what))
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="verify") as threads:
+        pending = [threads.submit(_verify_case, case) for case in cases]
+        try:
+            for done, future in enumerate(as_completed(pending), start=1):
+                of_case = future.result()
+                found.findings += of_case.findings
+                found.num_chunks += of_case.num_chunks
+                found.num_bytes += of_case.num_bytes
+                on_progress(done, len(cases))
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+    found.findings.sort()
+    return found
+
+
+def _verify_case(case: StoredCase) -> Verification:
+    """Read one case: its record, then every array of it."""
+    found = Verification()
+    try:
+        expected = case.array_digests
+    except DamageError as error:
+        found.findings.append(Finding(case.id, "record", error.what))
+        return found
+    for name in expected:
+        try:
+            array = case[name]
+            digest = ArrayDigest(name, array.shape, array.dtype, str(array.attrs.get("unit", "")))
+            for begin in range(0, array.shape[0], array.chunks[0]):
+                digest.update(np.asarray(array[begin : begin + array.chunks[0]]))
+            if digest.hexdigest() != expected[name]:
+                found.findings.append(Finding(case.id, name, "its values are not those written"))
+            found.num_chunks += array.nchunks
+            found.num_bytes += array.nbytes
+        except DamageError as error:
+            found.findings.append(Finding(case.id, name, error.what))
+    return found
+
+
+# Comparing versions.
+
+
+@dataclass(frozen=True)
+class VersionSize:
+    """One line of a history."""
+
+    info: VersionInfo
+    num_cases: int
+    """Accepted cases"""
+    num_new: int
+    num_bytes: int
+    """Bytes of all its fields, decoded"""
+    num_bytes_new: int
+    """Bytes on disk of the cases that it added"""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A training statistic that differs between versions.
+
+    It is named by field or quantity and figure, such as mean, with its values per component.
+    """
+
+    field: str
+    figure: str
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference between two versions of a dataset, from `before` to `after`."""
+
+    before: str
+    after: str
+    added: list[str]
+    removed: list[str]
+    changed_status: dict[str, tuple[str, str]]
+    changed_content: list[str]
+    """Cases accepted in both, with another digest"""
+    moved_splits: dict[str, tuple[str, str]]
+    new_splits: dict[str, int]
+    """Number of cases accepted only in `after`, by split"""
+    statistics: list[Moved]
+    num_bytes_added: int
+    """Bytes on disk of cases accepted only in `after`"""
+
+    @property
+    def is_empty(self) -> bool:
+        changes = (
+            self.added,
+            self.removed,
+            self.changed_status,
+            self.changed_content,
+            self.moved_splits,
+        )
+        return not any(changes)
+
+
+def history(newest: Dataset) -> list[VersionSize]:
+    """List every version of the dataset, oldest first, with what it added."""
+    lines: list[VersionSize] = []
+    known: set[str] = set()
+    for info in newest.versions():
+        dataset = newest if info.name == newest.version else open_dataset(newest.url, info.name)
+        accepted = dataset.cases()
+        new = [case for case in accepted if case not in known]
+        num_bytes = int(dataset.design["num_bytes"].sum())
+        lines.append(
+            VersionSize(info, len(accepted), len(new), num_bytes, stored_bytes(dataset, new))
+        )
+        known = set(accepted)  # one that was withdrawn and solved again is new again
+    return lines
+
+
+def stored_bytes(dataset: Dataset, cases: list[str]) -> int:
+    """Return the size on disk of these cases' arrays."""
+    records = dataset.records
+    return sum(int(records[case]["num_bytes_stored"]) for case in cases)
+
+
+def compare(before: Dataset, after: Dataset) -> Difference:
+    """Compare two versions of one dataset; raise InputError for versions of different datasets."""
+    if before.url != after.url:
+        raise InputError(
+            f"{before.url} and {after.url} are different datasets: compare two versions of one"
+        )
+    old, new = before.records, after.records
+    old_split, new_split = before.members, after.members
+    both = [case for case in new if case in old]
+    fresh = [case for case in new_split if case not in old_split]
+    return Difference(
+        before.version,
+        after.version,
+        [case for case in new if case not in old],
+        [case for case in old if case not in new],
+        {
+            case: (old[case]["status"], new[case]["status"])
+            for case in both
+            if old[case]["status"] != new[case]["status"]
+        },
+        [
+            case
+            for case in both
+            if case in old_split
+            and case in new_split
+            and old[case]["digest"] != new[case]["digest"]
+        ],
+        {
+            case: (split, new_split[case])
+            for case, split in old_split.items()
+            if new_split.get(case, split) != split
+        },
+        counts_of(lambda split: [case for case in fresh if new_split[case] == split]),
+        list(_moved(before, after)),
+        stored_bytes(after, fresh),
+    )
+
+
+def _moved(before: Dataset, after: Dataset) -> Iterator[Moved]:
+    earlier_of = _all_statistics(before)
+    for name, figures in _all_statistics(after).items():
+        earlier = earlier_of.get(name)
+        if earlier is None:
+            continue
+        scale = np.maximum(figures["std"], np.finfo(float).tiny)
+        for figure, values in figures.items():
+            if np.any(np.abs(values - earlier[figure]) > MOVED * scale):
+                yield Moved(name, figure, tuple(earlier[figure].tolist()), tuple(values.tolist()))
+
+
+def _all_statistics(dataset: Dataset) -> dict[str, dict[str, np.ndarray]]:
+    """Return those of fields by component, and those of quantities, which are single numbers."""
+    of_quantities = {
+        name: {figure: np.array([value]) for figure, value in figures.items()}
+        for name, figures in dataset.quantity_statistics.items()
+    }
+    return {**dataset.statistics, **of_quantities}

@@ -1,0 +1,64 @@
+"""Writers whose clocks differ: a little is waited for, more is said in one line."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import simgen
+from simgen.errors import StoreError
+from simgen.store.write import DatasetWriter
+from tests.store.conftest import SCHEMA, add
+
+CLOCK = Path(__file__).parents[2] / "bench" / "chaos" / "clock.c"
+COMMIT = """
+import sys
+from simgen.store.write import DatasetWriter
+from tests.store.conftest import SCHEMA, add
+
+add(DatasetWriter.open(sys.argv[1], SCHEMA), 0)
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+def commit_with_a_clock_off(
+    url: str, seconds: int, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    library, clock = folder / "clock.so", folder / "clock"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, CLOCK], check=True)
+    clock.write_text(f"{seconds:+d}\n")
+    variables = {**os.environ, "LD_PRELOAD": str(library), "CHAOS_CLOCK": str(clock)}
+    return subprocess.run(
+        [sys.executable, "-c", COMMIT, url], env=variables, capture_output=True, text=True
+    )
+
+
+def test_a_clock_that_is_a_little_behind_is_waited_for(url, tmp_path):
+    assert commit_with_a_clock_off(url, 8, tmp_path).returncode == 0
+    writer = DatasetWriter.open(url, SCHEMA)
+    add(writer, 1)
+    writer.publish()
+    assert len(simgen.open_dataset(url)) == 2
+
+
+def test_a_clock_that_is_far_behind_is_named(url, tmp_path):
+    assert commit_with_a_clock_off(url, 400, tmp_path).returncode == 0
+    writer = DatasetWriter.open(url, SCHEMA)
+    with pytest.raises(StoreError, match=r"clock is \d+ s behind that of the newest") as error:
+        add(writer, 1)
+    assert "\n" not in str(error.value)
+    assert "\x1b" not in str(error.value)
+
+
+@pytest.mark.parametrize(("seconds", "sign"), [(7200, "ahead of"), (-7200, "behind")])
+def test_a_clock_that_is_hours_off_is_named(url, tmp_path, seconds, sign):
+    DatasetWriter.open(url, SCHEMA)
+    done = commit_with_a_clock_off(url, seconds, tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert re.search(rf"this machine's clock is 7[12]\d\d s {sign}", last), done.stderr

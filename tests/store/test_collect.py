@@ -1,0 +1,167 @@
+"""`gc` takes what nothing refers to and is old enough, and nothing else."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simgen
+from bench.damage.objects import objects, restored, snapshot_of
+from simgen.errors import InputError, StoreError
+from simgen.store import versions as collecting
+from simgen.store import write as forking
+from simgen.store.verify import verify
+from simgen.store.versions import LEAST_AGE, collect
+from simgen.store.write import DatasetWriter
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+
+NOW = timedelta(0)
+
+
+@pytest.fixture(autouse=True)
+def no_least_age(monkeypatch):
+    """What these tests leave behind is garbage at once."""
+    monkeypatch.setattr(collecting, "LEAST_AGE", timedelta(0))
+
+
+def size(url):
+    return sum(path.stat().st_size for path in Path(url).rglob("*") if path.is_file())
+
+
+def test_the_chunks_of_a_killed_run_go_and_every_version_stays(writer, url):
+    add(writer, 0, 1, 2)
+    writer.publish()
+    add(writer, 3)
+    writer.publish()
+    add(writer, 4)  # committed, not published
+    chunks = set(objects(url, "chunks"))
+    writer.fork().write(make_result(5), make_cloud(5))  # a worker that was killed
+    leftovers = set(objects(url, "chunks")) - chunks
+    assert leftovers
+
+    before = size(url)
+    told = collect(url, older_than=NOW, dry_run=True)
+    assert size(url) == before
+    done = collect(url, older_than=NOW)
+    assert 0 < told.num_bytes <= done.num_bytes
+    assert done.num_bytes == pytest.approx(
+        before - size(url), abs=200
+    )  # the parents of snapshots are written anew
+    assert not leftovers & set(objects(url, "chunks"))
+
+    for version in ("v1", "v2"):
+        assert verify(simgen.open_dataset(url, version)).findings == []
+    again = DatasetWriter.open(url, SCHEMA)
+    assert make_result(4).id in again.known()
+    add(again, 5)
+    assert again.publish() == "v3"
+    assert len(simgen.open_dataset(url)) == 6
+    assert verify(simgen.open_dataset(url)).findings == []
+
+
+def test_nothing_of_a_running_generation_is_touched_by_default(writer, url):
+    add(writer, 0)
+    writer.publish()
+    running = writer.fork()
+    running.write(make_result(1), make_cloud(1))
+    assert collect(url).num_objects == 0
+    writer.commit([running])
+    writer.publish()
+    np.testing.assert_array_equal(
+        simgen.open_dataset(url)[make_result(1).id]["velocity"][:], make_cloud(1).fields["velocity"]
+    )
+
+
+def test_the_history_between_versions_is_dropped_and_forks_of_the_newest_state_still_write(
+    writer, url
+):
+    add(writer, *range(6))
+    writer.publish()
+    add(writer, 6)
+    fork = writer.fork()
+    collected = collect(url, older_than=NOW)
+    assert collected.num_snapshots >= 6
+    fork.write(make_result(7), make_cloud(7))
+    writer.commit([fork])
+    writer.publish()
+    assert [version.name for version in simgen.open_dataset(url).versions()] == ["v1", "v2"]
+    assert len(simgen.open_dataset(url)) == 8
+
+
+def test_a_damaged_store_is_left_as_it_is(writer, url):
+    add(writer, 0, 1)
+    writer.publish()
+    writer.fork().write(make_result(5), make_cloud(5))
+    snapshot = snapshot_of(url, "v1")
+    with restored(snapshot):
+        snapshot.write_bytes(b"nonsense")
+        before = set(objects(url, "chunks"))
+        with pytest.raises(
+            StoreError, match=r"snapshots/[0-9A-Z]+ cannot be decoded.*restore the store from"
+        ):
+            collect(url, older_than=NOW)
+        assert set(objects(url, "chunks")) == before
+    assert verify(simgen.open_dataset(url)).findings == []
+
+
+def test_no_age_limit_lets_the_chunks_of_a_commit_in_flight_go(writer, url, monkeypatch):
+    monkeypatch.setattr(collecting, "LEAST_AGE", LEAST_AGE)
+    add(writer, 0)
+    writer.publish()
+    running = writer.fork()
+    running.write(make_result(1), make_cloud(1))
+    for hours in (-1, 0, 1, LEAST_AGE.total_seconds() / 3600 - 0.01):
+        with pytest.raises(
+            InputError, match=f"age limit of {hours:g} hours is too short.* give at least 8 hours"
+        ):
+            collect(url, older_than=timedelta(hours=hours))
+    now = forking.time.time()
+    monkeypatch.setattr(
+        forking.time, "time", lambda: now + forking.FORK_LIFETIME.total_seconds() + 1
+    )
+    with pytest.raises(
+        StoreError,
+        match=f"{make_result(1).id} was written more than 6 hours ago and never committed",
+    ):
+        writer.commit([running])  # older than any limit keeps for certain
+    monkeypatch.undo()
+    writer.commit([running])
+    writer.publish()
+    assert verify(simgen.open_dataset(url)).findings == []
+
+
+def test_a_case_that_was_solved_for_days_is_written_although_its_forks_commit_was_collected(
+    writer, url, monkeypatch
+):
+    add(writer, 0)
+    fork = writer.fork()
+    add(writer, 1, 2)
+    writer.publish()
+    assert collect(url, older_than=NOW).num_snapshots
+    monkeypatch.setattr(fork, "_made_at", fork._made_at - 2 * forking.FORK_AGE.total_seconds())
+    fork.write(make_result(3), make_cloud(3))
+    writer.commit([fork])
+    assert writer.publish() == "v2"
+    assert len(simgen.open_dataset(url)) == 4
+
+
+def test_bad_requests_are_refused(writer, url, tmp_path):
+    with pytest.raises(InputError, match="is too short"):
+        collect(url, older_than=timedelta(hours=-1))
+    with pytest.raises(InputError, match="there is no dataset at"):
+        collect(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.end_to_end
+def test_garbage_on_s3_is_counted_and_collected(s3):
+    url = f"{s3.url}/garbage/cylinder-flow"
+    writer = DatasetWriter.open(url, SCHEMA)
+    add(writer, 0, 1)
+    writer.publish()
+    writer.fork().write(make_result(5), make_cloud(5))
+    told = collect(url, older_than=NOW, dry_run=True)
+    assert told.num_chunks > 0
+    assert told.num_bytes > 0
+    assert collect(url, older_than=NOW).num_chunks >= told.num_chunks
+    assert verify(simgen.open_dataset(url)).findings == []

@@ -1,0 +1,228 @@
+"""A real S3 server that fails in every way that one can: each ends in a clear error or a completed
+retry, and no version is hurt.
+"""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numcodecs
+import pytest
+import s3fs
+
+import simgen
+from simgen.errors import InputError, StoreError
+from simgen.publish.export import export
+from simgen.store.verify import verify
+from simgen.store.write import DatasetWriter
+from tests.conftest import KEYS, SeaweedFS
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+from tests.store.proxy import Proxy
+
+pytestmark = pytest.mark.end_to_end
+
+
+@pytest.fixture
+def proxy(s3, monkeypatch):
+    proxy = Proxy(s3.endpoint)
+    with proxy.running() as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        yield proxy
+
+
+def one_line(error):
+    assert "\n" not in str(error.value)
+    assert KEYS["AWS_SECRET_ACCESS_KEY"] not in str(error.value)
+
+
+def intact(url, cases):
+    dataset = simgen.open_dataset(url)
+    assert set(dataset.cases()) == {make_result(number).id for number in cases}
+    assert verify(dataset).findings == []
+
+
+def test_a_slow_store_is_waited_for(proxy, s3):
+    proxy.delay_s = 0.05
+    url = f"{s3.url}/slow/cylinder-flow"
+    writer = DatasetWriter.open(url, SCHEMA)
+    add(writer, 0)
+    writer.publish()
+    intact(url, [0])
+
+
+def test_a_store_that_refuses_connections_is_a_clear_error_and_the_next_run_completes(proxy, s3):
+    url = f"{s3.url}/refusing/cylinder-flow"
+    writer = DatasetWriter.open(url, SCHEMA)
+    add(writer, 0)
+    writer.publish()
+    dataset, fork = simgen.open_dataset(url), writer.fork()
+    fork.write(make_result(1), make_cloud(1))
+    proxy.refuse()
+    attempts = (
+        lambda: writer.commit([fork]),
+        lambda: simgen.open_dataset(url),
+        lambda: dataset[0]["velocity"][:],
+        lambda: DatasetWriter.open(f"{s3.url}/refusing/other", SCHEMA),
+    )
+    began = time.monotonic()
+    with ThreadPoolExecutor(
+        len(attempts)
+    ) as threads:  # each is tried again for a while before it is given up
+        for failed in [threads.submit(attempt) for attempt in attempts]:
+            with pytest.raises(
+                StoreError, match=r"cannot be reached at http://127\.0\.0\.1"
+            ) as error:
+                failed.result()
+            one_line(error)
+    assert time.monotonic() - began < 120
+    proxy.heal()
+    writer.commit([fork])  # the same fork: what it has written is still there
+    writer.publish()
+    intact(url, [0, 1])
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_store_that_is_cut_off_in_the_midst_of_a_commit_is_as_before_or_has_it_all(
+    proxy, s3, share
+):
+    url = f"{s3.url}/cut-{share}/cylinder-flow"
+    writer = DatasetWriter.open(url, SCHEMA)
+    add(writer, 0)
+    writer.publish()
+    before = proxy.seen
+    add(writer, 1)
+    bytes_of_a_commit = proxy.seen - before
+    proxy.cut_after = proxy.seen + int(share * bytes_of_a_commit)
+    with pytest.raises(StoreError) as error:
+        add(writer, 2)
+        raise StoreError(
+            "went through"
+        )  # the count of bytes differs a little from one commit to the next
+    one_line(error)
+    proxy.heal()
+    intact(url, [0])  # v1, whatever has become of the commit
+    again = DatasetWriter.open(url, SCHEMA)
+    add(again, 2)
+    again.publish()
+    intact(url, [0, 1, 2])
+
+
+def test_a_server_that_is_killed_in_the_midst_of_a_commit_and_restarted_has_every_version(
+    tmp_path, monkeypatch
+):
+    server = SeaweedFS(tmp_path)
+    try:
+        for name, value in server.start().environment.items():
+            monkeypatch.setenv(name, value)
+        url = "s3://courant-tests/killed/cylinder-flow"
+        writer = DatasetWriter.open(url, SCHEMA)
+        add(writer, 0, 1)
+        writer.publish()
+        fork = writer.fork()
+        fork.write(make_result(2), make_cloud(2))
+        server.kill()
+        with pytest.raises(StoreError, match="cannot be reached") as error:
+            writer.commit([fork])
+        one_line(error)
+        server.start()
+        intact(url, [0, 1])
+        writer.commit([fork])
+        writer.publish()
+        intact(url, [0, 1, 2])
+    finally:
+        server.stop()
+
+
+def test_wrong_keys_are_named_by_every_reader_and_writer(s3, monkeypatch, tmp_path):
+    url = f"{s3.url}/keys/cylinder-flow"
+    writer = DatasetWriter.open(url, SCHEMA)
+    add(writer, 0)
+    writer.publish()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")
+    for attempt in (lambda: simgen.open_dataset(url), lambda: DatasetWriter.open(url, SCHEMA)):
+        with pytest.raises(
+            StoreError, match="refused the credentials: check AWS_ACCESS_KEY_ID"
+        ) as error:
+            attempt()
+        assert "not-the-secret" not in str(error.value)
+        one_line(error)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEYS["AWS_SECRET_ACCESS_KEY"])
+    dataset = simgen.open_dataset(url)
+    dataset.cases()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(
+        (StoreError, InputError), match=r"refused the credentials|cannot be written"
+    ) as error:
+        export(dataset, f"{s3.url}/keys-plain")
+    one_line(error)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEYS["AWS_SECRET_ACCESS_KEY"])
+    s3fs.S3FileSystem.clear_instance_cache()
+    intact(url, [0])
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_a_damaged_chunk_is_named_by_readers_and_found_by_verify(s3, damage):
+    url = f"{s3.url}/damaged-{damage}/cylinder-flow"
+    writer = DatasetWriter.open(url, SCHEMA)
+    forks = [writer.fork() for _ in range(2)]
+    for number, fork in enumerate(forks):
+        fork.write(make_result(number), make_cloud(number))
+    writer.commit(forks)
+    writer.publish()
+    files = s3fs.S3FileSystem(endpoint_url=s3.endpoint, skip_instance_cache=True)
+    chunks = files.find(f"{url}/chunks")
+    assert chunks
+    for chunk in chunks:
+        content = files.cat_file(chunk)
+        if damage == "flip":
+            files.pipe_file(chunk, content[:50] + bytes([content[50] ^ 1]) + content[51:])
+        elif damage == "truncate":
+            files.pipe_file(chunk, content[: len(content) // 2])
+        else:
+            files.rm_file(chunk)
+        try:
+            found = verify(simgen.open_dataset(url)).findings
+            assert len(found) == 1
+            assert found[0].case in {make_result(0).id, make_result(1).id}
+            name = found[0].place.split()[0]
+            case = simgen.open_dataset(url)[found[0].case]
+            with pytest.raises(StoreError, match=rf"v1: case {case.id}, array {name}, is damaged"):
+                (case.boundary[name.split("/")[1]] if "/" in name else case[name])[...]
+        except StoreError as error:  # a chunk of the tables
+            assert "is damaged" in str(error)
+        files.pipe_file(chunk, content)
+    intact(url, [0, 1])
+
+
+def test_no_secret_is_in_any_object_of_a_store(s3, monkeypatch):
+    """Objects are searched as they are and, where they hold zstd frames as Icechunk's do,
+    decompressed.
+    """
+    url = f"{s3.url}/secrets/cylinder-flow"
+    writer = DatasetWriter.open(url, SCHEMA)
+    add(writer, 0, 1, 2)
+    writer.publish("a message", {"store": s3.url})
+    export(simgen.open_dataset(url), f"{s3.url}/secrets/plain")
+    files = s3fs.S3FileSystem(endpoint_url=s3.endpoint, skip_instance_cache=True)
+    objects = files.find(f"{s3.url}/secrets")
+    assert len(objects) > 30
+    decompressed = 0
+    for name in objects:
+        content = files.cat_file(name)
+        text = _decompressed(content)
+        decompressed += text is not None
+        content += text or b""
+        for secret in KEYS.values():
+            assert secret.encode() not in content, name
+    assert decompressed > 5
+
+
+def _decompressed(content):
+    """The zstd frame in an object; a chunk of a table has a checksum of four bytes after it."""
+    begin = content.find(b"\x28\xb5\x2f\xfd")
+    for end in (len(content), len(content) - 4):
+        try:
+            return numcodecs.Zstd().decode(content[begin:end]) if begin >= 0 else None
+        except RuntimeError:
+            continue
+    return None

@@ -1,0 +1,138 @@
+"""What a reader meets where a stored byte is not what was written."""
+
+import numpy as np
+import pytest
+import zarr
+
+import simgen
+from bench.damage.objects import DAMAGES, flip, objects, restored, snapshot_of
+from simgen.errors import StoreError
+from simgen.store.schema import digest_array, digest_case
+from tests.store.conftest import add, make_cloud, make_result
+
+pytestmark = pytest.mark.nightly
+
+
+def read_all(dataset):
+    """Every array of every case; the errors."""
+    failed = []
+    for case in dataset:
+        for name in case.arrays():
+            try:
+                case[name][...]
+            except StoreError as error:
+                failed.append(str(error))
+    return failed
+
+
+@DAMAGES
+def test_a_damaged_chunk_is_an_error_that_names_dataset_version_case_array_and_way_out(
+    writer, url, damage
+):
+    add(writer, 0)
+    writer.publish()
+    chunks = objects(url, "chunks")
+    assert chunks
+    for chunk in chunks:
+        with restored(chunk):
+            damage(chunk)
+            (message,) = read_all(simgen.open_dataset(url))
+        assert message.startswith(f"{url} v1: case {make_result(0).id}, array ")
+        assert "is damaged" in message
+        assert message.endswith(
+            f"restore the store from a copy, and list all damage with: courant dataset verify {url}"
+            " --version v1"
+        )
+        assert "\n" not in message
+    assert read_all(simgen.open_dataset(url)) == []
+
+
+def test_xarray_and_provenance_tell_damage_in_the_same_words(writer, url):
+    add(writer, 0)
+    writer.publish()
+    for chunk in objects(url, "chunks"):
+        flip(chunk)
+    with pytest.raises(
+        StoreError, match=rf"{url} v1: case {make_result(0).id}, array \w+, is damaged"
+    ):
+        simgen.open_dataset(url)[0].to_xarray().load()
+    for manifest in objects(url, "manifests"):
+        flip(manifest)
+    with pytest.raises(StoreError, match="is damaged"):
+        _ = simgen.open_dataset(url)[0].provenance
+
+
+def test_every_flipped_byte_of_a_chunk_is_found(writer, url):
+    add(writer, 0)
+    writer.publish()
+    chunk = objects(url, "chunks")[0]
+    for position in np.linspace(0, 1, 60):
+        with restored(chunk):
+            content = bytearray(chunk.read_bytes())
+            content[min(len(content) - 1, int(position * len(content)))] ^= 0x10
+            chunk.write_bytes(content)
+            assert len(read_all(simgen.open_dataset(url))) == 1, position
+
+
+@DAMAGES
+def test_a_damaged_manifest_never_gives_wrong_values(writer, url, damage):
+    add(writer, 0)
+    writer.publish()
+    for manifest in objects(url, "manifests"):
+        with restored(manifest):
+            damage(manifest)
+            try:
+                messages = read_all(simgen.open_dataset(url))
+            except StoreError as error:  # it is the manifest of a table
+                messages = [str(error)]
+            assert all("is damaged" in message for message in messages)
+
+
+def test_a_truncated_or_missing_snapshot_is_one_clear_line(writer, url):
+    add(writer, 0)
+    writer.publish()
+    for damage in (
+        lambda path: path.write_bytes(path.read_bytes()[:50]),
+        lambda path: path.unlink(),
+    ):
+        snapshot = snapshot_of(url, "v1")
+        with restored(snapshot):
+            damage(snapshot)
+            with pytest.raises(StoreError, match=r"damaged|cannot be decoded|is missing") as error:
+                simgen.open_dataset(url)
+            assert "\n" not in str(error.value)
+            assert url in str(error.value)
+
+
+def test_a_wrong_index_is_the_callers_mistake_and_no_damage(writer, url):
+    add(writer, 0)
+    writer.publish()
+    velocity = simgen.open_dataset(url)[0]["velocity"]
+    with pytest.raises(IndexError):
+        velocity[99]
+    np.testing.assert_array_equal(velocity.oindex[[0, 2]], make_cloud(0).fields["velocity"][[0, 2]])
+    np.testing.assert_array_equal(
+        velocity.vindex[[0, 1], [3, 4], [0, 1]],
+        make_cloud(0).fields["velocity"][[0, 1], [3, 4], [0, 1]],
+    )
+    assert isinstance(velocity, zarr.Array)
+
+
+def test_the_digest_of_a_case_depends_on_its_content_alone():
+    values = np.arange(12.0, dtype="f4").reshape(4, 3)
+
+    def digest(**arrays):
+        return digest_case({}, {name: digest_array(name, *of) for name, of in arrays.items()})
+
+    one = digest(a=(values, "m"), b=(values,))
+    assert one == digest(b=(values,), a=(np.asfortranarray(values), "m"))
+    changed = values.copy()
+    changed[3, 2] = np.nextafter(changed[3, 2], 99, dtype="f4")
+    for other in (
+        {"a": (changed, "m"), "b": (values,)},
+        {"a": (values.reshape(3, 4), "m"), "b": (values,)},
+        {"a": (values, "km"), "b": (values,)},
+        {"a": (values.astype("f8"), "m"), "b": (values,)},
+        {"a": (values, "m")},
+    ):
+        assert digest(**other) != one

@@ -1,0 +1,185 @@
+"""The local cache: what is stored, decoded once; bounded; shared between threads, processes and
+versions.
+"""
+
+import multiprocessing
+import os
+import pickle
+import resource
+import signal
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import simgen
+from simgen.errors import StoreError
+from simgen.store import read as local_cache
+from simgen.store.read import LocalCache, StoredCase
+from tests.store.conftest import add, make_cloud
+
+
+@pytest.fixture
+def dataset(writer, url):
+    add(writer, *range(4))
+    writer.publish()
+    return simgen.open_dataset(url)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Names of the arrays that were read from the store."""
+    seen, read = [], StoredCase.read
+
+    def counting(self, *names):
+        seen.extend(names)
+        return read(self, *names)
+
+    monkeypatch.setattr(StoredCase, "read", counting)
+    return seen
+
+
+def size_of(*arrays):
+    return sum(array.nbytes + 132 for array in arrays)  # the header of an .npy file, a checksum
+
+
+def test_an_array_is_read_from_the_store_once_and_mapped_from_then_on(dataset, tmp_path, reads):
+    cache = LocalCache(tmp_path / "cache", 1 << 30)
+    for _ in range(3):
+        found = cache.arrays(dataset[0], "velocity", "boundary/faces")
+        np.testing.assert_array_equal(
+            found["velocity"], make_cloud(0).fields["velocity"], strict=True
+        )
+        assert isinstance(found["velocity"].base, np.memmap)
+        assert not found["velocity"].flags.writeable
+    assert reads == ["velocity", "boundary/faces"]
+    again = LocalCache(tmp_path / "cache", 1 << 30)
+    again.arrays(dataset[0], "velocity")
+    assert reads == ["velocity", "boundary/faces"], "another process finds it too"
+
+
+def test_versions_share_what_is_cached_of_a_case(dataset, writer, url, tmp_path, reads):
+    cache = LocalCache(tmp_path / "cache", 1 << 30)
+    case = dataset.cases()[0]
+    cache.arrays(dataset[case], "velocity")
+    add(writer, 4)
+    writer.publish()
+    cache.arrays(simgen.open_dataset(url, "v2")[case], "velocity")
+    assert reads == ["velocity"]
+
+
+def test_the_folder_stays_within_its_bound_and_loses_what_was_used_longest_ago(
+    dataset, tmp_path, reads, monkeypatch
+):
+    monkeypatch.setattr(local_cache, "MARK_EVERY_S", 0.0)
+    velocity = make_cloud(0).fields["velocity"]
+    cache = LocalCache(tmp_path / "cache", 2 * size_of(velocity))
+    for number in (0, 1, 0, 2):
+        cache.arrays(dataset[number], "velocity")
+        assert cache.num_bytes <= cache.max_bytes
+    reads.clear()
+    cache.arrays(dataset[0], "velocity")
+    cache.arrays(dataset[2], "velocity")
+    assert reads == []
+    cache.arrays(dataset[1], "velocity")
+    assert reads == ["velocity"]
+
+
+def test_an_array_beyond_the_bound_is_handed_over_and_not_kept(dataset, tmp_path):
+    cache = LocalCache(tmp_path / "cache", 100)
+    np.testing.assert_array_equal(
+        cache.arrays(dataset[0], "velocity")["velocity"], make_cloud(0).fields["velocity"]
+    )
+    assert cache.num_bytes == 0
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == []
+
+
+def test_what_was_removed_by_another_process_is_read_again(dataset, tmp_path, reads, monkeypatch):
+    monkeypatch.setattr(local_cache, "MARK_EVERY_S", 0.0)
+    cache = LocalCache(tmp_path / "cache", 1 << 30)
+    held = cache.arrays(dataset[0], "velocity")["velocity"]
+    for path in (tmp_path / "cache").glob("*.npy"):
+        path.unlink()
+    np.testing.assert_array_equal(held, make_cloud(0).fields["velocity"])
+    cache.arrays(dataset[0], "velocity")
+    assert reads == ["velocity", "velocity"]
+
+
+def fill(cache, dataset):
+    """In another process: every case, several times over."""
+    return [float(cache.arrays(dataset[n % 4], "velocity")["velocity"].sum()) for n in range(20)]
+
+
+def test_processes_and_threads_share_a_folder_that_holds_half_of_what_they_read(dataset, tmp_path):
+    cache = LocalCache(tmp_path / "cache", 2 * size_of(make_cloud(0).fields["velocity"]))
+    expected = [float(dataset[n % 4]["velocity"][:].sum()) for n in range(20)]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as processes:
+        remote = [processes.submit(fill, cache, dataset) for _ in range(2)]
+        with ThreadPoolExecutor(3) as threads:
+            local = [threads.submit(fill, cache, dataset) for _ in range(3)]
+            assert all(future.result() == expected for future in local)
+        assert all(future.result() == expected for future in remote)
+    assert cache.num_bytes <= cache.max_bytes
+    assert not list((tmp_path / "cache").glob(".partial-*"))
+
+
+def test_it_travels_between_processes(tmp_path):
+    cache = pickle.loads(pickle.dumps(LocalCache(tmp_path / "cache", 7)))
+    assert (cache.folder, cache.max_bytes) == (tmp_path / "cache", 7)
+
+
+def test_a_folder_that_cannot_be_used_is_one_clear_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        StoreError, match=r"cache .*/file/cache cannot be used \(Not a directory\): choose another"
+    ):
+        LocalCache(tmp_path / "file" / "cache", 1)
+
+
+def test_a_file_that_was_cut_short_is_read_again(dataset, tmp_path, reads):
+    for cut in (0, 50, 1000):
+        cache = LocalCache(tmp_path / str(cut), 1 << 30)
+        cache.arrays(dataset[0], "velocity")
+        (path,) = (tmp_path / str(cut)).glob("*.npy")
+        os.truncate(path, cut)
+        again = LocalCache(tmp_path / str(cut), 1 << 30).arrays(dataset[0], "velocity")
+        np.testing.assert_array_equal(again["velocity"], make_cloud(0).fields["velocity"])
+    assert reads == ["velocity"] * 6
+
+
+def test_a_file_with_a_flipped_bit_is_read_again(dataset, tmp_path, reads):
+    for number, position in enumerate((0, 20, 500, -3)):
+        folder = tmp_path / str(number)
+        LocalCache(folder, 1 << 30).arrays(dataset[0], "velocity")
+        (path,) = folder.glob("*.npy")
+        content = bytearray(path.read_bytes())
+        content[position] ^= 1
+        path.write_bytes(content)
+        again = LocalCache(folder, 1 << 30).arrays(dataset[0], "velocity")
+        np.testing.assert_array_equal(again["velocity"], make_cloud(0).fields["velocity"])
+    assert reads == ["velocity"] * 8
+
+
+def test_a_disk_without_room_leaves_no_file_that_is_cut_short(dataset, tmp_path):
+    cache = LocalCache(tmp_path / "cache", 1 << 30)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, limits[1]))
+    try:
+        with pytest.raises(StoreError, match="make room on its disk"):
+            cache.arrays(dataset[0], "velocity")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list((tmp_path / "cache").glob("*.npy")) == []
+
+
+def test_a_folder_with_room_is_not_listed_at_each_addition(dataset, tmp_path, monkeypatch):
+    cache = LocalCache(tmp_path / "cache", 1 << 30)
+    cache.arrays(dataset[0], "velocity")
+    listed, files = [], LocalCache._files
+    monkeypatch.setattr(LocalCache, "_files", lambda self: listed.append(1) or files(self))
+    for number in (1, 2, 3):
+        cache.arrays(dataset[number], "velocity")
+    assert listed == []
+    assert int((tmp_path / "cache/.bytes").read_text()) == cache.num_bytes

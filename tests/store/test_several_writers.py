@@ -1,0 +1,164 @@
+"""Two writers at once: both land, or one gets a clear error; never a torn version."""
+
+import fcntl
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+import simgen
+from simgen.errors import StoreError
+from simgen.store import repository as lock
+from simgen.store import write as writer_module
+from simgen.store.repository import open_repository
+from simgen.store.write import DatasetWriter
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+
+ROOT = Path(__file__).parents[2]
+
+
+def everything_is_there(url, numbers):
+    dataset = simgen.open_dataset(url)
+    assert set(dataset.cases()) == {make_result(number).id for number in numbers}
+    for number in numbers:
+        stored = dataset[make_result(number).id]
+        np.testing.assert_array_equal(stored["velocity"][:], make_cloud(number).fields["velocity"])
+    earlier: dict[str, str] = {}
+    for version in dataset.versions():
+        members = {case.id: case.split for case in simgen.open_dataset(url, version.name)}
+        assert earlier.items() <= members.items(), "a case has moved between splits"
+        earlier = members
+
+
+def test_processes_that_create_commit_and_publish_at_once_all_land_on_a_local_path(url):
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.store.committers", url, *map(str, numbers)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for numbers in ((0, 1, 2), (3, 4, 5), (6, 7))
+    ]
+    for process in processes:
+        out, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err
+        assert out.startswith("v")
+    everything_is_there(url, range(8))
+
+
+@pytest.mark.end_to_end
+def test_writers_that_commit_and_publish_at_once_all_land_on_s3(s3):
+    url = f"{s3.url}/several/cylinder-flow"
+
+    def work(numbers):
+        writer = DatasetWriter.open(url, SCHEMA)
+        add(writer, *numbers)
+        return writer.publish()
+
+    with ThreadPoolExecutor(4) as threads:
+        published = list(threads.map(work, [(0, 1), (2, 3), (4, 5), (6, 7)]))
+    assert all(name.startswith("v") for name in published)
+    everything_is_there(url, range(8))
+
+
+def test_a_repository_whose_first_commit_is_there_before_its_branch_is_waited_for(url, monkeypatch):
+    DatasetWriter.open(url, SCHEMA)
+    answers = iter([False, False])
+    exists = icechunk.Repository.exists
+    monkeypatch.setattr(
+        icechunk.Repository,
+        "exists",
+        staticmethod(lambda storage: next(answers, True) and exists(storage)),
+    )
+    assert open_repository(url).list_branches()
+
+
+@pytest.mark.parametrize("session", ["readonly_session", "writable_session"])
+def test_a_dataset_that_another_writer_creates_between_two_looks_at_it_is_opened(
+    url, monkeypatch, session
+):
+    class Slow:
+        """A repository from which the first session is taken just before another writer creates the
+        dataset.
+        """
+
+        def __init__(self, repository):
+            self._repository = repository
+
+        def __getattr__(self, name):
+            return getattr(self._repository, name)
+
+        def taken(self, *arguments):
+            taken = getattr(self._repository, session)(*arguments)
+            monkeypatch.undo()
+            DatasetWriter._opened(url, SCHEMA, self._repository)
+            return taken
+
+    setattr(Slow, session, Slow.taken)
+    monkeypatch.setattr(
+        writer_module,
+        "open_repository",
+        lambda url, create: Slow(open_repository(url, create=create)),
+    )
+    add(DatasetWriter.open(url, SCHEMA), 0)
+    assert set(DatasetWriter.open(url, SCHEMA).known()) == {make_result(0).id}
+
+
+def test_a_writer_that_waits_too_long_is_an_error(url, writer, monkeypatch):
+    monkeypatch.setattr(lock, "WAIT_S", 0.2)
+    with (
+        lock.committing(url),
+        pytest.raises(
+            StoreError, match=r"another process has been committing to it for 0\.2 s; wait for it"
+        ) as error,
+    ):
+        add(writer, 0)
+    assert "\n" not in str(error.value)
+    add(writer, 0)  # and the same call goes through afterwards
+
+
+def test_a_killed_committer_leaves_no_lock_behind(url, writer):
+    path = Path(url).parent / f".{Path(url).name}.lock"
+    code = (
+        f"import fcntl, os; f = open({str(path)!r}, 'a'); fcntl.flock(f, fcntl.LOCK_EX);"
+        " os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=600)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_UN)
+    add(writer, 0)
+
+
+def test_a_conflict_is_tried_again_with_the_other_writers_cases_in_view(url, writer, monkeypatch):
+    other = DatasetWriter.open(url, SCHEMA)
+    flush = icechunk.Session.flush
+    conflicts = iter([True, False])
+
+    def late(session, *args, **kwargs):
+        if next(conflicts, False):  # somebody commits between this session's opening and its commit
+            inner = other._repository.writable_session("main")
+            zarr.open_group(inner.store, mode="r+").attrs["touched"] = True
+            inner.commit("in between", {"version": 0})
+        return flush(session, *args, **kwargs)
+
+    monkeypatch.setattr(icechunk.Session, "flush", late)
+    add(writer, 0)
+    assert writer.publish() == "v1"
+    everything_is_there(url, [0])
+
+
+def test_a_case_that_two_forks_of_one_commit_bring_is_written_once(url, writer):
+    first, second = writer.fork(), writer.fork()
+    first.write(make_result(0), make_cloud(0))
+    second.write(make_result(0), make_cloud(99))
+    writer.commit([first, second])
+    writer.publish()
+    everything_is_there(url, [0])

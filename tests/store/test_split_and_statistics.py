@@ -1,0 +1,303 @@
+"""Splits that never move a case; statistics that do not depend on how the data was cut up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simgen
+from courant.data.normalisation import Normaliser
+from simgen.errors import InputError
+from simgen.publish.card_text import left_out
+from simgen.store.split import PUBLISHED, RATIOS, SPLITS, assign_splits, decide_splits
+from simgen.store.statistics import (
+    LEFT_OUT,
+    LeftOut,
+    Moments,
+    combine,
+    combine_training,
+    first_settled,
+    moments,
+    outlying,
+    ruling_snapshots,
+    settled,
+)
+from simgen.store.verify import verify
+from simgen.store.write import DatasetWriter
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+
+ids = st.lists(
+    st.text("0123456789abcdef", min_size=4, max_size=6), min_size=1, max_size=60, unique=True
+)
+
+
+@given(ids, st.integers(0, 60))
+def test_growing_a_dataset_moves_no_case(cases, first):
+    before = assign_splits(cases[:first], {})
+    after = assign_splits(cases, before)
+    assert set(after) == set(cases)
+    assert {case: after[case] for case in before} == before
+
+
+@given(ids)
+def test_the_assignment_depends_on_the_cases_and_not_on_their_order(cases):
+    assert assign_splits(cases, {}) == assign_splits(list(reversed(cases)), {})
+
+
+@given(ids)
+def test_small_sets_have_a_test_case_and_then_a_validation_case(cases):
+    counts = {split: list(assign_splits(cases, {}).values()).count(split) for split in SPLITS}
+    assert counts["train"] >= 1
+    assert counts["test"] >= (len(cases) >= 2)
+    assert counts["validation"] >= (len(cases) >= 3)
+
+
+def test_eight_cases_are_split_six_one_one():
+    counts = list(assign_splits([f"case{n}" for n in range(8)], {}).values())
+    assert [counts.count(split) for split in SPLITS] == [6, 1, 1, 0]
+
+
+@pytest.mark.parametrize("batches", [1, 7])
+def test_many_cases_approach_the_ratios(batches):
+    cases, members = [f"{n:04x}" for n in range(500)], {}
+    for batch in np.array_split(cases, batches):
+        members = assign_splits([*members, *batch.tolist()], members)
+    for split, ratio in RATIOS.items():
+        assert list(members.values()).count(split) == pytest.approx(500 * ratio, abs=1)
+
+
+def test_a_split_that_binds_beats_one_that_was_asked_for():
+    row = {"status": "accepted", PUBLISHED: "calibration"}
+    design = {"old": row, "new": row, "broken": {**row, "status": "failed"}}
+    for origin in ("drawn", "published"):
+        found = decide_splits(origin, design, {"old": "train"})
+        assert found == {"old": "train", "new": "calibration"}
+
+
+def test_a_split_that_was_asked_for_holds_and_moves_no_other_case(writer, url):
+    add(writer, *range(8))
+    first = simgen.open_dataset(url, writer.publish("eight"))
+    drawn = {case: first[case].split for case in first.cases()}
+    later = range(8, 13)
+    for number in later:
+        fork = writer.fork()
+        fork.write(replace(make_result(number), split="calibration"), make_cloud(number))
+        writer.commit([fork])
+    second = simgen.open_dataset(url, writer.publish("and five to calibrate by"))
+    assert second.cases("calibration") == [make_result(number).id for number in later]
+    assert {case: second[case].split for case in drawn} == drawn
+    for name, of_first in first.statistics["velocity"].items():
+        np.testing.assert_array_equal(second.statistics["velocity"][name], of_first)
+    assert second.splits == "6 train, 1 validation, 1 test, 5 calibration"
+    assert first.splits == "6 train, 1 validation, 1 test"
+    add(writer, 13)
+    third = simgen.open_dataset(url, writer.publish("one that is drawn"))
+    alone = assign_splits([*drawn, make_result(13).id], drawn)
+    assert third[make_result(13).id].split == alone[make_result(13).id]
+    assert len(third.cases("calibration")) == 5
+    for version in (second, third):
+        assert verify(version).findings == []
+
+
+def test_an_unknown_split_is_refused(writer):
+    with pytest.raises(InputError, match="has split holdout, expected None or train or"):
+        writer.fork().write(replace(make_result(0), split="holdout"), make_cloud(0))
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 5), st.integers(0, 2**32 - 1), st.floats(-1e4, 1e4))
+def test_streamed_moments_equal_numpys(num_blocks, seed, offset):
+    generator = np.random.default_rng(seed)
+    blocks = [
+        generator.normal(offset, 0.1, (generator.integers(1, 50), 7, 3)) for _ in range(num_blocks)
+    ]
+    streamed = Moments.empty(3)
+    for block in blocks:
+        streamed.add(block)
+    values = np.concatenate([block.reshape(-1, 3) for block in blocks])
+    assert streamed.count == len(values)
+    np.testing.assert_allclose(streamed.mean, values.mean(axis=0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        streamed.to_record()["std"], values.std(axis=0), rtol=1e-6, atol=1e-10
+    )
+    np.testing.assert_array_equal(streamed.low, values.min(axis=0))
+    np.testing.assert_array_equal(streamed.high, values.max(axis=0))
+
+
+def test_cases_combine_from_their_records():
+    generator = np.random.default_rng(1)
+    cases = [generator.normal(n, 1 + n, (20 + n, 2)) for n in range(4)]
+    together = combine([moments(case).to_record() for case in cases])
+    values = np.concatenate(cases)
+    np.testing.assert_allclose(together.mean, values.mean(axis=0))
+    np.testing.assert_allclose(together.to_record()["std"], values.std(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("time", "startup_s", "first"),
+    [
+        (None, 10.0, 0),
+        ([1.0, 2.0, 3.0], 0.0, 0),
+        ([1.0, 2.0, 3.0], 2.0, 2),
+        ([1.0, 2.0, 3.0], 0.5, 0),
+        ([1.0, 2.0, 3.0], 3.0, 0),  # a case that ends in its start-up counts whole
+    ],
+)
+def test_the_first_snapshot_behind_the_start(time, startup_s, first):
+    assert first_settled(None if time is None else np.array(time), startup_s) == first
+
+
+def test_statistics_leave_out_the_start_that_the_family_states(url):
+    writer = DatasetWriter.open(url, replace(SCHEMA, startup_s=2.0))
+    values = []
+    for number in range(3):
+        cloud = make_cloud(number)
+        pressure = cloud.fields["kinematic_pressure"]
+        pressure[0] *= 1e4  # the sudden start, and the only snapshot that anybody would see
+        fork = writer.fork()
+        fork.write(make_result(number), cloud)
+        writer.commit([fork])
+        values.append(pressure[cloud.time > 2.0])
+    dataset = simgen.open_dataset(url, writer.publish("three"))
+    (case,) = dataset.cases("train")
+    number = [make_result(number).id for number in range(3)].index(case)
+    found = dataset.statistics["kinematic_pressure"]
+    np.testing.assert_allclose(found["std"], values[number].std(axis=(0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(found["max"], values[number].max(axis=(0, 1)), rtol=1e-6)
+    assert dataset.schema.startup_s == 2.0
+    assert Normaliser.of(dataset, ("kinematic_pressure",)).std[0] < 100
+    assert verify(dataset).findings == []
+
+
+UNSTATED = replace(SCHEMA, startup_s=0.0)
+
+
+def publish(url, clouds):
+    """A version of cases in a family that states no start-up."""
+    writer = DatasetWriter.open(url, UNSTATED)
+    fork = writer.fork()
+    for number, cloud in enumerate(clouds):
+        fork.write(make_result(number), cloud)
+    writer.commit([fork])
+    return simgen.open_dataset(url, writer.publish("planted"))
+
+
+def test_a_snapshot_that_rules_is_left_out_where_no_family_states_a_start(url):
+    clouds = [make_cloud(number) for number in range(3)]
+    for cloud in clouds:
+        cloud.fields["kinematic_pressure"][0] *= 1e4
+    dataset = publish(url, clouds)
+    (case,) = dataset.cases("train")
+    number = [make_result(number).id for number in range(3)].index(case)
+    rest = clouds[number].fields["kinematic_pressure"][1:]
+    found = dataset.statistics["kinematic_pressure"]
+    np.testing.assert_allclose(found["std"], rest.std(axis=(0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(found["max"], rest.max(axis=(0, 1)), rtol=1e-6)
+    assert Normaliser.of(dataset, ("kinematic_pressure",)).std[0] < 2
+    assert dataset.left_out("kinematic_pressure") == LeftOut(1, 1)
+    assert dataset.left_out("velocity") == dataset.left_out("points") == LeftOut()
+    assert left_out(dataset) == ["kinematic_pressure, 1 snapshot of 1 case"]
+    assert dataset[case]["kinematic_pressure"][0].max() > 1e3, "it is stored"
+    assert verify(dataset).findings == []
+
+
+def test_a_case_that_rules_is_left_out_of_statistics_and_training(url):
+    clouds = [make_cloud(number) for number in range(10)]
+    ruling = first_of(10, "train")
+    clouds[ruling].fields["kinematic_pressure"] *= 1e4
+    clouds[ruling].fields["velocity"] += 2.0
+    dataset = publish(url, clouds)
+    case = make_result(ruling).id
+    assert dataset.left_out_cases == (case,)
+    assert dataset.left_out("kinematic_pressure") == LeftOut(cases=(case,))
+    assert dataset.statistics["kinematic_pressure"]["std"] == pytest.approx(1, rel=0.1)
+    rest = [clouds[n] for n in range(10) if make_result(n).id in dataset.cases("train")]
+    mean = np.concatenate([each.fields["velocity"] for each in rest], axis=1).mean(axis=(0, 1))
+    np.testing.assert_allclose(dataset.statistics["velocity"]["mean"], mean, atol=1e-6)
+    assert left_out(dataset) == [f"the whole of {case}, in training and validation too"]
+    assert len(rest) == 6 and case not in dataset.cases("train") and case in dataset.cases()
+    assert dataset[case].split == "train", "a case keeps its split"
+    assert dataset.splits == "6 train, 2 validation, 1 test, 1 left out"
+    assert verify(dataset).findings == []
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_wreck_outside_the_training_split_is_found_beside_it(url, split):
+    clouds = [make_cloud(number) for number in range(10)]
+    wreck = first_of(10, split)
+    clouds[wreck].fields["velocity"] *= 1e15
+    dataset = publish(url, clouds)
+    assert dataset.left_out_cases == (make_result(wreck).id,)
+    assert (make_result(wreck).id in dataset.cases(split)) == (split == "test")
+    assert len(dataset.cases("train")) == 7
+    assert dataset.statistics["velocity"]["std"].max() < 10
+    assert verify(dataset).findings == []
+
+
+def test_a_wreck_is_found_among_cases_that_vary_by_little_of_their_values():
+    rng = np.random.default_rng(0)
+    values = {f"case{n}": 1e5 + 0.5 * rng.normal(size=(50, 1)) for n in range(6)}
+    values["case3"] = values["case3"] * 1e10
+    records = {case: {"p": moments(each).to_record()} for case, each in values.items()}
+    assert outlying(records, {}) == ["case3"]
+
+
+def first_of(num_cases, split):
+    """The number of the first case that is drawn into the split."""
+    members = assign_splits([make_result(number).id for number in range(num_cases)], {})
+    return next(n for n in range(num_cases) if members[make_result(n).id] == split)
+
+
+def test_without_a_snapshot_or_case_that_rules_moments_are_those_of_all_values():
+    cases = {f"case{n}": make_cloud(n).fields["velocity"] for n in range(8)}
+    records = {case: settled(values, np.arange(6.0), 0.0) for case, values in cases.items()}
+    assert records == {case: moments(values).to_record() for case, values in cases.items()}
+    assert combine_training(records) == combine(records.values()).to_record()
+
+
+@settings(max_examples=25)
+@given(st.integers(5, 60), st.floats(0.75, 1.3), st.floats(-1e3, 1e3), st.integers(0, 2**32 - 1))
+def test_what_grows_or_decays_from_one_snapshot_to_the_next_is_not_left_out(
+    num_snapshots, factor, offset, seed
+):
+    """Nine tenths in one of twenty snapshots takes a jump, not a rate such as these."""
+    noise = np.random.default_rng(seed).normal(size=(num_snapshots, 200, 1))
+    amplitude = factor ** np.arange(min(num_snapshots, 20), dtype=float)
+    amplitude = np.concatenate([amplitude, np.full(num_snapshots - len(amplitude), amplitude[-1])])
+    assert ruling_snapshots(amplitude[:, None, None] * noise + offset) == []
+
+
+def test_a_start_that_dies_away_over_a_few_snapshots_is_left_out_as_a_whole():
+    values = np.random.default_rng(0).normal(size=(100, 30, 1))
+    values[:4] *= np.array([1e4, 1e3, 1e2, 50])[:, None, None]
+    assert ruling_snapshots(values) == [0, 1, 2, 3]
+    values[:8] = 1e4 * values[20:28]
+    assert ruling_snapshots(values) == [], "eight of a hundred are not few"
+    assert ruling_snapshots(values[:4]) == [], "nor is one of four"
+
+
+def test_a_state_far_from_all_others_rules_even_where_it_is_uniform():
+    """A plate that is at 0 K before it is at 300: the deviation is in the snapshot's mean."""
+    values = 300 + np.random.default_rng(0).normal(size=(20, 30, 1))
+    values[0] = 0.0
+    assert ruling_snapshots(values) == [0]
+    assert settled(values, np.arange(20.0), 4.0).get(LEFT_OUT) is None, "it is in the start-up"
+    values[7] = 0.0
+    assert settled(values, np.arange(20.0), 4.0)[LEFT_OUT] == [7], "counted from the first of all"
+
+
+def test_a_field_that_does_nothing_else_keeps_its_only_event():
+    still = np.full((20, 30, 1), 300.0, np.float32)
+    still[3] += 10.0
+    assert ruling_snapshots(still) == []
+    still += np.float32(3e-5) * np.random.default_rng(0).choice([-1, 0, 1], still.shape)
+    assert ruling_snapshots(still.astype(np.float32)) == [], "nor is rounding a scale"
+
+
+def test_noise_in_a_component_that_is_not_there_leaves_nothing_out():
+    values = np.random.default_rng(0).normal(size=(20, 30, 2))
+    values[..., 1] *= 1e-9
+    values[0, :, 1] *= 1e3
+    assert ruling_snapshots(values) == []

@@ -1,0 +1,243 @@
+"""Cases that should not have been published: a version without them, and nothing else changed."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import simgen
+from simgen.errors import InputError
+from simgen.store import write
+from simgen.store.read import Dataset
+from simgen.store.repository import BRANCH, open_repository
+from simgen.store.verify import compare, history, verify
+from simgen.store.write import DatasetWriter, find_record
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+
+REASON = "half of its snapshots were lost"
+
+
+@pytest.fixture
+def published(writer, url) -> Dataset:
+    add(writer, *range(8))
+    writer.publish("eight cases")
+    return simgen.open_dataset(url)
+
+
+def rewrite(writer: DatasetWriter, number: int, status: str = "accepted") -> None:
+    """Solve a case again, as a worker does."""
+    fork = pickle.loads(pickle.dumps(writer.fork()))
+    fork.write(
+        make_result(number, status, "" if status == "accepted" else "no"),
+        make_cloud(number) if status == "accepted" else None,
+    )
+    writer.commit([fork])
+
+
+def test_a_withdrawn_case_is_gone_from_the_new_version_and_from_no_other(published, writer, url):
+    case = published.cases("train")[1]
+    assert writer.withdraw([case], REASON) == "v2"
+    after, before = simgen.open_dataset(url), simgen.open_dataset(url, "v1")
+    assert after.cases() == [other for other in published.cases() if other != case]
+    assert (after[case].status, after[case].reason, after[case].split) == (
+        "withdrawn",
+        REASON,
+        None,
+    )
+    assert after[case].gates == published[case].gates
+    assert set(after[case].provenance["withdrawn"]) == {"at", "by"}
+    with pytest.raises(InputError, match=f"case {case} was withdrawn and has no arrays: {REASON}"):
+        after[case]["velocity"]
+    assert f"cases/{case}/velocity" not in after._root
+    assert before[case]["velocity"].shape == published[case]["velocity"].shape
+    assert verify(after).findings == []
+    assert verify(before).findings == []
+
+
+def test_the_splits_of_the_others_stay_and_statistics_are_those_of_what_is_left(
+    published, writer, url
+):
+    withdrawn = [published.cases("train")[0], published.cases("test")[0]]
+    writer.withdraw(withdrawn, REASON)
+    after = simgen.open_dataset(url)
+    for case in after.cases():
+        assert after[case].split == published[case].split
+    training = np.concatenate(
+        [after[case]["velocity"][:].reshape(-1, 2) for case in after.cases("train")]
+    )
+    np.testing.assert_allclose(
+        after.statistics["velocity"]["mean"], training.mean(axis=0), atol=1e-6
+    )
+    assert not np.allclose(
+        after.statistics["velocity"]["mean"], published.statistics["velocity"]["mean"], atol=1e-6
+    )
+
+
+def test_the_difference_tells_of_it(published, writer, url):
+    case = published.cases("train")[1]
+    writer.withdraw([case], REASON)
+    found = compare(published, simgen.open_dataset(url))
+    assert found.changed_status == {case: ("accepted", "withdrawn")}
+    assert (found.added, found.removed, found.moved_splits, found.changed_content) == (
+        [],
+        [],
+        {},
+        [],
+    )
+    assert {change.field for change in found.statistics} >= {"velocity"}
+    assert [(line.num_cases, line.num_new) for line in history(simgen.open_dataset(url))] == [
+        (8, 8),
+        (7, 0),
+    ]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_design_that_is_solved_again_has_its_split_back(published, writer, url, split):
+    number = next(
+        number for number in range(8) if make_result(number).id in published.cases(split)[-1:]
+    )
+    case = make_result(number).id
+    writer.withdraw([case], REASON)
+    add(writer, *range(8, 12))
+    writer.publish("others meanwhile")
+    rewrite(writer, number, "failed")
+    add(writer, 12)
+    writer.publish("it failed once")
+    rewrite(writer, number)
+    assert writer.publish("and was solved") == "v5"
+    after = simgen.open_dataset(url)
+    assert after[case].split == split
+    np.testing.assert_array_equal(after[case]["velocity"][:], make_cloud(number).fields["velocity"])
+    for version in ("v1", "v2", "v3", "v4", "v5"):
+        assert verify(simgen.open_dataset(url, version)).findings == [], version
+    newest = history(after)[-1]
+    assert newest.num_new == 1
+
+
+def test_a_withdrawal_that_is_repeated_changes_nothing(published, writer, url):
+    case = published.cases("train")[0]
+    assert writer.withdraw([case], REASON) == "v2"
+    assert DatasetWriter.open(url, SCHEMA).withdraw([case, case], REASON) == "v2"
+    with pytest.raises(
+        InputError,
+        match=f"case {case} is withdrawn, and only accepted cases can be withdrawn: {REASON}",
+    ):
+        writer.withdraw([case], "another reason")
+
+
+def test_what_cannot_be_withdrawn_is_one_line_and_changes_nothing(published, writer, url):
+    rewrite(writer, 9, "failed")
+    case, failed = published.cases()[0], make_result(9).id
+    for cases, reason, problem in (
+        (["nonsense"], REASON, "has no case nonsense; `courant dataset show` lists them"),
+        (
+            [failed],
+            REASON,
+            f"case {failed} is failed, and only accepted cases can be withdrawn: no",
+        ),
+        ([case, "nonsense"], REASON, "has no case nonsense"),
+        ([case], "  ", "a withdrawal needs a reason"),
+        ([], REASON, "no case to withdraw"),
+        (published.cases("train"), REASON, "no training case would be left"),
+        (published.cases(), REASON, "none of 9 cases was accepted"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            writer.withdraw(cases, reason)
+    assert simgen.open_dataset(url).version == "v1"
+    assert list(writer.known().values()).count("accepted") == 8
+
+
+def test_two_writers_of_one_case_that_do_not_agree_leave_one_whole_case(writer, url):
+    """Both began before the other was done: what they wrote under one name must not mix."""
+    add(writer, 5)
+    for number, (first, second) in enumerate(
+        (("failed", "accepted"), ("rejected", "accepted"), ("failed", "failed"))
+    ):
+        forks = [writer.fork(), writer.fork()]
+        for fork, status in zip(forks, (first, second), strict=True):
+            accepted = status == "accepted"
+            reason = "" if accepted else f"reason of {id(fork)}"
+            fork.write(
+                make_result(number, status, reason), make_cloud(number) if accepted else None
+            )
+            writer.commit([fork])
+        assert writer.known()[make_result(number).id] == second
+    writer.publish()
+    assert verify(simgen.open_dataset(url)).findings == []
+
+
+def test_a_fork_knows_what_was_put_on_record_since_it_was_made(writer):
+    add(writer, 1)
+    rewrite(writer, 2, "failed")
+    fork = pickle.loads(pickle.dumps(writer.fork()))
+    assert fork.recorded_since(make_result(3).id) is None
+    assert fork.recorded_since(make_result(2).id) is None, "it is there to be solved again"
+    add(writer, 3)
+    rewrite(writer, 2, "failed")
+    assert fork.recorded_since(make_result(3).id)["status"] == "accepted"
+    assert fork.recorded_since(make_result(2).id)["status"] == "failed", (
+        "another writer has tried it since"
+    )
+
+
+def test_a_fork_that_has_looked_writes_from_the_commit_that_it_has_read(writer, url):
+    """Otherwise a worker would read the list of all arrays twice for each case."""
+    fork = pickle.loads(pickle.dumps(writer.fork()))
+    add(writer, 1)
+    newest = open_repository(url).lookup_branch(BRANCH)
+    assert fork.session.snapshot_id != newest
+    assert fork.recorded_since(make_result(3).id) is None
+    assert fork.session.snapshot_id == newest
+    fork.write(make_result(3), make_cloud(3))
+    add(writer, 4)
+    written = fork.session
+    assert fork.recorded_since(make_result(5).id) is None
+    assert fork.session is written, "what it has written must not be lost"
+    writer.commit([pickle.loads(pickle.dumps(fork))])
+    assert set(writer.known()) == {make_result(number).id for number in (1, 3, 4)}
+
+
+class Killed(BaseException):
+    """A kill -9, of which no handler knows."""
+
+
+@pytest.fixture
+def killed_before_its_tag(monkeypatch):
+    """The next publication ends between its commit and the version's name."""
+
+    def die(*_):
+        monkeypatch.undo()
+        raise Killed
+
+    def arm():
+        monkeypatch.setattr(write, "tag", die)
+
+    return arm
+
+
+def test_a_case_that_was_mended_after_a_killed_withdrawal_is_published(
+    published, writer, url, killed_before_its_tag
+):
+    case = published.cases("train")[0]
+    killed_before_its_tag()
+    with pytest.raises(Killed):
+        writer.withdraw([case], REASON)
+    number = [make_result(each).id for each in range(8)].index(case)
+    fork = writer.fork()
+    fork.write(make_result(number), make_cloud(1000 + number))
+    writer.commit([fork])
+    assert find_record(url, SCHEMA).version is None
+    assert simgen.open_dataset(url).version == "v2", "its commit was made"
+    assert writer.publish() == "v3"
+    mended = simgen.open_dataset(url)
+    np.testing.assert_array_equal(mended[case].points, make_cloud(1000 + number).points)
+    assert find_record(url, SCHEMA).version == "v3"
+
+
+def test_a_case_that_is_not_accepted_says_so_whatever_is_asked_of_it(published, writer, url):
+    case = published.cases("train")[0]
+    writer.withdraw([case], REASON)
+    withdrawn = simgen.open_dataset(url)[case]
+    for ask in (lambda: withdrawn.boundary, withdrawn.to_xarray, lambda: withdrawn["velocity"]):
+        with pytest.raises(InputError, match=f"case {case} was withdrawn"):
+            ask()

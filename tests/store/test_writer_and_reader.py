@@ -1,0 +1,471 @@
+"""Writing cases, publishing versions, reading them back: what the dataset promises."""
+
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import icechunk
+import meshio
+import numpy as np
+import pytest
+import zarr
+
+import simgen
+from simgen.errors import InputError, StoreError
+from simgen.store import schema
+from simgen.store.repository import BRANCH, open_repository
+from simgen.store.write import DatasetWriter
+from tests.store.conftest import SCHEMA, add, make_cloud, make_result
+
+
+def test_a_case_comes_back_bit_for_bit(writer, url):
+    (case,) = add(writer, 0)
+    writer.publish()
+    stored, cloud = simgen.open_dataset(url)[case], make_cloud(0)
+    for name in ("points", "volumes", "distance", "direction", "time"):
+        np.testing.assert_array_equal(getattr(stored, name), getattr(cloud, name), strict=True)
+    for name in ("points", "normals", "areas", "patch"):
+        np.testing.assert_array_equal(
+            getattr(stored.boundary, name), getattr(cloud.boundary, name), strict=True
+        )
+    for name, values in cloud.fields.items():
+        np.testing.assert_array_equal(stored[name][:], values, strict=True)
+        np.testing.assert_array_equal(
+            stored.boundary[name][:], cloud.boundary.fields[name], strict=True
+        )
+    assert stored.parameters == dict(make_result(0).point.parameters)
+    assert stored.provenance["solver_version"] == "OpenFOAM v1912"
+    assert stored.gates[1]["value"] == "nan"
+    assert stored.num_points == cloud.num_points
+
+
+def test_several_arrays_are_read_at_once(writer, url):
+    add(writer, 0)
+    writer.publish()
+    stored, cloud = simgen.open_dataset(url)[0], make_cloud(0)
+    some = stored.read("velocity", "boundary/velocity")
+    np.testing.assert_array_equal(some["velocity"], cloud.fields["velocity"], strict=True)
+    np.testing.assert_array_equal(
+        some["boundary/velocity"], cloud.boundary.fields["velocity"], strict=True
+    )
+    assert set(stored.read()) == set(stored.arrays())
+    with pytest.raises(InputError, match=f"case {stored.id} has no array temperature"):
+        stored.read("velocity", "temperature")
+
+
+def test_nothing_is_visible_before_it_is_published(writer, url):
+    add(writer, 0)
+    with pytest.raises(InputError, match="has no published version yet"):
+        simgen.open_dataset(url)
+    assert writer.publish() == "v1"
+    add(writer, 1)
+    assert len(simgen.open_dataset(url)) == 1
+
+
+def test_a_version_never_changes_while_the_dataset_grows(writer, url):
+    add(writer, 0, 1, 2)
+    writer.publish("first", {"cases": 3})
+    first = simgen.open_dataset(url, "v1")
+    before = (
+        first.snapshot_id,
+        first.cases(),
+        first.design.to_json(),
+        first.statistics["velocity"]["mean"].tolist(),
+    )
+    add(writer, 3, 4, 5)
+    assert writer.publish("second") == "v2"
+    again = simgen.open_dataset(url, "v1")
+    assert before == (
+        again.snapshot_id,
+        again.cases(),
+        again.design.to_json(),
+        again.statistics["velocity"]["mean"].tolist(),
+    )
+    newest = simgen.open_dataset(url)
+    assert newest.version == "v2"
+    assert set(newest.cases("test")) >= set(first.cases("test"))
+    assert not set(newest.cases("train")) & set(first.cases("test"))
+    assert [
+        (version.name, version.message, version.num_cases) for version in newest.versions()
+    ] == [("v1", "first", 3), ("v2", "second", 6)]
+    assert newest.versions()[0].metadata["run"] == {"cases": 3}
+
+
+def test_publishing_again_without_new_cases_is_the_same_version(writer, url):
+    add(writer, 0)
+    assert writer.publish() == writer.publish() == DatasetWriter.open(url, SCHEMA).publish() == "v1"
+
+
+def test_statistics_are_those_of_the_training_split(writer, url):
+    add(writer, *range(5))
+    writer.publish()
+    dataset = simgen.open_dataset(url)
+    training = np.concatenate(
+        [dataset[case]["velocity"][:].reshape(-1, 2) for case in dataset.cases("train")]
+    )
+    np.testing.assert_allclose(
+        dataset.statistics["velocity"]["mean"], training.mean(axis=0), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        dataset.statistics["velocity"]["std"], training.std(axis=0), rtol=1e-6
+    )
+    points = np.concatenate([dataset[case].points for case in dataset.cases("train")])
+    np.testing.assert_allclose(dataset.statistics["points"]["max"], points.max(axis=0))
+
+
+def test_workers_write_through_pickled_forks_older_than_the_branch(writer, url):
+    forks = [pickle.loads(pickle.dumps(writer.fork())) for _ in range(4)]
+
+    def work(number):
+        forks[number].write(make_result(number), make_cloud(number))
+        return pickle.loads(pickle.dumps(forks[number]))
+
+    with ThreadPoolExecutor(4) as workers:
+        for fork in workers.map(work, range(4)):
+            writer.commit(
+                [fork]
+            )  # each commit moves the branch on from where the others were forked
+    writer.publish()
+    dataset = simgen.open_dataset(url)
+    assert set(dataset.cases()) == {make_result(number).id for number in range(4)}
+    for number in range(4):
+        np.testing.assert_array_equal(
+            dataset[make_result(number).id]["velocity"][:], make_cloud(number).fields["velocity"]
+        )
+
+
+def test_several_forks_land_in_one_commit(writer, url):
+    forks = [writer.fork() for _ in range(3)]
+    for number, fork in enumerate(forks):
+        fork.write(make_result(number), make_cloud(number))
+    writer.commit(forks)
+    assert len(writer.known()) == 3
+
+
+def test_what_is_committed_survives_a_killed_run_and_what_is_not_leaves_no_trace(writer, url):
+    add(writer, 0)
+    writer.fork().write(make_result(1), make_cloud(1))  # never committed
+    again = DatasetWriter.open(url, SCHEMA)
+    assert set(again.known()) == {make_result(0).id}
+    add(again, 1)
+    again.publish()
+    assert len(simgen.open_dataset(url)) == 2
+
+
+def test_a_publication_that_was_cut_off_before_its_tag_is_finished(writer, url, monkeypatch):
+    add(writer, 0)
+
+    def killed(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(icechunk.Repository, "create_tag", killed)
+        with pytest.raises(KeyboardInterrupt):
+            writer.publish("message")
+    assert DatasetWriter.open(url, SCHEMA).publish("message") == "v1"
+    repository = open_repository(url)
+    publications = [
+        snapshot
+        for snapshot in repository.ancestry(branch=BRANCH)
+        if "publication" in snapshot.metadata
+    ]
+    assert len(publications) == 1
+
+
+def test_rejected_and_failed_cases_are_on_record_with_their_reasons(writer, url):
+    add(writer, 0)
+    for number, status in ((1, "rejected"), (2, "failed")):
+        fork = writer.fork()
+        fork.write(make_result(number, status, "Courant number is 7, limit 1.5"), None)
+        writer.commit([fork])
+    writer.publish()
+    dataset = simgen.open_dataset(url)
+    rejected = make_result(1).id
+    assert dataset.design["status"].to_dict()[rejected] == "rejected"
+    assert dataset[rejected].log_tail == "last line"
+    assert rejected not in dataset.cases()
+    with pytest.raises(
+        InputError, match=f"case {rejected} was rejected and has no arrays: Courant number is 7"
+    ):
+        dataset[rejected]["velocity"]
+
+
+def test_a_failed_case_that_is_solved_later_takes_its_place(writer, url):
+    fork = writer.fork()
+    fork.write(make_result(0, "failed", "time limit"), None)
+    writer.commit([fork])
+    add(writer, 0)
+    writer.publish()
+    assert simgen.open_dataset(url)[0].status == "accepted"
+
+
+def test_an_accepted_case_is_never_overwritten(writer, url):
+    first, second = writer.fork(), writer.fork()
+    first.write(make_result(0), make_cloud(0))
+    second.write(make_result(0), make_cloud(99))
+    writer.commit([first])
+    writer.commit([second])
+    writer.publish()
+    np.testing.assert_array_equal(
+        simgen.open_dataset(url)[0]["velocity"][:], make_cloud(0).fields["velocity"]
+    )
+
+
+def test_without_an_accepted_case_there_is_no_version(writer):
+    with pytest.raises(InputError, match="there is no case to publish"):
+        writer.publish()
+    fork = writer.fork()
+    fork.write(make_result(1, "rejected", "max Courant number is 7"), None)
+    writer.commit([fork])
+    with pytest.raises(
+        InputError, match=r"none of 1 cases was accepted.*was rejected: max Courant number is 7"
+    ):
+        writer.publish()
+
+
+def test_a_window_in_time_reads_only_its_chunks(writer, url, monkeypatch):
+    monkeypatch.setattr(schema, "CHUNK_BYTES", 40 * 2 * 4)  # one snapshot a chunk
+    add(writer, 0)
+    writer.publish()
+    array = simgen.open_dataset(url)[0]["velocity"]
+    assert array.chunks == (1, 40, 2)
+    read = []
+    store_get = type(array.store_path.store).get
+
+    async def counting(self, key, *args, **kwargs):
+        read.append(key)
+        return await store_get(self, key, *args, **kwargs)
+
+    monkeypatch.setattr(type(array.store_path.store), "get", counting)
+    np.testing.assert_array_equal(array[2:4], make_cloud(0).fields["velocity"][2:4])
+    assert sorted(key.rsplit("/c/")[-1] for key in read if "/c/" in key) == ["2/0/0", "3/0/0"]
+
+
+def test_a_case_asks_the_store_for_its_times_and_for_what_an_array_is_once(
+    writer, url, monkeypatch
+):
+    add(writer, 0)
+    writer.publish()
+    case = simgen.open_dataset(url)[0]
+    time, shape = case.time, case["velocity"].shape
+    store = type(case["velocity"].store_path.store)
+    read = []
+    store_get = store.get
+
+    async def counting(self, key, *args, **kwargs):
+        read.append(key)
+        return await store_get(self, key, *args, **kwargs)
+
+    monkeypatch.setattr(store, "get", counting)
+    assert case.time is time
+    assert case["velocity"].shape == shape
+    assert read == []
+    with pytest.raises(ValueError, match="read-only"):
+        case.time[0] = 1.0
+    assert case.time[0] == make_cloud(0).time[0]
+
+
+def test_a_dataset_travels_between_processes_and_threads(writer, url):
+    add(writer, 0, 1, 2)
+    writer.publish()
+    dataset = pickle.loads(pickle.dumps(simgen.open_dataset(url)))
+    add(writer, 3)
+    writer.publish()
+    assert pickle.loads(pickle.dumps(dataset)).version == "v1"
+    found, barrier = [], threading.Barrier(8)
+
+    def read(number):
+        barrier.wait()
+        found.append(float(dataset[number % 3]["velocity"][:].sum()))
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 3
+
+
+def test_a_case_as_xarray_and_as_vtu(writer, url, tmp_path):
+    add(writer, 0)
+    writer.publish()
+    case = simgen.open_dataset(url)[0]
+    opened = case.to_xarray()
+    assert opened["velocity"].dims == ("time", "point", "velocity_component")
+    assert opened["velocity"].attrs["unit"] == "m/s"
+    assert opened["distance"].sel(patch_kind="cylinder").shape == (40,)
+    case.write(tmp_path / "case.vtu", step=2)
+    written = meshio.read(tmp_path / "case.vtu")
+    np.testing.assert_array_equal(
+        written.point_data["velocity"][:, :2], make_cloud(0).fields["velocity"][2]
+    )
+    with pytest.raises(InputError, match=r"case\.xyzzy cannot be written"):
+        case.write(tmp_path / "case.xyzzy")
+
+
+def test_the_root_says_what_the_dataset_is(writer, url):
+    attrs = zarr.open_group(open_repository(url).readonly_session(BRANCH).store, mode="r").attrs
+    assert attrs["schema_version"] == 4
+    assert attrs["schema"]["fields"][0] == {
+        "name": "velocity",
+        "unit": "m/s",
+        "components": ["x", "y"],
+        "openfoam": "U",
+        "role": "solved",
+        "on_boundary": True,
+    }
+    assert attrs["schema"]["parameters"][0]["unit"] == "m"
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [("v9", "has no version v9; there are v1"), ("latest", "has no version latest; there are v1")],
+)
+def test_a_version_that_does_not_exist_is_named_with_those_that_do(writer, url, version, message):
+    add(writer, 0)
+    writer.publish()
+    with pytest.raises(InputError, match=message):
+        simgen.open_dataset(url, version)
+
+
+def test_names_that_do_not_exist_are_named(writer, url):
+    add(writer, 0)
+    writer.publish()
+    dataset = simgen.open_dataset(url)
+    with pytest.raises(InputError, match="has no case abc"):
+        dataset["abc"]
+    with pytest.raises(IndexError, match="has 1 cases, there is no case 5"):
+        dataset[5]
+    with pytest.raises(
+        InputError, match="split 'dev' is unknown; choose one of train, validation, test"
+    ):
+        dataset.cases("dev")
+    with pytest.raises(InputError, match=r"has no array temperature; there are .*velocity"):
+        dataset[0]["temperature"]
+
+
+def test_a_cloud_that_does_not_follow_the_schema_is_refused(writer):
+    cloud = make_cloud(0)
+    wrong = {
+        "kinematic_pressure is absent": {"fields": {"velocity": cloud.fields["velocity"]}},
+        "has temperature": {
+            "fields": {**cloud.fields, "temperature": cloud.fields["kinematic_pressure"]}
+        },
+        "patch kinds": {"patch_kinds": ("inlet", "outlet", "wall", "sphere")},
+    }
+    for message, change in wrong.items():
+        with pytest.raises(InputError, match=message):
+            writer.fork().write(make_result(0), type(cloud)(**{**vars(cloud), **change}))
+    with pytest.raises(InputError, match="a point cloud belongs to accepted cases"):
+        writer.fork().write(make_result(0), None)
+    with pytest.raises(InputError, match="velocity holds 1 values that are not finite"):
+        bad = cloud.fields["velocity"].copy()
+        bad[0, 0, 0] = np.nan
+        type(cloud)(**{**vars(cloud), "fields": {**cloud.fields, "velocity": bad}})
+
+
+def test_places_that_are_no_dataset_say_so(tmp_path):
+    with pytest.raises(InputError, match="there is no dataset at"):
+        simgen.open_dataset(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="there is no dataset at"):
+        simgen.open_dataset(tmp_path / "empty")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be used: File exists"):
+        DatasetWriter.open(str(tmp_path / "file" / "store"), SCHEMA)
+    with pytest.raises(
+        InputError, match=r"gs://bucket is of no known kind; use a local path or s3://"
+    ):
+        simgen.open_dataset("gs://bucket")
+
+
+def test_another_schema_asks_for_its_release(writer, url):
+    add(writer, 0)
+    session = open_repository(url).writable_session(BRANCH)
+    zarr.open_group(session.store, mode="r+").attrs["schema_version"] = 99
+    session.commit("from the future")
+    with pytest.raises(
+        StoreError, match="has schema version 99, this release reads 4: use the release"
+    ):
+        DatasetWriter.open(url, SCHEMA)
+
+
+def test_another_family_is_refused(writer, url):
+    other = type(SCHEMA)(**{**vars(SCHEMA), "family": "branched-pipe"})
+    with pytest.raises(
+        InputError,
+        match="holds cylinder-flow revision 2, not branched-pipe revision 2: choose another store",
+    ):
+        DatasetWriter.open(url, other)
+
+
+def test_a_case_without_all_that_its_settings_ask_for_is_refused_whoever_made_it(writer):
+    cloud = make_cloud(0)
+    late = type(cloud)(**{**vars(cloud), "time": cloud.time + 30})
+    for wrong, problem in (
+        (
+            make_cloud(0, num_snapshots=4),
+            (
+                "holds 4 stored times, its settings ask for 6 times up to 6 s; the first that is"
+                " missing is t = 5 s"
+            ),
+        ),
+        (make_cloud(0, num_snapshots=7), "holds 7 stored times, its settings ask for 6"),
+        (late, "the first that is missing is t = 1 s"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            writer.fork().write(make_result(0), wrong)
+    cloud.fields["velocity"][2, 0, 0] = np.nan  # after the cloud was made and found in order
+    with pytest.raises(InputError, match="velocity holds 1 values that are not finite"):
+        writer.fork().write(make_result(0), cloud)
+    point = replace(make_result(0).point, settings={"end_time": 6.0})
+    with pytest.raises(
+        InputError, match=rf"case {point.id} lacks the setting snapshot_interval, time_step"
+    ):
+        writer.fork().write(replace(make_result(0), point=point), make_cloud(0))
+
+
+def test_a_fork_of_which_another_writer_had_a_case_accepted_is_not_lost_in_silence(writer, url):
+    shared = writer.fork()
+    for number in (0, 1, 2):
+        shared.write(make_result(number), make_cloud(number))
+    add(DatasetWriter.open(url, SCHEMA), 1)
+    with pytest.raises(StoreError, match="was accepted meanwhile, and 2 new ones"):
+        writer.commit([shared])
+
+
+def test_arrays_of_another_type_are_refused(writer):
+    cloud = make_cloud(0)
+    fields = {**cloud.fields, "velocity": cloud.fields["velocity"].astype(np.float16)}
+    volumes = np.asarray(cloud.volumes, dtype=float)
+    for wrong, problem in (
+        (replace(cloud, fields=fields), "velocity is float16, the dataset has float32"),
+        (replace(cloud, volumes=volumes), "volumes is float64, the dataset has float32"),
+        (replace(cloud, points=cloud.points.astype(">f4")), "points is >f4"),
+        (replace(cloud, time=cloud.time.astype("f4")), "time is float32, the dataset has float64"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            writer.fork().write(make_result(0), wrong)
+
+
+def test_a_position_may_be_any_whole_number(writer, url):
+    add(writer, 0, 1)
+    writer.publish()
+    dataset = simgen.open_dataset(url)
+    assert dataset[np.int64(1)].id == dataset[1].id
+
+
+@pytest.mark.parametrize(
+    ("place", "endpoint", "problem"),
+    [
+        ("~nosuchuser/store/cylinder-flow", "", "is no path on this machine"),
+        ("s3://bucket/x", "http://localhost:abc", "AWS_ENDPOINT_URL=.* is no address"),
+        ("s3://bucket/x", "http://[bad", "AWS_ENDPOINT_URL=.* is no address"),
+        ("s3://bucket/x", "http://localhost:99999", "AWS_ENDPOINT_URL=.* is no address"),
+    ],
+)
+def test_addresses_that_are_none_are_one_line(place, endpoint, problem, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(InputError, match=problem):
+        simgen.open_dataset(place)
