@@ -74,11 +74,12 @@ class Versions:
         self.url, self._repository = url, repository
         self.tip, self.lost_tip = _newest_commit(repository, url)
         """The branch's newest readable commit; why the newest one cannot be read, else empty"""
-        # Tags last: each is made after its commit, also while this reads.
-        with translated(url):
+        with translated(url, "its history"):
+            in_history = newest_in_history(repository, self.tip.id)
+            # Tags last: each is made after its commit, also while this reads.
             numbers = map(version_number, repository.list_tags())
             self._tags = {number for number in numbers if number}
-        self.newest: int = max([newest_in_history(repository, self.tip.id), *self._tags])
+        self.newest: int = max([in_history, *self._tags])
         """The number of the newest version; 0 if none was published"""
 
     @property
