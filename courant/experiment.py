@@ -27,7 +27,6 @@ from pydantic import (
 )
 
 from courant.data_config import MANY, Frozen, SampleData, SteadyData, TransientData
-from courant.json_text import parse_json
 from courant.model_config import ModelConfig
 from courant.models import DEFAULT_KIND, dump_config, parse_config
 from simgen.errors import InputError
@@ -235,8 +234,8 @@ def parse_experiment(content: str | dict[str, Any]) -> Experiment:
     """Parse an experiment from JSON or a mapping; InputError names each wrong key in one line."""
     if isinstance(content, str):
         try:
-            content = parse_json(content.encode())
-        except ValueError as error:
+            content = json.loads(content)
+        except (ValueError, RecursionError) as error:
             raise InputError(f"experiment is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise InputError(

@@ -24,7 +24,7 @@ from courant.experiment import without_younger
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import flatten
-from courant.runs.weights_file import weights_digest
+from courant.runs.weights import weights_digest
 from simgen.errors import InputError
 
 LEFT_OUT = ("training.seed", "name")

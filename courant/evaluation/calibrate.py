@@ -34,7 +34,7 @@ from courant.prediction.bands import (
 from courant.prediction.error_models import FieldScale, Predicted, fit_scale
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
-from courant.runs.weights_file import weights_digest
+from courant.runs.weights import weights_digest
 from simgen.design_space import scaled
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase, open_dataset

@@ -9,7 +9,7 @@ import re
 
 from courant.evaluation.evaluation import Evaluation, Split
 from courant.runs.directory import RunDirectory
-from courant.runs.weights_file import WEIGHTS, weights_digest
+from courant.runs.weights import WEIGHTS, weights_digest
 from simgen.errors import StoreError
 
 EVALUATION = "evaluation.json"

@@ -25,17 +25,17 @@ import torch
 
 from courant.data.batch import Batch
 from courant.data.geometry import DistanceField
-from courant.data.normalisation import Normaliser
+from courant.data.normalisation import Normaliser, powers_of
+from courant.data_config import SteadyData
 from courant.experiment import Experiment, parse_experiment
 from courant.field_model import Decomposes, Exports, FieldDecomposition, FieldModel, Inputs, Queries
 from courant.prediction.bands import Bands, read_bands
 from courant.prediction.design import PredictedDesign, predict_design
 from courant.prediction.monitor import Monitor, MonitoredPrediction, read_monitor, watch_rollout
-from courant.problems import Problem, Space
+from courant.problems import Problem, Space, problem_of
 from courant.problems.problem import NotFiniteError, check_finite
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
-from courant.runs.problem_record import read_problem
 from courant.runs.standing import check_trained, warn_of_unfinished
 from courant.runs.weights import read_model
 from simgen.errors import InputError
@@ -365,3 +365,28 @@ class Surrogate:
         states = self.model.predict(inputs, queries, batch.num_steps, chunk=QUERY_CHUNK)
         values = self.normaliser.restore(states.cpu().numpy())
         return values if batch.scale is None else values * batch.scale.cpu().numpy()[:, None, None]
+
+
+def read_problem(run: RunDirectory, experiment: Experiment) -> Problem:
+    """Raise InputError where the normalisation is invalid or not for the experiment's model."""
+    try:
+        problem = problem_of(experiment, Normaliser.from_json(run.read_object("normaliser.json")))
+        wrong = [*problem.wrong_sizes(), *_wrong_scale(problem)]
+    except InputError as error:
+        raise InputError(
+            f"{run.url}/normaliser.json: {error}; the run is damaged, train it again"
+        ) from error
+    if wrong:
+        raise InputError(
+            f"{run.url}: experiment.json does not fit normaliser.json ({'; '.join(wrong)}); train"
+            " again"
+        )
+    return problem
+
+
+def _wrong_scale(problem: Problem) -> list[str]:
+    """Say where fields do not scale as the experiment asks: predictions would have other units."""
+    data, normaliser = problem.experiment.data, problem.normaliser
+    asked = data.scaled_by if isinstance(data, SteadyData) else {}
+    expected = powers_of(asked, normaliser.channels, normaliser.parameters)
+    return [] if expected == normaliser.powers else ["data.scaled_by is not what powers say"]

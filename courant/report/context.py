@@ -13,9 +13,8 @@ from courant.analysis.dynamics.case_dynamics import CaseDynamics, follow_case
 from courant.data.normalisation import Channel
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load
-from courant.runs.course import Course, read_course
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, read_records
+from courant.runs.record import Course, EpochRecord, read_course, read_records
 from simgen.errors import StoreError
 from simgen.store.read import Dataset, StoredCase
 

@@ -13,8 +13,8 @@ from courant.report.images.embedding import data_url, npz_bytes, webp_of_png
 from courant.report.panel import Panel
 from courant.report.verdict import summary_line
 from courant.report.wording import count
-from courant.runs.course import Environment
 from courant.runs.directory import RunDirectory
+from courant.runs.record import Environment
 from simgen.publish.figure_files import png_bytes
 
 SCROLLED_ROWS = 16

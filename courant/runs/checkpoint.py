@@ -21,11 +21,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from courant.runs.directory import MAX_READ_BYTES, RunDirectory
-from courant.runs.weights_file import DIGEST, WEIGHTS, tensors_digest
+from courant.runs.weights import write_weights
 from simgen.errors import StoreError
 
 FOLDER = "checkpoints"
@@ -220,12 +219,6 @@ def _check_fits(checkpoint: Checkpoint, model: nn.Module) -> None:
     for value in (value for each in states.values() for value in each.values()):
         if not isinstance(value, Tensor) or value.shape not in shapes:
             raise _DamageError("its optimiser has other tensors than the experiment's model")
-
-
-def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:
-    """Write model.safetensors: plain weights, readable without this project, and their digest."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    run.write_bytes(WEIGHTS, save(tensors, metadata={DIGEST: tensors_digest(save(tensors))}))
 
 
 def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:

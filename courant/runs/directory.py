@@ -17,30 +17,31 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
 import uuid
+import zipfile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.zip import ZipFileSystem
 from pydantic import BaseModel, ValidationError
 
-from courant.json_text import parse_json
-from courant.runs.packed_files import is_packed, open_packed
 from simgen.errors import InputError, SimgenError, StoreError
 
 M = TypeVar("M", bound=BaseModel)
 PARTIAL = ".partial-"
 MAX_READ_BYTES = 64 * 2**20
 """The default limit of `read_bytes`; weights are read by `courant.runs.weights`"""
-_NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)  # not on Windows
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
 class RunDirectory:
     """The files under one URL, a folder or a packed run (.zip, read only); picklable by its URL.
 
-    The files may be somebody else's: only regular files are read, within a bound; names cannot lead
-    out of the directory; and nothing is written through a link.
+    The files may be somebody else's: they are read within a bound, names cannot lead out of the
+    directory, and nothing is written through a link.
 
     Raises StoreError where the place cannot be reached, read or written, InputError where the URL
     is invalid.
@@ -101,7 +102,7 @@ class RunDirectory:
         return sorted(name for name in names if PARTIAL not in name)
 
     def size(self, name: str) -> int:
-        """Return a file's size in bytes; StoreError for anything but a regular file."""
+        """Return a file's size in bytes."""
         return int(self._guard("read", name, lambda: self._size(name)))
 
     def read_bytes(
@@ -123,8 +124,8 @@ class RunDirectory:
 
     def read_json(self, name: str) -> Any:
         try:
-            return parse_json(self.read_bytes(name))
-        except ValueError as error:
+            return json.loads(self.read_bytes(name))
+        except (ValueError, RecursionError) as error:
             raise StoreError(
                 f"{self.url}/{name} is not valid JSON ({error}); remove it and train again"
             ) from error
@@ -175,16 +176,13 @@ class RunDirectory:
     def _size(self, name: str) -> int:
         path = self.path(name)
         if isinstance(self._fs, LocalFileSystem):
-            status = Path(path).stat()
-            _check_regular(status, f"{self.url}/{name}")
-            return status.st_size
+            return Path(path).stat().st_size
         found = self._fs.info(path, refresh=True)
         if found["type"] != "file":
             raise StoreError(f"{self.url}/{name} is a folder, expected a file")
         return int(found["size"])
 
     def _read(self, name: str, start: int | None, end: int | None, limit: int) -> bytes:
-        # The size is checked first: opening a device can have effects, and a FIFO never ends.
         size = self._size(name)
         first, last = min(start or 0, size), size if end is None else min(end, size)
         if last - first > limit:
@@ -195,8 +193,7 @@ class RunDirectory:
         if not isinstance(self._fs, LocalFileSystem):
             content = self._fs.cat_file(self.path(name), start=start, end=end)
             return bytes(content)
-        with open(os.open(self.path(name), os.O_RDONLY | _NO_WAIT), "rb") as file:  # noqa: PTH123
-            _check_regular(os.fstat(file.fileno()), f"{self.url}/{name}")
+        with Path(self.path(name)).open("rb") as file:
             file.seek(first)
             return file.read(max(0, last - first))
 
@@ -226,9 +223,8 @@ class RunDirectory:
             self._fs.pipe_file(target, content)
             return
         self._check_inside(Path(target))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK | _NO_WAIT
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK
         with open(os.open(target, flags, 0o666), "ab") as file:  # noqa: PTH123
-            _check_regular(os.fstat(file.fileno()), f"{self.url}/{name}")
             file.write(content[file.seek(0, os.SEEK_END) :])
 
     def _remove(self, name: str) -> None:
@@ -287,14 +283,53 @@ def check_name(name: str, url: str) -> None:
         raise InputError(f"{name!r} is no name of a file in {url}: it leads elsewhere")
 
 
-def _check_regular(status: os.stat_result, shown: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        kinds = {
-            stat.S_IFDIR: "a folder",
-            stat.S_IFIFO: "a FIFO",
-            stat.S_IFSOCK: "a socket",
-            stat.S_IFCHR: "a device",
-            stat.S_IFBLK: "a device",
-        }
-        kind = kinds.get(stat.S_IFMT(status.st_mode), "no file")
-        raise StoreError(f"{shown} is {kind}, expected a regular file; copy the run again")
+SUFFIX = ".zip"
+MAX_ENTRIES = 1000
+MAX_TABLE_BYTES = 2**18
+_END = struct.Struct("<4s4H2IH")
+"""The last bytes of an archive: signature, disks, entries, size and place of the table, comment"""
+_LOCATOR_BYTES = 20
+"""Before them stands the place of a second table in archives of more than 4 GB"""
+
+
+def is_packed(url: str) -> bool:
+    """Tell whether a run's URL names a packed run."""
+    return url.endswith(SUFFIX) and ("://" in url or not Path(url).is_dir())
+
+
+def open_packed(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Return the archive's files, and the folder in it that is the run.
+
+    InputError where there is no such file, or where it is no packed run.
+    """
+    source, path = fsspec.core.url_to_fs(url)
+    if isinstance(source, LocalFileSystem):
+        if not Path(path).exists():
+            raise InputError(f"{url} does not exist")
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise InputError(f"{url} is no regular file")
+    file = source.open(path, "rb")
+    try:
+        _check_table(file)
+        files = ZipFileSystem(fo=file)
+        folders = [each["name"].strip("/") for each in files.ls("") if each["type"] == "directory"]
+        if len(folders) != 1:
+            raise ValueError(f"it holds {len(folders)} folders")
+    except (ValueError, zipfile.BadZipFile, NotImplementedError) as error:
+        file.close()
+        raise InputError(
+            f"{url} is no packed run ({error}); make one with: courant runs export RUN --out FILE"
+        ) from error
+    return files, folders[0]
+
+
+def _check_table(file: IO[bytes]) -> None:
+    """Raise ValueError unless the archive ends with a table of contents of moderate size."""
+    size = file.seek(0, 2)
+    file.seek(max(0, size - _END.size - _LOCATOR_BYTES))
+    tail = file.read()
+    if len(tail) < _END.size or tail[-_END.size :][:4] != b"PK\x05\x06":
+        raise ValueError("it does not end as a zip archive")
+    _, _, _, _, entries, table_bytes, _, _ = _END.unpack(tail[-_END.size :])
+    if entries > MAX_ENTRIES or table_bytes > MAX_TABLE_BYTES or b"PK\x06\x07" in tail:
+        raise ValueError(f"it announces {entries} files, {MAX_ENTRIES} at most belong")

@@ -12,11 +12,10 @@ import io
 import zipfile
 
 from courant.runs.dataset_record import DATASET, read_dataset_record
-from courant.runs.directory import RunDirectory
-from courant.runs.packed_files import SUFFIX
+from courant.runs.directory import SUFFIX, RunDirectory
 from courant.runs.record import METRICS, STATUS
 from courant.runs.standing import check_trained
-from courant.runs.weights_file import WEIGHTS, read_header
+from courant.runs.weights import WEIGHTS, count_weights
 from simgen.errors import InputError
 
 NEEDED = ("experiment.json", DATASET, "normaliser.json", WEIGHTS)
@@ -42,7 +41,7 @@ def pack_run(run: RunDirectory, out: str) -> str:
     if not name.endswith(SUFFIX) or name == SUFFIX:
         raise InputError(f"{out}: a packed run is a zip archive; name the file {name or 'run'}.zip")
     check_trained(run)
-    header = read_header(run)
+    count_weights(run)
     read_dataset_record(run)
     names = [*NEEDED, *(record for record in RECORDS if run.exists(record))]
     inside = run.url.rsplit("/", 1)[-1].removesuffix(SUFFIX)
@@ -50,7 +49,7 @@ def pack_run(run: RunDirectory, out: str) -> str:
     with zipfile.ZipFile(packed, "w") as archive:
         for each in names:
             content = (
-                run.read_bytes(each, limit=header.file_bytes)
+                run.read_bytes(each, limit=run.size(each))
                 if each == WEIGHTS
                 else run.read_bytes(each)
             )

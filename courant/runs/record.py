@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 
 from courant.experiment import Experiment
 from courant.runs.dataset_record import write_dataset_record
-from courant.runs.directory import RunDirectory
+from courant.runs.directory import M, RunDirectory
 from simgen.errors import StoreError
 from simgen.provenance import DISTRIBUTION, source_revision
 
@@ -179,3 +179,62 @@ def environment(device: torch.device, workers: int) -> dict[str, Any]:
         "host": platform.node(),
         "process": os.getpid(),
     }
+
+
+# Further entries are ignored.
+_CONFIG = ConfigDict(extra="ignore", frozen=True)
+
+
+class Timings(BaseModel):
+    """Seconds by part of a run."""
+
+    model_config = _CONFIG
+    load: float
+    train: float
+    validation: float
+    checkpoint: float
+
+
+class Status(BaseModel):
+    """The state of a run."""
+
+    model_config = _CONFIG
+    state: State
+    best_epoch: int | None = None
+    """The epoch whose weights are kept; None before the end"""
+
+    @model_validator(mode="after")
+    def _ended(self) -> Self:
+        if self.state == "finished" and self.best_epoch is None:
+            raise ValueError("a finished run names its best_epoch")
+        return self
+
+
+class Environment(BaseModel):
+    """The machine and software of a run."""
+
+    model_config = _CONFIG
+    device: str
+    workers: int
+
+
+@dataclass(frozen=True)
+class Course:
+    """The course of a run; None for files that the run does not have."""
+
+    status: Status | None
+    timings: Timings | None
+    environment: Environment | None
+
+
+def read_course(run: RunDirectory) -> Course:
+    """Read the files; StoreError where they are not what a run writes."""
+    return Course(
+        _read(run, "status.json", Status),
+        _read(run, "timings.json", Timings),
+        _read(run, "environment.json", Environment),
+    )
+
+
+def _read(run: RunDirectory, name: str, kind: type[M]) -> M | None:
+    return run.read_record(name, kind) if run.exists(name) else None

@@ -19,10 +19,9 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from courant.runs.directory import RunDirectory
-from courant.runs.leftovers import remove_leftovers
+from courant.runs.directory import PARTIAL, RunDirectory
 from courant.runs.record import STATUS, read_records, read_status
-from courant.runs.weights_file import WEIGHTS
+from courant.runs.weights import WEIGHTS
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.process_start import start_of
 
@@ -185,3 +184,19 @@ def warn_of_unfinished(run: RunDirectory, epochs: int) -> None:
             " the weights used are its best so far",
             stacklevel=3,
         )
+
+
+#: A file that is still being written is younger.
+OLD_S = 600.0
+
+
+def remove_leftovers(run: RunDirectory) -> None:
+    """Remove half-written files that nobody has touched for ten minutes; S3 has none."""
+    if "://" in run.url:
+        return
+    for path in Path(run.url).rglob(f"*{PARTIAL}*"):
+        # It may end, or be removed by another process, at any moment.
+        with suppress(OSError):
+            status = path.lstat()
+            if time.time() - status.st_mtime > OLD_S:
+                path.unlink()

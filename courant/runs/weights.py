@@ -1,23 +1,40 @@
-"""Read the model of a run directory.
+"""Read and write model.safetensors of a run directory.
 
-The header of its file (`weights_file`) is compared with the config before anything is built.
+The metadata of its header have a digest of the tensors with their names, types, shapes and places,
+since a flipped bit of a weight is a valid weight. torch is imported where tensors are needed alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import struct
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
-from torch import Tensor
-
-from courant.field_model import FieldModel, ModelConfig
-from courant.models import build, count
-from courant.runs.directory import RunDirectory
-from courant.runs.weights_file import WEIGHTS, WeightsHeader, read_header, tensors_digest
+from courant.runs.directory import MAX_READ_BYTES, RunDirectory
 from simgen.errors import InputError, StoreError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from courant.field_model import FieldModel, ModelConfig
+
+WEIGHTS = "model.safetensors"
+#: Key of the header's metadata.
+DIGEST = "sha256"
+#: The largest model has some thousand tensors of a hundred bytes each.
+MAX_HEADER_BYTES = 2**20
+_METADATA = "__metadata__"
+_DIGEST_CHUNK = 16 * 2**20
+
+
+def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:
+    """Write plain weights, readable without this project, and their digest."""
+    from safetensors.torch import save
+
+    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    run.write_bytes(WEIGHTS, save(tensors, metadata={DIGEST: tensors_digest(save(tensors))}))
 
 
 def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]:
@@ -26,53 +43,79 @@ def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]
     The digest is that of `weights_digest`, of these very bytes: a run that goes on may write others
     at any time.
 
-    InputError, before anything is built, where the file does not hold exactly the tensors of the
-    config; and for weights that are not finite. StoreError for a file that is not what was written.
+    InputError, before a model is built, where the file does not have the size of the config's
+    model; and for weights that are not finite. StoreError for a file that is not what was written.
     """
-    header = read_header(run)
-    _check_count(run, header, config)
-    model = build(config)
-    _check_shapes(run, header, model)
-    content = run.read_bytes(WEIGHTS, limit=header.file_bytes)
-    if header.digest not in (None, tensors_digest(content)):
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    from courant.models import build, count
+
+    place, expected = f"{run.url}/{WEIGHTS}", count(config)
+    # Of the widest type; without a count, any size that files may have.
+    limit = MAX_READ_BYTES if expected is None else 8 * expected + MAX_HEADER_BYTES
+    content = run.read_bytes(WEIGHTS, limit=limit)
+    try:
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
+    except (SafetensorError, ValueError, RuntimeError, KeyError, struct.error) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StoreError(f"{place} is damaged ({first_line}); copy it again") from error
+    if header.get(_METADATA, {}).get(DIGEST) not in (None, tensors_digest(content)):
         raise StoreError(
-            f"{run.url}/{WEIGHTS} is damaged: its weights are not those that were written; copy it"
-            " again"
+            f"{place} is damaged: its weights are not those that were written; copy it again"
         )
-    model.load_state_dict(_tensors(run, content))
+    found = sum(tensor.numel() for tensor in tensors.values())
+    if expected not in (None, found):
+        raise InputError(
+            f"{place} does not fit its experiment.json: {found:,} weights where the experiment's"
+            f" model has {expected:,}; train again"
+        )
+    model = build(config)
+    own = model.state_dict()
+    for name in [*own, *tensors]:
+        shapes = [tuple(of[name].shape) if name in of else "none" for of in (own, tensors)]
+        if shapes[0] != shapes[1]:
+            raise InputError(
+                f"{place} does not fit its experiment.json: {name[:80]!r} has shape {shapes[1]},"
+                f" expected {shapes[0]}; train again"
+            )
+        if not torch.isfinite(tensors[name]).all():
+            raise InputError(
+                f"{place}: {name} holds values that are not finite; the run is damaged, train it"
+                " again"
+            )
+    model.load_state_dict(tensors)
     return model, hashlib.sha256(content).hexdigest()
 
 
-def _check_count(run: RunDirectory, header: WeightsHeader, config: ModelConfig) -> None:
-    expected = count(config)
-    if expected is not None and header.num_values != expected:
-        raise InputError(
-            f"{run.url}/{WEIGHTS} does not fit its experiment.json: {header.num_values:,} weights"
-            f" where the experiment's model has {expected:,}; train again"
-        )
-
-
-def _check_shapes(run: RunDirectory, header: WeightsHeader, model: FieldModel) -> None:
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: entry.shape for name, entry in header.tensors.items()}
-    for name in [*expected, *found]:
-        if expected.get(name) != found.get(name):
-            raise InputError(
-                f"{run.url}/{WEIGHTS} does not fit its experiment.json: {name[:80]!r} has shape"
-                f" {found.get(name, 'none')}, expected {expected.get(name, 'none')}; train again"
-            )
-
-
-def _tensors(run: RunDirectory, content: bytes) -> dict[str, Tensor]:
+def count_weights(run: RunDirectory) -> int:
+    """Return the number of weights by the file's header; StoreError for no safetensors file."""
     try:
-        tensors = load_safetensors(content)
-    except (SafetensorError, ValueError, RuntimeError, KeyError, json.JSONDecodeError) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StoreError(f"{run.url}/{WEIGHTS} is damaged ({first_line}); copy it again") from error
-    for name, value in tensors.items():
-        if not torch.isfinite(value).all():
-            raise InputError(
-                f"{run.url}/{WEIGHTS}: {name} holds values that are not finite; the run is damaged,"
-                " train it again"
-            )
-    return tensors
+        (length,) = struct.unpack("<Q", run.read_bytes(WEIGHTS, 0, 8))
+        header = json.loads(run.read_bytes(WEIGHTS, 8, 8 + length, limit=MAX_HEADER_BYTES))
+        tensors: list[Any] = [entry for name, entry in header.items() if name != _METADATA]
+        return sum(math.prod(entry["shape"]) for entry in tensors)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error) as error:
+        raise StoreError(
+            f"{run.url}/{WEIGHTS} is not a safetensors file ({error}); copy it again"
+        ) from error
+
+
+def weights_digest(run: RunDirectory) -> str:
+    """Return the SHA-256 of the file, read in pieces."""
+    size, digest = run.size(WEIGHTS), hashlib.sha256()
+    for start in range(0, size, _DIGEST_CHUNK):
+        digest.update(run.read_bytes(WEIGHTS, start, min(start + _DIGEST_CHUNK, size)))
+    return digest.hexdigest()
+
+
+def tensors_digest(content: bytes) -> str:
+    """Return the SHA-256 of a file's tensors, with their names, types, shapes and places."""
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    header.pop(_METADATA, None)
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    digest.update(content[8 + length :])
+    return digest.hexdigest()

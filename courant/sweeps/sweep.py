@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from courant.experiment import MACHINE, MAX_NAME, Experiment, without_younger
 from courant.runs.directory import RunDirectory
-from courant.runs.progress import RunProgress
 from courant.runs.record import STATUS, best_record, read_records, read_status
+from courant.runs.summary import RunProgress
 from courant.sweeps.search_space import SearchSpace, Setting, label
 from courant.training.loop import TrainingError
 from simgen.errors import InputError, StoreError

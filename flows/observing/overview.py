@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from courant.runs.directory import RunDirectory
-from courant.runs.progress import RunProgress, read_run_progress
 from courant.runs.standing import standing
+from courant.runs.summary import RunProgress, read_run_progress
 from courant.sweeps.sweep import TrialsProgress, read_trials_progress
 from flows.display import PROGRESS_FILE
 from simgen.case import Progress

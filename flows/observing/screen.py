@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
-from courant.runs.progress import RunProgress
+from courant.runs.summary import RunProgress
 from courant.sweeps.sweep import TrialsProgress
 from flows.observing.overview import Disk, Overview
 from flows.terminal import counted

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from courant.json_text import parse_json
 from courant.runs.directory import RunDirectory
 from courant.sweeps.search_space import load_space
 from flows.display import Bars
@@ -147,8 +147,8 @@ class Comparison(BenchmarkRequest):
             return {}
         folder, _, name = absolute(self.sizes).rpartition("/")
         try:
-            content = parse_json(RunDirectory(folder or "/").read_bytes(name))
-        except ValueError as error:
+            content = json.loads(RunDirectory(folder or "/").read_bytes(name))
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{self.sizes} is not valid JSON: {error}") from error
         if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
             raise InputError(

@@ -17,7 +17,7 @@ from courant.recipes import get_recipe
 from courant.report.current import PAGE, keep_inputs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
-from courant.runs.weights_file import WEIGHTS
+from courant.runs.weights import WEIGHTS
 from flows.cli.app import app
 from flows.stages.evaluation import Measurement
 from flows.stages.generation import Generation, PublishedVersion

@@ -14,7 +14,7 @@ import simgen
 from courant.recipes import get_recipe
 from courant.runs.dataset_record import write_dataset_record
 from courant.runs.directory import RunDirectory
-from courant.runs.weights_file import WEIGHTS
+from courant.runs.weights import WEIGHTS
 from flows.cli.app import app
 from flows.stages.generation import Generation
 from flows.stages.main_job import MainJob

@@ -13,8 +13,8 @@ import torch
 from ray.train import WorkerGroupError
 
 from courant.runs.directory import RunDirectory
-from courant.runs.progress import read_run_progress
 from courant.runs.record import EpochRecord, best_record, read_records, write_records
+from courant.runs.summary import read_run_progress
 from courant.sweeps import ray_trial
 from courant.training import following as following_module
 from courant.training.following import following
