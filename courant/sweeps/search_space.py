@@ -48,7 +48,7 @@ from pydantic import (
 from courant.experiment import DATA, Experiment
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError, SimgenError
-from simgen.store.repository import local_path
+from simgen.store.local_files import local_path
 
 Value = bool | int | float | str | None
 Setting = dict[str, Value]

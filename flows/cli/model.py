@@ -13,7 +13,7 @@ from flows.requests import parse_settings
 from flows.settings import absolute, check_folder, load_settings
 from flows.terminal import one_line_errors, say, screen
 from simgen.errors import InputError
-from simgen.store.repository import local_path
+from simgen.store.local_files import local_path
 
 model_app = typer.Typer()
 

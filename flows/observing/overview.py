@@ -23,7 +23,8 @@ from simgen.case import Progress
 from simgen.cases import FAMILIES
 from simgen.errors import SimgenError
 from simgen.solving.case_lock import is_held
-from simgen.store.repository import folders_in, local_path, repository_exists
+from simgen.store.local_files import local_path
+from simgen.store.repository import folders_in, repository_exists
 from simgen.store.versions import DatasetProgress, read_progress
 
 ENDED = ("finished",)

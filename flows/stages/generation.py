@@ -21,7 +21,8 @@ from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError
 from simgen.foam.environment import find_openfoam
 from simgen.solving.solve_case import needed_applications
-from simgen.store.repository import local_path, repository_exists
+from simgen.store.local_files import local_path
+from simgen.store.repository import repository_exists
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter, find_record
 

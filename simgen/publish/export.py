@@ -31,8 +31,9 @@ from zarr.errors import NodeNotFoundError
 from zarr.storage import FsspecStore, LocalStore
 
 from simgen.errors import InputError, StoreError
+from simgen.store.local_files import local_path
 from simgen.store.read import Dataset, StoredCase
-from simgen.store.repository import explain, local_path
+from simgen.store.repository import explain
 from simgen.store.schema import ArrayDigest
 
 THREADS = 8

@@ -21,8 +21,8 @@ import zarr
 
 from simgen.cell_shapes import Shape, cells_of, faces_of
 from simgen.errors import InputError
+from simgen.store.local_files import local_path
 from simgen.store.read import Dataset, StoredCase
-from simgen.store.repository import local_path
 
 
 def export_vtu(

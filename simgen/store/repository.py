@@ -15,11 +15,9 @@ dataset.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import socket
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -34,6 +32,7 @@ import zarr.errors
 from filelock import FileLock, Timeout
 
 from simgen.errors import InputError, SimgenError, StoreError
+from simgen.store.local_files import check_regular, local_path, sync_all, sync_file
 from simgen.store.schema import DamagedError
 
 BRANCH = "main"
@@ -51,8 +50,6 @@ WAIT_S = 60.0
 RETRY_PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 #: How far the clock may be behind the newest commit for the next one to wait.
 CLOCK_TOLERANCE_S = 30.0
-#: Folders of a local repository.
-_FOLDERS = ("", "refs", "snapshots", "manifests", "transactions", "chunks")
 _VERSION_NAME = re.compile(r"v([1-9][0-9]{0,8})")
 T = TypeVar("T")
 
@@ -189,7 +186,7 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
     elif not path.is_dir():  # Icechunk panics at a file
         reason = "it is a file" if path.exists() else "the folder does not exist"
         raise InputError(f"there is no dataset at {url}: {reason}; {_way_to_one(url)}")
-    _check_regular(path, url)
+    check_regular(path, url)
     return icechunk.local_filesystem_storage(str(path))
 
 
@@ -275,100 +272,6 @@ def folders_in(url: str) -> list[str]:
     except (OSError, BotoCoreError):
         return []
     return sorted(Path(each["name"]).name for each in found if each["type"] == "directory")
-
-
-# The files of a local store.
-
-
-def local_path(url: str) -> Path:
-    """Return the absolute path of a local URL; InputError for the home of an unknown user."""
-    try:
-        return Path(url).expanduser().absolute()
-    except RuntimeError as error:
-        raise InputError(f"{url} is no path on this machine: {error}") from error
-
-
-def sync_all(url: str) -> None:
-    """Write everything of the local store's file system to its disk; nothing for S3.
-
-    It takes 2 to 8 ms on a quiet disk, where an fsync for each file and folder took 80 to 240 ms,
-    and 0.4 s behind 1 GB of other data. OSError where the disk did not take it.
-    """
-    if "://" in url:
-        return
-    file = os.open(local_path(url), os.O_RDONLY)
-    try:
-        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-        if syncfs is None:  # macOS
-            os.sync()
-        elif syncfs(file) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    finally:
-        os.close(file)
-
-
-def sync_file(url: str, name: str) -> None:
-    """Write one file of a local store to its disk, with the folders that lead to it."""
-    if "://" in url:
-        return
-    top, path = local_path(url), local_path(url) / name
-    while True:
-        file = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
-        if path == top:
-            return
-        path = path.parent
-
-
-def identity(url: str) -> tuple[int, int] | None:
-    """Return which folder a local URL leads to, through links; None where there is none, or S3."""
-    if "://" in url:
-        return None
-    try:
-        found = local_path(url).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _check_regular(path: Path, url: str) -> None:
-    """Raise StoreError that names a FIFO, socket or device in place of a store's object.
-
-    Opening one of those waits for ever, or reads without end. The kinds of directory entries are
-    known without opening each file.
-    """
-    for folder in _FOLDERS:
-        for entry in _entries(path / folder):
-            if not _may_be_opened(entry):
-                name = Path(entry.path).relative_to(path)
-                raise StoreError(
-                    f"{url}: {name} is damaged (it is a FIFO, a socket or a device in place of a"
-                    " file); restore the store from a copy"
-                )
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """List the entries of a folder; those of references with everything inside."""
-    if not folder.is_dir():
-        return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            yield entry
-            if folder.name == "refs" and entry.is_dir():
-                yield from _entries(Path(entry.path))
-
-
-def _may_be_opened(entry: os.DirEntry[str]) -> bool:
-    if entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
-        return True
-    try:
-        kind = entry.stat().st_mode
-    except OSError:
-        return True  # a link to nothing: opening it says so
-    return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
 
 
 # Committing.

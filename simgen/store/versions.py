@@ -31,6 +31,7 @@ import zarr
 
 from simgen.case import Status
 from simgen.errors import InputError, StoreError
+from simgen.store.local_files import local_path, sync_file
 from simgen.store.repository import (
     BRANCH,
     PUBLICATION,
@@ -40,11 +41,9 @@ from simgen.store.repository import (
     committing,
     damage_in,
     is_empty,
-    local_path,
     newest_in_history,
     open_repository,
     root_of,
-    sync_file,
     translated,
     version_number,
 )

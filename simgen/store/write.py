@@ -39,12 +39,12 @@ from simgen.moments import moments
 from simgen.point_cloud import PointCloud
 from simgen.provenance import author, commit_metadata, core_seconds
 from simgen.solving.completeness import AskedTimes
+from simgen.store.local_files import identity
 from simgen.store.repository import (
     BRANCH,
     PUBLICATION,
     VERSION,
     commit,
-    identity,
     is_empty,
     open_repository,
     repository_exists,

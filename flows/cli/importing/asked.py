@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.settings import absolute, load_settings
-from simgen.store.repository import local_path
+from simgen.store.local_files import local_path
 
 if TYPE_CHECKING:
     from simgen.imports.surveyed import Asked

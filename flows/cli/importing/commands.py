@@ -30,7 +30,7 @@ from flows.cli.importing.telling import import_or_tell
 from flows.cli.options import Store
 from flows.settings import absolute, load_settings
 from flows.terminal import counted, one_line_errors, progress_bar, say
-from simgen.store.repository import local_path
+from simgen.store.local_files import local_path
 
 import_app = typer.Typer(
     help="Import cases that were solved elsewhere, as a dataset version.", no_args_is_help=True
