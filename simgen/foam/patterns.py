@@ -6,12 +6,7 @@ back from `"(a+)+b"`. Both POSIX classes, such as `[[:alpha:]]`, and `(?i)` are 
 
 from __future__ import annotations
 
-import re2
-
 from simgen.errors import CaseError
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -19,8 +14,12 @@ def matches(pattern: str, name: str) -> bool:
 
     CaseError where the pattern is wrong, too large or refers back to a group.
     """
+    import re2  # families without patterns are used on machines that lack it
+
+    options = re2.Options()
+    options.log_errors = False
     try:
-        return re2.fullmatch(pattern, name, options=_OPTIONS) is not None
+        return re2.fullmatch(pattern, name, options=options) is not None
     except re2.error as error:
         reason = error.args[0].decode(errors="replace")
         raise CaseError(f'the pattern "{pattern[:60]}" cannot be used: {reason[:60]}') from error
