@@ -50,7 +50,7 @@ AREAS = {
             "simgen/solving/acceptance.py simgen/solving/completeness.py simgen/foam/monitors.py"
             " simgen/cases/mesh_gates.py",
             "tests/simgen/test_gates.py tests/simgen/test_monitors.py"
-            " tests/simgen/test_completeness.py",
+            " tests/simgen/test_stored_fields.py tests/simgen/test_completeness.py",
         ),
         ("bands", "courant/prediction/bands.py", "tests/prediction/test_bands.py"),
         (

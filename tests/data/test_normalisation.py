@@ -65,6 +65,11 @@ def test_the_distance_field_has_distance_and_direction_of_each_kind_in_turn(
     np.testing.assert_array_equal(channels[0, 5:8], [3, 4, 5])
 
 
+def test_points_without_a_distance_field_have_no_channels_of_it(normaliser: Normaliser) -> None:
+    assert normaliser.num_distance_channels == 16
+    assert normaliser.distance_channels(None, 5).shape == (5, 0)
+
+
 def test_it_survives_the_way_through_json(normaliser: Normaliser) -> None:
     assert Normaliser.from_json(json.loads(json.dumps(normaliser.to_json()))) == normaliser
 

@@ -24,6 +24,7 @@ from courant.problems.transient import (
     full_batch,
     list_windows,
     load_trajectories,
+    time_tolerance,
 )
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
@@ -133,6 +134,12 @@ def test_a_case_with_fewer_points_than_are_drawn_is_masked(trajectories: Traject
     batch = draw_batch(trajectories, torch.tensor([[short, 0], [long, 0]]), config, seeded(1))
     assert batch.mask is not None
     assert batch.mask.sum(1).tolist() == [fewest, most - 1]
+
+
+def test_times_may_miss_each_other_by_a_thousandth_of_what_lies_between() -> None:
+    assert time_tolerance(np.array([0.0, 2.0, 2.5])) == pytest.approx(5e-4)
+    assert time_tolerance(np.array([-5.0])) == pytest.approx(5e-3)
+    assert time_tolerance(np.array([0.1])) == pytest.approx(1e-3)
 
 
 def test_padding_is_drawn_only_where_points_run_out(trajectories: TrajectorySet) -> None:
