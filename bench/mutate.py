@@ -52,7 +52,11 @@ AREAS = {
             "tests/simgen/test_gates.py tests/simgen/test_monitors.py"
             " tests/simgen/test_stored_fields.py tests/simgen/test_completeness.py",
         ),
-        ("bands", "courant/prediction/bands.py", "tests/prediction/test_bands.py"),
+        (
+            "bands",
+            "courant/prediction/bands.py",
+            "tests/prediction/test_bands.py tests/prediction/test_transient_bands.py",
+        ),
         (
             "decoder",
             "courant/model/decoder.py courant/model/decomposition.py courant/model/blend.py"

@@ -24,7 +24,9 @@ from courant.prediction.bands import (
     apply_bands,
     conformal_quantile,
     half_width,
+    is_outside,
     least_cases,
+    ranges_of,
     scaled_design,
     shared_ranges,
 )
@@ -107,6 +109,22 @@ def test_a_band_is_the_quantile_of_errors_over_sizes_that_were_fitted_without_th
         assert half_width(designs, errors, design, 0.9) == pytest.approx(expected)
     assert half_width(designs[:1], errors[:1], designs[0], 0.9) == np.inf
     assert half_width(designs, 0 * errors, designs[0], 0.9) == 0.0
+    once_right = np.where(np.arange(20) == 3, 0.0, errors)
+    assert half_width(designs, once_right, designs[0], 0.9) > 0
+
+
+def test_ranges_reach_three_mean_gaps_beyond_the_designs() -> None:
+    assert ranges_of(np.array([[-0.1], [0.1]]))[0] == pytest.approx((-0.7, 0.7))
+    five = np.linspace(-0.2, 0.2, 5)[:, None]
+    assert ranges_of(five)[0] == pytest.approx((-0.5, 0.5))
+    assert ranges_of(np.array([[-0.9], [0.9]]))[0] == (-1.0, 1.0), "within the design space"
+    assert ranges_of(np.array([[-1.5], [1.5]]))[0] == (-1.5, 1.5), "or as far as the designs"
+    assert shared_ranges(five, five + 0.1)[0] == pytest.approx((-11 / 30, 14 / 30))
+    assert shared_ranges(np.zeros((3, 0)), np.zeros((2, 0))) == ()
+    for place, outside in ((-0.5, False), (-0.5 - 5e-7, False), (0.5 + 5e-7, False)):
+        assert is_outside(((-0.5, 0.5),), np.array([place])) == outside
+    assert is_outside(((-0.5, 0.5),), np.array([0.5 + 2e-6]))
+    assert is_outside(((-0.5, 0.5),), np.array([-0.5 - 2e-6]))
 
 
 def test_parameters_count_where_they_tell_something() -> None:
