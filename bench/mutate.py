@@ -41,8 +41,8 @@ AREAS = {
         ),
         (
             "splits",
-            "simgen/store/format/split.py simgen/store/format/statistics.py simgen/moments.py",
-            "tests/store/format/test_split_and_statistics.py tests/imports/test_precision.py"
+            "simgen/store/split.py simgen/store/statistics.py simgen/moments.py",
+            "tests/store/test_split_and_statistics.py tests/imports/test_precision.py"
             " tests/imports/test_noise.py",
         ),
         (
