@@ -217,7 +217,7 @@ def _children() -> set[int]:
 def small_file_system(folder: Path, megabytes: int) -> Iterator[None]:
     """A tmpfs at the folder, for as long as the block runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs"]
+    options = ["-t", "tmpfs", "-o", f"size={megabytes}m,mode=0700", "tmpfs"]
     subprocess.run(["mount", *options, str(folder)], check=True)
     try:
         yield
