@@ -592,8 +592,10 @@ try:
     plan_vtk(Asked(Path(sys.argv[1]), sys.argv[2], "vtk"), VtkOptions({"p": "p"}))
 except InputError as error:
     print(error)
-who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-print(max(resource.getrusage(each).ru_maxrss for each in who) // 1024)
+# The process's own ru_maxrss begins with that of the process that started it.
+own = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
+children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(max(int(own), children) // 1024)
 """
 
 
