@@ -47,7 +47,7 @@ AREAS = {
         ),
         (
             "gates",
-            "simgen/solving/acceptance.py simgen/solving/completeness.py simgen/foam/monitors.py"
+            "simgen/solving/gates.py simgen/solving/gates.py simgen/foam/monitors.py"
             " simgen/cases/mesh_gates.py",
             "tests/simgen/test_gates.py tests/simgen/test_monitors.py"
             " tests/simgen/test_stored_fields.py tests/simgen/test_completeness.py",

@@ -218,7 +218,7 @@ class CaseFamily(ABC):
     def figures(self, case: SolvedCase, log: SolverLog) -> dict[str, float]:
         """Measure this family's own figures on a solved case: quantities, monitors, residuals, y+.
 
-        They come on top of those of `simgen.solving.acceptance.measure`.
+        They come on top of those of `simgen.solving.gates.measure`.
         """
         return {}
 
@@ -238,5 +238,5 @@ class CaseFamily(ABC):
     def gates(self, case: SolvedCase, figures: Mapping[str, float]) -> list[Gate]:
         """Return the family's acceptance checks.
 
-        `figures` are those of `simgen.solving.acceptance.measure` and the family's own.
+        `figures` are those of `simgen.solving.gates.measure` and the family's own.
         """

@@ -13,7 +13,7 @@ import numpy as np
 
 from courant.evaluation.quantities import family_of, of_prediction, recorded
 from courant.prediction.surrogate import Surrogate
-from simgen.publish.sensitivity import LEAST_DESIGNS, Sensitivity, sobol_indices
+from simgen.publish.dataset_figures import LEAST_DESIGNS, Sensitivity, sobol_indices
 from simgen.quantities import obtainable
 from simgen.store.read import Dataset
 

@@ -15,7 +15,7 @@ from courant.report.verdict import summary_line
 from courant.report.wording import count
 from courant.runs.directory import RunDirectory
 from courant.runs.record import Environment
-from simgen.publish.figure_files import png_bytes
+from simgen.publish.field_plots import png_bytes
 
 SCROLLED_ROWS = 16
 """Longer tables scroll"""

@@ -42,8 +42,8 @@ from courant.serving.predictions import Limits, Refusal
 from simgen.cases import get_family
 from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError, SimgenError
+from simgen.publish.dataset_figures import LEAST_DESIGNS, Sensitivity
 from simgen.publish.field_plots import Triangles, layer_of_cloud, section
-from simgen.publish.sensitivity import LEAST_DESIGNS, Sensitivity
 from simgen.store.read import StoredCase
 
 logger = logging.getLogger("courant.serving")

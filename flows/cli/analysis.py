@@ -496,7 +496,7 @@ def analyse_compare(
         from courant.report.run_fields_figure import draw_run_fields, fields_of_runs
         from courant.report.trade_off_figure import draw_trade_off
         from courant.runs.directory import RunDirectory
-        from simgen.publish.figure_files import png_bytes
+        from simgen.publish.field_plots import png_bytes
 
         folder = RunDirectory(absolute(out))
         moved = absolute(dataset) if dataset else None

@@ -163,7 +163,7 @@ def dataset_export(
     """
     with one_line_errors():
         import simgen
-        from simgen.publish.card_text import size_text
+        from simgen.publish.card import size_text
         from simgen.publish.export import export
 
         with progress_bar("exporting cases") as on_progress:
@@ -198,7 +198,7 @@ def dataset_export_vtu(
     """Write cases for ParaView: .vtu files, and a .pvd with the times of each transient case."""
     with one_line_errors():
         import simgen
-        from simgen.publish.export_vtu import export_vtu
+        from simgen.publish.export import export_vtu
 
         if case and split:
             raise InputError("--case and --split both choose cases; give one")

@@ -25,8 +25,7 @@ MAX_NAMED = 8
 
 def print_dataset(dataset: Dataset) -> None:
     """Print a version: fields with statistics, all cases, and the command that makes it again."""
-    from simgen.publish.card_text import left_out
-    from simgen.publish.remake import how_to_make
+    from simgen.publish.card import how_to_make, left_out
 
     tell(
         f"[bold]{escape(f'{dataset.schema.family} {dataset.version}')}[/bold]"
@@ -93,8 +92,7 @@ def print_case(case: StoredCase) -> None:
 
 def print_versions(lines: Sequence[VersionSize]) -> None:
     """Print a line per version, then the runs that made them."""
-    from simgen.publish.card_text import size_text
-    from simgen.publish.remake import run_command
+    from simgen.publish.card import run_command, size_text
 
     table = _table(
         "version",
@@ -126,7 +124,7 @@ def print_versions(lines: Sequence[VersionSize]) -> None:
 
 def print_difference(found: Difference) -> None:
     """Print what changed, one line a kind."""
-    from simgen.publish.card_text import size_text
+    from simgen.publish.card import size_text
 
     if found.is_empty:
         say(f"{found.before} and {found.after} hold the same cases")
@@ -187,7 +185,7 @@ def print_findings(dataset: Dataset, found: Verification) -> None:
 
 def print_garbage(found: Garbage, *, dry_run: bool) -> None:
     """Print what was, or would be, deleted."""
-    from simgen.publish.card_text import size_text
+    from simgen.publish.card import size_text
 
     if not found.num_objects:
         say("nothing to delete: all that is old enough is referred to")

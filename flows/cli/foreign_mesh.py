@@ -24,7 +24,7 @@ from flows.cli.prediction_files import by_field, check_output, write_series, wri
 from simgen.cell_shapes import Place, Shape
 from simgen.errors import InputError
 from simgen.imports.mesh_file import cell_centres, read_mesh
-from simgen.solving.wall_distance import Faces, distance_to_faces
+from simgen.solving.convert import Faces, distance_to_faces
 
 PATCH = "patch"
 """The cell array with each face's kind, a number in the family's order"""

@@ -31,9 +31,8 @@ from flows.settings import load_settings
 from flows.terminal import counted, say, screen
 from simgen.cell_shapes import Shape, cells_of
 from simgen.errors import InputError
-from simgen.publish.export_vtu import write_collection
-from simgen.publish.field_plots import add_colorbar, draw_field, layer_of_cloud, spanning
-from simgen.publish.figure_files import png_bytes
+from simgen.publish.export import write_collection
+from simgen.publish.field_plots import add_colorbar, draw_field, layer_of_cloud, png_bytes, spanning
 from simgen.store.read import StoredCase
 
 

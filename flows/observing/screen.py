@@ -14,7 +14,7 @@ from courant.sweeps.sweep import TrialsProgress
 from flows.observing.overview import Disk, Overview
 from flows.terminal import counted
 from simgen.case import Progress
-from simgen.publish.card_text import size_text
+from simgen.publish.card import size_text
 from simgen.store.versions import DatasetProgress
 
 COLOURS = {

@@ -31,7 +31,7 @@ from simgen.imports.source_case import (
 from simgen.imports.source_schema import check_schema
 from simgen.imports.told import told
 from simgen.point_cloud import PointCloud
-from simgen.solving.acceptance import rejection
+from simgen.solving.gates import rejection
 from simgen.store.read import open_dataset
 from simgen.store.schema import IMPORTED, Schema, digest_cloud, digest_record
 from simgen.store.split import PUBLISHED

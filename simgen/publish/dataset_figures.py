@@ -1,21 +1,30 @@
-"""Draw figures of a dataset version: designs, sample cases, and field distributions.
+"""Draw figures of a dataset version: designs, sample cases, distributions, quantities.
 
-Each is a function that returns a matplotlib Figure.
+Each is a function that returns a matplotlib Figure. What a number depends on is measured by Sobol
+indices over the design space. These need thousands of values, which are those of a Gaussian process
+that is fitted to the designs; where it does not predict designs that it was not fitted to, there
+are none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from simgen.case import Field
-from simgen.design_space import Parameter
+from simgen.design_space import Parameter, scaled
 from simgen.publish.field_plots import add_colorbar, draw_field, layer, spanning
+from simgen.quantities import StatedQuantity
+from simgen.regression import Predictor, gaussian_process
 from simgen.store.read import Dataset, StoredCase
-from simgen.store.split import RATIOS
+from simgen.store.split import RATIOS, counts_of
 
 SPLIT_COLORS = {
     "train": "#0b5fa5",
@@ -180,3 +189,173 @@ def _sampled(cases: Sequence[StoredCase], field: str) -> np.ndarray:
         else:
             blocks.append(np.asarray(array[:]))
     return np.concatenate(blocks)
+
+
+BINS = 20
+
+
+def histograms(dataset: Dataset) -> Figure:
+    """Draw how each quantity is distributed over the accepted cases, stacked by split."""
+    shown, table = shown_quantities(dataset), dataset.design
+    colors = {split: SPLIT_COLORS[split] for split in counts_of(dataset.cases)}
+    columns = min(COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(3.6 * columns, 2.7 * rows + 0.3), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, quantity in zip(axes, shown, strict=False):
+        known = table[np.isfinite(table[quantity.name].astype(float))]
+        values = [known[quantity.name][known["split"] == split] for split in colors]
+        axis.hist(values, bins=BINS, stacked=True, color=[*colors.values()])
+        axis.set(xlabel=_quantity_label(quantity))
+    for axis in axes[len(shown) :]:
+        axis.set_axis_off()
+    for axis in axes[::columns]:
+        axis.set_ylabel("cases")
+    handles = [Patch(color=color) for color in colors.values()]
+    figure.legend(handles, [*colors], loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def parallel_coordinates(dataset: Dataset) -> Figure:
+    """Draw each accepted design as a line over parameters and quantities.
+
+    Lines are coloured by the first quantity; each axis runs over the values that occur. A line has
+    a gap at a quantity that its design lacks.
+    """
+    shown = shown_quantities(dataset)
+    parameters = dataset.schema.parameters
+    names = [*(each.name for each in parameters), *(each.name for each in shown)]
+    units = [*(each.unit for each in parameters), *(each.unit for each in shown)]
+    values = dataset.design.loc[dataset.cases(), names].to_numpy(float)
+    values = np.where(np.isfinite(values), values, np.nan)
+    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    heights = (values - low) / np.where(high > low, high - low, 1.0)
+    figure = Figure(figsize=(1.9 * len(names), 4.0), layout="constrained")
+    axis = figure.subplots()
+    of_first = np.nan_to_num(heights[:, len(parameters)])
+    for line, height in sorted(zip(heights.tolist(), of_first.tolist(), strict=True), key=_last):
+        axis.plot(line, lw=0.8, alpha=0.6, color=colormaps["viridis"](height))
+    for place, (bottom, top) in enumerate(zip(low, high, strict=True)):
+        axis.axvline(place, color="k", lw=0.6)
+        axis.annotate(f"{bottom:.3g}", (place, 0), (0, -9), **_BESIDE)
+        axis.annotate(f"{top:.3g}", (place, 1), (0, 3), **_BESIDE)
+    labels = [
+        f"{name.replace('_', ' ')}\n{'' if unit in ('', '1') else unit}"
+        for name, unit in zip(names, units, strict=True)
+    ]
+    axis.set_xticks(range(len(names)), labels, fontsize=8)
+    axis.tick_params(axis="x", length=0, pad=12)
+    axis.set(yticks=[], ylim=(-0.02, 1.08), xlim=(-0.3, len(names) - 0.7))
+    axis.spines[:].set_visible(False)
+    return figure
+
+
+_BESIDE: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
+
+
+def _last(pair: tuple[object, float]) -> float:
+    return pair[1]
+
+
+def _quantity_label(quantity: StatedQuantity) -> str:
+    name = quantity.name.replace("_", " ")
+    return name if quantity.unit in ("", "1") else f"{name} ({quantity.unit})"
+
+
+LEAST_DESIGNS = 8
+"""For each parameter"""
+LEAST_FIT = 0.7
+MAX_DESIGNS = 300
+"""The fit's time grows with the cube of their number"""
+NUM_SAMPLES = 1024
+NUM_FOLDS = 5
+_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The share of a number's variance over the design space that each parameter explains."""
+
+    first: tuple[float, ...]
+    """Alone"""
+    total: tuple[float, ...]
+    """With all its interactions"""
+    fit: float
+    """R2 of the Gaussian process on designs that it was not fitted to"""
+
+
+def shown_quantities(dataset: Dataset) -> tuple[StatedQuantity, ...]:
+    """Return the stated quantities that some case has."""
+    table = dataset.design
+    return tuple(each for each in dataset.schema.quantities if table[each.name].notna().any())
+
+
+def sensitivities(dataset: Dataset) -> dict[str, Sensitivity | None]:
+    """Return the Sobol indices of each quantity from the solved designs; None where unknown."""
+    table = dataset.design.loc[dataset.cases()]
+    parameters = dataset.schema.parameters
+    designs = table[[each.name for each in parameters]].to_dict("records")
+    return {
+        each.name: sobol_indices(parameters, designs, table[each.name].to_numpy(float))  # type: ignore[arg-type]
+        for each in shown_quantities(dataset)
+    }
+
+
+def sobol_indices(
+    parameters: Sequence[Parameter],
+    designs: Sequence[Mapping[str, float]],
+    values: Sequence[float] | np.ndarray,
+) -> Sensitivity | None:
+    """Return the indices of a number that was found for these designs; NaN ones are left out.
+
+    None where there are fewer than 8 designs a parameter, or where a fit explains less than 0.7 of
+    the variance of designs that were left out.
+    """
+    inputs, outputs = _usable(parameters, designs, np.asarray(values, dtype=float))
+    if not parameters or len(inputs) < LEAST_DESIGNS * len(parameters) or not np.ptp(outputs):
+        return None
+    fit = _fit(inputs, outputs)
+    if fit < LEAST_FIT:
+        return None
+    from scipy.stats import sobol_indices as indices_of
+    from scipy.stats import uniform
+
+    predict = gaussian_process(inputs, outputs[:, None])
+    found = indices_of(
+        func=lambda samples: _in_chunks(predict, samples.T)[None],
+        n=NUM_SAMPLES,
+        dists=[uniform(-1, 2)] * len(parameters),
+        rng=np.random.default_rng(0),
+    )
+    first, total = (
+        np.clip(np.ravel(each), 0, 1) for each in (found.first_order, found.total_order)
+    )
+    return Sensitivity(tuple(first.tolist()), tuple(total.tolist()), fit)
+
+
+def _usable(
+    parameters: Sequence[Parameter], designs: Sequence[Mapping[str, float]], values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs (n, P), each scaled to -1..1 over its range, and outputs (n,)."""
+    known = np.flatnonzero(np.isfinite(values))
+    if len(known) > MAX_DESIGNS:
+        known = np.sort(np.random.default_rng(0).choice(known, MAX_DESIGNS, replace=False))
+    inputs = [scaled(parameters, designs[row]) for row in known.tolist()]
+    return np.array(inputs).reshape(len(known), len(parameters)), values[known]
+
+
+def _fit(inputs: np.ndarray, outputs: np.ndarray) -> float:
+    """Return R2 over designs that were left out, a fifth of them at a time."""
+    order = np.random.default_rng(0).permutation(len(inputs))
+    predicted = np.empty(len(inputs))
+    for fold in range(NUM_FOLDS):
+        out = order[fold::NUM_FOLDS]
+        rest = np.setdiff1d(order, out)
+        predicted[out] = gaussian_process(inputs[rest], outputs[rest, None])(inputs[out])[:, 0]
+    wrong = ((predicted - outputs) ** 2).sum()
+    return float(1 - wrong / ((outputs - outputs.mean()) ** 2).sum())
+
+
+def _in_chunks(predict: Predictor, inputs: np.ndarray) -> np.ndarray:
+    parts = [predict(inputs[begin : begin + _CHUNK]) for begin in range(0, len(inputs), _CHUNK)]
+    return np.asarray(np.concatenate(parts)[:, 0])

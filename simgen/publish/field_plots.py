@@ -5,6 +5,7 @@ Triangles connect cell centres, but never across a body.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -263,3 +264,13 @@ def spanning(values: np.ndarray) -> tuple[float, float]:
     """Return limits that hold all values but the outermost half percent at either end."""
     low, high = np.quantile(values, (0.005, 0.995))
     return float(low), float(high if high > low else low + 1)
+
+
+DPI = 110
+
+
+def png_bytes(figure: Figure, dpi: int = DPI) -> bytes:
+    """Return the figure as a PNG file's content."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()

@@ -1,14 +1,21 @@
-"""Convert a SolvedCase to a PointCloud; only this module maps OpenFOAM's names to the dataset's."""
+"""Convert a SolvedCase to a PointCloud; only this module maps OpenFOAM's names to the dataset's.
+
+Distances to each kind of boundary are exact for the meshed faces, each a fan of triangles: libigl's
+tree of bounding boxes finds the nearest point of all of them. Distances to the faces' centres are
+up to 150 % off beside large faces, and the nearest face is not always one of the dozen whose
+centres are nearest.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import igl
 import numpy as np
 
 from simgen.case import CaseFamily, Field, SolvedCase
@@ -16,19 +23,12 @@ from simgen.cases import get_family
 from simgen.errors import CaseError
 from simgen.foam.cells import cell_mesh
 from simgen.foam.field import FoamField, read_field
-from simgen.foam.geometry import MeshGeometry, read_geometry, read_neighbour
+from simgen.foam.geometry import MeshGeometry, PatchRange, read_geometry, read_neighbour
 from simgen.foam.patch_values import patch_values
 from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.solving.completeness import (
-    AskedTimes,
-    MeshSizes,
-    changed_mesh_files,
-    columns_of,
-    stored_times,
-)
+from simgen.solving.gates import AskedTimes, MeshSizes, changed_mesh_files, columns_of, stored_times
 from simgen.solving.result_file import read_result
-from simgen.solving.wall_distance import distance_field
 
 logger = logging.getLogger(__name__)
 
@@ -192,3 +192,52 @@ def field_values(
     faces += [patch_values(values, name, geometry, cells, as_the_cell) for name in patches]
     found = cells[:, columns], np.concatenate(faces)[:, columns]
     return found[0].astype(precision), found[1].astype(precision)
+
+
+@dataclass(frozen=True)
+class Faces:
+    """F plane faces: their centres (F, 3), and their corners as labels into points (P, 3).
+
+    The corners of face f are labels[offsets[f] : offsets[f + 1]].
+    """
+
+    centres: np.ndarray
+    points: np.ndarray
+    offsets: np.ndarray
+    labels: np.ndarray
+
+
+def distance_field(
+    geometry: MeshGeometry, patches: list[PatchRange]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return distance (C,) m and unit direction (C, 3) from cell centres to the patches' faces."""
+    chosen = np.concatenate([np.arange(patch.start, patch.start + patch.size) for patch in patches])
+    faces = Faces(
+        geometry.face_centres, geometry.points, geometry.face_offsets, geometry.face_points
+    )
+    return distance_to_faces(geometry.centres, faces, chosen)
+
+
+def distance_to_faces(
+    places: np.ndarray, faces: Faces, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return distance (C,) m and direction (C, 3) from the places (C, 3) to the chosen faces."""
+    corners = _triangles(faces, chosen).reshape(-1, 3)
+    triangles = np.arange(len(corners)).reshape(-1, 3)
+    _, _, nearest = igl.point_mesh_squared_distance(
+        np.ascontiguousarray(places, dtype=np.float64), corners, triangles
+    )
+    distance = np.linalg.norm(nearest - places, axis=1)
+    return distance, (nearest - places) / np.maximum(distance, 1e-12)[:, None]
+
+
+def _triangles(faces: Faces, chosen: np.ndarray) -> np.ndarray:
+    """Return the chosen faces' fans of triangles, as corners (K, 3, 3)."""
+    offsets, labels, points = faces.offsets, faces.labels, faces.points
+    count = offsets[chosen + 1] - offsets[chosen] - 2
+    first = np.concatenate([[0], np.cumsum(count)[:-1]])
+    owner = np.repeat(np.arange(len(chosen)), count)
+    step = np.arange(len(owner)) - first[owner]
+    base = offsets[chosen][owner]
+    fan = np.stack([labels[base], labels[base + step + 1], labels[base + step + 2]], axis=1)
+    return points[fan]

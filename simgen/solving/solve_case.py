@@ -30,10 +30,9 @@ from simgen.foam.log import SolverLog
 from simgen.foam.parallel import APPLICATIONS, run_solver
 from simgen.meshing import check_mesh
 from simgen.provenance import generator_version, host_class, source_revision
-from simgen.solving.acceptance import judge, measure, rejection
 from simgen.solving.case_lock import OwnedCase, await_orphans, own_case
-from simgen.solving.completeness import check_patches, mesh_digests
 from simgen.solving.disk_room import full_disk
+from simgen.solving.gates import check_patches, judge, measure, mesh_digests, rejection
 from simgen.solving.preparation import write_case
 from simgen.solving.result_file import read_result, write_result
 

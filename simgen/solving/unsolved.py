@@ -27,9 +27,9 @@ from simgen.foam.environment import find_openfoam
 from simgen.foam.geometry import read_geometry
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.case_lock import check_path
-from simgen.solving.completeness import check_patches
 from simgen.solving.convert import geometry_cloud
 from simgen.solving.disk_room import full_disk
+from simgen.solving.gates import check_patches
 from simgen.solving.preparation import write_case
 
 #: Meshing takes seconds; a design for which gmsh finds no end is refused.

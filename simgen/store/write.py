@@ -38,7 +38,7 @@ from simgen.log_lines import about, fields_here
 from simgen.moments import moments
 from simgen.point_cloud import PointCloud
 from simgen.provenance import author, commit_metadata, core_seconds
-from simgen.solving.completeness import AskedTimes
+from simgen.solving.gates import AskedTimes
 from simgen.store.local_files import identity
 from simgen.store.repository import (
     BRANCH,

@@ -16,7 +16,7 @@ from flows.cli.foreign_mesh import predict_file, read_boundary, read_state
 from flows.cli.prediction_files import by_field, whole_file, write_prediction, write_state
 from simgen.cell_shapes import Shape
 from simgen.errors import InputError
-from simgen.publish.export_vtu import export_vtu
+from simgen.publish.export import export_vtu
 from tests.training.conftest import dataset as dataset
 from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.waves import tiny_experiment

@@ -23,8 +23,7 @@ from simgen.imports import (
     imported_schema,
 )
 from simgen.publish.card import write_card
-from simgen.publish.export import export
-from simgen.publish.export_vtu import export_vtu
+from simgen.publish.export import export, export_vtu
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
 from tests.imports import darcy

@@ -14,7 +14,7 @@ from simgen.imports.case_table import read_case_table
 from simgen.imports.surveyed import Asked
 from simgen.imports.vtk import VtkOptions, import_vtk, plan_vtk
 from simgen.imports.vtk_lists import find_cases
-from simgen.publish.export_vtu import export_vtu
+from simgen.publish.export import export_vtu
 from simgen.store.verify import verify
 
 POINTS = np.array([[x, y, 0.5] for x in range(4) for y in range(3)], dtype=float)

@@ -15,7 +15,7 @@ from courant.serving.designs import MOST, NOT_OPENED, NearestDesigns, SolvedDesi
 from courant.serving.explorer import Dependences, DependenceStudy
 from courant.serving.predictions import Refusal
 from simgen.case import CaseResult
-from simgen.publish.sensitivity import Sensitivity
+from simgen.publish.dataset_figures import Sensitivity
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
 from tests.training.ducts import SPACE, duct

@@ -13,8 +13,8 @@ from simgen.foam.environment import find_openfoam
 from simgen.foam.geometry import read_geometry
 from simgen.meshing import check_mesh
 from simgen.quantities import CaseFields, compute
-from simgen.solving.acceptance import judge
 from simgen.solving.convert import convert
+from simgen.solving.gates import judge
 from simgen.solving.solve_case import solve_case
 
 FAMILY = get_family("centrifugal-pump")

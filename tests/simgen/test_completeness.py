@@ -17,8 +17,8 @@ from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import CaseError, MeshError
 from simgen.solving import solve_case as solving
-from simgen.solving.completeness import AskedTimes, check_patches, stored_times
 from simgen.solving.convert import convert
+from simgen.solving.gates import AskedTimes, check_patches, stored_times
 from simgen.solving.solve_case import solve_case
 from tests.simgen.lid_cavity import LidCavity
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simgen.case import Gate, SolvedCase
-from simgen.solving.acceptance import judge, mass_imbalance, rejection
+from simgen.solving.gates import judge, mass_imbalance, rejection
 from tests.store.conftest import FAMILY, make_result
 
 #: A case of 6 s, solved to its end with a snapshot a second.

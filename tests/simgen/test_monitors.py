@@ -12,7 +12,7 @@ from simgen.foam.monitors import (
     stalled,
     y_plus_figures,
 )
-from simgen.solving.acceptance import back_flow
+from simgen.solving.gates import back_flow
 
 
 def test_a_series_is_read_over_restarts_in_order(tmp_path):

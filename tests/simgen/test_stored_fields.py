@@ -10,9 +10,9 @@ import pytest
 from simgen.case import CaseFamily, Field
 from simgen.errors import CaseError
 from simgen.foam.monitors import stalled
-from simgen.solving.acceptance import back_flow
-from simgen.solving.completeness import (
+from simgen.solving.gates import (
     AskedTimes,
+    back_flow,
     changed_mesh_files,
     check_fields,
     mesh_digests,

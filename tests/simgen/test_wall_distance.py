@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simgen.solving.wall_distance import Faces, distance_to_faces
+from simgen.solving.convert import Faces, distance_to_faces
 
 
 def faces_of(polygons):

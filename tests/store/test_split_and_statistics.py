@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import simgen
 from courant.data.normalisation import Normaliser
 from simgen.errors import InputError
-from simgen.publish.card_text import left_out
+from simgen.publish.card import left_out
 from simgen.store.split import PUBLISHED, RATIOS, SPLITS, assign_splits, decide_splits
 from simgen.store.statistics import (
     LEFT_OUT,

@@ -12,7 +12,7 @@ from courant.report.context import Context
 from courant.report.drawing import PALETTE
 from courant.report.panel import Panel, PanelFigure
 from courant.report.wording import plain
-from simgen.publish.sensitivity import Sensitivity
+from simgen.publish.dataset_figures import Sensitivity
 
 NAME = "sensitivity"
 SOURCES = ("solved", "predicted")

@@ -21,9 +21,8 @@ from simgen.imports.openfoam.solver_log import figures_of, gates_of
 from simgen.imports.openfoam.survey import FoamCase, FoamOptions
 from simgen.imports.source_case import SourceBoundary, SourceCase
 from simgen.imports.surveyed import Surveyed
-from simgen.solving.completeness import MeshSizes, columns_of
-from simgen.solving.convert import field_values
-from simgen.solving.wall_distance import Faces, distance_to_faces
+from simgen.solving.convert import Faces, distance_to_faces, field_values
+from simgen.solving.gates import MeshSizes, columns_of
 from simgen.store.schema import Schema
 
 

@@ -15,7 +15,7 @@ from simgen.errors import CaseError, InputError
 from simgen.foam.log import SolverLog
 from simgen.imports.openfoam.dictionary import read_entry
 from simgen.imports.openfoam.finding import has_file
-from simgen.solving.acceptance import rejection
+from simgen.solving.gates import rejection
 
 _EXEC = re.compile(r"^Exec\s*:\s*(?:\S*/)?([\w.-]+)", re.MULTILINE)
 _VERSION = re.compile(r"^(?:Version|Build)\s*:\s*(\S+)", re.MULTILINE)

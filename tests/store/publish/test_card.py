@@ -9,9 +9,7 @@ import pytest
 
 import simgen
 from simgen.errors import InputError
-from simgen.publish.card import write_card
-from simgen.publish.card_text import _facts, duration_text
-from simgen.publish.remake import how_to_make
+from simgen.publish.card import _facts, duration_text, how_to_make, write_card
 from simgen.store.schema import Source
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result

@@ -11,8 +11,8 @@ import simgen
 from flows.cli.foreign_mesh import read_boundary
 from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError
-from simgen.publish import export_vtu as export_vtu_module
-from simgen.publish.export_vtu import export_vtu
+from simgen.publish import export as export_vtu_module
+from simgen.publish.export import export_vtu
 from simgen.store.verify import verify
 from tests.store.conftest import add, make_cloud, make_result
 

@@ -9,8 +9,7 @@ import pytest
 import simgen
 from simgen.design_space import Parameter
 from simgen.publish.card import write_card
-from simgen.publish.quantity_figures import histograms, parallel_coordinates
-from simgen.publish.sensitivity import sobol_indices
+from simgen.publish.dataset_figures import histograms, parallel_coordinates, sobol_indices
 from simgen.store.schema import Schema
 from simgen.store.verify import compare, verify
 from simgen.store.write import DatasetWriter
