@@ -21,6 +21,7 @@ from courant.benchmark.assess import NUM_POINTS
 from courant.benchmark.request import SEARCH_SHARE, duration
 from courant.benchmark.rows import Cost, Row, Table, verdict
 from courant.evaluation.interval import Interval
+from courant.evaluation.metrics import METRICS
 
 FIGURE = "figure.png"
 NONE = "–"
@@ -74,7 +75,8 @@ Cells = tuple[Sequence[str], list[list[str]]]
 
 def _main(table: Table) -> Cells:
     numbers = bool(table.paper.nmae)
-    header = ["", "NMAE", "median case", "RAE", "relative L2", "largest error"]
+    first, *others = METRICS.values()
+    header = ["", first.label, "median case", *(metric.label for metric in others)]
     header += ["parameters", "rate", "epochs", "seeds", "training"]
     header += ["paper's NMAE"] if numbers else []
     rows = []
@@ -82,13 +84,12 @@ def _main(table: Table) -> Cells:
         if row.errors is None:
             continue
         errors = row.errors
+        nmae, *further = (errors.overall[name].text(of.digits) for name, of in METRICS.items())
         cells = [
             f"*{row.name}*" if row.is_reference else row.name,
-            errors.nmae.text(),
+            nmae,
             errors.typical.text(),
-            errors.rae.text(),
-            errors.relative_l2.text(),
-            errors.maximum.text(2),
+            *further,
             NONE if row.parameters is None else f"{row.parameters:,}",
             NONE if row.rate is None else f"{row.rate:g}{'†' if row.rate_at_edge else ''}",
             NONE if row.epochs is None else str(row.epochs),
@@ -181,9 +182,10 @@ def _but(table: Table, row: Row) -> str:
 
 def _components(table: Table) -> Cells:
     names = next(list(row.errors.components) for row in table.rows if row.errors)
-    header = ["", *(f"{name}, {kind}" for name in names for kind in ("NMAE", "RAE", "relative L2"))]
+    shown = {name: metric.label for name, metric in METRICS.items() if metric.in_tables}
+    header = ["", *(f"{name}, {label}" for name in names for label in shown.values())]
     rows = [
-        [row.name, *(each.text() for name in names for each in row.errors.components[name])]
+        [row.name, *(row.errors.components[of][name].text() for of in names for name in shown)]
         for row in table.rows
         if row.errors
     ]
@@ -341,12 +343,12 @@ def _flat(row: Row) -> dict[str, Any]:
         "failed": "; ".join(row.failures),
     }
     if row.errors is not None:
-        flat |= _spread("nmae", row.errors.nmae) | _spread("median case", row.errors.typical)
-        flat |= _spread("rae", row.errors.rae) | _spread("relative_l2", row.errors.relative_l2)
-        flat |= _spread("largest_error", row.errors.maximum) | {"seeds": row.errors.nmae.count}
-        for name, (nmae, rae, relative) in row.errors.components.items():
-            flat |= _spread(f"nmae {name}", nmae) | _spread(f"rae {name}", rae)
-            flat |= _spread(f"relative_l2 {name}", relative)
+        flat |= _spread("median case", row.errors.typical) | {"seeds": row.errors.nmae.count}
+        for metric, interval in row.errors.overall.items():
+            flat |= _spread(metric, interval)
+        for name, by_metric in row.errors.components.items():
+            for metric, interval in by_metric.items():
+                flat |= _spread(f"{metric} {name}", interval)
         for step, (nmae, relative) in enumerate(row.errors.steps, start=1):
             flat |= _spread(f"nmae step {step}", nmae)
             flat |= _spread(f"relative_l2 step {step}", relative)

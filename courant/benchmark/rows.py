@@ -21,7 +21,7 @@ from courant.benchmark.request import Contender, Request
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.evaluation.interval import Interval
 from courant.evaluation.ledger import Ledger, SolverTimes
-from courant.evaluation.metrics import ALL
+from courant.evaluation.metrics import ALL, METRICS
 from courant.evaluation.null_model import FigureScore, regress_figures
 from courant.evaluation.record import read_evaluation
 from courant.models import count
@@ -37,17 +37,18 @@ if TYPE_CHECKING:
 class Errors:
     """Test errors of one predictor, over seeds."""
 
-    nmae: Interval
-    """Of all test cases together, so that a few bad ones may rule it"""
+    overall: dict[str, Interval]
+    """By metric, of all test cases together, so that a few bad ones may rule it"""
     typical: Interval
     """NMAE of the median test case"""
-    rae: Interval
-    relative_l2: Interval
-    maximum: Interval
-    components: dict[str, tuple[Interval, Interval, Interval]]
-    """NMAE, RAE and relative L2 by component"""
+    components: dict[str, dict[str, Interval]]
+    """By component and metric"""
     steps: tuple[tuple[Interval, Interval], ...]
     """NMAE and relative L2 after each step; a single one in steady problems"""
+
+    @property
+    def nmae(self) -> Interval:
+        return self.overall["nmae"]
 
 
 @dataclass(frozen=True)
@@ -210,18 +211,13 @@ def _errors(evaluations: Sequence[Evaluation], predictor: str) -> Errors:
     relative = [each.relative_l2[predictor][ALL] for each in evaluations]
     cases = [[of.overall[predictor].nmae for of in each.cases.values()] for each in evaluations]
     return Errors(
-        nmae=Interval.of([each.nmae for each in overall]),
+        overall={name: Interval.of([each[name] for each in overall]) for name in METRICS},
         typical=Interval.of([median(of) for of in cases]),
-        rae=Interval.of([each.rae for each in overall]),
-        relative_l2=Interval.of([each.relative_l2 for each in overall]),
-        maximum=Interval.of([each.maximum for each in overall]),
         components={
-            name: (
-                Interval.of([part[name].nmae for part in parts]),
-                Interval.of([part[name].rae for part in parts]),
-                Interval.of([part[name].relative_l2 for part in parts]),
-            )
-            for name in evaluations[0].components
+            component: {
+                name: Interval.of([part[component][name] for part in parts]) for name in METRICS
+            }
+            for component in evaluations[0].components
         },
         steps=tuple(
             (Interval.of([of[step] for of in nmae]), Interval.of([of[step] for of in relative]))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
-from courant.evaluation.metrics import ALL
+from courant.evaluation.metrics import ALL, METRICS
 from courant.experiment import Kind
 
 MODEL = "model"
@@ -26,15 +26,23 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Score(_Frozen):
-    """Errors over all steps together."""
+class Score(RootModel[dict[str, float]]):
+    """Errors over all steps together, by metric (`courant.evaluation.metrics.METRICS`)."""
 
-    nmae: float
-    relative_l2: float
-    rae: float
-    """Sum of absolute errors over the sum of deviations from the training split's mean"""
-    maximum: float
-    """Largest error over the field's largest value"""
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="after")
+    def _has_every_metric(self) -> Self:
+        if self.root.keys() != METRICS.keys():
+            raise ValueError(f"it does not hold {', '.join(METRICS)}")
+        return self
+
+    def __getitem__(self, metric: str) -> float:
+        return self.root[metric]
+
+    @property
+    def nmae(self) -> float:
+        return self.root["nmae"]
 
 
 Split = Literal["train", "validation", "test"]

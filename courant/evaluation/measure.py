@@ -77,7 +77,7 @@ def _measure_case(
 
 
 def _score(sums: ErrorSums, component: str = ALL) -> Score:
-    return Score(**sums.total(component))
+    return Score(sums.total(component))
 
 
 def _steps(by_name: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ...]]:

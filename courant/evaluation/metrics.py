@@ -22,13 +22,81 @@ protocol.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 ALL = "all"
+
+
+class FieldSums(NamedTuple):
+    """The sums of `ErrorSums` over the chosen components of one field, (W windows, T, C) each."""
+
+    absolute: np.ndarray
+    magnitude: np.ndarray
+    squared: np.ndarray
+    power: np.ndarray
+    worst: np.ndarray
+    """(W, C)"""
+    peak: np.ndarray
+    """(W, C)"""
+    variation: np.ndarray | None
+    """None where windows were added without a mean"""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """An error over all windows, steps and points of a field."""
+
+    label: str
+    meaning: str
+    """Sentences for the report; {over} is what sums are taken over, {sample} a window or a case"""
+    of: Callable[[FieldSums], float | None]
+    """None where the sums do not give it"""
+    in_tables: bool = True
+    """Whether it is shown by component"""
+    digits: int = 3
+
+
+def _nmae(sums: FieldSums) -> float:
+    return float(_ratio(sums.absolute.sum(), sums.magnitude.sum()))
+
+
+def _rae(sums: FieldSums) -> float | None:
+    if sums.variation is None:
+        return None
+    return float(_ratio(sums.absolute.sum(), sums.variation.sum()))
+
+
+def _relative_l2(sums: FieldSums) -> float:
+    return float(_mean_ratio(sums.squared.sum(axis=(1, 2)), sums.power.sum(axis=(1, 2))))
+
+
+def _maximum(sums: FieldSums) -> float:
+    return float(_ratio(sums.worst.max(), sums.peak.max()))
+
+
+METRICS = {
+    "nmae": Metric(
+        "NMAE",
+        "NMAE (normalised mean absolute error) is Σ|û − u| / Σ|u|, both sums over all {over}.",
+        _nmae,
+    ),
+    "rae": Metric(
+        "RAE",
+        "RAE (relative absolute error) is Σ|û − u| / Σ|u − m|, where m is the training cases' mean"
+        " of each component: it does not change with an offset, such as the 300 K of a"
+        " temperature, and m everywhere has an RAE of one.",
+        _rae,
+    ),
+    "relative_l2": Metric(
+        "relative L2", "Relative L2 is |û − u|₂ / |u|₂ of each {sample}, averaged.", _relative_l2
+    ),
+    "maximum": Metric("largest error", "", _maximum, in_tables=False, digits=2),
+}
+"""By the name in records: the evaluation, the report and benchmarks have every one of them"""
 
 
 @dataclass
@@ -106,28 +174,36 @@ class ErrorSums:
         return self._named(_mean_of_fields(joint, sizes), _mean_ratio(squared, power))
 
     def total(self, component: str = ALL) -> dict[str, float]:
-        """Return NMAE, relative L2 and maximum over all steps, of one component or of all.
+        """Return every metric over all steps, of one component or of all.
 
-        Also RAE where every window was added with a mean; NaN of components that do not vary.
+        Those that need the training split's mean are left out where a window was added without one.
         """
         parts = self._fields() if component == ALL else [[self.components.index(component)]]
-        nmae, relative, maximum, varying, sizes = [], [], [], [], []
-        for chosen in parts:
-            absolute, magnitude, squared, power = (
-                np.stack(sums)[..., chosen]
-                for sums in (self.absolute, self.magnitude, self.squared, self.power)
+        sums = [self._sums(chosen) for chosen in parts]
+        sizes = [each.magnitude.sum() for each in sums]
+        found = {name: [metric.of(each) for each in sums] for name, metric in METRICS.items()}
+        return {
+            name: float(_mean_of_fields(values, sizes))
+            for name, values in found.items()
+            if None not in values
+        }
+
+    def _sums(self, chosen: list[int]) -> FieldSums:
+        """Return the sums of some components of a field."""
+        absolute, magnitude, squared, power, worst, peak = (
+            np.stack(each)[..., chosen]
+            for each in (
+                self.absolute,
+                self.magnitude,
+                self.squared,
+                self.power,
+                self.worst,
+                self.peak,
             )
-            sizes.append(magnitude.sum())
-            nmae.append(_ratio(absolute.sum(), magnitude.sum()))
-            relative.append(_mean_ratio(squared.sum(axis=(1, 2)), power.sum(axis=(1, 2))))
-            worst, peak = (np.stack(each)[:, chosen].max() for each in (self.worst, self.peak))
-            maximum.append(_ratio(worst, peak))
-            if len(self.variation) == self.num_windows:
-                variation = np.stack(self.variation)[..., chosen].sum()
-                varying.append(absolute.sum() / variation if variation > 0 else np.nan)
-        found: dict[str, list[Any]] = {"nmae": nmae, "relative_l2": relative, "maximum": maximum}
-        found |= {"rae": varying} if varying else {}
-        return {name: float(_mean_of_fields(values, sizes)) for name, values in found.items()}
+        )
+        known = len(self.variation) == self.num_windows
+        variation = np.stack(self.variation)[..., chosen] if known else None
+        return FieldSums(absolute, magnitude, squared, power, worst, peak, variation)
 
     def _fields(self) -> list[list[int]]:
         """Return the columns of each field's components."""

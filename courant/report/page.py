@@ -97,7 +97,7 @@ def key_figures(context: Context) -> list[KeyFigure]:
     accepted = int((design["status"] == "accepted").sum())
     return [
         *errors,
-        KeyFigure(f"{evaluation.overall[MODEL].relative_l2:.3f}", f"relative L2, {MODEL}"),
+        KeyFigure(f"{evaluation.overall[MODEL]['relative_l2']:.3f}", f"relative L2, {MODEL}"),
         KeyFigure(f"{accepted} / {len(design)}", "cases accepted"),
         *_speed_up(evaluation),
     ]

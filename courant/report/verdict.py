@@ -32,7 +32,7 @@ def _null_wins(evaluation: Evaluation) -> str:
 def _fields_line(evaluation: Evaluation) -> str:
     ours = evaluation.overall[MODEL].nmae
     beside = [_beside(ours, name, evaluation.overall[name].nmae) for name in evaluation.references]
-    over_variation = evaluation.overall[MODEL].rae
+    over_variation = evaluation.overall[MODEL]["rae"]
     line = (
         f"NMAE {ours:.3f} on the {evaluation.split} split, {listed(beside)}."
         f" Over the variation of the fields (RAE) the error is {over_variation:.3f}. "

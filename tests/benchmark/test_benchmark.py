@@ -33,6 +33,7 @@ from courant.benchmark.rows import QuantityRow, quantity_rows, read_table
 from courant.evaluation.evaluate import evaluate as evaluate_run
 from courant.evaluation.evaluation import QuantityScore
 from courant.evaluation.interval import Interval
+from courant.evaluation.metrics import METRICS, Metric
 from courant.evaluation.null_model import FigureScore
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
@@ -124,7 +125,7 @@ def test_the_mean_is_that_of_the_seeds_own_evaluations(done, ducts) -> None:
     assert len(runs) == 2
     found = [json.loads((run / "evaluation.json").read_text()) for run in runs]
     nmae = [each["overall"]["model"]["nmae"] for each in found]
-    assert row["errors"]["nmae"]["mean"] == pytest.approx(sum(nmae) / 2)
+    assert row["errors"]["overall"]["nmae"]["mean"] == pytest.approx(sum(nmae) / 2)
     typical = [
         median(case["overall"]["model"]["nmae"] for case in each["cases"].values())
         for each in found
@@ -132,12 +133,12 @@ def test_the_mean_is_that_of_the_seeds_own_evaluations(done, ducts) -> None:
     assert row["errors"]["typical"]["mean"] == pytest.approx(sum(typical) / 2)
     assert " | median case | RAE | " in page.read_text()
     rae = [each["overall"]["model"]["rae"] for each in found]
-    assert row["errors"]["rae"]["mean"] == pytest.approx(sum(rae) / 2)
+    assert row["errors"]["overall"]["rae"]["mean"] == pytest.approx(sum(rae) / 2)
     # The mean of the training everywhere has an error of about the fields' variation.
     (mean,) = (row for row in table["rows"] if row["name"] == "training mean")
-    assert mean["errors"]["rae"]["mean"] == pytest.approx(1, abs=1e-6)
+    assert mean["errors"]["overall"]["rae"]["mean"] == pytest.approx(1, abs=1e-6)
     # Student's factor of two values is 12.7 for 95 %.
-    assert row["errors"]["nmae"]["half_width"] == pytest.approx(
+    assert row["errors"]["overall"]["nmae"]["half_width"] == pytest.approx(
         12.706 * abs(nmae[0] - nmae[1]) / 2, rel=1e-3
     )
 
@@ -489,3 +490,22 @@ def test_a_figure_that_all_test_cases_share_has_no_score(done, ducts) -> None:
     shared = FigureScore("back_flow", "least squares", math.nan, math.nan, 8, 4)
     page = markdown(replace(read_table(request, ducts, trials), nulls=(shared,)))
     assert "| back_flow | least squares | – | – |" in page
+
+
+def test_a_registered_metric_is_in_the_page_the_lines_and_the_json(
+    done: tuple[Request, Path], ducts: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test of the file: records with this metric are none for the others."""
+    request, page = done
+    metric = Metric("joint RMS", "", lambda of: float((of.squared.sum() / of.power.sum()) ** 0.5))
+    trials = trials_on_record(request)
+    assert trials is not None
+    monkeypatch.setitem(METRICS, "joint_rms", metric)
+    found = [evaluate_run(trial.run.url) for trial in trials]
+    write_results(read_table(request, ducts, trials))
+    assert " | largest error | joint RMS | " in page.read_text()
+    content = json.loads(page.with_suffix(".json").read_text())
+    values = {row["name"]: row["errors"]["overall"]["joint_rms"]["mean"] for row in content["rows"]}
+    assert values["training mean"] == pytest.approx(found[0].overall["training mean"]["joint_rms"])
+    lines = csv.DictReader(page.with_suffix(".csv").open())
+    assert {line["name"]: float(line["joint_rms"]) for line in lines} == pytest.approx(values)

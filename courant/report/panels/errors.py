@@ -1,4 +1,4 @@
-"""Compare errors of the model and its references by component: NMAE, RAE and relative L2."""
+"""Compare errors of the model and its references by component, in every metric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from courant.evaluation.evaluation import (
     Evaluation,
     Score,
 )
-from courant.evaluation.metrics import ALL
+from courant.evaluation.metrics import ALL, METRICS
 from courant.report.context import Context
 from courant.report.panel import Cell, Column, Panel, Table
 from courant.report.wording import component_name
@@ -48,7 +48,6 @@ _FIELD_REFERENCES = {
     ),
     POD_RBF: "Both POD models know the geometry only by its parameters.",
 }
-MEASURES = {"NMAE": "nmae", "RAE": "rae", "relative L2": "relative_l2"}
 
 
 def panel(context: Context) -> Panel:
@@ -62,7 +61,10 @@ def panel(context: Context) -> Panel:
     }
     scores[ALL] = evaluation.overall
     columns = [
-        Column(f"{measure}, {name}") for measure in MEASURES for name in evaluation.predictors
+        Column(f"{metric.label}, {name}")
+        for metric in METRICS.values()
+        if metric.in_tables
+        for name in evaluation.predictors
     ]
     rows = [
         (Cell(component_name(component)), *_cells(by_predictor))
@@ -83,8 +85,8 @@ def mark(ours: float, theirs: list[float]) -> Cell:
 
 def _cells(by_predictor: dict[str, Score]) -> list[Cell]:
     cells = []
-    for measure in MEASURES.values():
-        values = {name: getattr(score, measure) for name, score in by_predictor.items()}
+    for metric in (name for name, each in METRICS.items() if each.in_tables):
+        values = {name: score[metric] for name, score in by_predictor.items()}
         ours = values.pop(MODEL)
         cells += [mark(ours, list(values.values())), *(Cell(f"{v:.3f}") for v in values.values())]
     return cells
@@ -102,12 +104,13 @@ def _definitions(evaluation: Evaluation) -> str:
     known = _ROLLOUT_REFERENCES if is_rollout else _FIELD_REFERENCES
     references = "".join(f" {known[name]}" for name in evaluation.references if name in known)
     sample = "window and step" if is_rollout else "case"
+    meanings = " ".join(
+        metric.meaning.format(over=over, sample=sample)
+        for metric in METRICS.values()
+        if metric.in_tables
+    )
     return (
-        f"NMAE (normalised mean absolute error) is Σ|û − u| / Σ|u|, both sums over all {over}. "
-        "RAE (relative absolute error) is Σ|û − u| / Σ|u − m|, where m is the training cases' mean "
-        "of each component: it does not change with an offset, such as the 300 K of a temperature, "
-        "and m everywhere has an RAE of one. "
-        f"Relative L2 is |û − u|₂ / |u|₂ of each {sample}, averaged. The paper's tables of its own "
+        f"{meanings} The paper's tables of its own "
         "cases have the NMAE, which the paper never defines: its normalisation here is our "
         "reading. The paper's evaluation protocol uses relative L2. All points count alike, so "
         "fine cells weigh more than their share of the volume."
@@ -119,9 +122,7 @@ def _arrays(scores: dict[str, dict[str, Score]]) -> dict[str, np.ndarray]:
     """components (C + 1,), predictors (P,) and each measure (C + 1, P)."""
     predictors = list(scores[ALL])
     measured = {
-        measure: np.array(
-            [[getattr(row[name], measure) for name in predictors] for row in scores.values()]
-        )
-        for measure in MEASURES.values()
+        metric: np.array([[row[name][metric] for name in predictors] for row in scores.values()])
+        for metric in METRICS
     }
     return {"components": np.array(list(scores)), "predictors": np.array(predictors), **measured}

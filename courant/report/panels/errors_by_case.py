@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from courant.evaluation.evaluation import MODEL, Evaluation
+from courant.evaluation.metrics import METRICS
 from courant.report.context import Context, ranked_cases
 from courant.report.drawing import MODEL_COLOR, colors, markers
 from courant.report.panel import Panel, PanelFigure
@@ -144,15 +145,13 @@ def _designs(context: Context) -> Designs:
 def _arrays(
     evaluation: Evaluation, parameters: Sequence[Parameter], designs: Designs
 ) -> dict[str, np.ndarray]:
-    """n cases, P predictors: nmae, rae and relative_l2 (n, P), parameters (n, D), their names."""
+    """n cases, P predictors: each metric (n, P), parameters (n, D), their names."""
     cases, predictors = ranked_cases(evaluation), evaluation.predictors
     scores = [[evaluation.cases[case].overall[name] for name in predictors] for case in cases]
     return {
         "cases": np.array(cases),
         "predictors": np.array(predictors),
-        "nmae": np.array([[score.nmae for score in row] for row in scores]),
-        "rae": np.array([[score.rae for score in row] for row in scores]),
-        "relative_l2": np.array([[score.relative_l2 for score in row] for row in scores]),
+        **{name: np.array([[score[name] for score in row] for row in scores]) for name in METRICS},
         "parameter_names": np.array([each.name for each in parameters]),
         "parameters": np.array(
             [[designs[case][each.name] for each in parameters] for case in cases]
