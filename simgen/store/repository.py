@@ -515,9 +515,9 @@ def _reason_in(message: str) -> str:
     return re.sub(r"(\d+)", r" \1 ", words)
 
 
-#: What a failed request most likely means, by signs in its message; the first that fits counts.
-_CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (
+def _causes(url: str, endpoint: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """List what a failed request may mean, by signs in its message, the likeliest first."""
+    yield (
         (
             "invalidaccesskeyid",
             "signaturedoesnotmatch",
@@ -526,16 +526,23 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
             "forbidden",
             "not authorized",
         ),
-        " refused the credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or"
-        " AWS_PROFILE)",
-    ),
-    (("nosuchbucket", "bucket does not exist"), ": the bucket does not exist; create it first"),
-    (
+        (
+            f"store {url} refused the credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            " (or AWS_PROFILE)"
+        ),
+    )
+    yield (
+        ("nosuchbucket", "bucket does not exist"),
+        f"store {url}: the bucket does not exist; create it first",
+    )
+    yield (
         ("credentials provider", "no credentials", "credentialsnotloaded", "loading credentials"),
-        ": no S3 credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or"
-        " AWS_PROFILE)",
-    ),
-    (
+        (
+            f"store {url}: no S3 credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            " (or AWS_PROFILE)"
+        ),
+    )
+    yield (
         (
             "dispatch failure",
             "connection",
@@ -545,30 +552,32 @@ _CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
             "dns",
             "unreachable",
         ),
-        " cannot be reached at {endpoint}: check the network and AWS_ENDPOINT_URL",
-    ),
-    (
+        f"store {url} cannot be reached at {endpoint}: check the network and AWS_ENDPOINT_URL",
+    )
+    yield (
         ("no space left", "file too large", "disk quota", "storage full"),
-        " cannot be written: there is no room left; make room and run again, what was committed"
-        " stays",
-    ),
-    (
+        (
+            f"store {url} cannot be written: there is no room left; make room and run again, what was"
+            " committed stays"
+        ),
+    )
+    yield (
         ("permission denied",),
-        " cannot be used: permission denied; check who may read and write its files",
-    ),
-    (("read-only",), " cannot be written: it is on a read-only file system; choose another path"),
-)
+        f"store {url} cannot be used: permission denied; check who may read and write its files",
+    )
+    yield (
+        ("read-only",),
+        f"store {url} cannot be written: it is on a read-only file system; choose another path",
+    )
 
 
 def explain(url: str, message: str) -> str:
     """Explain what a failed request to a store most likely means."""
     text = _reason_in(message.replace(url, ""))
-    for signs, cause in _CAUSES:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
+    for signs, cause in _causes(url, endpoint):
         if any(sign in text for sign in signs):
-            endpoint = (
-                os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
-            )
-            return f"store {url}{cause.replace('{endpoint}', endpoint)}"
+            return cause
     lines = [
         line.strip(" \t×").removeprefix("x ") for line in _COLOURS.sub("", message).splitlines()
     ]
