@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import xarray
 
 import simgen
 from simgen.errors import SimgenError
@@ -61,6 +62,11 @@ def _observe_case(seen: Observation, place: str, case: StoredCase) -> None:
             f"{place} views",
             lambda: [case.points, case.direction, case.boundary.normals, case.time],
         )
+        seen.note(f"{place} xarray", lambda: _as_plain(case.to_xarray()))
+
+
+def _as_plain(opened: xarray.Dataset) -> dict[str, object]:
+    return {str(name): [each.dims, each.attrs, each.values] for name, each in opened.items()}
 
 
 def _tables(dataset: Dataset) -> list[object]:

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import zarr
 from filelock import FileLock
+from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest, Store
-from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from simgen.cell_mesh import CellMesh
@@ -67,6 +67,8 @@ logger = logging.getLogger(__name__)
 #: Arrays of a case that are read at once. One after another leaves a store idle between them: first
 #: reads of a case took 1.7 times as long from local disk.
 THREADS = 16
+#: What the details table has of a case besides its arrays.
+DETAILS = ("gates", "log_tail", "provenance")
 
 
 def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
@@ -309,7 +311,7 @@ class _CheckedStore(WrapperStore[Store]):
                 if expected is not None:
                     raise DamagedError(f"{what} is missing")
                 return None
-            if expected is None or object_checksum(name, content.to_bytes()) != expected:
+            if expected is None or object_checksum(name, content) != expected:
                 raise DamagedError(f"{what} is not what was written")
         return content if byte_range is None else await self._store.get(key, prototype, byte_range)
 
@@ -365,27 +367,24 @@ class StoredCase:
         return f"<case {self.id}: {self.status}, {values}>"
 
     @functools.cached_property
-    def _line(self) -> Row:
-        """The case's line of the details table, checked with its attributes by their digest."""
-        check_process(self.dataset.url)
-        with translated(self.dataset.url, f"case {self.id}", self.dataset.version):
-            line = self.dataset._details.row(self._row["at"])
-            if line["case"] != self.id or self._digest(line) != self.digest:
+    def _stored(self) -> tuple[Row, zarr.Group]:
+        """The case's line of the details table and its group, checked by the case's digest."""
+        dataset = self.dataset
+        check_process(dataset.url)
+        with translated(dataset.url, f"case {self.id}", dataset.version):
+            line = dataset._details.row(self._row["at"])
+            if line["case"] != self.id:
                 raise DamagedError("its record is not what was written")
-            return line
+            store = _CheckedStore(dataset._root.store, dataset, self.id, line["objects"])
+            group = zarr.open_group(store, path=f"cases/{self.id}", mode="r", zarr_format=3)
+            known = {**dict(group.attrs), **{name: line[name] for name in DETAILS}}
+            if digest_case(known, line["arrays"]) != self.digest:
+                raise DamagedError("its record is not what was written")
+            return line, group
 
-    def _digest(self, line: Row) -> str:
-        attributes = dict(self._checked(line).attrs)
-        details = {name: line[name] for name in ("gates", "log_tail", "provenance")}
-        return digest_case({**attributes, **details}, line["arrays"])
-
-    def _checked(self, line: Row) -> zarr.Group:
-        store = _CheckedStore(self.dataset._root.store, self.dataset, self.id, line["objects"])
-        return zarr.open_group(store, path=f"cases/{self.id}", mode="r", zarr_format=3)
-
-    @functools.cached_property
-    def _store(self) -> Store:
-        return self._checked(self._line).store
+    @property
+    def _line(self) -> Row:
+        return self._stored[0]
 
     @property
     def digest(self) -> str:
@@ -398,9 +397,8 @@ class StoredCase:
 
         These are parameters, settings, status, reason, gates, log_tail and provenance.
         """
-        return dict(self._checked(self._line).attrs) | {
-            name: self._line[name] for name in ("gates", "log_tail", "provenance")
-        }
+        line, group = self._stored
+        return {**dict(group.attrs), **{name: line[name] for name in DETAILS}}
 
     @property
     def array_digests(self) -> dict[str, str]:
@@ -469,7 +467,8 @@ class StoredCase:
             raise InputError(
                 f"case {self.id} has no array {name}; there are {', '.join(self.arrays())}"
             )
-        array = zarr.open_array(self._store, path=f"cases/{self.id}/{name}", mode="r")
+        group = self._stored[1]
+        array = zarr.open_array(group.store, path=f"{group.path}/{name}", mode="r", zarr_format=3)
         return self._opened.setdefault(name, array)
 
     def arrays(self) -> list[str]:
@@ -483,9 +482,10 @@ class StoredCase:
         especially from S3.
         """
         wanted = names or array_names(self.dataset.schema)
-        arrays = [self[name] for name in wanted]
-        with ThreadPoolExecutor(min(THREADS, len(arrays))) as threads:
-            return dict(zip(wanted, threads.map(np.asarray, arrays), strict=True))
+        _ = self._stored  # once, before all threads look for it
+        with ThreadPoolExecutor(min(THREADS, len(wanted))) as threads:
+            arrays = threads.map(lambda name: np.asarray(self[name]), wanted)
+            return dict(zip(wanted, arrays, strict=True))
 
     def _check_accepted(self) -> None:
         if self.status != "accepted":

@@ -527,8 +527,8 @@ def _causes(url: str, endpoint: str) -> Iterator[tuple[tuple[str, ...], str]]:
             "not authorized",
         ),
         (
-            f"store {url} refused the credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            " (or AWS_PROFILE)"
+            f"store {url} refused the credentials: check AWS_ACCESS_KEY_ID and"
+            " AWS_SECRET_ACCESS_KEY (or AWS_PROFILE)"
         ),
     )
     yield (
@@ -557,8 +557,8 @@ def _causes(url: str, endpoint: str) -> Iterator[tuple[tuple[str, ...], str]]:
     yield (
         ("no space left", "file too large", "disk quota", "storage full"),
         (
-            f"store {url} cannot be written: there is no room left; make room and run again, what was"
-            " committed stays"
+            f"store {url} cannot be written: there is no room left; make room and run again, what"
+            " was committed stays"
         ),
     )
     yield (

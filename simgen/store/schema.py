@@ -56,6 +56,7 @@ from typing import Any, cast
 import google_crc32c
 import numpy as np
 import zarr
+from zarr.abc.buffer import Buffer
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from simgen.case import CaseFamily, Field
@@ -429,16 +430,16 @@ def digest_record(record: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def object_checksum(key: str, content: bytes) -> str:
+def object_checksum(key: str, stored: Buffer) -> str:
     """Return the CRC-32C of an object of a case: of a chunk its last four bytes, which Zarr wrote.
 
     DamagedError where these do not match the chunk.
     """
+    content = stored.as_numpy_array()
     if key.endswith("zarr.json"):
         return f"{google_crc32c.value(content):08x}"
-    body, last = content[:-CRC_BYTES], content[-CRC_BYTES:]
-    checksum = google_crc32c.value(body)
-    if last != checksum.to_bytes(CRC_BYTES, "little"):
+    checksum = google_crc32c.value(content[:-CRC_BYTES])
+    if content[-CRC_BYTES:].tobytes() != checksum.to_bytes(CRC_BYTES, "little"):
         raise DamagedError("its checksum does not match")
     return f"{checksum:08x}"
 

@@ -25,9 +25,9 @@ from typing import Any
 import icechunk
 import numpy as np
 import zarr
+from zarr.abc.buffer import Buffer
 from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec
-from zarr.core.buffer import Buffer
 from zarr.storage import WrapperStore
 
 from simgen.case import CaseResult, Status
@@ -215,7 +215,7 @@ class _NotingStore(WrapperStore[Store]):
 
     async def set(self, key: str, value: Buffer) -> None:
         await super().set(key, value)
-        self.objects[key] = object_checksum(key, value.to_bytes()), len(value)
+        self.objects[key] = object_checksum(key, value), len(value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         if not await self._store.exists(key):
