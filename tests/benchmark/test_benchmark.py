@@ -190,12 +190,12 @@ def test_a_finished_benchmark_is_answered_before_anything_starts(done, ducts, tm
         experiment=str(experiment),
         out=str(page.parent),
     )
-    found = asked.finished()
+    found = asked.done()
     assert found is not None and found.page == str(page)
     assert "has the lowest NMAE of the models" in found.verdict
-    assert replace(asked, seeds=4).finished() is None
+    assert replace(asked, seeds=4).done() is None
     with pytest.raises(InputError, match="holds another benchmark"):
-        replace(asked, rates=[1e-4]).finished()
+        replace(asked, rates=[1e-4]).done()
 
 
 def test_a_folder_holds_one_benchmark(done, ducts) -> None:
