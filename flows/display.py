@@ -39,9 +39,7 @@ FRAMES_PER_S = 4
 def write_progress(progress: CaseProgress, directory: Path) -> None:
     """Write a case's progress to the file that the display reads."""
     if directory.is_dir():
-        temporary = directory / f"{PROGRESS_FILE}.part"
-        temporary.write_text(json.dumps(asdict(progress)))
-        temporary.replace(directory / PROGRESS_FILE)
+        (directory / PROGRESS_FILE).write_text(json.dumps(asdict(progress)))
 
 
 def read_progress(scratch: Path, case: str) -> CaseProgress | None:

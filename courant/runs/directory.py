@@ -18,7 +18,6 @@ import json
 import os
 import stat
 import struct
-import uuid
 import zipfile
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -29,9 +28,9 @@ from fsspec.implementations.zip import ZipFileSystem
 from pydantic import BaseModel, ValidationError
 
 from simgen.errors import InputError, SimgenError, StoreError
+from simgen.whole_file import PARTIAL, whole_file
 
 M = TypeVar("M", bound=BaseModel)
-PARTIAL = ".partial-"
 MAX_READ_BYTES = 64 * 2**20
 """The default limit of `read_bytes`; weights are read by `courant.runs.weights`"""
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
@@ -206,15 +205,8 @@ class RunDirectory:
         final = Path(target)
         self._check_inside(final)
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = final.with_name(f"{final.name}{PARTIAL}{uuid.uuid4().hex}")
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(final)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(final) as part:
+            part.write_bytes(content)
 
     def _grow(self, name: str, content: bytes) -> None:
         self.check_writable()

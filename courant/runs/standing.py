@@ -19,11 +19,12 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from courant.runs.directory import PARTIAL, RunDirectory
+from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, read_records, read_status
 from courant.runs.weights import WEIGHTS
 from simgen.errors import InputError, SimgenError, StoreError
 from simgen.process_start import start_of
+from simgen.whole_file import PARTIAL
 
 SIGN = "heartbeat.json"
 EVERY_S = 60.0

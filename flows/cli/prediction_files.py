@@ -34,6 +34,7 @@ from simgen.errors import InputError
 from simgen.publish.export import write_collection
 from simgen.publish.field_plots import add_colorbar, draw_field, layer_of_cloud, png_bytes, spanning
 from simgen.store.read import StoredCase
+from simgen.whole_file import whole_file
 
 
 def check_output(out: Path, suffixes: Sequence[str], is_rollout: bool | None = None) -> None:
@@ -59,30 +60,26 @@ def check_output(out: Path, suffixes: Sequence[str], is_rollout: bool | None = N
 
 
 @contextlib.contextmanager
-def whole_file(out: Path) -> Iterator[Path]:
-    """Yield where to write; afterwards that is renamed to `out`. InputError where it cannot be."""
-    part = out.with_name(f".{out.stem}.part{out.suffix}")
+def _written(out: Path) -> Iterator[Path]:
+    """Yield where to write `out`, as `whole_file`; InputError where it cannot be written."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        yield part
-        part.replace(out)
+        with whole_file(out) as part:
+            yield part
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{out} cannot be written: {reason}; choose another place") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def write_arrays(out: Path, arrays: Mapping[str, Any]) -> None:
     """Write a .npz file."""
-    with whole_file(out) as part:
+    with _written(out) as part:
         np.savez_compressed(part, **arrays)
 
 
 def write_state(shape: Shape, fields: Mapping[str, np.ndarray], out: Path) -> None:
     """Write a mesh with fields as .vtu."""
-    with whole_file(out) as part:
+    with _written(out) as part:
         shape.filled(fields).write(part, file_format="vtu")
 
 
@@ -101,7 +98,7 @@ def write_series(
             name = f"{out.stem}_{number:05d}.vtu"
             write_state(shape, fields, begun / name)
             names[name] = time
-        with whole_file(out) as part:
+        with _written(out) as part:
             write_collection(part, {f"{folder.name}/{name}": names[name] for name in names})
             for name in names:
                 (begun / name).replace(folder / name)

@@ -47,6 +47,7 @@ from simgen.store.local_files import local_path
 from simgen.store.read import Dataset, StoredCase
 from simgen.store.repository import explain
 from simgen.store.schema import ArrayDigest
+from simgen.whole_file import whole_file
 
 THREADS = 8
 #: Marks a target as an unfinished export, and says of what.
@@ -361,15 +362,13 @@ def _write_case(case: StoredCase, folder: Path, every: int) -> list[Path]:
 
 
 def _write(path: Path, shape: Shape, data: Mapping[str, np.ndarray]) -> None:
-    part = path.with_name(f".{path.name}.part")
-    shape.filled(data).write(str(part), file_format="vtu")
-    part.replace(path)
+    with whole_file(path) as part:
+        shape.filled(data).write(str(part), file_format="vtu")
 
 
 def _write_collection(path: Path, files: Mapping[str, float]) -> None:
-    part = path.with_name(f".{path.name}.part")
-    write_collection(part, files)
-    part.replace(path)
+    with whole_file(path) as part:
+        write_collection(part, files)
 
 
 def write_collection(path: Path, files: Mapping[str, float]) -> None:

@@ -11,11 +11,9 @@ it.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tarfile
 import tempfile
-import uuid
 from pathlib import Path
 from typing import IO, Literal
 
@@ -23,6 +21,7 @@ import fsspec
 
 from simgen.errors import StoreError
 from simgen.foam.mesh_files import time_directories
+from simgen.whole_file import whole_file
 
 Area = Literal["failed", "raw"]
 COMPRESSION_LEVEL = 3
@@ -69,14 +68,6 @@ def archive_case(directory: Path, dataset: str, area: Area) -> str:
 
 
 def _put(packed: IO[bytes], path: Path) -> None:
-    """Write a local file that is complete or as it was before."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part-{uuid.uuid4().hex[:8]}")
-    try:
-        with part.open("wb") as target:
-            shutil.copyfileobj(packed, target, 1 << 20)
-            target.flush()
-            os.fsync(target.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as part, part.open("wb") as target:
+        shutil.copyfileobj(packed, target, 1 << 20)

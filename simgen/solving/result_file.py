@@ -6,7 +6,6 @@ A directory without it belongs to an interrupted case.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from simgen.case import CaseResult, Gate
 from simgen.design_space import DesignPoint
+from simgen.whole_file import whole_file
 
 NAME = "result.json"
 
@@ -22,12 +22,8 @@ def write_result(result: CaseResult, directory: Path) -> None:
     """Mark the case as ended; the file appears complete or not at all."""
     record = asdict(result)
     record.pop("point")
-    temporary = directory / f"{NAME}.part"
-    with temporary.open("w") as file:
-        file.write(json.dumps(record))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(directory / NAME)
+    with whole_file(directory / NAME) as part:
+        part.write_text(json.dumps(record))
 
 
 def read_result(point: DesignPoint, directory: Path) -> CaseResult | None:

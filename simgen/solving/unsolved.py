@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import uuid
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from simgen.solving.convert import geometry_cloud
 from simgen.solving.disk_room import full_disk
 from simgen.solving.gates import check_patches
 from simgen.solving.preparation import write_case
+from simgen.whole_file import whole_file
 
 #: Meshing takes seconds; a design for which gmsh finds no end is refused.
 TIME_LIMIT_S = 120.0
@@ -108,17 +108,13 @@ def _keep(file: Path, cloud: PointCloud) -> None:
     arrays |= {f"face_{name}": getattr(boundary, name) for name in _ON_FACES}
     if mesh is not None:
         arrays |= {"mesh_points": mesh.points, "mesh_cells": mesh.entries}
-    part = file.with_name(f".{uuid.uuid4().hex}.npz")
-    try:
+    with whole_file(file) as part:
         np.savez(part, **arrays)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _forget_oldest(folder: Path) -> None:
     """Remove the geometries that were used longest ago, beyond those that a folder keeps."""
-    used = sorted(folder.glob("*.npz"), key=lambda file: file.stat().st_mtime)
+    used = sorted(folder.glob("[!.]*.npz"), key=lambda file: file.stat().st_mtime)
     for file in used[: max(0, len(used) - MOST_KEPT)]:
         file.unlink(missing_ok=True)
 

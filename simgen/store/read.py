@@ -20,7 +20,6 @@ import operator
 import os
 import threading
 import time
-import uuid
 import warnings
 import zlib
 from collections import OrderedDict
@@ -57,6 +56,7 @@ from simgen.store.schema import (
 from simgen.store.split import PUBLISHED, SPLITS, counts_of
 from simgen.store.statistics import LeftOut
 from simgen.store.versions import VersionInfo, Versions
+from simgen.whole_file import PARTIAL, whole_file
 
 if TYPE_CHECKING:
     import pandas
@@ -632,7 +632,6 @@ MOST_OPEN = 256
 MARK_EVERY_S = 5.0
 #: The writer of a half-written file of this age must be gone.
 ABANDONED_S = 3600.0
-_PARTIAL = ".partial-"
 CRC_BYTES = 4
 
 
@@ -731,20 +730,17 @@ class LocalCache:
         )
         parts = (header.getvalue(), values.data.cast("B"))
         crc = zlib.crc32(parts[1], zlib.crc32(parts[0]))
-        partial = self.folder / f"{_PARTIAL}{uuid.uuid4().hex}"
-        try:
-            with partial.open("xb") as file:
-                for part in (*parts, crc.to_bytes(CRC_BYTES, "little")):
-                    file.write(part)
-            size = partial.stat().st_size
-            if size > self.max_bytes:
-                return
-            with FileLock(self.folder / ".lock", mode=0o666, poll_interval=0.005):
-                self._make_room(size)
-                _mark_used(partial)
-                partial.rename(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        size = len(parts[0]) + len(parts[1]) + CRC_BYTES
+        if size > self.max_bytes:
+            return
+        with contextlib.ExitStack() as until_there, whole_file(path) as part:
+            with part.open("xb") as file:
+                for each in (*parts, crc.to_bytes(CRC_BYTES, "little")):
+                    file.write(each)
+            _mark_used(part)
+            lock = FileLock(self.folder / ".lock", mode=0o666, poll_interval=0.005)
+            until_there.enter_context(lock)
+            self._make_room(size)
 
     def _make_room(self, size: int) -> None:
         """Remove the least recently used files until `size` more bytes fit.
@@ -769,7 +765,7 @@ class LocalCache:
         note.write_text(f"{held + size}\n")
 
     def _forget_abandoned(self) -> None:
-        for partial in self.folder.glob(f"{_PARTIAL}*"):
+        for partial in self.folder.glob(f"{PARTIAL}*"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - partial.stat().st_mtime > ABANDONED_S:
                     partial.unlink()
@@ -778,7 +774,7 @@ class LocalCache:
         """List time of last use, bytes and path of each file."""
         found = []
         for entry in os.scandir(self.folder):
-            if entry.name.endswith(".npy"):
+            if entry.name.endswith(".npy") and not entry.name.startswith(PARTIAL):
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat()
                     found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))

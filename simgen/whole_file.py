@@ -1,0 +1,32 @@
+"""Write a file that is complete under its name, or as it was before; also through a power cut.
+
+with whole_file(path) as part:
+    part.write_bytes(content)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+#: How names of half-written files begin: a process that was killed leaves them behind.
+PARTIAL = ".partial-"
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield where to write; in the end that file, of the same suffix, takes the name `path`.
+
+    It is written to the disk first. After an error it is removed, and `path` is as before.
+    """
+    part = path.with_name(f"{PARTIAL}{uuid.uuid4().hex}{path.suffix}")
+    try:
+        yield part
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
