@@ -7,10 +7,12 @@ with whole_file(path) as part:
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 #: How names of half-written files begin: a process that was killed leaves them behind.
 PARTIAL = ".partial-"
@@ -30,3 +32,12 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def npz_bytes(arrays: Mapping[str, Any]) -> bytes:
+    """Return arrays as a compressed NumPy file, .npz."""
+    import numpy as np  # which the command line need not wait for
+
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()

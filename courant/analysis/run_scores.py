@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -115,9 +114,7 @@ def score_run(
 
 def write_arrays(folder: RunDirectory, case: CaseScores) -> None:
     """Write what the scores of a case were computed from as <case>.npz."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **case_arrays(case))  # type: ignore[arg-type]
-    folder.write_bytes(f"{case.case}.npz", buffer.getvalue())
+    folder.write_arrays(f"{case.case}.npz", case_arrays(case))
 
 
 def write_scores(folder: RunDirectory, scores: RunScores) -> str:

@@ -9,7 +9,7 @@ import jinja2
 
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.report.context import Context
-from courant.report.images.embedding import data_url, npz_bytes, webp_of_png
+from courant.report.images.embedding import data_url, webp_of_png
 from courant.report.panel import Panel
 from courant.report.verdict import summary_line
 from courant.report.wording import count
@@ -38,7 +38,7 @@ def write_panel(folder: RunDirectory, panel: Panel, drawn: dict[str, bytes]) -> 
         drawn[figure.name] = png_bytes(figure.figure)
         folder.write_bytes(figure.name, drawn[figure.name])
     if panel.data is not None:
-        folder.write_bytes(panel.data, npz_bytes(panel.arrays))
+        folder.write_arrays(panel.data, panel.arrays)
     return [figure.name for figure in panel.figures] + ([panel.data] if panel.data else [])
 
 

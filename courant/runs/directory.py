@@ -19,6 +19,7 @@ import os
 import stat
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -28,7 +29,7 @@ from fsspec.implementations.zip import ZipFileSystem
 from pydantic import BaseModel, ValidationError
 
 from simgen.errors import InputError, SimgenError, StoreError
-from simgen.whole_file import PARTIAL, whole_file
+from simgen.whole_file import PARTIAL, npz_bytes, whole_file
 
 M = TypeVar("M", bound=BaseModel)
 MAX_READ_BYTES = 64 * 2**20
@@ -150,6 +151,10 @@ class RunDirectory:
                 f"{self.url}/{name} is not what this project writes"
                 f" ({where}: {first['msg'][:200]}); {remedy}"
             ) from error
+
+    def write_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
+        """Write arrays as a compressed .npz file of this name."""
+        self.write_bytes(name, npz_bytes(arrays))
 
     def write_json(self, name: str, content: Any) -> None:
         self.write_bytes(name, (json.dumps(content, indent=2) + "\n").encode())

@@ -5,8 +5,7 @@ Heavy imports are inside the commands, so that `courant --help` answers at once.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +20,6 @@ from flows.terminal import counted, one_line_errors, progress_bar, say, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from courant.analysis.comparison import Comparison
     from courant.analysis.dynamics.case_dynamics import CaseDynamics
     from courant.analysis.dynamics.detection import DetectionRate
@@ -51,15 +48,6 @@ def chosen_cases(dataset: Dataset, named: Sequence[str] | None) -> list[str]:
     if not chosen:
         raise InputError(f"{dataset.url} {dataset.version} has no test case; name one by --case")
     return chosen
-
-
-def write_arrays(folder: RunDirectory, name: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays as a compressed .npz file of this name."""
-    import numpy as np
-
-    buffer, content = io.BytesIO(), dict[str, Any](arrays)
-    np.savez_compressed(buffer, **content)
-    folder.write_bytes(name, buffer.getvalue())
 
 
 #: Width of a score's name in 80 columns; a longer one takes two lines.
@@ -237,7 +225,7 @@ def analyse_fields(
         with progress_bar("decomposing") as progress:
             for number, name in enumerate(names, start=1):
                 found = ranked_fields(surrogate, opened[name], top)
-                write_arrays(folder, f"{name}_fields.npz", found.arrays())
+                folder.write_arrays(f"{name}_fields.npz", found.arrays())
                 progress(number, len(names))
                 share = found.energies[found.ranking[:top]].sum() / found.energies.sum()
                 listed = ", ".join(map(str, found.ranking[:top].tolist()))
@@ -274,7 +262,7 @@ def analyse_maps(
                     chosen = telling_anchors(scores.fields.energies, scores.temporal_variance)
                 start = surrogate.problem.shown_start(stored)
                 found = map_anchors(surrogate, stored, chosen, start)
-                write_arrays(folder, f"{name}_maps.npz", found.arrays())
+                folder.write_arrays(f"{name}_maps.npz", found.arrays())
                 progress(number + 1, len(names))
         listed = ", ".join(f"{name}_maps.npz" for name in names[:3])
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -305,7 +293,7 @@ def analyse_frequencies(
         chosen = chosen_cases(opened, case)
 
         def keep(name: str, rollout: CaseDynamics) -> None:
-            write_arrays(folder, f"{name}_frequencies.npz", rhythm_arrays(rollout))
+            folder.write_arrays(f"{name}_frequencies.npz", rhythm_arrays(rollout))
 
         with progress_bar("rolling out") as progress:
             found = study_frequencies(surrogate, opened, chosen, steps, progress, keep)
@@ -424,7 +412,7 @@ def analyse_spectrum(
                 each = case_spectra(
                     surrogate, opened[name], at or (), exact_up_to=exact_up_to, progress=report
                 )
-                write_arrays(folder, f"{name}_spectrum.npz", each.arrays())
+                folder.write_arrays(f"{name}_spectrum.npz", each.arrays())
                 found.append(each)
         screen.print(_spectrum_table(found))
         counts = {len(state.spectrum.step) for each in found for state in each.states}
@@ -492,7 +480,6 @@ def analyse_compare(
     with one_line_errors():
         from courant.analysis.comparison import compare_runs
         from courant.report.comparison_figure import draw_comparison
-        from courant.report.images.embedding import npz_bytes
         from courant.report.run_fields_figure import draw_run_fields, fields_of_runs
         from courant.report.trade_off_figure import draw_trade_off
         from courant.runs.directory import RunDirectory
@@ -518,7 +505,7 @@ def analyse_compare(
         first = found.of_family(found.families[0])
         if (fields := fields_of_runs(first, case or (), moved)) is not None:
             folder.write_bytes(f"{FIELDS}.png", png_bytes(draw_run_fields(fields)))
-            folder.write_bytes(f"{FIELDS}.npz", npz_bytes(fields.arrays()))
+            folder.write_arrays(f"{FIELDS}.npz", fields.arrays())
             say(f"fields {place}/{FIELDS}.png, .npz: case {fields.case}")
 
 

@@ -34,7 +34,7 @@ from simgen.errors import InputError
 from simgen.publish.export import write_collection
 from simgen.publish.field_plots import add_colorbar, draw_field, layer_of_cloud, png_bytes, spanning
 from simgen.store.read import StoredCase
-from simgen.whole_file import whole_file
+from simgen.whole_file import npz_bytes, whole_file
 
 
 def check_output(out: Path, suffixes: Sequence[str], is_rollout: bool | None = None) -> None:
@@ -74,7 +74,7 @@ def _written(out: Path) -> Iterator[Path]:
 def write_arrays(out: Path, arrays: Mapping[str, Any]) -> None:
     """Write a .npz file."""
     with _written(out) as part:
-        np.savez_compressed(part, **arrays)
+        part.write_bytes(npz_bytes(arrays))
 
 
 def write_state(shape: Shape, fields: Mapping[str, np.ndarray], out: Path) -> None:

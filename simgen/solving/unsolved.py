@@ -30,7 +30,7 @@ from simgen.solving.convert import geometry_cloud
 from simgen.solving.disk_room import full_disk
 from simgen.solving.gates import check_patches
 from simgen.solving.preparation import write_case
-from simgen.whole_file import whole_file
+from simgen.whole_file import npz_bytes, whole_file
 
 #: Meshing takes seconds; a design for which gmsh finds no end is refused.
 TIME_LIMIT_S = 120.0
@@ -109,7 +109,7 @@ def _keep(file: Path, cloud: PointCloud) -> None:
     if mesh is not None:
         arrays |= {"mesh_points": mesh.points, "mesh_cells": mesh.entries}
     with whole_file(file) as part:
-        np.savez(part, **arrays)
+        part.write_bytes(npz_bytes(arrays))
 
 
 def _forget_oldest(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
 
 import numpy as np
 from PIL import Image
@@ -38,13 +37,6 @@ def webp_of_png(png: bytes, width: int | None = None) -> bytes:
 def small_png(pixels: np.ndarray) -> bytes:
     """Return pixels (Y, X, 3) of 8 bits as a PNG of at most 32 colours: for icons in tables."""
     return _saved(Image.fromarray(pixels[..., :3]).quantize(32), "PNG", optimize=True)
-
-
-def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return arrays as a compressed NumPy file: what pictures are drawn from."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
 
 
 def _saved(image: Image.Image, kind: str, **options: int) -> bytes:
