@@ -28,7 +28,7 @@ from pydantic import (
 
 from courant.data_config import MANY, Frozen, SampleData, SteadyData, TransientData
 from courant.model_config import ModelConfig
-from courant.models import DEFAULT_KIND, dump_config, parse_config
+from courant.models import dump_config, parse_config
 from simgen.errors import InputError
 
 Kind = Literal["transient", "steady"]
@@ -42,22 +42,6 @@ _SHOWN_ERRORS = 8
 MACHINE = {"data": {"resident_gb", "cache_gb", "cache_folder"}, "training": {"cuda_graphs"}}
 """Settings that fit an experiment to a machine: they do not change the batches, so they are not
 part of a run's identity.
-"""
-
-
-_YOUNGER: dict[str, dict[str, Any]] = {
-    "data": {
-        "given": None,
-        "input_steps": 1,
-        "scaled_by": {},
-        "anchor_start": "box",
-        "anchors_by": "distance",
-    },
-    "training": {"derivative_weight": 0.0, "locality_weight": 0.0, "optimiser": "adamw"},
-    "model": {"num_nodes": 0, "input_steps": 1, "edges": "nearest", "num_members": 1},
-}
-"""Settings that older experiments lack, as JSON has the behaviour of that time: older runs keep
-their ids.
 """
 
 
@@ -209,25 +193,8 @@ class Experiment(Frozen):
         The hash covers the whole experiment and the dataset snapshot that it is fitted to.
         """
         content = self.model_dump(mode="json", exclude=MACHINE)
-        if (
-            content["model"]["kind"] == DEFAULT_KIND
-        ):  # runs from before there were other kinds keep their ids
-            del content["model"]["kind"]
-        text = json.dumps([without_younger(content), snapshot_id], sort_keys=True)
+        text = json.dumps([content, snapshot_id], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
-
-
-def without_younger(content: dict[str, Any]) -> dict[str, Any]:
-    """Drop newer settings that have their default value from an experiment's content.
-
-    Runs and sweeps keep the ids that an older release gave them.
-    """
-    for section, values in _YOUNGER.items():
-        settings = content.get(section)
-        for name, default in values.items():
-            if isinstance(settings, dict) and settings.get(name, ...) == default:
-                del settings[name]
-    return content
 
 
 def parse_experiment(content: str | dict[str, Any]) -> Experiment:

@@ -20,7 +20,6 @@ from courant.analysis.comparison_table import Comparison, Row
 from courant.analysis.decomposition.scores import SCORES
 from courant.analysis.run_scores import REVISION, score_run
 from courant.evaluation.interval import Interval
-from courant.experiment import without_younger
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import flatten
@@ -88,7 +87,7 @@ def compare_runs(
 
 
 def _settings(run: RunDirectory) -> dict[str, Any]:
-    settings = flatten(without_younger(run.read_object("experiment.json")))
+    settings = flatten(run.read_object("experiment.json"))
     record = read_dataset_record(run)
     return settings | {f"dataset.{key}": record[key] for key in ("version", "snapshot_id")}
 

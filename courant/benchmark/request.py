@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from courant.experiment import MACHINE, MAX_EPOCHS, Experiment, parse_experiment, without_younger
+from courant.experiment import MACHINE, MAX_EPOCHS, Experiment, parse_experiment
 from courant.models import kinds
 from courant.problems import open_problem
 from courant.recipes.compared import compared
@@ -351,8 +351,6 @@ class Request:
         if not self.folder.exists(REQUEST):
             return
         found = self.folder.read_object(REQUEST)
-        if isinstance(found.get("recipe"), dict):  # an older release wrote defaults as well
-            found["recipe"] = without_younger(found["recipe"])
         mine = json.loads(json.dumps(self.identity()))
         other = [key for key, value in mine.items() if found.get(key) != value]
         if other:
@@ -419,7 +417,7 @@ def _identity(
     base: Experiment, snapshot_id: str, budget: Budget, rates: Sequence[float], space: str | None
 ) -> dict[str, Any]:
     return {
-        "recipe": without_younger(base.model_dump(mode="json", exclude=MACHINE)),
+        "recipe": base.model_dump(mode="json", exclude=MACHINE),
         "snapshot": snapshot_id,
         "budget": budget.key,
         "rates": list(rates),

@@ -5,7 +5,6 @@ A line says what was trained on what, how well, and how long.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from courant.experiment import without_younger
 from courant.runs.dataset_record import read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.record import best_record, read_records
@@ -111,7 +109,7 @@ def differing_settings(runs: Sequence[RunSummary]) -> dict[str, list[Any]]:
 
     "" where a run has no such key.
     """
-    flat = [flatten(without_younger(copy.deepcopy(run.experiment))) for run in runs]
+    flat = [flatten(run.experiment) for run in runs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
     rows = {key: [settings.get(key, "") for settings in flat] for key in keys}
     return {

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from courant.experiment import MACHINE, MAX_NAME, Experiment, without_younger
+from courant.experiment import MACHINE, MAX_NAME, Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, best_record, read_records, read_status
 from courant.runs.summary import RunProgress
@@ -187,7 +187,7 @@ def trial_experiment(
 
 def sweep_id(experiment: Experiment, space: SearchSpace, snapshot_id: str, seed: int) -> str:
     """Name a sweep's folder, the same for the same request on the same data."""
-    around = without_younger(experiment.model_dump(mode="json", exclude=MACHINE))
+    around = experiment.model_dump(mode="json", exclude=MACHINE)
     content = json.dumps(
         [around, space.model_dump(mode="json", exclude={"about"}), snapshot_id, seed],
         sort_keys=True,

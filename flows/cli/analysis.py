@@ -143,6 +143,7 @@ def analyse_monitor(
             judge_monitor,
             write_monitor,
         )
+        from courant.runs.directory import RunDirectory
 
         folder, surrogate, opened = _opened(run, out, dataset)
         RunDirectory(surrogate.url).check_writable()

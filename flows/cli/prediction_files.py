@@ -60,7 +60,7 @@ def check_output(out: Path, suffixes: Sequence[str], is_rollout: bool | None = N
 
 
 @contextlib.contextmanager
-def _written(out: Path) -> Iterator[Path]:
+def writing(out: Path) -> Iterator[Path]:
     """Yield where to write `out`, as `whole_file`; InputError where it cannot be written."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -73,13 +73,13 @@ def _written(out: Path) -> Iterator[Path]:
 
 def write_arrays(out: Path, arrays: Mapping[str, Any]) -> None:
     """Write a .npz file."""
-    with _written(out) as part:
+    with writing(out) as part:
         part.write_bytes(npz_bytes(arrays))
 
 
 def write_state(shape: Shape, fields: Mapping[str, np.ndarray], out: Path) -> None:
     """Write a mesh with fields as .vtu."""
-    with _written(out) as part:
+    with writing(out) as part:
         shape.filled(fields).write(part, file_format="vtu")
 
 
@@ -98,7 +98,7 @@ def write_series(
             name = f"{out.stem}_{number:05d}.vtu"
             write_state(shape, fields, begun / name)
             names[name] = time
-        with _written(out) as part:
+        with writing(out) as part:
             write_collection(part, {f"{folder.name}/{name}": names[name] for name in names})
             for name in names:
                 (begun / name).replace(folder / name)

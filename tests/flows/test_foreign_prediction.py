@@ -13,7 +13,7 @@ from courant.data.normalisation import Channel
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from flows.cli.foreign_mesh import predict_file, read_boundary, read_state
-from flows.cli.prediction_files import by_field, whole_file, write_prediction, write_state
+from flows.cli.prediction_files import by_field, write_prediction, write_state, writing
 from simgen.cell_shapes import Shape
 from simgen.errors import InputError
 from simgen.publish.export import export_vtu
@@ -298,5 +298,5 @@ def test_what_is_missing_is_said_before_what_it_would_need(run, tmp_path, monkey
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(InputError, match="cannot be written: permission denied in"):
         write_prediction("/nowhere", "case", None, None, tmp_path / "p.npz")
-    with pytest.raises(InputError, match="cannot be written"), whole_file(Path("/proc/x/p.npz")):
+    with pytest.raises(InputError, match="cannot be written"), writing(Path("/proc/x/p.npz")):
         pass

@@ -7,7 +7,6 @@ import pytest
 
 from courant.recipes import RECIPES, get_recipe
 from courant.sweeps.search_space import SearchSpace, load_space, parse_space, shipped_spaces
-from courant.sweeps.sweep import sweep_id, trial_experiment
 from simgen.errors import InputError
 
 BASELINE = get_recipe("cylinder-flow")
@@ -30,30 +29,6 @@ def test_every_setting_of_a_shipped_space_is_a_possible_experiment_and_they_all_
     found = list(itertools.islice(space.settings(baseline, 1), space.count(baseline)))
     made = {space.apply(baseline, setting).model_dump_json() for setting in found}
     assert len(made) == len(found)
-
-
-@pytest.mark.parametrize(
-    ("name", "recipe", "sweep", "first"),
-    [
-        ("anchors", "cylinder-flow-small", "d023512ccf", "861582f4d3"),
-        ("ablations", "branched-pipe-demo", "48fc92253d", "aed586de84"),
-        ("gwa", "cylinder-flow-small", "614f0669ef", "5a93cecd53"),
-        ("mine", "branched-pipe-demo", "18059002e1", "22281a7372"),
-    ],
-)
-def test_sweeps_and_trials_keep_the_ids_that_an_older_release_gave_them(
-    name: str, recipe: str, sweep: str, first: str
-) -> None:
-    """A sweep that goes on finds its folder and its trials by them."""
-    space = parse_space("mine", MINE) if name == "mine" else load_space(name)
-    # As the recipe was in that release.
-    baseline = get_recipe(recipe).derive(training={"optimiser": "adamw"})
-    if baseline.task == "steady":
-        baseline = baseline.derive(data={"scaled_by": {}})
-    assert sweep_id(baseline, space, "SNAPSHOT", 42) == f"{recipe}-{name}-{sweep}"
-    setting = next(space.settings(baseline, 42))
-    trial = trial_experiment(baseline, space, setting, number=1, repeat=0)
-    assert trial.run_id("SNAPSHOT") == f"{recipe}-trial-01-{first}"
 
 
 def test_the_shipped_spaces_cover_the_papers_ranges() -> None:
