@@ -42,7 +42,7 @@ def test_a_target_ends_as_its_account_with_its_variables_and_files(
     state = rehearsal.states["solving"]
     assert state.user == "10001:10001"
     assert state.folder == "/opt/courant/source"
-    assert state.variables["COURANT_SCRATCH"] == "/scratch"
+    assert state.variables["COURANT_SCRATCH"] == "/scratch/courant"
     assert state.variables["PATH"].startswith("/opt/courant/env/bin:")
     steps = [command[-1].split()[0].rsplit("/", 1)[-1] for _, _, command, _ in entered]
     assert steps == ["system", "python", "account", "openfoam", "project", "finish"]

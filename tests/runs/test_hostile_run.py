@@ -245,7 +245,7 @@ def test_a_name_that_leads_out_of_the_directory_is_refused(tmp_path: Path, name:
 
 def test_the_split_of_an_evaluation_does_not_become_a_path(run: Path, tmp_path: Path) -> None:
     def forge(content: dict[str, Any]) -> None:
-        weights, _, revision = content["fingerprint"].split("-")
+        weights, _, revision = content["fingerprint"].split("-", 2)
         content.update(split="../../forged", fingerprint=f"{weights}-../../forged-{revision}")
 
     change(run, "evaluation.json", forge)
