@@ -292,6 +292,9 @@ def test_a_field_that_does_nothing_else_keeps_its_only_event():
     still = np.full((20, 30, 1), 300.0, np.float32)
     still[3] += 10.0
     assert ruling_snapshots(still) == []
+    wrecked = still.astype(float)
+    wrecked[3] += 1e7
+    assert ruling_snapshots(wrecked) == [3], "unless that is no state of the field at all"
     still += np.float32(3e-5) * np.random.default_rng(0).choice([-1, 0, 1], still.shape)
     assert ruling_snapshots(still.astype(np.float32)) == [], "nor is rounding a scale"
 
