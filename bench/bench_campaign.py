@@ -32,7 +32,6 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.campaign_simulation import Costs, simulate
-from bench.core_seconds import core_seconds_by_part
 from bench.grown_dataset import grow
 from bench.synthetic_cases import FAMILY, SCHEMA, synthetic_cloud, synthetic_result
 from flows.solving import SolvedFork
@@ -47,8 +46,6 @@ ALL_CASES, SIMULATED_WORKERS = 10_000, 500
 #: paper's size minutes to an hour.
 CASE_S = (8.0, 16.0, 30.0, 80.0, 300.0, 3_600.0)
 BAR, MEMORY_BAR_GB = 0.95, 2.0
-#: Words of a command line, and whose process it is; the first that fits. All are workers here.
-PARTS: dict[str, str] = {}
 
 
 def solve_by_sleeping(point: DesignPoint, fork: CaseFork, *_: object) -> SolvedFork:
@@ -98,7 +95,6 @@ def _measure(
             ):
                 Generation(cases=size, settings=settings, store=store).execute()
             rest_s = time.process_time() - began - solved.seconds
-            parts = {part: spent / measured for part, spent in solved.parts.items()}
             row = {
                 "cases": size,
                 "measured": measured,
@@ -106,7 +102,6 @@ def _measure(
                 "commits": commits.calls,
                 "commit_s": commits.seconds / commits.calls,
                 "driver_s": (solved.seconds - commits.seconds) / measured,
-                "parts_s": parts,
                 "before_and_after_s": rest_s,
                 "driver_gb": _resident_gb(),
             }
@@ -116,16 +111,13 @@ def _measure(
 
 
 class _Watch:
-    """Core-seconds of this process, and of those below it, that pass within calls of a function."""
+    """Core-seconds of this process that pass within calls of a function."""
 
     def __init__(self) -> None:
         self.calls, self.seconds, self.wall_s = 0, 0.0, 0.0
-        self.parts: dict[str, float] = {}
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*given: Any, **named: Any) -> Any:
-            is_long = function.__name__ == "solve_cases"
-            before = core_seconds_by_part(PARTS) if is_long else {}
             began, at = time.process_time(), time.perf_counter()
             try:
                 return function(*given, **named)
@@ -133,8 +125,6 @@ class _Watch:
                 self.calls += 1
                 self.seconds += time.process_time() - began
                 self.wall_s += time.perf_counter() - at
-                after = core_seconds_by_part(PARTS) if is_long else {}
-                self.parts = {part: of - before.get(part, 0.0) for part, of in after.items()}
 
         return watched
 
@@ -172,7 +162,6 @@ def _extrapolated(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "commit_s_at_the_end": costs.commit_s(ALL_CASES),
         "before_and_after_s_at_the_end": at_the_end(lambda row: row["before_and_after_s"]),
         "driver_gb_at_the_end": at_the_end(lambda row: row["driver_gb"]),
-        "workers_s_at_the_end": at_the_end(lambda row: row["parts_s"].get("others", 0.0)),
         "simulated": simulated,
     }
 
@@ -180,14 +169,13 @@ def _extrapolated(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _print(record: dict[str, Any]) -> None:
     title = f"{record['workers']} workers, cases of {record['sleep_s']:g} s; core-milliseconds"
     table = Table("cases on record", "driver, a case", "driver, a commit", title=title)
-    for column in ("a worker, a case", "before and after, s", "driver, GB"):
+    for column in ("before and after, s", "driver, GB"):
         table.add_column(column)
     for row in record["rows"]:
         table.add_row(
             f"{row['cases']:,}",
             f"{1e3 * row['driver_s']:.1f}",
             f"{1e3 * row['commit_s']:.0f}",
-            f"{1e3 * row['parts_s'].get('others', 0.0):.0f}",
             f"{row['before_and_after_s']:.1f}",
             f"{row['driver_gb']:.2f}",
         )
@@ -195,7 +183,6 @@ def _print(record: dict[str, Any]) -> None:
         f"{ALL_CASES:,} (lines)",
         f"{1e3 * record['costs']['submit_s']:.1f}",
         f"{1e3 * record['commit_s_at_the_end']:.0f}",
-        f"{1e3 * record['workers_s_at_the_end']:.0f}",
         f"{record['before_and_after_s_at_the_end']:.1f}",
         f"{record['driver_gb_at_the_end']:.2f} (aim {MEMORY_BAR_GB:g})",
     )

@@ -100,11 +100,13 @@ def _begin(line: str, code: int) -> None:
 def _end_in_time() -> None:
     time.sleep(GRACE_S)
     _end()
-    os._exit(_ending.code)
 
 
 def _end() -> None:
-    """After an interruption kill whatever this process has started, and write the last line."""
+    """After an interruption kill whatever this process has started, write the last line, and exit.
+
+    At once: nothing that Python's own end waits for is of use any more.
+    """
     if _ending.line is None:
         return
     screen = _take_screen()
@@ -116,6 +118,7 @@ def _end() -> None:
         begin = ERASED_LINE if os.isatty(screen) else ""
         line = line_of(_ending.line) if is_json() else _ending.line
         os.write(screen, f"{begin}{line}\n".encode())
+    os._exit(_ending.code)
 
 
 def _take_screen() -> int:

@@ -34,6 +34,10 @@ PAUSE_S = 5.0
 """Before another attempt: a store or a disk may be back by then"""
 
 
+LOOK_S = 0.5
+"""A wait without an end is not interrupted where the kernel gives the signal to another thread"""
+
+
 class LostWorkerError(SimgenError):
     """A process that died with its case, at every attempt."""
 
@@ -126,12 +130,13 @@ class LocalExecutor:
                 initargs=(self._cores, carried()),
             )
             self._pools.append(pool)
+            # Inherited by the process, which Ctrl-C in a terminal would end in a traceback.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         return pool
 
 
 def _begin_process(num_threads: int, logs: Carried) -> None:
-    # In a terminal Ctrl-C reaches this process too; its parent ends it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
     # Read when numpy is loaded, which nothing imported so far has done.
     os.environ["OMP_NUM_THREADS"] = str(num_threads)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
@@ -161,7 +166,7 @@ def as_they_end(
     """Yield the items' futures, each as its work ends.
 
     No more than `at_once` are under way. `on_wait` is called before each wait, and again after the
-    seconds that it returns, if any.
+    seconds that it returns, or LOOK_S.
     """
     ended: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
     left, num_under_way = iter(items), 0
@@ -171,8 +176,9 @@ def as_they_end(
             num_under_way += 1
         if not num_under_way:
             return
+        due_s = on_wait()
         try:
-            future = ended.get(timeout=on_wait())
+            future = ended.get(timeout=LOOK_S if due_s is None else min(due_s, LOOK_S))
         except queue.Empty:
             continue
         num_under_way -= 1

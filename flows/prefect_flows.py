@@ -35,7 +35,7 @@ from prefect.settings import (
 import simgen
 from courant.runs.directory import RunDirectory
 from flows.display import progress_note
-from flows.requests import flow_function
+from flows.request_models import flow_function
 from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
 from flows.stages.benchmark import Comparison, FinishedBenchmark

@@ -30,6 +30,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast, get_args
 from urllib.parse import urlsplit
@@ -136,6 +137,10 @@ def keep_loopback_direct() -> None:
     for name in ("NO_PROXY", "no_proxy"):
         given = [part for part in os.environ.get(name, "").split(",") if part]
         os.environ[name] = ",".join(dict.fromkeys([*given, *LOOPBACK]))
+    # Prefect's client ends at its start where it finds a SOCKS proxy and not this package.
+    for name in ("ALL_PROXY", "all_proxy"):
+        if os.environ.get(name, "").startswith("socks") and find_spec("socksio") is None:
+            del os.environ[name]
 
 
 def prefect_defaults(verbose: bool = False) -> None:

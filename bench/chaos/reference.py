@@ -44,7 +44,7 @@ def chaos_experiment() -> Experiment:
     return tiny_recipe(EPOCHS).derive(
         name="chaos",
         data={"stride_s": 2.0},
-        training={"samples_per_epoch": 24, "validate_every": 1, "checkpoint_every": 2},
+        training={"samples_per_epoch": 96, "validate_every": 1, "checkpoint_every": 2},
     )
 
 

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -142,6 +141,8 @@ def known_batch(
         if config.encoder == "boundary":
             cloud, features = normaliser.points(faces), conditions
         else:
+            from scipy.spatial import cKDTree  # half a second, for boundaries alone
+
             nearest = cKDTree(faces).query(points)[1]
             features = np.concatenate([conditions[nearest], at_points], axis=1)
     if not features.shape[1]:

@@ -121,7 +121,8 @@ def _beside_the_main_thread(work: Callable[[], object]) -> None:
     # A daemon, because after an interruption nobody waits for it.
     thread = threading.Thread(target=do, name="ray-train", daemon=True)
     thread.start()
-    thread.join()
+    while thread.is_alive():
+        thread.join(0.5)  # a wait without an end may miss a signal
     if trouble:
         raise trouble[0]
 

@@ -7,6 +7,7 @@ checkpoint. On a Ray cluster `courant.training.ray_train` does the same.
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -128,9 +129,15 @@ def _run_workers(
         with tempfile.TemporaryDirectory(prefix="courant-workers-") as folder:
             meeting_point = f"file://{folder}/join"
             try:
-                multiprocessing.spawn(
-                    _work, (num_workers, meeting_point, *given, carried()), nprocs=num_workers
-                )
+                # Ctrl-C reaches workers too, and would end those that start in a traceback.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                try:
+                    arguments = (num_workers, meeting_point, *given, carried())
+                    workers = multiprocessing.spawn(_work, arguments, num_workers, join=False)
+                finally:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+                while not workers.join(0.5):
+                    pass
                 return
             except multiprocessing.ProcessExitedException as error:
                 if not left:
@@ -156,6 +163,7 @@ def _work(
     kind: str,
     logs: Carried,
 ) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     logs.take_up()
     use_threads(max(1, usable_cores() // world))
     os.environ |= INTERFACE

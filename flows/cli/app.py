@@ -12,8 +12,7 @@ from flows.cli.dataset import dataset_app
 from flows.cli.doctor import doctor_app
 from flows.cli.families import families_app
 from flows.cli.model import model_app, recipes_app
-from flows.cli.observing.metrics import metrics_app
-from flows.cli.observing.status import status_app
+from flows.cli.observing import metrics_app, status_app
 from flows.cli.runs import runs_app
 from flows.cli.stages import stages_app
 from flows.terminal import one_line_errors, start_logs

@@ -14,8 +14,7 @@ from rich.table import Column, Table
 
 from flows.cli.dataset_tables import print_case, print_dataset, print_difference, print_versions
 from flows.cli.dataset_upkeep import upkeep_app
-from flows.cli.importing.benchmarks import benchmark_app
-from flows.cli.importing.commands import import_app
+from flows.cli.importing import benchmark_app, import_app
 from flows.cli.options import DatasetUrl, Store, Version
 from flows.settings import absolute, load_settings
 from flows.terminal import counted, errors, fail, one_line_errors, progress_bar, say, screen

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from flows.cli.options import AllowedHosts, MovedDataset, RunUrl, allowed_hosts
-from flows.requests import parse_settings
+from flows.request_models import parse_settings
 from flows.settings import absolute, check_folder, load_settings
 from flows.terminal import one_line_errors, say, screen
 from simgen.errors import InputError
@@ -193,7 +193,7 @@ def serve(
         # Before Ray Serve is imported, which takes seconds.
         check_trained(RunDirectory(absolute(run)))
         from courant.serving.predictions import Limits
-        from flows.cli.serving.server import serve_model
+        from flows.cli.serving import serve_model
 
         limits = Limits(
             max_points=max_points,
@@ -224,7 +224,7 @@ def explore(
 
         names = allowed_hosts(allow_host)
         check_trained(RunDirectory(absolute(run)))
-        from flows.cli.serving.server import explore_model
+        from flows.cli.serving import explore_model
 
         place = None if dataset is None else absolute(dataset)
         explore_model(absolute(run), host, port, place, names)

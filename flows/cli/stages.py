@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from flows.deployments import api_url, check_api
-from flows.requests import (
+from flows.request_models import (
     BenchmarkRequest,
     EvaluationRequest,
     GenerationRequest,

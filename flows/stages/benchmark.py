@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from courant.runs.directory import RunDirectory
 from courant.sweeps.search_space import load_space
 from flows.display import Bars
-from flows.requests import BenchmarkRequest
+from flows.request_models import BenchmarkRequest
 from flows.settings import absolute, check_reach, load_settings
 from flows.stages.training import Training
 from simgen.errors import InputError, SimgenError

@@ -10,7 +10,7 @@ from courant.report.verdict import summary_line
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.standing import check_trained
-from flows.requests import EvaluationRequest
+from flows.request_models import EvaluationRequest
 from flows.settings import absolute, check_folder, load_settings
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import simgen
 from flows.display import announce
-from flows.requests import GenerationRequest
+from flows.request_models import GenerationRequest
 from flows.settings import absolute, check_reach, load_settings
 from simgen.case import CaseFamily, Status
 from simgen.cases import get_family

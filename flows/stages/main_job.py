@@ -8,7 +8,7 @@ from functools import cached_property
 import simgen
 from courant.recipes import get_recipe, recipe_of
 from courant.sweeps.search_space import load_space
-from flows.requests import CaseRequest, MainJobRequest
+from flows.request_models import CaseRequest, MainJobRequest
 from flows.settings import absolute
 from flows.stages.evaluation import Measurement, Report
 from flows.stages.generation import Generation, PublishedVersion

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from courant.sweeps.search_space import load_space
 from flows.display import Bars
-from flows.requests import SweepRequest
+from flows.request_models import SweepRequest
 from flows.settings import check_reach, load_settings
 from flows.stages.training import Training
 from simgen.errors import StoreError

@@ -12,7 +12,7 @@ from courant.recipes import get_recipe, recipe_of
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, is_finished
 from flows.display import Bars, duration
-from flows.requests import TrainingRequest
+from flows.request_models import TrainingRequest
 from flows.settings import absolute, check_reach, load_settings
 from simgen.errors import InputError
 from simgen.log_lines import about

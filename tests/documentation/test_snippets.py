@@ -52,8 +52,8 @@ def ends_well() -> None:
     raise typer.Exit(0)
 
 
-def no_ray() -> None:
-    """In place of the start of a server's Ray."""
+def no_ray(*given: object) -> None:
+    """In place of the loading of a served model."""
     raise typer.Exit(0)
 
 
@@ -81,7 +81,7 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     if setup.saved:  # a page's own model is taken from the registry afterwards
         monkeypatch.setitem(models._MODELS, "my-model", None)
     if setup.serves:
-        monkeypatch.setattr("flows.cli.serving.server.connect_ray", no_ray)
+        monkeypatch.setattr("flows.cli.serving._load", no_ray)
     shell, namespace = Shell(folder, tmp_path, monkeypatch), dict[str, object]()
     with setup.surroundings() as replaced, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -16,7 +16,7 @@ import simgen
 from courant.experiment import parse_experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.standing import standing
-from flows.cli.serving.solving import DeploymentSolver
+from flows.cli.serving import DeploymentSolver
 from flows.deployments import find_deployment
 from simgen.cases import get_family
 from simgen.errors import InputError

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.end_to_end.conftest import MINUTE, solvers, wait_for
+from tests.end_to_end.conftest import solvers, wait_for
 from tests.end_to_end.processes import lives
 from tests.end_to_end.terminal import Terminal, in_a_terminal
 from tests.training.waves import publish_waves, tiny_experiment
@@ -26,11 +26,15 @@ def interrupt(job: Terminal) -> None:
 
 
 @pytest.mark.openfoam
-def test_ctrl_c_ends_a_command_that_solves(environment, tmp_path):
+@pytest.mark.parametrize("moment", ["the first bar", "a solver"])
+def test_ctrl_c_ends_a_command_that_solves(environment, tmp_path, moment):
     scratch = tmp_path / "scratch"
-    command = ["generate", "cylinder-flow", "--cases", "4", *MINUTE, "--store", str(tmp_path / "s")]
+    command = ["generate", "cylinder-flow", "--cases", "4", "--store", str(tmp_path / "s")]
     with in_a_terminal({**environment, "COURANT_SCRATCH": str(scratch)}, *command) as job:
-        wait_for(lambda: solvers(scratch) or job.process.poll() is not None, 300)
+        if moment == "a solver":
+            wait_for(lambda: solvers(scratch) or job.process.poll() is not None, 300)
+        else:
+            wait_for(lambda: job.num_blocks or job.process.poll() is not None, 300)
         interrupt(job)
 
 

@@ -1,8 +1,11 @@
 """The stages as flows: their parameters, and what is shown of them."""
 
 import inspect
+import sys
 from concurrent.futures import Future
 from dataclasses import fields
+from importlib.metadata import packages_distributions
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,7 +13,7 @@ import pytest
 from prefect.utilities.callables import parameter_schema
 
 from flows import prefect_flows
-from flows.requests import MainJobRequest, info_of
+from flows.request_models import MainJobRequest, info_of
 from simgen.case import CaseResult
 from tests.store.conftest import make_result
 
@@ -25,6 +28,14 @@ def test_a_flow_has_the_fields_of_its_request_as_described_parameters() -> None:
     assert schema.properties["cores"]["default"] == 1
     train = inspect.signature(prefect_flows.train.fn)
     assert train.parameters["dataset"].default is inspect.Parameter.empty
+
+
+def test_no_file_beside_the_flows_is_taken_for_an_installed_package() -> None:
+    """Prefect puts the folder of a flow's file first on Python's path."""
+    names = {path.stem for path in Path(prefect_flows.__file__).parent.iterdir()}
+    taken = set(packages_distributions()) | sys.stdlib_module_names
+    # `py.typed`, and a tool of the tests that has its command in a package of this name.
+    assert names & taken <= {"py", "cli"}
 
 
 @pytest.mark.parametrize(("num_cases", "num_tasks"), [(3, 3), (4, 4), (5, 3), (10, 4), (9, 3)])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from courant.runs.directory import RunDirectory
 from flows.cli.app import app
-from flows.cli.observing.status import keep_up
+from flows.cli.observing import keep_up
 from flows.observing.overview import Places, Watch
 from flows.observing.screen import draw, short_time
 from flows.terminal import screen
@@ -73,7 +73,7 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path):
 
 
 def test_a_folder_that_must_not_be_read_is_one_line(tmp_path, monkeypatch):
-    from flows.cli.observing.status import places
+    from flows.cli.observing import places
 
     def refuse(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))

@@ -27,7 +27,7 @@ from courant.serving.explorer import (
 from courant.serving.http_app import PAGE
 from courant.serving.predictions import Limits, Refusal
 from courant.training.loop import fit
-from flows.cli.serving.server import explore_model
+from flows.cli.serving import explore_model
 from simgen.errors import InputError
 from tests.training.pipes import DESIGN
 from tests.training.waves import publish_waves, tiny_experiment

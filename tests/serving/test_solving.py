@@ -13,8 +13,8 @@ import simgen
 from courant.runs.dataset_record import read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.serving.solving import Solve, Solving
-from flows.cli.serving import solving as offers
-from flows.cli.serving.solving import DeploymentSolver, offer_solver
+from flows.cli import serving as offers
+from flows.cli.serving import DeploymentSolver, offer_solver
 from flows.deployments import DeploymentRun
 from simgen.case import CaseResult
 from simgen.errors import InputError

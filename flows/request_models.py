@@ -2,6 +2,9 @@
 
 A request is a frozen, validated dataclass, with a description on each field. `flow_function` makes
 of it the signature and the docstring of a Prefect flow, `with_options_of` the options of a command.
+
+The name is not `requests`: Prefect puts the folder of a flow's file before all others on Python's
+path, where this file would be taken for the package of that name.
 """
 
 from __future__ import annotations

@@ -1,36 +1,219 @@
-"""`courant dataset import`: cases that were solved elsewhere become a dataset version.
+"""`courant dataset import` and `generate-benchmark`: cases solved elsewhere become datasets.
 
 Heavy imports are inside the commands, so that `courant --help` answers at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from flows.cli.importing.asked import (
-    DryRun,
-    Folder,
-    KeepRepeats,
-    Licence,
-    Name,
-    Ranges,
-    SourceName,
-    SourceUrl,
-    Table_,
-    listed,
-    named,
-    pairs,
-    read_asked,
-)
-from flows.cli.importing.telling import import_or_tell
 from flows.cli.options import Store
 from flows.settings import absolute, load_settings
-from flows.terminal import counted, one_line_errors, progress_bar, say
+from flows.terminal import counted, errors, one_line_errors, progress_bar, say, screen, tell
 from simgen.store.local_files import local_path
+
+if TYPE_CHECKING:
+    from simgen.imports.folder_plan import FolderPlan
+    from simgen.imports.importing import Imported
+    from simgen.imports.surveyed import Asked
+
+
+Folder = Annotated[Path, typer.Argument(help="Folder with the cases, at any depth.")]
+Name = Annotated[
+    str | None, typer.Option(help="Name of the dataset; default: the folder's, in small letters.")
+]
+Table_ = Annotated[
+    Path | None,
+    typer.Option(
+        "--parameters",
+        help=(
+            "CSV file with a column `case` (a case's place in the folder), a column for each"
+            " parameter such as `speed (m/s)`, and perhaps `split`."
+        ),
+    ),
+]
+Ranges = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        metavar="NAME=LOW:HIGH",
+        help="Range of a parameter, for cases to come; default: as wide as the cases'.",
+    ),
+]
+KeepRepeats = Annotated[
+    bool, typer.Option("--keep-repeats", help="Take several cases of the same parameters.")
+]
+SourceName = Annotated[
+    str | None, typer.Option("--source", help="Name of the source, for the dataset's card.")
+]
+SourceUrl = Annotated[str, typer.Option(help="Where the source is to be had.")]
+Licence = Annotated[str, typer.Option("--license", help="Licence of the source.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Write nothing, say what would be imported.")
+]
+
+
+def read_asked(
+    folder: Path,
+    name: str | None,
+    store: str | None,
+    table: Path | None,
+    ranges: list[str] | None,
+    keep_repeats: bool,
+    source: str | None,
+    source_url: str,
+    licence: str,
+) -> Asked:
+    """Put together what both commands ask for, with the CSV file read."""
+    import re
+
+    from simgen.imports.case_table import read_case_table
+    from simgen.imports.surveyed import Asked
+    from simgen.imports.told import as_utf8
+    from simgen.store.schema import Source
+
+    folder = local_path(str(folder)).resolve()
+    dataset = name or re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "imported"
+    base = absolute(store or load_settings().store).rstrip("/")
+    return Asked(
+        folder=folder,
+        url=f"{base}/{dataset}",
+        name=dataset,
+        table=None if table is None else read_case_table(local_path(str(table))),
+        ranges={each: _range(each, text) for each, text in pairs(ranges, "--range").items()},
+        source=Source(*map(as_utf8, (source or folder.name, source_url, licence))),
+        keep_repeats=keep_repeats,
+    )
+
+
+def listed(text: str) -> list[str]:
+    """Parse `U,p,T`."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def named(text: str) -> dict[str, str]:
+    """Parse `velocity,p=pressure`: an array's name to its field's."""
+    parts = (each.partition("=") for each in listed(text))
+    return {array.strip(): (name or array).strip() for array, _, name in parts}
+
+
+def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Parse options `NAME=…` into a mapping."""
+    found = {}
+    for text in texts or []:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if not name or not value:
+            raise typer.BadParameter(f"'{text}' is not NAME=…", param_hint=option)
+        found[name] = value
+    return found
+
+
+def _range(name: str, text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise typer.BadParameter(
+            f"'{name}={text}' is not NAME=LOW:HIGH", param_hint="--range"
+        ) from None
+    return low, high
+
+
+OnProgress = Callable[[int, int], None]
+OnRefused = Callable[[str, str], None]
+
+
+def import_or_tell(
+    plan: FolderPlan,
+    kinds: list[str],
+    run: Callable[[OnProgress, OnRefused], Imported],
+    dry_run: bool,
+) -> None:
+    """Tell what is refused, then import, or say what would be."""
+    for each in plan.refused:
+        _print_refused(each.case, each.reason)
+    for each in plan.left_out:
+        text = escape(f"{each.case}: {each.reason}")
+        errors.print(f"[yellow]left out[/yellow] {text}", highlight=False, soft_wrap=True)
+    for note in plan.notes:
+        _print_note(note)
+    if dry_run:
+        _print_plan(plan, kinds)
+        return
+    with progress_bar("importing cases") as on_progress:
+        done = run(on_progress, _print_refused)
+    for name, number in done.in_double.items():
+        _print_note(
+            f"{name} is stored in double precision in {counted(number, 'case')}: single precision"
+            " would round away what varies of it"
+        )
+    for case in done.left_out:
+        _print_note(
+            f"{case} has nearly all of the variance of a field, as a diverged case has: statistics,"
+            f" training and validation leave it out, a test does not; to remove it:"
+            f" courant dataset withdraw {done.url} {case}"
+        )
+    refused = done.num_refused + len(plan.refused)
+    say(
+        f"{done.url} {done.version}: {counted(done.num_cases, 'case')} of the folder,"
+        f" {done.num_new} new{f', {refused} refused' if refused else ''}{_num_left_out(plan)}"
+    )
+
+
+def _num_left_out(plan: FolderPlan) -> str:
+    return f", {len(plan.left_out)} left out" if plan.left_out else ""
+
+
+def _print_note(text: str) -> None:
+    errors.print(f"[yellow]note:[/yellow] {escape(text)}", soft_wrap=True)
+
+
+def _print_refused(case: str, reason: str) -> None:
+    text = escape(f"{case}: {reason}")
+    errors.print(f"[bold yellow]refused[/bold yellow] {text}", highlight=False, soft_wrap=True)
+
+
+def _print_plan(plan: FolderPlan, kinds: list[str]) -> None:
+    """Print the schema, the cases and their splits."""
+    schema = plan.schema
+    form = "transient" if schema.transient else "steady"
+    tell(f"[bold]{escape(plan.url)}[/bold]: {form} cases in {schema.dimension} dimensions")
+    for field in schema.fields:
+        text = f"{field.name} ({field.unit}): {', '.join(field.components)}"
+        file = f", from {field.openfoam}" if field.openfoam else ""
+        given = ", given" if field.role == "given" else ""
+        tell(f"  {escape(text + file + given)}")
+    for each in schema.parameters:
+        unit = f" {each.unit}" if each.unit else ""
+        tell(f"  parameter {escape(f'{each.name}: {each.low:g} to {each.high:g}{unit}')}")
+    for text in kinds:
+        tell(f"  patches of kind {escape(text)}")
+    table = Table(box=None, header_style="bold")
+    names = [each.name for each in schema.parameters]
+    for title in ("case", "place", *names, "times", "split", ""):
+        table.add_column(title, overflow="fold")
+    for case in plan.cases:
+        times = "last" if case.times is None else f"{len(case.times)} to {case.times[-1]:g} s"
+        values = [f"{case.parameters[name]:g}" for name in names]
+        there = "on record" if case.name in plan.on_record else ""
+        table.add_row(
+            case.name, escape(case.place), *values, times, plan.splits.get(case.name, ""), there
+        )
+    screen.print(table)
+    splits = list(plan.splits.values())
+    counts = ", ".join(f"{splits.count(each)} {each}" for each in dict.fromkeys(splits))
+    say(
+        f"would import {counted(len(plan.cases) - len(plan.on_record), 'new case')}"
+        f" ({counts} in all), {len(plan.refused)} refused{_num_left_out(plan)}; values are checked"
+        " as they are read"
+    )
+
 
 import_app = typer.Typer(
     help="Import cases that were solved elsewhere, as a dataset version.", no_args_is_help=True
@@ -294,5 +477,55 @@ def import_benchmark(
                 schema,
                 hold_out(cases, validation, number),
                 on_progress=lambda done, _: on_progress(done, number),
+            )
+        say(f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new")
+
+
+benchmark_app = typer.Typer()
+
+
+@benchmark_app.command(
+    "generate-benchmark",
+    epilog="Example: courant dataset generate-benchmark darcy --train 100 --test 20",
+)
+def generate_benchmark_data(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="darcy, diffusion-sorption or elasticity; docs/importing.md describes them."
+        ),
+    ],
+    train: Annotated[
+        int | None, typer.Option(min=1, help="Training cases; default: as many as published.")
+    ] = None,
+    test: Annotated[
+        int | None, typer.Option(min=0, help="Test cases; default: as many as published.")
+    ] = None,
+    validation: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Validation cases, beside the published; default: a tenth of --train."
+        ),
+    ] = None,
+    store: Store = None,
+) -> None:
+    """Solve a public benchmark's equations here and publish the cases as a dataset version.
+
+    After an interruption the same command continues; larger numbers add cases to the same splits.
+    """
+    with one_line_errors():
+        from simgen.imports.benchmarks.generate import generate_benchmark, get_generator
+
+        made = get_generator(name)
+        base = absolute(store or load_settings().store).rstrip("/")
+        num_train = made.num_train if train is None else train
+        with progress_bar("solving cases") as on_progress:
+            done = generate_benchmark(
+                name,
+                f"{base}/{made.schema(made.grid).family}",
+                num_train,
+                made.num_test if test is None else test,
+                num_validation=-(-num_train // 10) if validation is None else validation,
+                on_progress=on_progress,
             )
         say(f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new")

@@ -1,4 +1,4 @@
-"""`courant status`: what is going on, in a table that keeps up."""
+"""`courant status` and `courant metrics`: what is on record, in a table or for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import Runs, Store
+from courant.loopback import LOOPBACK, in_address
+from flows.cli.options import AllowedHosts, Runs, Store, allowed_hosts
 from flows.settings import absolute, load_settings
-from flows.terminal import errors, fail, one_line_errors, screen
+from flows.terminal import errors, fail, one_line_errors, say, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from flows.observing.overview import Overview, Places, Watch
+
 
 status_app = typer.Typer()
 
@@ -109,3 +111,38 @@ def keep_up(watch: Watch, every: float, screen: Console) -> None:
                 told.append(Text(f"error: {problem_line(overview.problems)}", "red"))
             live.update(Group(*told), refresh=True)
             time.sleep(every)
+
+
+PORT = 9464
+
+metrics_app = typer.Typer()
+
+
+@metrics_app.command(epilog="Example: courant metrics --store s3://bucket/store --port 9464")
+def metrics(
+    store: Store = None,
+    runs: Runs = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
+    ] = LOOPBACK,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = PORT,
+    allow_host: AllowedHosts = None,
+    every: Annotated[
+        float,
+        typer.Option(min=1.0, max=86_400.0, help="Seconds between two readings of the records."),
+    ] = 15.0,
+) -> None:
+    """Serve metrics of datasets, trainings and sweeps to Prometheus, until it is interrupted.
+
+    Reads records alone, of a folder or S3: it may be started and ended at any time.
+    """
+    with one_line_errors():
+        from flows.observing.metrics import RecordMetrics, metrics_server
+        from flows.observing.overview import Watch
+
+        names = allowed_hosts(allow_host)
+        with errors.status("reading"):
+            exported = RecordMetrics(Watch(places(store, runs)), every)
+        serve, taken = metrics_server(exported, host, port, names)
+        say(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
+        serve()

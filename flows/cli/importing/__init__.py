@@ -1,1 +1,0 @@
-"""`courant dataset import`."""

@@ -1,1 +1,0 @@
-"""Commands that tell what is going on."""

@@ -1,1 +1,0 @@
-"""Serve a trained model until the command is interrupted."""
