@@ -15,7 +15,6 @@ from courant.evaluation.grid_study import grid_errors
 from courant.evaluation.quantities import solved_and_predicted
 from courant.evaluation.regressed_quantities import regress_quantities
 from courant.prediction.bands import (
-    BANDS,
     LEVEL,
     MOST_CASES,
     REACH,
@@ -34,6 +33,7 @@ from courant.prediction.bands import (
 from courant.prediction.error_models import FieldScale, Predicted, fit_scale
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
+from courant.runs.record import BANDS
 from courant.runs.weights import weights_digest
 from simgen.design_space import scaled
 from simgen.errors import InputError

@@ -44,6 +44,7 @@ from courant.prediction.error_models import (
 )
 from courant.problems.transient import TIME_TOLERANCE
 from courant.runs.directory import RunDirectory
+from courant.runs.record import BANDS
 from simgen.design_space import Parameter, scaled
 
 if TYPE_CHECKING:
@@ -199,7 +200,6 @@ class Outcomes(BaseModel):
         return float(self._near.at(design[None])[0])
 
 
-BANDS = "bands.json"
 LEVEL = 0.9
 
 Error = Annotated[float, Field(ge=0)]

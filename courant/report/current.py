@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from courant.evaluation.evaluation import Evaluation
-from courant.prediction.bands import BANDS
 from courant.runs.directory import RunDirectory
-from courant.runs.record import METRICS, MONITOR
+from courant.runs.record import BANDS, METRICS, MONITOR
 from courant.sweeps.sweep import TABLE, sweep_of
 
 PAGE = "index.html"

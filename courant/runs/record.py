@@ -30,6 +30,8 @@ METRICS = "metrics.jsonl"
 STATUS = "status.json"
 MONITOR = "monitor.json"
 """Of a rollout monitor, which is calibrated after the training (`courant.prediction.monitor`)"""
+BANDS = "bands.json"
+"""Of bands of error, which are calibrated then too (`courant.prediction.bands`)"""
 State = Literal["running", "finished", "failed", "stopped"]
 _PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", DISTRIBUTION)
 

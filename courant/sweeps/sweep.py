@@ -30,7 +30,6 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import STATUS, best_record, read_records, read_status
 from courant.runs.summary import RunProgress
 from courant.sweeps.search_space import SearchSpace, Setting, label
-from courant.training.loop import TrainingError
 from simgen.errors import InputError, StoreError
 
 if TYPE_CHECKING:
@@ -250,6 +249,8 @@ def best_trial(results: Sequence[TrialResult]) -> TrialResult:
         reasons = next(
             (f": trial {result.number}: {result.reason}" for result in results if result.reason), ""
         )
+        from courant.training.loop import TrainingError  # torch, which no finished command needs
+
         raise TrainingError(f"no trial of the sweep came to a validation{reasons}")
     return min(measured, key=lambda result: (result.nmae, result.number))
 
