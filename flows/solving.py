@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flows.display import CaseBars, duration, write_progress
-from flows.executor import Executor, LocalExecutor, as_they_end, closing
+from flows.executor import Executor, Item, LocalExecutor, as_they_end, closing
 from flows.settings import load_settings
 from simgen.case import CaseResult, Progress, SolvedCase, Status
 from simgen.cases import get_family
@@ -185,8 +185,8 @@ class Committer:
 
 
 def longest_first_at_the_end(
-    points: Sequence[DesignPoint], effort: Callable[[DesignPoint], float], num: int
-) -> list[DesignPoint]:
+    points: Sequence[Item], effort: Callable[[Item], float], num: int
+) -> list[Item]:
     """Sort the last `num` points by falling effort, so that no machine is left with a long one.
 
     The others stay in their order: a run that is stopped early has solved the first designs.
