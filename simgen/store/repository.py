@@ -53,6 +53,9 @@ CLOCK_TOLERANCE_S = 30.0
 _VERSION_NAME = re.compile(r"v([1-9][0-9]{0,8})")
 T = TypeVar("T")
 
+#: Icechunk 2 writes another format by default, which Icechunk 1 cannot read.
+_FORMAT: dict[str, Any] = {} if icechunk.__version__.startswith("1.") else {"spec_version": 1}
+
 # At every opening Icechunk warns that local files are not safe for concurrent commits, which
 # `committing` handles, and it prints several lines for each error that it raises.
 icechunk.set_logs_filter("off")
@@ -90,7 +93,7 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
         if not create:
             raise InputError(f"there is no dataset at {url}; {_way_to_one(url)}")
         try:
-            created = icechunk.Repository.create(storage, config=_config())
+            created = icechunk.Repository.create(storage, config=_config(), **_FORMAT)
             sync_all(url)
             return created
         except icechunk.IcechunkError:
@@ -327,7 +330,7 @@ def commit(
     parent = session.snapshot_id
     published = version_number(str(metadata.get(PUBLICATION)))
     newest = published or newest_in_history(repository, parent)
-    commit_id = session.flush(message, {**metadata, VERSION: newest})
+    commit_id = session.flush(message, metadata={**metadata, VERSION: newest})
     sync_all(url)
     try:
         repository.reset_branch(BRANCH, commit_id, from_snapshot_id=parent)
@@ -446,6 +449,7 @@ _UNREADABLE = (
     "invalid magic",
     "magic number",
     "icechunk object",
+    "icechunk header",
     "icechunk metadata",
     "spec version",
     "parsing",

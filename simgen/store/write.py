@@ -569,10 +569,16 @@ class DatasetWriter:
         records = {case: record for fork in fresh for case, record in fork.records.items()}
         names = list(records)
         message = f"case {names[0]}" if len(names) == 1 else f"{len(names)} cases"
-        for case in design.keys() & records.keys():
-            # Another writer may have committed it since the fork was made; two writers' data under
-            # one name would mix.
-            del root[f"cases/{case}"]
+        former = [case for case in records if case in design and f"cases/{case}" in root]
+        if former:
+            # Another writer may have committed one since the fork was made, and two writers' data
+            # under one name would mix. A session cannot merge what it has deleted itself.
+            for case in former:
+                del root[f"cases/{case}"]
+            removed = f"former attempts at {', '.join(former)} removed"
+            commit(self._repository, self.url, session, removed, commit_metadata())
+            session = self._repository.writable_session(BRANCH)
+            root = zarr.open_group(session.store, mode="r+")
         session.merge(*(fork.session for fork in fresh))
         append_cases(root, records)
         metadata: Row = commit_metadata()

@@ -65,12 +65,10 @@ def test_damage_to_any_chunk_is_found_and_named(writer, url, damage):
 @DAMAGES
 def test_damage_to_any_manifest_is_found_where_the_version_needs_it(published, damage):
     repository = open_repository(published)
-    needed = {
-        manifest["id"]
-        for manifest in json.loads(repository.inspect_snapshot(repository.lookup_tag("v1")))[
-            "manifests"
-        ]
-    }
+    inspected = repository.inspect_snapshot(repository.lookup_tag("v1"))
+    if isinstance(inspected, str):  # by Icechunk 1
+        inspected = json.loads(inspected)
+    needed = {manifest["id"] for manifest in inspected["manifests"]}
     for manifest in objects(published, "manifests")[::5]:
         with restored(manifest):
             damage(manifest)
