@@ -342,9 +342,22 @@ def commit(
     return commit_id
 
 
+def history(repository: icechunk.Repository, commit_id: str) -> Iterator[icechunk.SnapshotInfo]:
+    """Return a commit and those before it, the newest first.
+
+    DamagedError where they go in a circle, as where a commit has the content of a later one.
+    """
+    seen = set()
+    for each in repository.ancestry(snapshot_id=commit_id):
+        if each.id in seen:
+            raise DamagedError("its commits go in a circle")
+        seen.add(each.id)
+        yield each
+
+
 def newest_in_history(repository: icechunk.Repository, commit_id: str) -> int:
     """Return the number of the newest version up to a commit, as the commit itself says."""
-    for each in repository.ancestry(snapshot_id=commit_id):
+    for each in history(repository, commit_id):
         published = version_number(str(each.metadata.get(PUBLICATION)))
         if published or VERSION in each.metadata:
             return published or int(each.metadata[VERSION])

@@ -40,6 +40,7 @@ from simgen.store.repository import (
     check_process,
     committing,
     damage_in,
+    history,
     is_empty,
     newest_in_history,
     open_repository,
@@ -153,8 +154,8 @@ class Versions:
         return commit if commit.metadata.get(PUBLICATION) == name else None
 
     def _in_history(self, name: str) -> icechunk.SnapshotInfo | None:
-        history = self._repository.ancestry(snapshot_id=self.tip.id)
-        return next((each for each in history if each.metadata.get(PUBLICATION) == name), None)
+        commits = history(self._repository, self.tip.id)
+        return next((each for each in commits if each.metadata.get(PUBLICATION) == name), None)
 
 
 def open_to_write(url: str, *, create: bool = False) -> icechunk.Repository:
@@ -471,10 +472,10 @@ def _superseded(repository: icechunk.Repository, before: datetime) -> list[icech
     The first snapshot and those of versions are left out.
     """
     versions = {repository.lookup_tag(tag) for tag in repository.list_tags()}
-    history = list(repository.ancestry(branch=BRANCH))
+    commits = list(history(repository, repository.lookup_branch(BRANCH)))
     return [
         snapshot
-        for follower, snapshot in itertools.pairwise(history)
+        for follower, snapshot in itertools.pairwise(commits)
         if follower.written_at < before
         and snapshot.id not in versions
         and snapshot.parent_id is not None

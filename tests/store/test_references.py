@@ -137,6 +137,17 @@ def test_a_version_whose_commit_is_lost_is_neither_served_nor_published_again(th
     assert len(simgen.open_dataset(three, "v2")) == 2
 
 
+def test_commits_that_go_in_a_circle_are_damage_and_no_endless_search(three):
+    """A later commit's content in place of an earlier one's names its successor as its parent."""
+    ids = {each.name: each.snapshot_id for each in simgen.open_dataset(three).versions()}
+    folder = Path(three) / "snapshots"
+    (folder / ids["v1"]).write_bytes((folder / ids["v2"]).read_bytes())
+    for attempt in (lambda: simgen.open_dataset(three, "v1"), lambda: collect(three)):
+        with pytest.raises(StoreError, match="its commits go in a circle"):
+            attempt()
+    assert len(simgen.open_dataset(three)) == 3
+
+
 def test_a_tag_that_names_another_versions_commit_is_not_believed(three):
     other = json.loads(reference(three, "tag.v1").read_text())
     reference(three, "tag.v3").write_text(json.dumps(other))
