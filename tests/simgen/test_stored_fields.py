@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from simgen.case import CaseFamily, Field
+from simgen.case import CaseFamily, Field, SolvedCase
 from simgen.errors import CaseError
 from simgen.foam.monitors import stalled
 from simgen.solving.gates import (
@@ -15,6 +15,8 @@ from simgen.solving.gates import (
     back_flow,
     changed_mesh_files,
     check_fields,
+    completeness_figures,
+    completeness_gates,
     mesh_digests,
     stored_times,
 )
@@ -91,6 +93,26 @@ def test_of_a_steady_case_the_last_time_is_stored(case: Path) -> None:
     assert [time for time, _ in stored_times(BOX, case)] == [0.5, 1.0, 1.5]
     steady = stored_times(family(VELOCITY, transient=False), case)
     assert steady == [(1.5, case / "1.5")]
+
+
+def test_what_was_not_stored_is_counted_and_fails_its_gate(case: Path) -> None:
+    meshed, settings = mesh_digests(case), {"end": 2.0, "interval": 0.5, "step": 0.1}
+    point: Any = SimpleNamespace(settings=settings)
+    timed = vars(BOX) | {"horizon": "end", "snapshot_interval": "interval", "time_step": "step"}
+    found = completeness_figures(
+        cast(Any, SimpleNamespace(**timed)), SolvedCase(point, case), meshed, 1.5
+    )
+    assert found == {
+        "first_stored_time": 0.5,
+        "asked_times_missing": 1.0,
+        "mesh_files_changed": 0.0,
+    }
+    steady = family(VELOCITY, transient=False)
+    for solver_time, missing in ((1.5, 0.0), (1.6, 1.0)):
+        found = completeness_figures(steady, SolvedCase(point, case), meshed, solver_time)
+        assert (found["first_stored_time"], found["asked_times_missing"]) == (1.5, missing)
+        gates = completeness_gates(steady, settings, found)
+        assert [gate.passed for gate in gates] == [not missing, True]
 
 
 def test_each_file_of_the_mesh_is_watched(case: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_anew(
     run = RunDirectory(tmp_path)
     with pytest.raises(KilledError):
         fit(tiny, dataset, run, on_epoch=kill_at(1))
-    for asked in (Measurement(run.url).finished, lambda: courant.load(run.url)):
+    for asked in (Measurement(run.url).done, lambda: courant.load(run.url)):
         with pytest.raises(InputError, match="it has not come to its first validation yet") as said:
             asked()
         assert "\n" not in str(said.value)
