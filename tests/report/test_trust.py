@@ -31,6 +31,7 @@ def context() -> SimpleNamespace:
         version="v1",
         cases=tuple(map(str, range(20))),
         designs=DESIGNS,
+        ranges=(),
         quantities={"peak_speed": (0.3,) * 20},
         field=FieldErrors(scale=scale, largest=(1.0,) * 20),
         outcomes=Outcomes(designs=DESIGNS, unsolved=(False,) * 20),
