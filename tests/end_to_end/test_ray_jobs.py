@@ -123,7 +123,7 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
 
     # Killed, the flow leaves its job at work. Started again it finds it, and Ctrl-C ends both.
     with submitted(submitter, *command) as first:
-        wait_for(lambda: checkpoint_epochs(run_), 150)
+        wait_for(lambda: checkpoint_epochs(run_), 600)
         first.send_signal(signal.SIGKILL)
         first.wait()
     assert attempts() == ["RUNNING"]
@@ -132,19 +132,19 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
             "the job's log is the flow's"
         )
         again.send_signal(signal.SIGINT)
-        output, _ = again.communicate(timeout=90)
+        output, _ = again.communicate(timeout=300)
     assert again.returncode != 0, output
-    wait_for(lambda: attempts() == ["STOPPED"], 60)
+    wait_for(lambda: attempts() == ["STOPPED"], 300)
     assert not is_finished(run_), "the job has to be stopped in the middle"
     kept = read_records(run_)[: max(checkpoint_epochs(run_))]
 
     # So does SIGTERM, in whatever state the job is.
     with submitted(submitter, *command) as second:
-        wait_for(lambda: len(attempts()) == 2, 60)
+        wait_for(lambda: len(attempts()) == 2, 300)
         second.send_signal(signal.SIGTERM)
-        output, _ = second.communicate(timeout=90)
+        output, _ = second.communicate(timeout=300)
     assert second.returncode != 0, output
-    assert attempts() == ["STOPPED", "STOPPED"], output
+    wait_for(lambda: attempts() == ["STOPPED", "STOPPED"], 300)
 
     last = run(submitter, "courant", *command)
     assert last.returncode == 0, last.stdout + last.stderr
