@@ -1,4 +1,10 @@
-"""Put the scores of several runs side by side; runs that differ in their seed alone are one row.
+"""Score whole runs, and compare them.
+
+Check that two models answer the same question, so that their predictions can be compared.
+
+Score a trained run on cases of its dataset version, and write what was found.
+
+Put the scores of several runs side by side; runs that differ in their seed alone are one row.
 
 Runs of several families stand in one table, each family's rows together and followed by its
 controls: decompositions of the same predictions by chance, by place and by POD.
@@ -6,6 +12,8 @@ controls: decompositions of the same predictions by chance, by place and by POD.
 The fields of each run are matched with those of the next seed in its row. Each run is scored once:
 `<run>-<key>.json` in the folder is read again as long as the run has the same weights and the cases
 are the same, so a comparison that was cut off goes on where it stopped.
+
+Hold the scores of several runs as one table, with each family's controls beside its rows.
 """
 
 from __future__ import annotations
@@ -13,18 +21,221 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from courant.analysis.comparison_table import Comparison, Row
-from courant.analysis.decomposition.scores import SCORES
-from courant.analysis.run_scores import REVISION, score_run
+import numpy as np
+
+from courant.analysis.case_dynamics import follow_case, rhythm_scores
+from courant.analysis.case_scores import CaseScores, ablation_effects, score_case
+from courant.analysis.scores import (
+    SCORES,
+    gyration_radii,
+    mean_scores,
+    nearest_design,
+    support_fractions,
+)
 from courant.evaluation.interval import Interval
+from courant.evaluation.reduced_order import shared
+from courant.prediction.surrogate import Surrogate, load
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import flatten
 from courant.runs.weights import weights_digest
 from simgen.errors import InputError
+from simgen.store.read import Dataset, StoredCase
+
+
+def check_alike(surrogate: Surrogate, other: Surrogate) -> None:
+    """Raise InputError where the other model predicts something else, or for another family."""
+    ours, theirs = (
+        (each.channels, each.problem.kind, each.step_s, each.dataset["family"])
+        for each in (surrogate, other)
+    )
+    if ours != theirs:
+        raise InputError(
+            f"{other.url} predicts {', '.join(other.channels)} of {other.dataset['family']} (step"
+            f" {other.step_s} s), the run {', '.join(surrogate.channels)} of"
+            f" {surrogate.dataset['family']} (step {surrogate.step_s} s): compare like with like"
+        )
+
+
+SCORES_FILE = "scores.json"
+REVISION = 4
+"""Raise this when the file has other entries, or the same run would get other scores"""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """The numbers of one case; its fields are as large as the case times the anchors."""
+
+    case: str
+    scores: dict[str, float]
+    control_scores: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """The scores of a run on each case, and their means."""
+
+    run: str
+    dataset: dict[str, Any]
+    other: str | None
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def mean(self) -> dict[str, float]:
+        return mean_scores([case.scores for case in self.cases])
+
+    @property
+    def controls(self) -> dict[str, dict[str, float]]:
+        """Return the mean scores of each control, over the cases that have it."""
+        names = dict.fromkeys(name for case in self.cases for name in case.control_scores)
+        return {
+            name: mean_scores(
+                [case.control_scores[name] for case in self.cases if name in case.control_scores]
+            )
+            for name in names
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all numbers, with each score's name, range and what is good."""
+        return {
+            "revision": REVISION,
+            "run": self.run,
+            "dataset": self.dataset,
+            "other": self.other,
+            "definitions": {each.key: vars(each) for each in SCORES},
+            "mean": self.mean,
+            "controls": self.controls,
+            "cases": {
+                case.case: {"scores": case.scores, "controls": case.control_scores}
+                for case in self.cases
+            },
+        }
+
+
+def score_run(
+    run_url: str,
+    cases: Sequence[str] = (),
+    other_url: str | None = None,
+    progress: Progress = lambda done, total: None,
+    dataset_url: str | None = None,
+    keep: Callable[[CaseScores], None] = lambda case: None,
+) -> RunScores:
+    """Score the run on some cases (none named: on the test split), beside controls.
+
+    `dataset_url` is where the dataset of the training lies by now, if it was moved. `keep` gets
+    each case with its fields, which are in memory for one case at a time.
+
+    InputError where there is no such run or case, where the model does not decompose its
+    predictions, or where the other run is of other fields.
+    """
+    surrogate = load(run_url)
+    _check(surrogate)
+    other = None if other_url is None else load(other_url)
+    if other is not None:
+        _check(other)
+        check_alike(surrogate, other)
+    dataset = surrogate.open_dataset(dataset_url)
+    chosen = list(cases) or dataset.cases("test")
+    if not chosen:
+        raise InputError(f"{dataset.url} {dataset.version} has no test case; name one by --case")
+    return RunScores(
+        surrogate.url,
+        dict(surrogate.dataset, parameters=None),
+        None if other is None else other.url,
+        tuple(_score_all(surrogate, other, dataset, chosen, progress, keep)),
+    )
+
+
+def write_arrays(folder: RunDirectory, case: CaseScores) -> None:
+    """Write what the scores of a case were computed from as <case>.npz."""
+    folder.write_arrays(f"{case.case}.npz", case_arrays(case))
+
+
+def write_scores(folder: RunDirectory, scores: RunScores) -> str:
+    """Write scores.json and return its URL."""
+    folder.write_json(SCORES_FILE, scores.to_json())
+    return f"{folder.url.rstrip('/')}/{SCORES_FILE}"
+
+
+def case_arrays(case: CaseScores) -> dict[str, np.ndarray]:
+    """Return what the scores of a case were computed from, by anchor or by cell."""
+    fields = case.fields
+    arrays: dict[str, np.ndarray | None] = {
+        "energies": fields.energies,
+        "gram": fields.gram,
+        "centroids": fields.centroids,
+        "gyration_radii": gyration_radii(fields),
+        "support": support_fractions(fields),
+        "anchors": fields.anchors,
+        "temporal_variance": case.temporal_variance,
+        "points": fields.points,
+        "volumes": fields.volumes,
+        "dominant_anchor": case.dominant,
+    }
+    if case.addresses is not None:
+        arrays |= {
+            "error_address": case.addresses.errors,
+            "error_governed": case.addresses.governed,
+            "error_centre": case.addresses.centres,
+            "squared_error": case.addresses.squared,
+        }
+    return {name: values for name, values in arrays.items() if values is not None}
+
+
+def _check(surrogate: Surrogate) -> None:
+    """Raise InputError, before anything is read, for a model that does not decompose."""
+    if not surrogate.decomposes:
+        raise InputError(
+            f"{surrogate.url}: a model of kind {surrogate.model.config.kind} does not decompose its"
+            " predictions, so there is nothing to score"
+        )
+
+
+def _score_all(
+    surrogate: Surrogate,
+    other: Surrogate | None,
+    dataset: Dataset,
+    chosen: Sequence[str],
+    progress: Progress,
+    keep: Callable[[CaseScores], None],
+) -> list[CaseResult]:
+    found: list[CaseResult] = []
+    share = 100
+    training = shared(dataset, surrogate.normaliser) if len(dataset.cases("train")) > 1 else None
+    for number, name in enumerate(chosen):
+
+        def report(done: int, total: int, before: int = number) -> None:
+            progress(share * before + share * done // total, share * len(chosen))
+
+        case = dataset[name]
+        scored = score_case(
+            surrogate,
+            case,
+            other=other,
+            neighbour=nearest_design(dataset, case),
+            training=training,
+            progress=report,
+        )
+        keep(scored)
+        left_out = ablation_effects(surrogate, case, surrogate.problem.shown_start(case))
+        ablated = {} if left_out is None else left_out.scores(scored.fields.energies)
+        scores = {**scored.scores, **ablated, **_rhythm(surrogate, case)}
+        found.append(CaseResult(case.id, scores, scored.control_scores))
+        del scored
+    return found
+
+
+def _rhythm(surrogate: Surrogate, case: StoredCase) -> dict[str, float]:
+    """Return the scores of a rollout to the case's end; none of a flow without a rhythm."""
+    found = follow_case(surrogate, case)
+    return {} if found is None else rhythm_scores(found)
+
 
 LEFT_OUT = ("training.seed", "name")
 """Settings by which runs may differ and still be one row"""
@@ -42,7 +253,6 @@ _QUESTION = ("task", "data.fields", "data.step_s")
 """Settings that say what a run of a family predicts"""
 SEEDS = "seed_correlation"
 
-Progress = Callable[[int, int], None]
 
 __all__ = ["Comparison", "Row", "compare_runs", "gather"]
 
@@ -293,3 +503,93 @@ def _scores(
     written: dict[str, Any] = scored.to_json()
     folder.write_json(name, written)
     return written
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in their seed alone."""
+
+    label: str
+    runs: tuple[str, ...]
+    scores: dict[str, Interval]
+    """Mean over runs with its interval; of a single run without"""
+    family: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows by family, in the order in which their first runs were named."""
+
+    rows: tuple[Row, ...]
+    controls: tuple[Row, ...] = ()
+    """Of each family, the mean over its runs; the label names the control"""
+
+    @property
+    def families(self) -> list[str]:
+        return list(dict.fromkeys(row.family for row in self.rows))
+
+    @property
+    def columns(self) -> list[Row]:
+        """List each family's rows, and after them its controls."""
+        every = [*self.rows, *self.controls]
+        return [row for family in self.families for row in every if row.family == family]
+
+    def of_family(self, family: str) -> Comparison:
+        """Return the rows and controls of one family."""
+        rows, controls = (
+            tuple(row for row in each if row.family == family)
+            for each in (self.rows, self.controls)
+        )
+        return Comparison(rows, controls)
+
+    def heading(self, row: Row) -> str:
+        """`baseline (3)`, of several families `cylinder-flow: baseline (3)`."""
+        family = f"{row.family}: " if len(self.families) > 1 else ""
+        return f"{family}{row.label}" + ("" if row in self.controls else f" ({len(row.runs)})")
+
+    @property
+    def keys(self) -> list[str]:
+        """List the scores that any row has, in the order of all scores."""
+        return [each.key for each in SCORES if any(each.key in row.scores for row in self.rows)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return means and half-widths of the intervals, by row and score."""
+        return {
+            "definitions": {each.key: vars(each) for each in SCORES if each.key in self.keys},
+            "rows": [_row_json(row) for row in self.rows],
+            "controls": [_row_json(row) for row in self.controls],
+        }
+
+    def to_csv(self) -> str:
+        """Return one line for each row and score."""
+        lines = ["family,row,score,mean,half_width,runs"]
+        for row in self.columns:
+            for key, each in row.scores.items():
+                width = "" if each.half_width is None else f"{each.half_width:.6g}"
+                lines.append(
+                    f'{row.family},"{row.label}",{key},{each.mean:.6g},{width},{each.count}'
+                )
+        return "\n".join(lines) + "\n"
+
+    def to_markdown(self) -> str:
+        """Return a table with one line for each score."""
+        names = {each.key: each for each in SCORES}
+        columns = self.columns
+        head = ["score", *(self.heading(row) for row in columns), "good is"]
+        lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * len(columns) + " --- |"]
+        for key in self.keys:
+            cells = [row.scores[key].text() if key in row.scores else "" for row in columns]
+            lines.append("| " + " | ".join([names[key].name, *cells, names[key].aim_text]) + " |")
+        return "\n".join(lines) + "\n"
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    return {
+        "family": row.family,
+        "label": row.label,
+        "runs": list(row.runs),
+        "scores": {
+            key: {"mean": each.mean, "half_width": each.half_width, "runs": each.count}
+            for key, each in row.scores.items()
+        },
+    }

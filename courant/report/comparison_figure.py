@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from courant.analysis.comparison import Comparison
-from courant.analysis.decomposition.scores import SCORES
+from courant.analysis.scores import SCORES
 from courant.report.drawing import PALETTE, WIDTH
 
 COLUMNS = 4

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from courant.analysis.decomposition.case_scores import CaseScores, score_case
-from courant.analysis.dynamics.case_dynamics import CaseDynamics, follow_case
+from courant.analysis.case_dynamics import CaseDynamics, follow_case
+from courant.analysis.case_scores import CaseScores, score_case
 from courant.data.normalisation import Channel
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from courant.analysis.case_scores import score_case
 from courant.analysis.comparison import Comparison
-from courant.analysis.decomposition.anchor_fields import AnchorFields
-from courant.analysis.decomposition.case_scores import score_case
+from courant.analysis.scores import AnchorFields
 from courant.prediction.surrogate import Surrogate, load
 from courant.report.drawing import WIDTH, height_of
 from courant.report.images.colour_maps import MAGNITUDES

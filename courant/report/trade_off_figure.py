@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from courant.analysis.comparison import Comparison, Row
-from courant.analysis.decomposition.scores import SCORES, Score
+from courant.analysis.scores import SCORES, Score
 from courant.evaluation.interval import Interval
 from courant.report.drawing import PALETTE, WIDTH
 

@@ -20,13 +20,10 @@ from flows.terminal import counted, one_line_errors, progress_bar, say, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from courant.analysis.comparison import Comparison
-    from courant.analysis.dynamics.case_dynamics import CaseDynamics
-    from courant.analysis.dynamics.detection import DetectionRate
-    from courant.analysis.dynamics.frequency_study import FrequencyStudy
-    from courant.analysis.dynamics.monitoring import MonitorJudgement
-    from courant.analysis.dynamics.step_spectra import CaseSpectra, StateSpectrum
-    from courant.analysis.run_scores import RunScores
+    from courant.analysis.case_dynamics import CaseDynamics, FrequencyStudy
+    from courant.analysis.comparison import Comparison, RunScores
+    from courant.analysis.modes import CaseSpectra, StateSpectrum
+    from courant.analysis.monitoring import DetectionRate, MonitorJudgement
     from courant.prediction.surrogate import Surrogate
     from courant.runs.directory import RunDirectory
     from simgen.store.read import Dataset
@@ -83,7 +80,7 @@ def analyse_scores(
     docs/analysis.md explains every score.
     """
     with one_line_errors():
-        from courant.analysis.run_scores import score_run, write_arrays, write_scores
+        from courant.analysis.comparison import score_run, write_arrays, write_scores
         from courant.runs.directory import RunDirectory
 
         folder = RunDirectory(absolute(out))
@@ -102,7 +99,7 @@ def analyse_scores(
 
 def score_table(scores: RunScores) -> Table:
     """Return one row for each score that the run has, with its controls, below its subject."""
-    from courant.analysis.decomposition.scores import SCORES
+    from courant.analysis.scores import SCORES
 
     mean, controls = scores.mean, scores.controls
     table = Table(box=None, header_style="bold")
@@ -138,11 +135,7 @@ def analyse_monitor(
     latents when a rollout leaves the dynamics that the model was trained on.
     """
     with one_line_errors():
-        from courant.analysis.dynamics.monitoring import (
-            calibrate_monitor,
-            judge_monitor,
-            write_monitor,
-        )
+        from courant.analysis.monitoring import calibrate_monitor, judge_monitor, write_monitor
         from courant.runs.directory import RunDirectory
 
         folder, surrogate, opened = _opened(run, out, dataset)
@@ -219,7 +212,7 @@ def analyse_fields(
     `courant analyse scores` scores.
     """
     with one_line_errors():
-        from courant.analysis.decomposition.ranked_fields import ranked_fields
+        from courant.analysis.case_scores import ranked_fields
 
         folder, surrogate, opened = _opened(run, out, dataset)
         names = chosen_cases(opened, case)
@@ -250,8 +243,8 @@ def analyse_maps(
     anchors their places at each.
     """
     with one_line_errors():
-        from courant.analysis.decomposition.case_scores import score_case
-        from courant.analysis.decomposition.maps import map_anchors, telling_anchors
+        from courant.analysis.case_scores import score_case
+        from courant.analysis.error_addresses import map_anchors, telling_anchors
 
         folder, surrogate, opened = _opened(run, out, dataset)
         names = chosen_cases(opened, case)
@@ -288,7 +281,7 @@ def analyse_frequencies(
     and the modes behind them.
     """
     with one_line_errors():
-        from courant.analysis.dynamics.frequency_study import rhythm_arrays, study_frequencies
+        from courant.analysis.case_dynamics import rhythm_arrays, study_frequencies
 
         folder, surrogate, opened = _opened(run, out, dataset)
         chosen = chosen_cases(opened, case)
@@ -399,7 +392,7 @@ def analyse_spectrum(
     Without --case it takes the first test case. <case>_spectrum.npz holds all eigenvalues.
     """
     with one_line_errors():
-        from courant.analysis.dynamics.step_spectra import case_spectra
+        from courant.analysis.modes import case_spectra
 
         folder, surrogate, opened = _opened(run, out, dataset)
         chosen = chosen_cases(opened, case)[: len(case) if case else 1]
@@ -512,7 +505,7 @@ def analyse_compare(
 
 def tables(found: Comparison, width: int) -> Iterator[Table]:
     """Yield tables of as many columns as a terminal of some width shows without breaking words."""
-    from courant.analysis.decomposition.scores import SCORES
+    from courant.analysis.scores import SCORES
 
     shown = [each for each in SCORES if each.key in found.keys]
     headings = [escape(found.heading(row)) for row in found.columns]

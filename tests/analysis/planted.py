@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from courant.analysis.decomposition.anchor_fields import AnchorFields
+from courant.analysis.scores import AnchorFields
 
 
 def grid(num: int = 40, length: float = 1.0) -> np.ndarray:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from courant.analysis.decomposition import ablation
-from courant.analysis.decomposition.ablation import ablation_effects
+from courant.analysis import case_scores
+from courant.analysis.case_scores import ablation_effects
 from courant.field_model import Inputs, Queries
 
 SIZES = torch.tensor([4.0, 3.0, 2.0, 1.0, 0.5])
@@ -64,7 +64,7 @@ def surrogate(model: Any, step_s: float | None) -> Any:
 def test_effects_before_and_after_the_processor_are_those_planted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ablation, "TOGETHER", 2)
+    monkeypatch.setattr(case_scores, "TOGETHER", 2)
     # What is encoded strongest decays fastest.
     factors = torch.tensor([0.1, 0.5, 1.0, 1.5, 4.0])
     found = ablation_effects(surrogate(Planted(factors), 10.0), cast(Any, None), 0.0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from courant.analysis.decomposition.maps import map_anchors, telling_anchors
+from courant.analysis.error_addresses import map_anchors, telling_anchors
 from courant.field_model import Inputs
 from courant.model import Courant, CourantConfig
 from courant.model.config import AnchorKind, WindowPlace

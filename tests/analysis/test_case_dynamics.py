@@ -14,8 +14,8 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import simgen
-from courant.analysis.dynamics import frequency_study
-from courant.analysis.dynamics.case_dynamics import follow_case, rhythm_scores
+from courant.analysis import case_dynamics
+from courant.analysis.case_dynamics import follow_case, rhythm_scores, study_frequencies
 from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
@@ -140,10 +140,10 @@ def test_a_case_too_short_for_a_spectrum_is_not_followed(dataset: Dataset) -> No
 def test_a_flow_that_stands_still_has_no_rhythm(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from courant.analysis.dynamics import case_rhythm
+    from courant.analysis import frequencies
 
     still = np.ones((NUM_FRAMES, dataset[0].num_points, 2))
-    monkeypatch.setattr(case_rhythm, "read_states", lambda *_: still)
+    monkeypatch.setattr(frequencies, "read_states", lambda *_: still)
     assert follow_case(surrogate_of(dataset), dataset[0]) is None
 
 
@@ -200,17 +200,17 @@ def test_cases_without_a_rhythm_are_named_beside_the_others(
     planted: Surrogate, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = dataset.cases()[:2]
-    follow = frequency_study.follow_case
+    follow = follow_case
     monkeypatch.setattr(
-        frequency_study,
+        case_dynamics,
         "follow_case",
         lambda of, case, **options: None if case.id == first else follow(of, case, **options),
     )
-    found = frequency_study.study_frequencies(planted, dataset, [first, second], steps=30)
+    found = study_frequencies(planted, dataset, [first, second], steps=30)
     assert found.without == (first,) and [each.case for each in found.cases] == [second]
     monkeypatch.delattr(SwingModel, "derivative")
     with pytest.raises(InputError, match="this is a transient model of kind swing"):
-        frequency_study.study_frequencies(planted, dataset, [first])
+        study_frequencies(planted, dataset, [first])
 
 
 @pytest.mark.parametrize("exact_up_to", [None, "11"], ids=["exact", "Arnoldi"])

@@ -16,8 +16,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from courant.analysis import comparison
-from courant.analysis.comparison import ANCHORS, WINDOWS, _labels, compare_runs, gather
-from courant.analysis.decomposition.case_controls import NEAREST, POD, RANDOM
+from courant.analysis.case_scores import NEAREST, POD, RANDOM
+from courant.analysis.comparison import ANCHORS, WINDOWS, _labels, compare_runs, gather, score_run
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
 from flows.cli.analysis import tables
@@ -145,7 +145,7 @@ def test_the_command_writes_one_table_and_goes_on_where_it_was_cut_off(
 ) -> None:
     screen.width = 200
     scored: list[str] = []
-    score = comparison.score_run
+    score = score_run
 
     def count(url: str, *arguments: Any) -> Any:
         if len(scored) == 1 and "cut" not in scored:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from courant.analysis.decomposition.error_addresses import ErrorAddresses, address_sums
+from courant.analysis.error_addresses import ErrorAddresses, address_sums
 from tests.analysis.planted import tiles
 
 

@@ -5,8 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from courant.analysis.dynamics import frequencies, latent_components, scalogram
-from courant.analysis.dynamics.probes import reference_rhythm, wake_probes
+from courant.analysis.frequencies import (
+    Spectrum,
+    change_frequency,
+    drift,
+    frequency_range,
+    lock_in_errors,
+    lost_at,
+    peak_frequency,
+    principal_components,
+    reference_rhythm,
+    scalogram,
+    shown_anchors,
+    spectrum,
+    wake_probes,
+)
 from tests.analysis.planted import grid
 
 RATE = 1.0
@@ -18,21 +31,21 @@ def tone(frequency: float, num: int, interval_s: float = 1.0, phase: float = 0.3
 
 def test_a_tone_is_found_to_half_a_bin_with_the_power_that_it_has() -> None:
     series = 5.0 + np.stack([tone(0.0222, 900, 1.0), 2 * tone(0.16, 900, 1.0)], axis=1)
-    found = frequencies.spectrum(series, 1.0)
+    found = spectrum(series, 1.0)
     assert found.bin_hz == pytest.approx(1 / 64)
     np.testing.assert_allclose(found.peaks, [0.0222, 0.16], atol=found.bin_hz / 2)
     # A sine of amplitude a has the power a^2 / 2.
     assert found.density[:, 1].sum() * found.bin_hz == pytest.approx(2.0, rel=0.02)
     np.testing.assert_allclose(found.premultiplied[3], found.frequencies[3] * found.density[3])
-    sharper = frequencies.peak_frequency(tone(0.0222, 900), 1.0)
+    sharper = peak_frequency(tone(0.0222, 900), 1.0)
     assert sharper == pytest.approx(0.0222, rel=5e-3)
 
 
 def test_segments_are_the_papers() -> None:
-    assert len(frequencies.spectrum(np.zeros(90), 10.0).frequencies) == 45 // 2 + 1
-    assert len(frequencies.spectrum(np.zeros(900), 1.0).frequencies) == 64 // 2 + 1
+    assert len(spectrum(np.zeros(90), 10.0).frequencies) == 45 // 2 + 1
+    assert len(spectrum(np.zeros(900), 1.0).frequencies) == 64 // 2 + 1
     with pytest.raises(ValueError, match="at least 8 samples, got 7"):
-        frequencies.spectrum(np.zeros(7), 1.0)
+        spectrum(np.zeros(7), 1.0)
 
 
 @pytest.mark.parametrize("planted", [0.011, 0.0173, 0.03])
@@ -40,15 +53,15 @@ def test_series_change_fastest_at_their_tone_under_a_strong_drift(planted: float
     times = 10.0 * np.arange(40)
     tones = np.sin(2 * np.pi * planted * times[:, None] + np.array([0.0, 1.0, 2.0]))
     drift = 10 * np.exp(-times / 150)[:, None]
-    assert frequencies.change_frequency(tones, 10.0) == pytest.approx(planted, rel=0.02)
-    assert frequencies.change_frequency(tones + drift, 10.0) == pytest.approx(planted, rel=0.1)
+    assert change_frequency(tones, 10.0) == pytest.approx(planted, rel=0.02)
+    assert change_frequency(tones + drift, 10.0) == pytest.approx(planted, rel=0.1)
     drifting = (tones + drift)[:, 0]
-    assert frequencies.peak_frequency(drifting - drifting.mean(), 10.0) < 0.5 * planted
-    assert np.isnan(frequencies.change_frequency(np.ones((40, 3)), 10.0))
+    assert peak_frequency(drifting - drifting.mean(), 10.0) < 0.5 * planted
+    assert np.isnan(change_frequency(np.ones((40, 3)), 10.0))
 
 
 def test_lock_in_errors_are_relative() -> None:
-    errors = frequencies.lock_in_errors(np.array([0.02, 0.03]), 0.02)
+    errors = lock_in_errors(np.array([0.02, 0.03]), 0.02)
     np.testing.assert_allclose(errors, [0, 0.5])
 
 
@@ -58,7 +71,7 @@ def test_components_are_those_of_a_planted_oscillator() -> None:
     amplitudes = np.array([3.0, 2.0, 1.0, 0.0])
     swing = np.stack([np.cos(0.4 * times), np.sin(0.4 * times)], axis=1)
     latents = 2.0 + (amplitudes[:, None] * swing[:, None]) @ directions
-    found = latent_components.principal_components(latents, horizon=16)
+    found = principal_components(latents, horizon=16)
     assert found.series.shape == (40, 4, 3)
     assert found.explained[:2].sum() == pytest.approx(1.0)
     # The plane is the planted one, and each anchor moves in it by its amplitude.
@@ -69,42 +82,42 @@ def test_components_are_those_of_a_planted_oscillator() -> None:
     )
     radii = np.linalg.norm(found.series[..., :2] - found.series[:, 3:, :2], axis=-1)
     np.testing.assert_allclose(radii, np.tile(amplitudes, (40, 1)), atol=1e-9)
-    spectra = frequencies.spectrum(found.series[..., 0], 1.0)
-    strongest, weakest = latent_components.shown_anchors(spectra, 0.4 / (2 * np.pi))
+    spectra = spectrum(found.series[..., 0], 1.0)
+    strongest, weakest = shown_anchors(spectra, 0.4 / (2 * np.pi))
     assert strongest.tolist() == [0, 1, 2, 3] and weakest.tolist() == []
     np.testing.assert_allclose(spectra.peaks[:3], 0.4 / (2 * np.pi), atol=spectra.bin_hz / 2)
 
 
 def test_strongest_and_weakest_anchors_do_not_share_any() -> None:
-    found = frequencies.Spectrum(np.array([0.0, 1.0]), np.stack([np.zeros(9), np.arange(9.0)]))
-    strongest, weakest = latent_components.shown_anchors(found, 1.0)
+    found = Spectrum(np.array([0.0, 1.0]), np.stack([np.zeros(9), np.arange(9.0)]))
+    strongest, weakest = shown_anchors(found, 1.0)
     assert strongest.tolist() == [8, 7, 6, 5, 4, 3, 2] and weakest.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("frequency", [0.01, 0.0222, 0.05])
 def test_a_scalogram_follows_a_tone_with_its_amplitude(frequency: float) -> None:
-    found = scalogram.scalogram(1.0 + 2 * tone(frequency, 600), 1.0, reference=0.0222)
+    found = scalogram(1.0 + 2 * tone(frequency, 600), 1.0, reference=0.0222)
     assert len(found.frequencies) == 64
     middle = slice(200, 400)
     np.testing.assert_allclose(found.peaks[middle], frequency, rtol=0.01)
     np.testing.assert_allclose(found.magnitude.max(axis=0)[middle], 2.0, rtol=0.03)
-    drifts = scalogram.drift(found.peaks, frequency)
-    assert scalogram.lost_at(found.times, drifts, frequency) is None
+    drifts = drift(found.peaks, frequency)
+    assert lost_at(found.times, drifts, frequency) is None
 
 
 def test_the_bounds_are_those_of_the_paper() -> None:
-    assert scalogram.frequency_range(40, 10.0, 0.0222) == pytest.approx((0.0222 / 8, 0.045))
-    assert scalogram.frequency_range(20, 10.0, 0.0222)[0] == pytest.approx(0.1 / 20)
-    assert scalogram.frequency_range(900, 1.0, 0.0222)[1] == pytest.approx(4 * 0.0222)
+    assert frequency_range(40, 10.0, 0.0222) == pytest.approx((0.0222 / 8, 0.045))
+    assert frequency_range(20, 10.0, 0.0222)[0] == pytest.approx(0.1 / 20)
+    assert frequency_range(900, 1.0, 0.0222)[1] == pytest.approx(4 * 0.0222)
     with pytest.raises(ValueError, match=r"resolve no frequency around 0\.1 Hz"):
-        scalogram.frequency_range(40, 100.0, 0.1)
+        frequency_range(40, 100.0, 0.1)
 
 
 def test_a_scalogram_follows_a_chirp() -> None:
     times = np.arange(1000.0)
     instantaneous = 0.02 + 0.03 * times / 1000
     series = np.cos(2 * np.pi * (0.02 * times + 0.015 * times**2 / 1000))
-    found = scalogram.scalogram(series, 1.0, reference=0.03)
+    found = scalogram(series, 1.0, reference=0.03)
     middle = slice(150, 850)
     np.testing.assert_allclose(found.peaks[middle], instantaneous[middle], rtol=0.03)
     assert found.trusted[:, 500].all() and not found.trusted[:, 3].any()
@@ -114,20 +127,20 @@ def test_the_loss_of_lock_in_is_timed_to_a_period() -> None:
     times, reference = np.arange(800.0), 0.025
     rate = np.where(times < 400, reference, 0.5 * reference)
     series = np.sin(2 * np.pi * np.cumsum(rate))
-    found = scalogram.scalogram(series, 1.0, reference)
-    lost = scalogram.lost_at(found.times, scalogram.drift(found.peaks, reference), reference)
+    found = scalogram(series, 1.0, reference)
+    lost = lost_at(found.times, drift(found.peaks, reference), reference)
     assert lost == pytest.approx(400, abs=1 / reference)
 
 
 def test_a_short_excursion_is_no_loss() -> None:
     times, drifts = np.arange(100.0), np.zeros(100)
     drifts[20:25] = 0.5
-    assert scalogram.lost_at(times, drifts, reference=0.1) is None
+    assert lost_at(times, drifts, reference=0.1) is None
     drifts[40:55] = -0.5
-    assert scalogram.lost_at(times, drifts, reference=0.1) == 40.0
+    assert lost_at(times, drifts, reference=0.1) == 40.0
     short = np.zeros(100)
     short[-3:] = 0.5
-    assert scalogram.lost_at(times, short, reference=0.1) == 97.0
+    assert lost_at(times, short, reference=0.1) == 97.0
 
 
 def test_probes_are_behind_the_cylinder_and_inside_the_channel() -> None:
@@ -157,7 +170,7 @@ def test_the_rhythm_is_read_at_the_probes_or_from_the_leading_mode() -> None:
         rhythm = reference_rhythm(states, names, std, points, volumes, parameters)
         series = rhythm.read(states)
         assert (rhythm.name, series.shape) == (name, (200, number))
-        peak = frequencies.peak_frequency(series[:, 0] - series[:, 0].mean(), 1.0)
+        peak = peak_frequency(series[:, 0] - series[:, 0].mean(), 1.0)
         assert peak == pytest.approx(0.3 / (2 * np.pi), rel=5e-3)
         assert rhythm.strength(series) > 0.3
         assert rhythm.strength(rhythm.read(0 * states + 1)) < 1e-9
@@ -183,9 +196,9 @@ def test_a_field_of_large_numbers_hides_no_rhythm(monkeypatch: pytest.MonkeyPatc
     std, names = np.array([0.5, 0.2, 400.0]), ("velocity.x", "velocity.y", "p")
     whole = reference_rhythm(states, names, std, points, np.ones(400), {})
     assert whole.strength(whole.read(states)) > 0.3
-    monkeypatch.setattr("courant.analysis.dynamics.probes.PART", 200 * 3 * 7)
+    monkeypatch.setattr("courant.analysis.frequencies.PART", 200 * 3 * 7)
     parts = reference_rhythm(states, names, std, points, np.ones(400), {})
     one, other = (np.abs(each.read(states)) for each in (whole, parts))
     np.testing.assert_allclose(one, other, atol=1e-9)
-    peak = frequencies.peak_frequency(whole.read(states)[:, 0], 1.0)
+    peak = peak_frequency(whole.read(states)[:, 0], 1.0)
     assert peak == pytest.approx(0.3 / (2 * np.pi), rel=5e-3)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from courant.analysis.dynamics.jacobian import exact_jacobian, spectrum_at
+from courant.analysis.modes import exact_jacobian, spectrum_at
 from tests.model.clouds import CHOICES, random_inputs, random_model
 
 UNIT_S = 10.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from courant.analysis.dynamics.mode_comparison import ModeComparison
-from courant.analysis.dynamics.modes import dmd, pod
+from courant.analysis.modes import ModeComparison, dmd, pod
 from tests.analysis.planted import grid
 
 

@@ -11,8 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 import courant
-from courant.analysis.dynamics.detection import DetectionRate, detect
-from courant.analysis.dynamics.monitoring import MonitorJudgement, WatchedRollout, judge_monitor
+from courant.analysis.monitoring import (
+    DetectionRate,
+    MonitorJudgement,
+    WatchedRollout,
+    detect,
+    judge_monitor,
+)
 from courant.prediction.monitor import (
     FALSE_ALARMS,
     Monitor,

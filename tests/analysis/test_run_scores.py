@@ -12,13 +12,19 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from courant.analysis import run_scores
-from courant.analysis.decomposition import case_scores, partition, ranked_fields, stability
-from courant.analysis.decomposition.anchor_fields import AnchorFields
-from courant.analysis.decomposition.case_controls import NEAREST, POD, RANDOM, case_controls
-from courant.analysis.decomposition.case_scores import score_case
-from courant.analysis.decomposition.neighbouring import carried_cells, nearest_design
-from courant.analysis.decomposition.scores import SCORES, field_scores
+from courant.analysis import case_scores, comparison
+from courant.analysis.case_scores import NEAREST, POD, RANDOM, CaseScores, case_controls, score_case
+from courant.analysis.comparison import score_run
+from courant.analysis.scores import (
+    SCORES,
+    AnchorFields,
+    carried_cells,
+    field_scores,
+    match,
+    nearest_design,
+    temporal_moments,
+    temporal_variance,
+)
 from courant.experiment import Experiment
 from courant.models import build
 from courant.prediction.surrogate import Surrogate
@@ -49,10 +55,8 @@ def test_scores_are_those_of_the_contributions_in_standard_deviations(
     statistics = case.dataset.statistics["points"]
     domain = max(np.subtract(statistics["max"], statistics["min"]))
     assert found.spacing_m == pytest.approx(domain / np.sqrt(8))
-    moments = partition.temporal_moments(fields, case.volumes)
-    np.testing.assert_allclose(
-        found.temporal_variance, partition.temporal_variance(moments), rtol=1e-3
-    )
+    moments = temporal_moments(fields, case.volumes)
+    np.testing.assert_allclose(found.temporal_variance, temporal_variance(moments), rtol=1e-3)
 
 
 def test_scores_gathered_in_parts_are_the_same(
@@ -184,13 +188,13 @@ def test_the_command_prints_a_table_and_writes_scores_and_arrays(
     with np.load(tmp_path / f"{case.id}.npz", allow_pickle=False) as arrays:
         assert arrays["energies"].shape == (8,)
         assert arrays["dominant_anchor"].shape == (case.num_points,)
-        assert stability.match(arrays["gram"], arrays["energies"], arrays["energies"]).kept == 1
+        assert match(arrays["gram"], arrays["energies"], arrays["energies"]).kept == 1
 
 
 def test_the_strongest_fields_are_written_in_physical_units(
     surrogate: Surrogate, case: StoredCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranked_fields, "MAX_VALUES", 7 * 2 * 8 * 2)
+    monkeypatch.setattr(case_scores, "MAX_VALUES", 7 * 2 * 8 * 2)
     asked = ["analyse", "fields", surrogate.url, "--case", case.id, "--top", "3"]
     done = CliRunner().invoke(app, [*asked, "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
@@ -213,7 +217,7 @@ def test_a_model_that_does_not_decompose_is_refused_in_one_line(
 ) -> None:
     model = PlainModel(PlainConfig(num_features=2, num_outputs=2))
     plain = Surrogate(surrogate.url, surrogate.problem, surrogate.dataset, model)
-    monkeypatch.setattr(run_scores, "load", lambda url: plain)
+    monkeypatch.setattr(comparison, "load", lambda url: plain)
     done = CliRunner().invoke(app, ["analyse", surrogate.url, "--out", str(tmp_path / "out")])
     assert done.exit_code == 1 and not (tmp_path / "out").exists()
     assert done.stderr.count("\n") == 1
@@ -223,15 +227,15 @@ def test_a_model_that_does_not_decompose_is_refused_in_one_line(
 def test_fields_of_one_case_at_a_time_are_in_memory(
     surrogate: Surrogate, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_scores, "load", lambda url: surrogate)
+    monkeypatch.setattr(comparison, "load", lambda url: surrogate)
     alive: list[weakref.ref[AnchorFields]] = []
     still: list[int] = []
 
-    def keep(found: case_scores.CaseScores) -> None:
+    def keep(found: CaseScores) -> None:
         still.append(sum(each() is not None for each in alive))
         alive.append(weakref.ref(found.fields))
 
-    scores = run_scores.score_run(surrogate.url, dataset.cases()[:3], keep=keep)
+    scores = score_run(surrogate.url, dataset.cases()[:3], keep=keep)
     assert still == [0, 0, 0] and len(scores.cases) == 3
     mean = np.mean([case.scores["gini"] for case in scores.cases])
     assert scores.mean["gini"] == pytest.approx(mean)
@@ -241,13 +245,13 @@ def test_another_run_must_predict_the_same_fields(
     surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Surrogate("other", surrogate.problem, surrogate.dataset, surrogate.model)
-    monkeypatch.setattr(run_scores, "load", lambda url: other if url == "other" else surrogate)
+    monkeypatch.setattr(comparison, "load", lambda url: other if url == "other" else surrogate)
     monkeypatch.setattr(
         type(other), "channels", property(lambda self: ("p",) if self is other else ("u", "v"))
     )
     expected = r"other predicts p of cylinder-flow \(step 3.0 s\), the run u, v of cylinder-flow"
     with pytest.raises(InputError, match=expected):
-        run_scores.score_run(surrogate.url, other_url="other")
+        score_run(surrogate.url, other_url="other")
 
 
 def test_an_unknown_case_is_named(surrogate: Surrogate, tmp_path: Path) -> None:

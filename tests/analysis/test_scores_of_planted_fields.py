@@ -8,15 +8,35 @@ import math
 import numpy as np
 import pytest
 
-from courant.analysis.decomposition import (
-    controls,
-    economy,
-    faithfulness,
-    locality,
-    partition,
-    stability,
+from courant.analysis.scores import (
+    AnchorFields,
+    anchor_distances,
+    area,
+    by_energy,
+    cancellation,
+    contiguity,
+    deletion_curve,
+    dominant_anchors,
+    energy_curve,
+    gini,
+    gyration_radii,
+    insertion_curve,
+    is_connected,
+    match,
+    nearest_anchor_partition,
+    neighbour_pairs,
+    overlap,
+    own_anchor_nearest,
+    pod_fields,
+    products,
+    random_deletion,
+    random_partition,
+    spacing,
+    support_fractions,
+    temporal_moments,
+    temporal_variance,
+    top_share,
 )
-from courant.analysis.decomposition.anchor_fields import AnchorFields
 from tests.analysis.planted import grid, one_hot, tile_fields, tiles
 
 GENERATOR = np.random.default_rng(0)
@@ -39,30 +59,30 @@ def test_fields_gathered_in_parts_are_those_gathered_at_once() -> None:
 def test_tiles_are_local_and_where_their_anchors_are() -> None:
     fields = tile_fields(4)
     np.testing.assert_allclose(fields.centroids, fields.anchors, atol=1e-12)
-    assert locality.own_anchor_nearest(fields).all()
+    assert own_anchor_nearest(fields).all()
     # A uniform field on a tenth of a tile's hundred cells more or less is 90 % of its energy.
-    np.testing.assert_allclose(locality.support_fractions(fields), 0.9 / 16)
-    assert locality.overlap(fields) == pytest.approx(0.0, abs=1e-12)
+    np.testing.assert_allclose(support_fractions(fields), 0.9 / 16)
+    assert overlap(fields) == pytest.approx(0.0, abs=1e-12)
     # A square of side s sampled at n x n cell centres: s sqrt((1 - 1/n^2) / 6).
     side = 1 / 4
     radius = side * math.sqrt((1 - 1 / 10**2) / 6)
-    np.testing.assert_allclose(locality.gyration_radii(fields), radius)
-    assert locality.spacing(1.0, fields.num_anchors) == side
+    np.testing.assert_allclose(gyration_radii(fields), radius)
+    assert spacing(1.0, fields.num_anchors) == side
 
 
 def test_fields_of_other_anchors_are_displaced_by_the_distance_between_them() -> None:
     fields = tile_fields(4)
     shifted = dataclasses.replace(fields, anchors=np.roll(fields.anchors, 1, axis=0))
-    distances = locality.anchor_distances(shifted)
+    distances = anchor_distances(shifted)
     expected = np.linalg.norm(fields.anchors - shifted.anchors, axis=1)
     np.testing.assert_allclose(distances, expected)
-    assert not locality.own_anchor_nearest(shifted).any()
+    assert not own_anchor_nearest(shifted).any()
 
 
 def test_support_weighs_cells_by_their_volume() -> None:
     volumes = np.array([9.0, 1.0])
     fields = AnchorFields.of(np.array([[[0.0], [5.0]], [[2.0], [2.0]]]), np.eye(2), volumes)
-    np.testing.assert_allclose(locality.support_fractions(fields), [0.1, 0.9])
+    np.testing.assert_allclose(support_fractions(fields), [0.1, 0.9])
     np.testing.assert_allclose(fields.centroids, [[0, 1], [0.9, 0.1]])
 
 
@@ -71,45 +91,45 @@ def test_a_field_without_energy_has_no_place_and_spoils_no_other() -> None:
     values[0] = 1.0
     fields = AnchorFields.of(values, grid(6), np.ones(36), np.full((2, 3), 0.5))
     assert np.isnan(fields.centroids[1]).all()
-    assert np.isnan(locality.support_fractions(fields)).tolist() == [False, True]
-    assert locality.own_anchor_nearest(fields).tolist() == [True, False]
-    assert locality.overlap(fields) == 0.0
+    assert np.isnan(support_fractions(fields)).tolist() == [False, True]
+    assert own_anchor_nearest(fields).tolist() == [True, False]
+    assert overlap(fields) == 0.0
 
 
 def test_fields_of_one_shape_overlap_wholly() -> None:
     shape = GENERATOR.normal(size=(36, 2))
     fields = AnchorFields.of(np.stack([shape, -3 * shape]), grid(6), np.ones(36))
-    assert locality.overlap(fields) == pytest.approx(1.0)
+    assert overlap(fields) == pytest.approx(1.0)
 
 
 def test_economy_of_known_energies() -> None:
     energies = np.array([1.0, 4.0, 3.0, 2.0])
-    np.testing.assert_allclose(economy.energy_curve(energies), [0, 0.4, 0.7, 0.9, 1.0])
-    assert economy.top_share(energies, 2) == pytest.approx(0.7)
-    assert economy.top_share(energies, 8) == 1.0
+    np.testing.assert_allclose(energy_curve(energies), [0, 0.4, 0.7, 0.9, 1.0])
+    assert top_share(energies, 2) == pytest.approx(0.7)
+    assert top_share(energies, 8) == 1.0
     # Mean absolute difference over twice the mean: (1*3 + 2*2 + 3*1) * 2 / 16 / (2 * 2.5).
-    assert economy.gini(energies) == pytest.approx(0.25)
-    assert economy.gini(np.ones(7)) == pytest.approx(0.0)
-    assert economy.gini(np.eye(1, 8)[0]) == pytest.approx(1 - 1 / 8)
+    assert gini(energies) == pytest.approx(0.25)
+    assert gini(np.ones(7)) == pytest.approx(0.0)
+    assert gini(np.eye(1, 8)[0]) == pytest.approx(1 - 1 / 8)
 
 
 def test_cancellation_is_one_for_disjoint_fields_and_the_factor_for_opposite_ones() -> None:
-    assert economy.cancellation(tile_fields(3)) == pytest.approx(1.0)
+    assert cancellation(tile_fields(3)) == pytest.approx(1.0)
     shape = GENERATOR.normal(size=(36, 2))
     fields = AnchorFields.of(np.stack([3 * shape, -2 * shape]), grid(6), np.ones(36))
-    assert economy.cancellation(fields) == pytest.approx(5.0)
+    assert cancellation(fields) == pytest.approx(5.0)
 
 
 def test_curves_of_orthogonal_fields_are_their_energies() -> None:
     gram = np.diag([1.0, 4.0, 3.0, 2.0])
-    order = faithfulness.by_energy(gram)
+    order = by_energy(gram)
     assert order.tolist() == [1, 2, 3, 0]
-    deletion = faithfulness.deletion_curve(gram, order)
+    deletion = deletion_curve(gram, order)
     np.testing.assert_allclose(deletion, [0, 0.4, 0.7, 0.9, 1.0])
-    insertion = faithfulness.insertion_curve(gram, order)
+    insertion = insertion_curve(gram, order)
     np.testing.assert_allclose(insertion, [1, 0.6, 0.3, 0.1, 0], atol=1e-12)
-    assert faithfulness.area(deletion) == pytest.approx((0.5 + 0.4 + 0.7 + 0.9) / 4)
-    np.testing.assert_allclose(faithfulness.random_deletion(gram), np.linspace(0, 1, 5))
+    assert area(deletion) == pytest.approx((0.5 + 0.4 + 0.7 + 0.9) / 4)
+    np.testing.assert_allclose(random_deletion(gram), np.linspace(0, 1, 5))
 
 
 def test_curves_are_errors_of_fields_that_are_added_up() -> None:
@@ -123,15 +143,15 @@ def test_curves_are_errors_of_fields_that_are_added_up() -> None:
     order, whole = orders[0], energy(orders[0])
     lost = [energy(order[:taken]) / whole for taken in range(6)]
     left = [energy(order[taken:]) / whole for taken in range(6)]
-    np.testing.assert_allclose(faithfulness.deletion_curve(gram, order), lost, atol=1e-12)
-    np.testing.assert_allclose(faithfulness.insertion_curve(gram, order), left, atol=1e-12)
-    sampled = np.mean([faithfulness.deletion_curve(gram, each) for each in orders], axis=0)
-    np.testing.assert_allclose(faithfulness.random_deletion(gram), sampled, atol=0.03)
+    np.testing.assert_allclose(deletion_curve(gram, order), lost, atol=1e-12)
+    np.testing.assert_allclose(insertion_curve(gram, order), left, atol=1e-12)
+    sampled = np.mean([deletion_curve(gram, each) for each in orders], axis=0)
+    np.testing.assert_allclose(random_deletion(gram), sampled, atol=0.03)
 
 
 def test_fields_that_add_up_to_nothing_have_no_curves() -> None:
     with pytest.raises(ValueError, match="add up to zero"):
-        faithfulness.deletion_curve(np.array([[1.0, -1.0], [-1.0, 1.0]]), np.arange(2))
+        deletion_curve(np.array([[1.0, -1.0], [-1.0, 1.0]]), np.arange(2))
 
 
 def test_shuffled_and_scaled_fields_are_matched_again() -> None:
@@ -140,43 +160,43 @@ def test_shuffled_and_scaled_fields_are_matched_again() -> None:
     other = 2.0 * fields[order]
 
     def energies(each: np.ndarray) -> np.ndarray:
-        return np.diagonal(stability.products(each, each, volumes))
+        return np.diagonal(products(each, each, volumes))
 
-    cross = stability.products(fields, other, volumes)
-    found = stability.match(cross, energies(fields), energies(other))
+    cross = products(fields, other, volumes)
+    found = match(cross, energies(fields), energies(other))
     assert found.partners.tolist() == order.tolist()
     assert found.score == pytest.approx(1.0)
     own = energies(fields)[:2].sum() / energies(fields).sum()
     assert found.kept == pytest.approx(own)
-    weaker = stability.match(cross[:, :4], energies(fields), energies(other)[:4])
+    weaker = match(cross[:, :4], energies(fields), energies(other)[:4])
     assert (weaker.partners == -1).sum() == 2 and weaker.score < 1
 
 
 def test_unrelated_fields_hardly_correlate() -> None:
     first, second = GENERATOR.normal(size=(2, 8, 4000, 1))
     ones = np.ones(4000)
-    cross = stability.products(first, second, ones)
-    found = stability.match(cross, (first**2).sum((1, 2)), (second**2).sum((1, 2)))
+    cross = products(first, second, ones)
+    found = match(cross, (first**2).sum((1, 2)), (second**2).sum((1, 2)))
     assert abs(found.score) < 0.1
 
 
 def test_contiguity_of_whole_and_of_torn_regions() -> None:
     points, _, labels = tiles(4)
-    volumes, pairs = np.ones(len(points)), partition.neighbour_pairs(points, 2)
-    assert partition.contiguity(labels, volumes, pairs) == 1.0
+    volumes, pairs = np.ones(len(points)), neighbour_pairs(points, 2)
+    assert contiguity(labels, volumes, pairs) == 1.0
     # The outer columns of tiles are one anchor's: one half of its region is apart from the other.
     torn = np.where(labels // 4 == 3, labels % 4, labels)
-    assert partition.contiguity(torn, volumes, pairs) == pytest.approx(0.75)
+    assert contiguity(torn, volumes, pairs) == pytest.approx(0.75)
     scattered = GENERATOR.integers(16, size=len(points))
-    assert partition.contiguity(scattered, volumes, pairs) < 0.15
-    assert partition.is_connected(volumes, pairs)
+    assert contiguity(scattered, volumes, pairs) < 0.15
+    assert is_connected(volumes, pairs)
     layer = points * [1.0, 0.05, 1.0][: points.shape[1]]
-    assert not partition.is_connected(volumes, partition.neighbour_pairs(layer, 2))
+    assert not is_connected(volumes, neighbour_pairs(layer, 2))
 
 
 def test_the_dominant_anchor_is_the_one_of_largest_weight() -> None:
     weights = GENERATOR.dirichlet(np.ones(5), 20)
-    assert partition.dominant_anchors(weights).tolist() == weights.argmax(1).tolist()
+    assert dominant_anchors(weights).tolist() == weights.argmax(1).tolist()
 
 
 def test_temporal_variance_of_standing_and_swinging_fields() -> None:
@@ -185,32 +205,31 @@ def test_temporal_variance_of_standing_and_swinging_fields() -> None:
     fields = (swing.T[:, :, None] * GENERATOR.normal(size=30))[..., None]
     volumes = np.ones(30)
     moments = sum(
-        partition.temporal_moments(fields[:, :, cut], volumes[cut])
-        for cut in (slice(0, 11), slice(11, 30))
+        temporal_moments(fields[:, :, cut], volumes[cut]) for cut in (slice(0, 11), slice(11, 30))
     )
     # 1 + cos has the mean square 3/2, of which 1/2 is its variance.
-    np.testing.assert_allclose(partition.temporal_variance(moments), [0, 1, 1 / 3], atol=1e-12)
+    np.testing.assert_allclose(temporal_variance(moments), [0, 1, 1 / 3], atol=1e-12)
 
 
 def test_a_random_partition_is_at_chance_and_the_nearest_one_is_local() -> None:
     fields = tile_fields(4)
-    chance = controls.random_partition(fields)
-    assert locality.own_anchor_nearest(chance).mean() < 0.4
-    assert np.nanmedian(locality.gyration_radii(chance)) > 0.35
-    assert economy.cancellation(chance) == pytest.approx(1.0)
+    chance = random_partition(fields)
+    assert own_anchor_nearest(chance).mean() < 0.4
+    assert np.nanmedian(gyration_radii(chance)) > 0.35
+    assert cancellation(chance) == pytest.approx(1.0)
     assert chance.energies.sum() == pytest.approx(float(fields.gram.sum()))
-    nearest = controls.nearest_anchor_partition(fields)
+    nearest = nearest_anchor_partition(fields)
     np.testing.assert_allclose(nearest.magnitudes, fields.magnitudes)
     np.testing.assert_allclose(nearest.gram, fields.gram)
     nowhere = dataclasses.replace(fields, anchors=None)
-    assert controls.nearest_anchor_partition(nowhere) is None
+    assert nearest_anchor_partition(nowhere) is None
 
 
 def test_projections_on_pod_modes_add_up_to_a_field_of_their_span() -> None:
     points, volumes = grid(8), GENERATOR.uniform(0.5, 2.0, 64)
     shapes, weights = GENERATOR.normal(size=(3, 64, 2)), GENERATOR.normal(size=(9, 3))
     snapshots = 2.0 + np.tensordot(weights, shapes, axes=1)
-    fields = controls.pod_fields(snapshots, snapshots[4], points, volumes, rank=16)
+    fields = pod_fields(snapshots, snapshots[4], points, volumes, rank=16)
     assert fields.num_anchors == 3
     deviation = snapshots[4] - snapshots.mean(axis=0)
     np.testing.assert_allclose(fields.total, np.linalg.norm(deviation, axis=-1), rtol=1e-9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from courant.analysis.decomposition.vortices import (
+from courant.analysis.scores import (
     core_distances,
     following_scores,
     motion_sums,

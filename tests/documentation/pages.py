@@ -110,7 +110,7 @@ SETUPS: Mapping[str, Setup] = {
     ),
     "docs/analysis.md": Setup(
         given={
-            "from courant.analysis.decomposition.anchor_fields": DECOMPOSED,
+            "from courant.analysis.scores": DECOMPOSED,
             "found = surrogate.predict(points, initial=u0": STATE,
         }
     ),

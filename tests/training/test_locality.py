@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import courant
-from courant.analysis.decomposition.case_scores import score_case
+from courant.analysis.case_scores import score_case
 from courant.experiment import Experiment
 from courant.field_model import Queries
 from courant.model.decomposition import SPREAD_QUERIES, spread

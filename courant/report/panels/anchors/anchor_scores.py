@@ -6,10 +6,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.analysis.decomposition import economy, faithfulness
-from courant.analysis.decomposition.case_scores import CaseScores
-from courant.analysis.decomposition.scores import SCORES, TOP, Score
-from courant.analysis.run_scores import case_arrays
+from courant.analysis.case_scores import CaseScores
+from courant.analysis.comparison import case_arrays
+from courant.analysis.scores import (
+    SCORES,
+    TOP,
+    Score,
+    by_energy,
+    deletion_curve,
+    energy_curve,
+    insertion_curve,
+    random_deletion,
+    random_insertion,
+)
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, PALETTE, WIDTH
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
@@ -48,7 +57,7 @@ def panel(context: Context) -> Panel | None:
             f" numbers are for case {found.case}; `courant analyse"
             f" {context.run.url}` scores all test cases. docs/analysis.md defines every score."
         ),
-        arrays={**case_arrays(found), "energy_curve": economy.energy_curve(found.fields.energies)},
+        arrays={**case_arrays(found), "energy_curve": energy_curve(found.fields.energies)},
     )
 
 
@@ -118,7 +127,7 @@ def _draw_places(axis: Axes, found: CaseScores, axes: tuple[int, int]) -> None:
 def _draw_energy(axis: Axes, found: CaseScores) -> None:
     decompositions = {"model": found.fields, **found.controls}
     for color, (name, fields) in zip(PALETTE, decompositions.items(), strict=False):
-        curve = economy.energy_curve(fields.energies)
+        curve = energy_curve(fields.energies)
         axis.plot(np.arange(len(curve)), curve, color=color, label=name)
     axis.set(xlabel="number of the strongest fields", ylabel="share of the energy", ylim=(0, 1.03))
     axis.set_xlim(0, found.fields.num_anchors)
@@ -132,12 +141,12 @@ def _draw_curves(axis: Axes, found: CaseScores) -> None:
     axis.set(xlabel="number of anchors", ylabel="relative squared error")
     if gram.sum() <= 0:
         return
-    order, steps = faithfulness.by_energy(gram), np.arange(len(gram) + 1)
+    order, steps = by_energy(gram), np.arange(len(gram) + 1)
     curves = (
-        ("with only the strongest", faithfulness.insertion_curve(gram, order), "-", 0),
-        ("with only any (mean)", faithfulness.random_insertion(gram), ":", 0),
-        ("without the strongest", faithfulness.deletion_curve(gram, order), "-", 1),
-        ("without any (mean)", faithfulness.random_deletion(gram), ":", 1),
+        ("with only the strongest", insertion_curve(gram, order), "-", 0),
+        ("with only any (mean)", random_insertion(gram), ":", 0),
+        ("without the strongest", deletion_curve(gram, order), "-", 1),
+        ("without any (mean)", random_deletion(gram), ":", 1),
     )
     for name, curve, style, color in curves:
         axis.plot(steps, curve, style, color=PALETTE[color], label=name)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from courant.analysis.decomposition import locality
-from courant.analysis.decomposition.case_scores import CaseScores
-from courant.analysis.dynamics.case_dynamics import CaseDynamics
+from courant.analysis.case_dynamics import CaseDynamics
+from courant.analysis.case_scores import CaseScores
+from courant.analysis.scores import anchor_distances, support_fractions
 from courant.report.context import Context
 from courant.report.images.colour_maps import MAGNITUDES
 from courant.report.images.embedding import small_png
@@ -60,9 +60,9 @@ def properties_of(found: CaseScores, dynamics: CaseDynamics | None) -> list[Anch
     fields, energies = found.fields, found.fields.energies
     known = [
         AnchorProperty("energy", "share of the energy", _shares(energies), _percent),
-        AnchorProperty("support", "90 % of it in", locality.support_fractions(fields), _percent),
+        AnchorProperty("support", "90 % of it in", support_fractions(fields), _percent),
     ]
-    if (distances := locality.anchor_distances(fields)) is not None:
+    if (distances := anchor_distances(fields)) is not None:
         known.append(AnchorProperty("distance", "field is away by (m)", distances, _digits))
     if found.temporal_variance is not None:
         known.append(

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.analysis.decomposition.error_addresses import ErrorAddresses
+from courant.analysis.error_addresses import ErrorAddresses
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, WIDTH, height_of, place
 from courant.report.images.colour_maps import MAGNITUDES

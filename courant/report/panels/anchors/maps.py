@@ -7,8 +7,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.analysis.decomposition.case_scores import CaseScores
-from courant.analysis.decomposition.maps import AnchorMaps, map_anchors, telling_anchors
+from courant.analysis.case_scores import CaseScores
+from courant.analysis.error_addresses import AnchorMaps, map_anchors, telling_anchors
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, WIDTH, height_of
 from courant.report.images.colour_maps import MAGNITUDES, VALUES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from courant.analysis.decomposition.maps import AnchorMaps
+from courant.analysis.error_addresses import AnchorMaps
 from courant.report.drawing import MODEL_COLOR, PALETTE, WIDTH, height_of
 from courant.report.images.colour_maps import MAGNITUDES
 from courant.report.panel import PanelFigure

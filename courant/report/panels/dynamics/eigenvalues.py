@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.analysis.dynamics.case_dynamics import CaseDynamics
-from courant.analysis.dynamics.jacobian import StepSpectrum
+from courant.analysis.case_dynamics import CaseDynamics
+from courant.analysis.modes import StepSpectrum
 from courant.report.drawing import PALETTE, WIDTH
 from courant.report.panels.dynamics.marks import REFERENCE
 

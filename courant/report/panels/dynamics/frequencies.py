@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from courant.analysis.dynamics.case_dynamics import CaseDynamics
-from courant.analysis.dynamics.jacobian import StepSpectrum
-from courant.analysis.dynamics.scalogram import BAND
+from courant.analysis.case_dynamics import CaseDynamics
+from courant.analysis.frequencies import BAND
+from courant.analysis.modes import StepSpectrum
 from courant.report.context import Context
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
 from courant.report.panels.dynamics import eigenvalues, latents, rhythm, shedding

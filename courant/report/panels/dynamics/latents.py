@@ -6,9 +6,8 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from courant.analysis.dynamics.case_dynamics import CaseDynamics
-from courant.analysis.dynamics.frequencies import spectrum
-from courant.analysis.dynamics.latent_components import shown_anchors
+from courant.analysis.case_dynamics import CaseDynamics
+from courant.analysis.frequencies import shown_anchors, spectrum
 from courant.report.drawing import WIDTH
 from courant.report.panels.dynamics.marks import TIME, dress_spectrum, mark_horizon
 

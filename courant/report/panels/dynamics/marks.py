@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from courant.analysis.dynamics.case_dynamics import CaseDynamics
+from courant.analysis.case_dynamics import CaseDynamics
 
 TRUTH_COLOR = "#1d1f21"
 REFERENCE = {"color": "#b3261e", "ls": "--", "lw": 1.0}

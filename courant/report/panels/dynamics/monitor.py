@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.analysis.dynamics.monitoring import (
+from courant.analysis.monitoring import (
     MonitorJudgement,
     WatchedRollout,
     calibrate_monitor,

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.analysis.dynamics.case_dynamics import CaseDynamics
-from courant.analysis.dynamics.scalogram import BAND
+from courant.analysis.case_dynamics import CaseDynamics
+from courant.analysis.frequencies import BAND
 from courant.report.drawing import MODEL_COLOR, WIDTH
 from courant.report.panels.dynamics.marks import REFERENCE, TIME, TRUTH_COLOR, mark_horizon
 

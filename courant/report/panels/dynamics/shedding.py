@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from courant.analysis.dynamics.case_dynamics import CaseDynamics
+from courant.analysis.case_dynamics import CaseDynamics
 from courant.report.drawing import PALETTE, WIDTH
 from courant.report.panels.dynamics.marks import dress_spectrum
 from simgen.store.read import StoredCase

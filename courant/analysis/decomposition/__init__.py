@@ -1,1 +1,0 @@
-"""Score what each anchor contributes to a prediction, and give its errors an address."""

@@ -1,0 +1,764 @@
+"""Score the fields of anchors, as functions of arrays.
+
+Reduce the fields of anchors to what their scores need, one part of the points at a time.
+
+A field delta_k is one anchor's contribution to a prediction, in standard deviations of the training
+cases, so that components of different units count alike. Integrals over the domain are weighted by
+the cells' volumes and divided by the total volume: an energy is a mean square, without a unit.
+
+Find the case whose design is nearest to another's, and carry its fields over.
+
+Measure the regions that anchors divide the domain into, and which anchors move with the flow.
+
+    dominant anchor     the anchor of largest weight at a point, heads averaged
+    contiguity          the share of the volume in the largest connected piece of its region
+    temporal variance   v_k = mean over time of |delta_k - its mean|^2 / mean of |delta_k|^2
+
+A contiguity of 1 means that every region is in one piece. Neighbours are the nearest points, so in
+cells that are stretched across a layer even one region over everything falls into pieces; there
+contiguity tells nothing (`is_connected`). v_k is 0 for an anchor whose field stands
+still and 1 for one that swings around zero.
+
+Measure how local the fields of anchors are, and whether they lie where their anchors are.
+
+    centroid            c_k = integral of x |delta_k|^2 / E_k
+    radius of gyration  r_k = sqrt(integral of |x - c_k|^2 |delta_k|^2 / E_k)
+    support             the smallest share of the volume that holds 90 % of E_k
+    overlap             integral of |delta_k| |delta_l| / sqrt(E_k E_l), the mean over pairs k != l
+
+Lengths are in m here; scores divide them by the spacing domain / sqrt(L), the paper's width of L
+windows that tile the domain. A field without energy has no centroid: its numbers are NaN.
+
+Measure how few anchors carry a prediction, and how much of them cancels.
+
+curve         sum of the k largest E_k over sum of all E_k
+Gini          0 where all anchors carry the same energy, 1 - 1/L where one carries all
+cancellation  integral of sum_k |delta_k| over integral of |sum_k delta_k|: 1 where none cancels
+
+Measure whether the anchors that carry most energy are those that the prediction depends on.
+
+Anchors are taken out of the sum, or put into it, one after the other in some order. S is the set
+of the first j anchors, and u - u_0 the sum of all fields:
+
+    deletion(j)   |sum over S of delta_k|^2 / |u - u_0|^2            what is lost without them
+    insertion(j)  |sum over the others of delta_k|^2 / |u - u_0|^2   what they alone do not explain
+
+Both are relative squared errors. A decomposition that can be trusted loses much by few anchors
+(large area under deletion) and is rebuilt by few (small area under insertion), compared with a
+random order. All curves follow from the Gram matrix G_kl, so that no field is added up again.
+Fields that cancel each other take a curve above one.
+
+Match the fields of two decompositions, across time, seeds or designs, and correlate them.
+
+    correlation  c_kl = integral of a_k . b_l / (|a_k| |b_l|), in -1..1
+    matching     the pairs k, l(k) that make the sum of the correlations largest (Hungarian)
+
+The score is the mean of c_{k,l(k)} weighted by the energy of a_k, so that anchors that contribute
+nothing do not count. 1 means that the same fields are there again, in whatever order.
+
+Make decompositions to compare with: of the same field, but not by a model.
+
+- random partition: every cell belongs to an anchor drawn at random; what chance gives
+- nearest-anchor partition: every cell belongs to its nearest anchor; as local as fields can be
+- POD: the field's projections on the modes of stored snapshots; the most economical linear basis
+
+Find vortex cores in a flow, and tell whether the fields of anchors follow them.
+
+    swirl     lambda_ci, the largest imaginary part of the eigenvalues of the velocity's gradient
+              (Zhou et al. 1999, J. Fluid Mech. 387): zero in a shear flow, half the vorticity in a
+              rotation
+    core      a point of largest swirl within a radius, of at least a fifth of the domain's largest
+    distance  from the centroid of the moving part of a field to the nearest core, at each step
+
+The moving part of delta_k is what differs from its mean over the steps: a part that stands still
+could follow nothing. Whether a field follows the vortices shows beside the distance to the cores of
+all other steps, which are where vortices are at times, but not now.
+
+Score a decomposition: name every score, say what is good, and compute it from the fields.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from courant.analysis.modes import pod
+from courant.prediction.surrogate import Surrogate
+from simgen.store.read import Dataset, StoredCase
+
+
+@dataclass(frozen=True)
+class AnchorFields:
+    """L fields at M points, reduced: memory grows as L M, not as L M C."""
+
+    points: np.ndarray
+    """(M, d) m"""
+    volumes: np.ndarray
+    """(M,) of the cells, in any unit; ones where the dataset has none"""
+    magnitudes: np.ndarray
+    """|delta_k(x)|, the norm over the components: (L, M)"""
+    total: np.ndarray
+    """|sum_k delta_k(x)|: (M,)"""
+    products: np.ndarray
+    """sum over points of V delta_k . delta_l, not yet divided by the total volume: (L, L)"""
+    anchors: np.ndarray | None = None
+    """(L, d) m; None for anchors without positions"""
+
+    @classmethod
+    def of(
+        cls,
+        fields: np.ndarray,
+        points: np.ndarray,
+        volumes: np.ndarray,
+        anchors: np.ndarray | None = None,
+    ) -> AnchorFields:
+        """Reduce fields (L, M, C)."""
+        scaled = (fields * np.sqrt(volumes)[:, None].astype(fields.dtype)).reshape(len(fields), -1)
+        return cls(
+            points=points,
+            volumes=volumes,
+            magnitudes=np.linalg.norm(fields, axis=-1),
+            total=np.linalg.norm(fields.sum(axis=0), axis=-1),
+            products=(scaled @ scaled.T).astype(np.float64),
+            anchors=anchors,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[AnchorFields]) -> AnchorFields:
+        """Join the fields at parts of the points, in order."""
+        return replace(
+            parts[0],
+            points=np.concatenate([part.points for part in parts]),
+            volumes=np.concatenate([part.volumes for part in parts]),
+            magnitudes=np.concatenate([part.magnitudes for part in parts], axis=1),
+            total=np.concatenate([part.total for part in parts]),
+            products=np.sum([part.products for part in parts], axis=0),
+        )
+
+    @property
+    def num_anchors(self) -> int:
+        return len(self.magnitudes)
+
+    @cached_property
+    def shares(self) -> np.ndarray:
+        """Each cell's share of the volume: (M,), sum one."""
+        volumes = self.volumes.astype(np.float64)
+        return volumes / volumes.sum()
+
+    @cached_property
+    def centroids(self) -> np.ndarray:
+        """c_k = integral of x |delta_k|^2 / E_k: (L, d) m, NaN for a field without energy."""
+        found = np.full((self.num_anchors, self.points.shape[1]), np.nan)
+        for number in range(self.num_anchors):
+            cells, density = self.density(number)
+            if energy := density.sum():
+                found[number] = density @ self.points[cells] / energy
+        return found
+
+    def density(self, anchor: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells where a field is not zero, and its energy in each of them."""
+        magnitude = self.magnitudes[anchor]
+        cells = np.flatnonzero(magnitude)
+        return cells, self.shares[cells] * np.square(magnitude[cells], dtype=np.float64)
+
+    @property
+    def gram(self) -> np.ndarray:
+        """G_kl = integral of delta_k . delta_l over the domain: (L, L)."""
+        return self.products / self.volumes.astype(np.float64).sum()
+
+    @property
+    def energies(self) -> np.ndarray:
+        """E_k = integral of |delta_k|^2 over the domain: (L,)."""
+        return np.diagonal(self.gram)
+
+
+def nearest_design(dataset: Dataset, case: StoredCase) -> StoredCase | None:
+    """Return the other case of the version, of any split, whose parameters are nearest.
+
+    Each parameter is taken over its range among the cases. None where there is no other case, or
+    where no parameter tells cases apart.
+    """
+    others = [name for name in dataset.cases() if name != case.id]
+    names = list(case.parameters)
+    if not others or not names:
+        return None
+    designs = np.array([[dataset[each].parameters[name] for name in names] for each in others])
+    own = np.array([case.parameters[name] for name in names])
+    span = np.ptp(np.vstack([designs, own]), axis=0)
+    if not span.any():
+        return None
+    away = np.square((designs - own)[:, span > 0] / span[span > 0]).sum(axis=1)
+    return dataset[others[int(np.argmin(away))]]
+
+
+def carried_cells(case: StoredCase, points: np.ndarray) -> np.ndarray:
+    """Return the case's cell nearest to each of some points (M, d), (M,)."""
+    return np.asarray(cKDTree(case.points).query(points)[1])
+
+
+JOINED_NEIGHBOURS = {1: 2, 2: 6, 3: 10}
+"""Nearest points that count as neighbours, by the dimension of the domain"""
+CONNECTED = 0.99
+
+
+def dominant_anchors(weights: np.ndarray) -> np.ndarray:
+    """Return the number of the anchor of largest weight at each point: (M, L) -> (M,)."""
+    return np.argmax(weights, axis=-1)
+
+
+def neighbour_pairs(points: np.ndarray, dimension: int) -> np.ndarray:
+    """Return pairs of neighbouring points (P, 2): each point with its nearest ones.
+
+    Points on the two sides of a body thinner than the cells around it are neighbours too.
+    """
+    number = min(JOINED_NEIGHBOURS[dimension] + 1, len(points))
+    near = cKDTree(points[:, :dimension]).query(points[:, :dimension], k=number)[1]
+    near = np.asarray(near).reshape(len(points), number)[:, 1:]
+    own = np.repeat(np.arange(len(points)), near.shape[1])
+    return np.stack([own, near.ravel()], axis=1)
+
+
+def is_connected(volumes: np.ndarray, pairs: np.ndarray) -> bool:
+    """Tell whether neighbours make all of the domain one piece, but for a hundredth."""
+    return contiguity(np.zeros(len(volumes), int), volumes, pairs) >= CONNECTED
+
+
+def contiguity(labels: np.ndarray, volumes: np.ndarray, pairs: np.ndarray) -> float:
+    """Return the share of the volume that lies in the largest piece of its region, 0..1."""
+    alike = pairs[labels[pairs[:, 0]] == labels[pairs[:, 1]]]
+    num = len(labels)
+    graph = coo_array((np.ones(len(alike), bool), (alike[:, 0], alike[:, 1])), shape=(num, num))
+    num_pieces, piece = connected_components(graph, directed=False)
+    sizes = np.bincount(piece, weights=volumes, minlength=num_pieces)
+    largest = np.zeros(int(labels.max()) + 1)
+    np.maximum.at(largest, labels, sizes[piece])
+    return float(largest.sum() / volumes.sum())
+
+
+def temporal_moments(fields: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+    """Return sums over points of V Var_t(delta_k) and V mean_t |delta_k|^2, (2, L).
+
+    `fields` are (T, L, M, C). The sums add up over parts of the points.
+    """
+    mean = fields.mean(axis=0)
+    variance = np.square(fields - mean).mean(axis=0).sum(axis=-1)
+    power = np.square(fields).mean(axis=0).sum(axis=-1)
+    return np.stack([variance @ volumes, power @ volumes]).astype(np.float64)
+
+
+def temporal_variance(moments: np.ndarray) -> np.ndarray:
+    """Return v_k, (L,), from the summed moments (2, L); NaN for a field without energy."""
+    variance, power = moments
+    return np.divide(variance, power, out=np.full_like(power, np.nan), where=power > 0)
+
+
+ENERGY_SHARE = 0.9
+"""Share of a field's energy that its support holds"""
+
+
+def spacing(domain: float, num_anchors: int) -> float:
+    """Return domain / sqrt(L) in m, the distance between anchors that tile a square domain."""
+    return domain / math.sqrt(num_anchors)
+
+
+def gyration_radii(fields: AnchorFields) -> np.ndarray:
+    """Return the root mean square distance of each field's energy from its centroid, (L,) m."""
+    found = np.full(fields.num_anchors, np.nan)
+    for number, centre in enumerate(fields.centroids):
+        cells, density = fields.density(number)
+        if energy := density.sum():
+            away = np.square(fields.points[cells] - centre).sum(axis=1)
+            found[number] = math.sqrt(density @ away / energy)
+    return found
+
+
+def support_fractions(fields: AnchorFields, share: float = ENERGY_SHARE) -> np.ndarray:
+    """Return the smallest share of the volume that holds `share` of each field's energy, (L,).
+
+    Between a cell's volume and `share`, which a field of constant magnitude has.
+    """
+    found = np.full(fields.num_anchors, np.nan)
+    for number, magnitude in enumerate(fields.magnitudes):
+        cells, density = fields.density(number)
+        order = np.argsort(-magnitude[cells])
+        held = np.cumsum(density[order])
+        if len(held):
+            # Rounding must not add a cell to a sum that is exact.
+            last = int(np.searchsorted(held, share * held[-1] * (1 - 1e-9)))
+            found[number] = fields.shares[cells[order[: last + 1]]].sum()
+    return found
+
+
+def overlap(fields: AnchorFields) -> float:
+    """Return the mean overlap of pairs of fields: 0 apart, 1 with the same magnitude everywhere."""
+    roots, joint, num = np.sqrt(fields.shares), np.zeros(len(fields.points)), 0
+    for magnitude in fields.magnitudes:
+        scaled = roots * magnitude
+        if norm := float(np.linalg.norm(scaled)):
+            joint += scaled / norm
+            num += 1
+    # |sum of unit vectors|^2 is num plus the sum over ordered pairs.
+    return max(0.0, float((joint @ joint - num) / (num * (num - 1)))) if num > 1 else 0.0
+
+
+def anchor_distances(fields: AnchorFields) -> np.ndarray | None:
+    """Return the distance from each anchor to its field's centroid, (L,) m; None without places."""
+    if fields.anchors is None:
+        return None
+    return np.linalg.norm(fields.centroids - fields.anchors, axis=1)
+
+
+def own_anchor_nearest(fields: AnchorFields) -> np.ndarray | None:
+    """Tell for each field whether no anchor is nearer to its centroid than its own, (L,) bool."""
+    if fields.anchors is None:
+        return None
+    centres = fields.centroids
+    has_energy = np.isfinite(centres).all(axis=1)
+    nearest = cKDTree(fields.anchors).query(np.nan_to_num(centres))[0]
+    own = np.linalg.norm(centres - fields.anchors, axis=1)
+    return has_energy & (own <= nearest * (1 + 1e-9))
+
+
+def energy_curve(energies: np.ndarray) -> np.ndarray:
+    """Return the share of the energy that the k strongest hold, for k = 0..L: (L + 1,)."""
+    held = np.concatenate([[0.0], np.cumsum(np.sort(energies)[::-1])])
+    return held / held[-1] if held[-1] else held
+
+
+def top_share(energies: np.ndarray, number: int) -> float:
+    """Return the share of the energy that the `number` strongest hold."""
+    return float(energy_curve(energies)[min(number, len(energies))])
+
+
+def gini(energies: np.ndarray) -> float:
+    """Return the Gini coefficient of the energies, 0 (all alike) to 1 - 1/L (one has all)."""
+    total, num = float(energies.sum()), len(energies)
+    if not total:
+        return 0.0
+    ranks = np.arange(1, num + 1)
+    return float(2 * (ranks @ np.sort(energies)) / (num * total) - (num + 1) / num)
+
+
+def cancellation(fields: AnchorFields) -> float:
+    """Return how many times larger the fields are than their sum; 1 is the least, NaN of zero."""
+    shares = fields.shares
+    apart = float((fields.magnitudes @ shares).sum())
+    together = float(fields.total @ shares)
+    return apart / together if together else float("nan")
+
+
+def by_energy(gram: np.ndarray) -> np.ndarray:
+    """Return the numbers of the anchors, the strongest first."""
+    return np.argsort(-np.diagonal(gram), kind="stable")
+
+
+def deletion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the relative squared error without the first j anchors, j = 0..L: (L + 1,)."""
+    ordered = gram[np.ix_(order, order)]
+    # The sum over the leading j x j block, for every j.
+    blocks = np.diagonal(np.cumsum(np.cumsum(ordered, axis=0), axis=1))
+    return np.concatenate([[0.0], blocks]) / _whole(gram)
+
+
+def insertion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the relative squared error with only the first j anchors, j = 0..L: (L + 1,)."""
+    return deletion_curve(gram, order[::-1])[::-1]
+
+
+def random_deletion(gram: np.ndarray) -> np.ndarray:
+    """Return the mean deletion curve over all orders, exactly: (L + 1,)."""
+    num, own, whole = len(gram), float(np.trace(gram)), _whole(gram)
+    taken = np.arange(num + 1)
+    pairs = taken * (taken - 1) / max(1, num * (num - 1))
+    return (taken / num * own + pairs * (whole - own)) / whole
+
+
+def random_insertion(gram: np.ndarray) -> np.ndarray:
+    """Return the mean insertion curve over all orders, exactly: (L + 1,)."""
+    return random_deletion(gram)[::-1]
+
+
+def area(curve: np.ndarray) -> float:
+    """Return the area under a curve over the share j / L of the anchors, 0 to 1."""
+    return float((curve[1:] + curve[:-1]).mean() / 2)
+
+
+def _whole(gram: np.ndarray) -> float:
+    """Return |u - u_0|^2; ValueError where the fields add up to nothing."""
+    whole = float(gram.sum())
+    if whole <= 0:
+        raise ValueError("the fields add up to zero: there is no prediction to take apart")
+    return whole
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Each field's partner in the other decomposition."""
+
+    partners: np.ndarray
+    """(K,) number of the partner; -1 for a field that is left over"""
+    correlations: np.ndarray
+    """(K,) with the partner; 0 for a field that is left over"""
+    energies: np.ndarray
+    """(K,) of the first decomposition's fields"""
+
+    @property
+    def score(self) -> float:
+        """Return the mean correlation, weighted by energy."""
+        total = float(self.energies.sum())
+        return float(self.correlations @ self.energies) / total if total else 0.0
+
+    @property
+    def kept(self) -> float:
+        """Return the share of the energy whose fields are their own partners."""
+        total = float(self.energies.sum())
+        own = self.partners == np.arange(len(self.partners))
+        return float(self.energies[own].sum()) / total if total else 0.0
+
+
+def products(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+    """Return sum over points of V a_k . b_l, (K, L), of fields (K, M, C) and (L, M, C).
+
+    It adds up over parts of the points.
+    """
+    scaled = (first * volumes[:, None].astype(first.dtype)).reshape(len(first), -1)
+    return (scaled @ second.reshape(len(second), -1).T).astype(np.float64)
+
+
+def product_sums(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+    """Return products of fields, with both energies in a further row and column: (K + 1, L + 1)."""
+    found = np.zeros((len(first) + 1, len(second) + 1))
+    found[:-1, :-1] = products(first, second, volumes)
+    found[:-1, -1] = np.square(first).sum(axis=-1) @ volumes
+    found[-1, :-1] = np.square(second).sum(axis=-1) @ volumes
+    return found
+
+
+def match_parts(parts: Sequence[np.ndarray]) -> Matching:
+    """Match fields by the `product_sums` of all parts of the points."""
+    summed = np.sum(parts, axis=0)
+    return match(summed[:-1, :-1], summed[:-1, -1], summed[-1, :-1])
+
+
+def match(cross: np.ndarray, first: np.ndarray, second: np.ndarray) -> Matching:
+    """Match fields by their products (K, L) and energies (K,) and (L,), all in the same unit."""
+    norms = np.sqrt(np.outer(first, second))
+    correlations = np.divide(cross, norms, out=np.zeros_like(cross), where=norms > 0)
+    rows, columns = linear_sum_assignment(correlations, maximize=True)
+    partners, found = np.full(len(first), -1), np.zeros(len(first))
+    partners[rows], found[rows] = columns, correlations[rows, columns]
+    return Matching(partners, found, np.asarray(first, dtype=np.float64))
+
+
+def partition_fields(
+    labels: np.ndarray,
+    num_anchors: int,
+    total: np.ndarray,
+    points: np.ndarray,
+    volumes: np.ndarray,
+    anchors: np.ndarray | None,
+) -> AnchorFields:
+    """Give all of a field, whose magnitude is `total` (M,), to the anchors that `labels` name."""
+    cells = np.arange(len(labels))
+    magnitudes = np.zeros((num_anchors, len(labels)), dtype=total.dtype)
+    magnitudes[labels, cells] = total
+    energies = np.bincount(
+        labels, weights=volumes * np.square(total, dtype=np.float64), minlength=num_anchors
+    )
+    return AnchorFields(points, volumes, magnitudes, total, np.diag(energies), anchors)
+
+
+def random_partition(fields: AnchorFields, seed: int = 0) -> AnchorFields:
+    """Return the sum of the fields divided among as many anchors at random."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(fields.num_anchors, size=len(fields.points))
+    return _divided(fields, labels)
+
+
+def nearest_anchor_partition(fields: AnchorFields) -> AnchorFields | None:
+    """Return the sum of the fields divided by nearest anchors; None for anchors without places."""
+    if fields.anchors is None:
+        return None
+    return _divided(fields, np.asarray(cKDTree(fields.anchors).query(fields.points)[1]))
+
+
+def pod_fields(
+    snapshots: np.ndarray, values: np.ndarray, points: np.ndarray, volumes: np.ndarray, rank: int
+) -> AnchorFields:
+    """Return the projections of `values` (M, C) on at most `rank` modes of snapshots (T, M, C)."""
+    found = pod(snapshots, volumes, rank)
+    return AnchorFields.of(found.fields(values, volumes), points, volumes)
+
+
+def _divided(fields: AnchorFields, labels: np.ndarray) -> AnchorFields:
+    return partition_fields(
+        labels, fields.num_anchors, fields.total, fields.points, fields.volumes, fields.anchors
+    )
+
+
+STENCIL = {1: 3, 2: 8, 3: 16}
+"""Points that a gradient is fitted to, by the dimension of the domain"""
+WEAKEST = 0.2
+"""Swirl of a core, over the largest in the domain"""
+MAX_CANDIDATES = 5000
+RADIUS = 0.5
+"""Of a core's surroundings, in spacings of the anchors: they cannot tell nearer ones apart"""
+
+
+def velocity_gradients(points: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+    """Return du_i/dx_j at points (N, d) of velocities (N, d), (N, d, d), by least squares.
+
+    Each is fitted to the nearest points, weighted by the inverse square of their distance, so a
+    linear flow is found exactly. Zero where the points do not span the domain's directions.
+    """
+    dimension = points.shape[1]
+    number = min(STENCIL[dimension] + 1, len(points))
+    near = np.asarray(cKDTree(points).query(points, k=number)[1]).reshape(len(points), number)
+    apart = points[near[:, 1:]].astype(np.float64) - points[:, None]
+    change = velocity[near[:, 1:]].astype(np.float64) - velocity[:, None]
+    weight = 1 / np.maximum(np.square(apart).sum(axis=-1, keepdims=True), 1e-300)
+    moments = np.swapaxes(apart * weight, 1, 2) @ apart
+    flux = np.swapaxes(apart * weight, 1, 2) @ change
+    return np.swapaxes(np.linalg.pinv(moments, rcond=1e-9, hermitian=True) @ flux, 1, 2)
+
+
+def swirl(gradients: np.ndarray) -> np.ndarray:
+    """Return lambda_ci of gradients (N, d, d), (N,) 1/s."""
+    return np.asarray(np.abs(np.linalg.eigvals(gradients).imag).max(axis=-1))
+
+
+def vortex_cores(points: np.ndarray, strength: np.ndarray, radius: float) -> np.ndarray:
+    """Return the points (n, d) where the swirl `strength` (N,) is largest within a radius."""
+    largest = float(strength.max())
+    if largest <= 0:
+        return points[:0]
+    candidates = np.flatnonzero(strength >= WEAKEST * largest)
+    candidates = candidates[np.argsort(-strength[candidates], kind="stable")][:MAX_CANDIDATES]
+    around = cKDTree(points[candidates]).query_ball_point(points[candidates], radius)
+    # Candidates are in order: a core is the first of those around it.
+    cores = [number for number, near in enumerate(around) if min(near) == number]
+    return points[candidates[cores]]
+
+
+def moving_centroids(sums: np.ndarray) -> np.ndarray:
+    """Return centroids (T, L, d) of summed moments (T, L, d + 1); NaN without energy."""
+    energy = sums[..., -1:]
+    return np.divide(
+        sums[..., :-1], energy, out=np.full_like(sums[..., :-1], np.nan), where=energy > 0
+    )
+
+
+def motion_sums(fields: np.ndarray, points: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+    """Return sums over points of V x |delta'|^2 and V |delta'|^2, (T, L, d + 1).
+
+    `fields` (T, L, M, C), of which delta' is what differs from the mean over time. The sums add up
+    over parts of the points.
+    """
+    density = np.square(fields - fields.mean(axis=0)).sum(axis=-1) * volumes
+    extended = np.concatenate([points, np.ones((len(points), 1))], axis=1)
+    return np.asarray(density.astype(np.float64) @ extended)
+
+
+def core_distances(
+    centroids: np.ndarray, cores: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return distances (T, L) from centroids (T, L, d) to the nearest core now, and at other times.
+
+    The second is the mean over all other steps. NaN at a step without a core, and for a centroid
+    that is not known.
+    """
+    num = len(cores)
+    every = np.full((num, *centroids.shape[:2]), np.nan)
+    known = np.isfinite(centroids).all(axis=-1)
+    for step, places in enumerate(cores):
+        if len(places):
+            found = cKDTree(places).query(np.nan_to_num(centroids))[0]
+            every[step] = np.where(known, found, np.nan)
+    now = every[np.arange(num), np.arange(num)]
+    others = ~np.eye(num, dtype=bool)
+    filled, counted = np.nan_to_num(every), np.isfinite(every)
+    total = np.einsum("st,stk->tk", others.astype(float), filled)
+    count = np.einsum("st,stk->tk", others.astype(float), counted.astype(float))
+    return now, np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+
+def following_scores(
+    centroids: np.ndarray, cores: Sequence[np.ndarray], spacing_m: float
+) -> dict[str, float]:
+    """Return the median over fields of their mean distances, now and at other times, in spacings.
+
+    Nothing where there are no cores at two steps or more.
+    """
+    if sum(len(places) > 0 for places in cores) < 2:
+        return {}
+    now, others = core_distances(centroids, cores)
+    both = np.isfinite(now) & np.isfinite(others)
+    seen = both.any(axis=0)
+    if not seen.any():
+        return {}
+    means = (
+        np.where(both, each, 0.0).sum(axis=0)[seen] / both.sum(axis=0)[seen]
+        for each in (now, others)
+    )
+    here, elsewhere = (float(np.median(each)) / spacing_m for each in means)
+    return {"vortex_distance": here, "vortex_chance": elsewhere}
+
+
+def solved_cores(
+    surrogate: Surrogate, case: StoredCase, start_s: float, spacing_m: float
+) -> list[np.ndarray] | None:
+    """Return the cores (n, d) m at each step of a rollout of the training's length.
+
+    None where the velocity is not modelled in all directions of the domain, or the case has no
+    solution at one of the times.
+    """
+    dimension = case.dataset.schema.dimension
+    names = [f"velocity.{axis}" for axis in "xyz"[:dimension]]
+    times = surrogate.times(start_s)
+    if times is None or dimension < 2 or not set(names) <= set(surrogate.channels):
+        return None
+    columns = [surrogate.channels.index(name) for name in names]
+    points = case.points[:, :dimension]
+    found = []
+    for time in times.tolist():
+        state = surrogate.problem.solution(case, time)
+        if state is None:
+            return None
+        strength = swirl(velocity_gradients(points, state[:, columns]))
+        found.append(vortex_cores(points, strength, RADIUS * spacing_m))
+    return found
+
+
+TOP = 8
+"""Number of anchors that the paper's figures show"""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number about a decomposition."""
+
+    key: str
+    subject: Literal[
+        "accuracy", "locality", "economy", "faithfulness", "stability", "meaning", "error", "rhythm"
+    ]
+    name: str
+    range: str
+    good: Literal["small", "large", "neither"]
+    aim: float | None = None
+    """A value from which on it is good"""
+
+    @property
+    def aim_text(self) -> str:
+        """`small, at most 0.4`"""
+        if self.good == "neither":
+            return ""
+        bound = "at most" if self.good == "small" else "at least"
+        return self.good if self.aim is None else f"{self.good}, {bound} {self.aim:g}"
+
+    @property
+    def aim_sign(self) -> str:
+        """`≤ 0.4`, for a terminal; `small` without an aim"""
+        if self.aim is None:
+            return "" if self.good == "neither" else self.good
+        return f"{'≤' if self.good == 'small' else '≥'} {self.aim:g}"
+
+    def reached(self, value: float | None) -> bool | None:
+        """Tell whether a value is good; None where there is no aim or no value."""
+        if value is None or self.aim is None:
+            return None
+        return value <= self.aim if self.good == "small" else value >= self.aim
+
+
+SCORES = (
+    Score("nmae", "accuracy", "NMAE of the prediction", "0 ..", "small"),
+    Score("anchor_distance", "locality", "anchor to centroid / spacing", "0 .. √L", "small", 0.4),
+    Score("own_anchor_nearest", "locality", "own anchor is nearest", "0 .. 1", "large", 0.6),
+    Score(
+        "start_anchor_distance", "locality", "start of the anchor to centroid", "0 .. √L", "small"
+    ),
+    Score("start_own_anchor_nearest", "locality", "own start is nearest", "0 .. 1", "large"),
+    Score("support", "locality", "volume with 90 % of the energy", "0 .. 0.9", "small", 0.08),
+    Score("gyration_radius", "locality", "radius of gyration / spacing", "0 .. √L", "small"),
+    Score("overlap", "locality", "overlap of pairs", "0 .. 1", "small"),
+    Score("top_share", "economy", f"energy of the top {TOP}", f"{TOP}/L .. 1", "large"),
+    Score("gini", "economy", "Gini of the energies", "0 .. 1 - 1/L", "large"),
+    Score("cancellation", "economy", "cancellation", "1 .. ∞", "small"),
+    Score("insertion_area", "faithfulness", "area under insertion", "0 ..", "small"),
+    Score("deletion_area", "faithfulness", "area under deletion", "0 ..", "large"),
+    Score("random_area", "faithfulness", "the same in random order", "0 ..", "neither"),
+    Score(
+        "ablation_after", "faithfulness", "energy ranks the effect of zₖ = 0", "-1 .. 1", "large"
+    ),
+    Score("ablation_before", "faithfulness", "the same before the processor", "-1 .. 1", "large"),
+    Score("time_correlation", "stability", "matched, first to last step", "-1 .. 1", "large"),
+    Score("time_kept", "stability", "anchors that keep their field", "0 .. 1", "large"),
+    Score("seed_correlation", "stability", "matched, with the other run", "-1 .. 1", "large", 0.8),
+    Score(
+        "design_correlation", "stability", "matched, with the nearest design", "-1 .. 1", "large"
+    ),
+    Score("contiguity", "meaning", "contiguity of the partition", "0 .. 1", "large"),
+    Score("temporal_variance", "meaning", "temporal variance", "0 .. 1", "neither"),
+    Score("vortex_distance", "meaning", "moving part to vortex / spacing", "0 .. √L", "neither"),
+    Score("vortex_chance", "meaning", "the same at other times", "0 .. √L", "neither"),
+    Score("error_carried", "error", "error at the worst tenth of anchors", "0.1 .. 1", "neither"),
+    Score("frequency_error", "rhythm", "error of the flow's frequency", "0 ..", "small", 0.1),
+    Score("locked_in", "rhythm", "anchors within 20 % of it", "0 .. 1", "large"),
+    Score("rhythm_kept", "rhythm", "part of the rollout within 20 %", "0 .. 1", "large"),
+)
+
+
+def field_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
+    """Compute the scores that follow from the fields alone, medians over the fields with energy.
+
+    Those of places are left out for anchors without positions, and areas where the fields add up
+    to nothing.
+    """
+    gram, energies = fields.gram, fields.energies
+    values = {
+        **place_scores(fields, spacing_m),
+        "support": _median(support_fractions(fields)),
+        "gyration_radius": _median(gyration_radii(fields)) / spacing_m,
+        "overlap": overlap(fields),
+        "top_share": top_share(energies, TOP),
+        "gini": gini(energies),
+        "cancellation": cancellation(fields),
+    }
+    if gram.sum() > 0:
+        order = by_energy(gram)
+        values |= {
+            "insertion_area": area(insertion_curve(gram, order)),
+            "deletion_area": area(deletion_curve(gram, order)),
+            "random_area": area(random_deletion(gram)),
+        }
+    return {key: value for key, value in values.items() if math.isfinite(value)}
+
+
+def mean_scores(scores: list[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each score over the cases that have it."""
+    keys = [score.key for score in SCORES if any(score.key in each for each in scores)]
+    return {key: float(np.mean([each[key] for each in scores if key in each])) for key in keys}
+
+
+def place_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
+    """Compute the scores of how far fields are from their anchors; none without positions."""
+    distances, nearest = anchor_distances(fields), own_anchor_nearest(fields)
+    if distances is None or nearest is None:
+        return {}
+    return {
+        "anchor_distance": _median(distances) / spacing_m,
+        "own_anchor_nearest": float(nearest[np.isfinite(distances)].mean()),
+    }
+
+
+def _median(values: np.ndarray) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
