@@ -31,9 +31,9 @@ from courant.evaluation.evaluation import Evaluation
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
+from courant.report.anchors import decomposition_panel, section_panel
 from courant.report.context import open_context
 from courant.report.page import write_panel
-from courant.report.panels.anchors import decomposition, sections
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
@@ -157,7 +157,7 @@ def measure_decomposition(folder: str, short: bool) -> None:
     context = open_context(run, _evaluation(run))
     _start()
     began, before = time.perf_counter(), time.process_time()
-    for panel in (decomposition.panel(context), sections.panel(context)):
+    for panel in (decomposition_panel(context), section_panel(context)):
         assert panel is not None
         write_panel(RunDirectory(f"{folder}/report"), panel, {})
     _record(folder, DECOMPOSITION, began, before)

@@ -12,7 +12,6 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.analysis import scores
 from courant.analysis.case_dynamics import CaseDynamics
 from courant.analysis.case_scores import CaseScores
 from courant.analysis.comparison import case_arrays
@@ -22,10 +21,22 @@ from courant.analysis.error_addresses import (
     map_anchors,
     telling_anchors,
 )
-from courant.analysis.scores import SCORES, TOP, Score
+from courant.analysis.scores import (
+    SCORES,
+    TOP,
+    Score,
+    anchor_distances,
+    by_energy,
+    deletion_curve,
+    energy_curve,
+    insertion_curve,
+    random_deletion,
+    random_insertion,
+    support_fractions,
+)
 from courant.data.normalisation import Channel
 from courant.field_model import FieldDecomposition
-from courant.report.context import Context, Shown
+from courant.report.context import Context, Shown, quantities
 from courant.report.drawing import (
     MAGNITUDES,
     MODEL_COLOR,
@@ -38,7 +49,6 @@ from courant.report.drawing import (
     place,
     small_png,
 )
-from courant.report.fields import quantities
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
 from courant.report.wording import channel_label
 from simgen.publish.field_plots import (
@@ -701,9 +711,9 @@ def properties_of(found: CaseScores, dynamics: CaseDynamics | None) -> list[Anch
     fields, energies = found.fields, found.fields.energies
     known = [
         AnchorProperty("energy", "share of the energy", _shares(energies), _percent),
-        AnchorProperty("support", "90 % of it in", scores.support_fractions(fields), _percent),
+        AnchorProperty("support", "90 % of it in", support_fractions(fields), _percent),
     ]
-    if (distances := scores.anchor_distances(fields)) is not None:
+    if (distances := anchor_distances(fields)) is not None:
         known.append(AnchorProperty("distance", "field is away by (m)", distances, _digits))
     if found.temporal_variance is not None:
         known.append(
@@ -844,7 +854,7 @@ def anchor_scores_panel(context: Context) -> Panel | None:
             f" numbers are for case {found.case}; `courant analyse"
             f" {context.run.url}` scores all test cases. docs/analysis.md defines every score."
         ),
-        arrays={**case_arrays(found), "energy_curve": scores.energy_curve(found.fields.energies)},
+        arrays={**case_arrays(found), "energy_curve": energy_curve(found.fields.energies)},
     )
 
 
@@ -914,7 +924,7 @@ def _draw_places(axis: Axes, found: CaseScores, axes: tuple[int, int]) -> None:
 def _draw_energy(axis: Axes, found: CaseScores) -> None:
     decompositions = {"model": found.fields, **found.controls}
     for color, (name, fields) in zip(PALETTE, decompositions.items(), strict=False):
-        curve = scores.energy_curve(fields.energies)
+        curve = energy_curve(fields.energies)
         axis.plot(np.arange(len(curve)), curve, color=color, label=name)
     axis.set(xlabel="number of the strongest fields", ylabel="share of the energy", ylim=(0, 1.03))
     axis.set_xlim(0, found.fields.num_anchors)
@@ -928,12 +938,12 @@ def _draw_curves(axis: Axes, found: CaseScores) -> None:
     axis.set(xlabel="number of anchors", ylabel="relative squared error")
     if gram.sum() <= 0:
         return
-    order, steps = scores.by_energy(gram), np.arange(len(gram) + 1)
+    order, steps = by_energy(gram), np.arange(len(gram) + 1)
     curves = (
-        ("with only the strongest", scores.insertion_curve(gram, order), "-", 0),
-        ("with only any (mean)", scores.random_insertion(gram), ":", 0),
-        ("without the strongest", scores.deletion_curve(gram, order), "-", 1),
-        ("without any (mean)", scores.random_deletion(gram), ":", 1),
+        ("with only the strongest", insertion_curve(gram, order), "-", 0),
+        ("with only any (mean)", random_insertion(gram), ":", 0),
+        ("without the strongest", deletion_curve(gram, order), "-", 1),
+        ("without any (mean)", random_deletion(gram), ":", 1),
     )
     for name, curve, style, color in curves:
         axis.plot(steps, curve, style, color=PALETTE[color], label=name)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from courant.analysis.case_scores import AnchorFields, score_case
+from courant.analysis.case_scores import score_case
 from courant.analysis.comparison import Comparison
-from courant.analysis.scores import SCORES
+from courant.analysis.scores import SCORES, AnchorFields
 from courant.prediction.surrogate import Surrogate, load
 from courant.report.anchors import mark_anchor
 from courant.report.drawing import MAGNITUDES, PALETTE, WIDTH, height_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,8 @@ from courant.analysis.case_scores import CaseScores, score_case
 from courant.data.normalisation import Channel
 from courant.evaluation.evaluation import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load
+from courant.problems.transient import is_spatial
+from courant.report.wording import channel_label, component_name, with_unit
 from courant.runs.directory import RunDirectory
 from courant.runs.record import Course, EpochRecord, read_course, read_records
 from simgen.errors import StoreError
@@ -133,3 +136,35 @@ def choose_cases(evaluation: Evaluation) -> dict[str, str]:
 def ranked_cases(evaluation: Evaluation) -> list[str]:
     """List the ids of the cases, the best predicted first."""
     return sorted(evaluation.cases, key=lambda case: evaluation.cases[case].overall[MODEL].nmae)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a picture shows: a component, or the magnitude of a vector."""
+
+    label: str
+    """`velocity x (m/s)`"""
+    columns: tuple[int, ...]
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """Return the quantity (...) of values (..., C)."""
+        if len(self.columns) == 1:
+            return values[..., self.columns[0]]
+        return np.asarray(np.linalg.norm(values[..., list(self.columns)], axis=-1))
+
+
+def quantities(channels: Sequence[Channel]) -> list[Quantity]:
+    """List the magnitudes of the modelled vectors, and then all components."""
+    vectors: dict[str, list[int]] = {}
+    for number, channel in enumerate(channels):
+        if len(channel.component) == 1 and is_spatial(channel.component):
+            vectors.setdefault(channel.field, []).append(number)
+    magnitudes = [
+        Quantity(with_unit(f"|{component_name(name)}|", channels[columns[0]].unit), tuple(columns))
+        for name, columns in vectors.items()
+        if len(columns) > 1
+    ]
+    components = [
+        Quantity(channel_label(channel), (number,)) for number, channel in enumerate(channels)
+    ]
+    return magnitudes + components

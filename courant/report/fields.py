@@ -22,20 +22,12 @@ from scipy.spatial import cKDTree
 from courant.data.normalisation import Channel
 from courant.evaluation.evaluation import MODEL
 from courant.evaluation.metrics import ALL, ErrorSums
-from courant.problems.transient import is_spatial, read_states, time_tolerance
+from courant.problems.transient import read_states, time_tolerance
 from courant.report.anchors import contributions_at, energy_share, rank, shown_channel
-from courant.report.context import Context, Shown
+from courant.report.context import Context, Quantity, Shown, quantities
 from courant.report.drawing import ERRORS, SIGNED, VALUES, WIDTH, Raster, height_of, place, webp
 from courant.report.panel import Animation, Panel, PanelFigure
-from courant.report.wording import (
-    channel_label,
-    component_name,
-    known_parts,
-    listed,
-    of_split,
-    reference,
-    with_unit,
-)
+from courant.report.wording import channel_label, known_parts, listed, of_split, reference
 from simgen.publish.field_plots import (
     Layer,
     Triangles,
@@ -48,38 +40,6 @@ from simgen.publish.field_plots import (
 
 #: Of the largest value of the whole case: the least that a scale around zero spans.
 LEAST_OF_ALL = 0.05
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """What a picture shows: a component, or the magnitude of a vector."""
-
-    label: str
-    """`velocity x (m/s)`"""
-    columns: tuple[int, ...]
-
-    def of(self, values: np.ndarray) -> np.ndarray:
-        """Return the quantity (...) of values (..., C)."""
-        if len(self.columns) == 1:
-            return values[..., self.columns[0]]
-        return np.asarray(np.linalg.norm(values[..., list(self.columns)], axis=-1))
-
-
-def quantities(channels: Sequence[Channel]) -> list[Quantity]:
-    """List the magnitudes of the modelled vectors, and then all components."""
-    vectors: dict[str, list[int]] = {}
-    for number, channel in enumerate(channels):
-        if len(channel.component) == 1 and is_spatial(channel.component):
-            vectors.setdefault(channel.field, []).append(number)
-    magnitudes = [
-        Quantity(with_unit(f"|{component_name(name)}|", channels[columns[0]].unit), tuple(columns))
-        for name, columns in vectors.items()
-        if len(columns) > 1
-    ]
-    components = [
-        Quantity(channel_label(channel), (number,)) for number, channel in enumerate(channels)
-    ]
-    return magnitudes + components
 
 
 def prediction_panel(context: Context) -> Panel:

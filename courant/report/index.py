@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from courant.evaluation.evaluation import MODEL
 from courant.report.context import Context
 from courant.report.current import INPUTS, PAGE
-from courant.report.images.embedding import data_url, webp_of_png
+from courant.report.drawing import data_url, webp_of_png
 from courant.report.page import template
 from courant.report.verdict import summary_line
 from courant.runs.directory import RunDirectory

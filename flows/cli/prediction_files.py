@@ -25,7 +25,7 @@ from courant.data.normalisation import Channel
 from courant.prediction.bands import DesignBands, bands_of_case
 from courant.prediction.design import PredictedDesign
 from courant.prediction.surrogate import Surrogate
-from courant.report.panels.prediction import draw as draw_beside
+from courant.report.fields import draw_prediction
 from courant.report.wording import channel_label, plain
 from flows.settings import load_settings
 from flows.terminal import counted, say, screen
@@ -351,7 +351,7 @@ def draw(surrogate: Surrogate, found: PredictedDesign) -> Figure:
     triangles = layer_of_cloud(found.cloud, surrogate.normaliser.dimension)
     predicted, solved = _last(found, found.values), _last_solved(found)
     if solved is not None:
-        return draw_beside(triangles, solved, predicted, channels)
+        return draw_prediction(triangles, solved, predicted, channels)
     height = float(np.clip(6.0 * triangles.aspect + 0.4, 1.5, 6.0))
     figure = Figure(figsize=(7.0, height * len(channels)), layout="constrained")
     axes = figure.subplots(len(channels), 1, squeeze=False)[:, 0]

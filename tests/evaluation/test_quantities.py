@@ -15,8 +15,7 @@ from courant.evaluation.quantities import measure_quantities
 from courant.evaluation.sensitivity import dependences
 from courant.prediction.surrogate import NotFiniteError
 from courant.problems import open_problem
-from courant.report.panels import quantities as panel
-from courant.report.panels import sensitivity
+from courant.report.trust import draw_quantities, sensitivity_panel, table
 from simgen.case import CaseResult
 from simgen.cases.cylinder.family import CylinderFlow
 from simgen.design_space import DesignPoint
@@ -169,20 +168,20 @@ def score(error: float | None, null_error: float | None) -> QuantityScore:
 def test_the_table_marks_the_model_where_it_wins_and_loses(
     error: float | None, null_error: float | None, mark: str
 ) -> None:
-    ((name, _, ours, null, *_),) = panel.table({"rise_height": score(error, null_error)}).rows
+    ((name, _, ours, null, *_),) = table({"rise_height": score(error, null_error)}).rows
     assert (name.text, ours.mark) == ("rise height", mark)
     assert (ours.text, null.text) == tuple(
         "" if value is None else f"{value:.3g}" for value in (error, null_error)
     )
-    assert panel.draw({"rise_height": score(error, null_error)}).axes
+    assert draw_quantities({"rise_height": score(error, null_error)}).axes
 
 
 def test_only_cases_for_which_a_band_holds_have_a_bar() -> None:
     told = score(0.1, 0.2).model_copy(update={"predicted": {"a": 1.1, "b": 2.1}})
-    figure = panel.draw({"rise_height": told}, {"rise_height": np.array([0.3, np.nan])})
+    figure = draw_quantities({"rise_height": told}, {"rise_height": np.array([0.3, np.nan])})
     (bars,) = figure.axes[0].collections
     assert len(bars.get_segments()) == 1, "the bar of the other case stays"
-    assert not panel.draw({"rise_height": told}).axes[0].collections
+    assert not draw_quantities({"rise_height": told}).axes[0].collections
 
 
 def test_a_report_shows_what_quantities_depend_on_through_the_model_and_in_the_solved_designs(
@@ -190,7 +189,7 @@ def test_a_report_shows_what_quantities_depend_on_through_the_model_and_in_the_s
 ) -> None:
     surrogate = steady(ducts, 1.1, ALL)
     context: Any = SimpleNamespace(surrogate=surrogate, dataset=ducts)
-    shown = sensitivity.panel(context)
+    shown = sensitivity_panel(context)
     assert shown is not None and [each.name for each in shown.figures] == ["sensitivity.png"]
     names = shown.arrays["parameters"].tolist()
     speed, width = names.index("speed"), names.index("half_width")

@@ -10,9 +10,16 @@ import pytest
 from matplotlib.colors import ListedColormap
 from PIL import Image
 
-from courant.report.images.colour_maps import ERRORS, SIGNED
-from courant.report.images.embedding import data_url, small_png, webp, webp_of_png
-from courant.report.images.raster import NO_FLUID, Raster
+from courant.report.drawing import (
+    ERRORS,
+    NO_FLUID,
+    SIGNED,
+    Raster,
+    data_url,
+    small_png,
+    webp,
+    webp_of_png,
+)
 from simgen.publish.field_plots import grid_triangles, open_triangles
 
 

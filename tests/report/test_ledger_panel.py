@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from courant.report.panels.ledger import tuning_seconds
+from courant.report.trust import tuning_seconds
 from courant.runs.directory import RunDirectory
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from courant.report.images.embedding import webp
+from courant.report.drawing import webp
 from courant.report.page import render_page
 from courant.report.panel import Animation, Cell, Column, Panel, Table
 from tests.serving.chromium import open_page

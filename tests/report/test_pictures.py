@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from courant.data.normalisation import Channel
-from courant.report.images.raster import Raster
-from courant.report.panels.anchors.sections import positions, shown_channel
-from courant.report.panels.pictures.streamlines import ACROSS, in_plane
-from courant.report.panels.pictures.tiles import squares
-from courant.report.panels.prediction import scale_of
+from courant.report.anchors import positions, shown_channel
+from courant.report.drawing import Raster
+from courant.report.fields import ACROSS, in_plane, scale_of, squares
 from simgen.publish.field_plots import middle_plane, open_triangles, section, thinnest_axis
 
 

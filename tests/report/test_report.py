@@ -15,14 +15,21 @@ import simgen
 from courant.evaluation.evaluate import evaluate
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
+from courant.report import anchors
+from courant.report.anchors import TOP_ANCHORS, compute_ranking, contributions_at, rank
 from courant.report.context import Context, open_context
 from courant.report.current import current_page, keep_inputs
-from courant.report.panels import PANELS, cases, designs, errors_by_case, sensitivity, use
-from courant.report.panels.anchors import decomposition
-from courant.report.panels.dynamics import frequencies, monitor
-from courant.report.panels.errors_by_case import short_ids
-from courant.report.panels.pictures import streamlines, surface
-from courant.report.report import main_figure, summary_line, write_report
+from courant.report.data_and_training import (
+    designs_panel,
+    field_use_panel,
+    rollout_use_panel,
+    table,
+)
+from courant.report.dynamics import frequencies_panel, monitor_panel
+from courant.report.errors import case_panel, short_ids
+from courant.report.fields import streamlines_panel, surface_panel
+from courant.report.report import PANELS, main_figure, summary_line, write_report
+from courant.report.trust import sensitivity_panel
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.publish.dataset_figures import designs as draw_designs
@@ -109,7 +116,7 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
 def test_a_report_is_drawn_again_only_where_its_inputs_changed_or_a_file_is_gone(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(PANELS, context.evaluation.task, (designs.panel,))
+    monkeypatch.setitem(PANELS, context.evaluation.task, (designs_panel,))
     figure, inputs = tmp_path / "designs.png", tmp_path / "report.json"
     url = write_report(context.run.url, str(tmp_path))
     drawn = figure.stat().st_mtime_ns
@@ -141,7 +148,7 @@ def test_cases_that_a_panel_was_fitted_to_are_not_judged(context: Context) -> No
     of_validation = dataclasses.replace(
         context, evaluation=context.evaluation.model_copy(update={"split": "validation"})
     )
-    for panel in (monitor.panel,):
+    for panel in (monitor_panel,):
         assert panel(of_validation) is None
 
 
@@ -163,9 +170,9 @@ def test_anchors_are_ranked_over_the_whole_field_in_standard_deviations(context:
     norms = np.linalg.norm(
         (fields / context.surrogate.normaliser.std).reshape(len(fields), -1), axis=1
     )
-    ranking = decomposition.rank(context, shown)
+    ranking = rank(context, shown)
     np.testing.assert_allclose(ranking.norms, norms, rtol=1e-5)
-    assert ranking.largest.tolist() == np.argsort(-norms).tolist()[: decomposition.TOP_ANCHORS]
+    assert ranking.largest.tolist() == np.argsort(-norms).tolist()[:TOP_ANCHORS]
     assert ranking.deviation < 1e-4
     assert (ranking.anchors is None) == (
         context.surrogate.experiment.model.anchor_kind == "abstract"
@@ -176,7 +183,7 @@ def test_a_decomposition_in_parts_is_the_same_and_encodes_once(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = context.shown[0]
-    whole = decomposition.compute_ranking(context, shown)
+    whole = compute_ranking(context, shown)
     encoded: list[str] = []
     prepare = Surrogate.prepare_case
 
@@ -185,22 +192,22 @@ def test_a_decomposition_in_parts_is_the_same_and_encodes_once(
         return prepare(surrogate, case, *given)
 
     cells = np.arange(0, shown.case.num_points, 3)
-    some = decomposition.contributions_at(context, shown, cells, whole.largest)
+    some = contributions_at(context, shown, cells, whole.largest)
     one_cell = context.surrogate.decompose_case(
         shown.case, start_s=shown.start_s, cells=np.arange(1)
     )
-    monkeypatch.setattr(decomposition, "MAX_VALUES", 7 * one_cell.contributions.size)
+    monkeypatch.setattr(anchors, "MAX_VALUES", 7 * one_cell.contributions.size)
     context.predict(shown)
     monkeypatch.setattr(Surrogate, "prepare_case", counted)
-    parted = decomposition.compute_ranking(context, shown)
+    parted = compute_ranking(context, shown)
     assert len(encoded) <= 2, "of the prediction, and of its decomposition"
     np.testing.assert_allclose(parted.norms, whole.norms, rtol=1e-4)
-    again = decomposition.contributions_at(context, shown, cells, whole.largest)
+    again = contributions_at(context, shown, cells, whole.largest)
     np.testing.assert_allclose(again, some, atol=1e-5 * np.abs(some).max())
 
 
 def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
-    made = {"transient": use.rollout_panel, "steady": use.field_panel}[context.evaluation.task]
+    made = {"transient": rollout_use_panel, "steady": field_use_panel}[context.evaluation.task]
     code = made(context).code
     by_case = re.sub(
         r"^surrogate\.predict_case", "by_case = surrogate.predict_case", code, flags=re.M
@@ -237,11 +244,11 @@ def test_a_model_that_does_not_decompose_has_no_such_panel(context: Context) -> 
     plain = Surrogate(context.run.url, context.surrogate.problem, context.surrogate.dataset, model)
     other = dataclasses.replace(context, surrogate=plain)
     for make in PANELS[context.evaluation.task]:
-        of_latents = make.__module__.startswith("courant.report.panels.anchors.")
+        of_latents = make.__module__ == "courant.report.anchors"
         # And so few designs do not tell what the quantities depend on.
-        absent = of_latents or make in (frequencies.panel, monitor.panel, sensitivity.panel)
+        absent = of_latents or make in (frequencies_panel, monitor_panel, sensitivity_panel)
         # Streamlines and surfaces depend on the fields and the dimension.
-        if make not in (streamlines.panel, surface.panel):
+        if make not in (streamlines_panel, surface_panel):
             assert (make(other) is None) == absent, make.__module__
 
 
@@ -252,9 +259,9 @@ def test_a_design_space_of_one_parameter_or_none_has_a_report(
     schema: Schema = context.dataset.schema
     fewer = dataclasses.replace(schema, parameters=schema.parameters[:num])
     monkeypatch.setattr(context.dataset, "schema", fewer)
-    assert len(errors_by_case.panel(context).figures) == 1 + num
-    assert (designs.panel(context) is not None) == (num == 1)
-    assert len(cases.table(context.dataset).columns) == 6 + num
+    assert len(case_panel(context).figures) == 1 + num
+    assert (designs_panel(context) is not None) == (num == 1)
+    assert len(table(context.dataset).columns) == 6 + num
     sample_cases([context.dataset[0]], context.channels[0].field).canvas.draw()
     if num:
         draw_designs(context.dataset).canvas.draw()

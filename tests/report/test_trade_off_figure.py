@@ -6,7 +6,7 @@ import pytest
 
 from courant.analysis.comparison import Comparison, Row
 from courant.evaluation.interval import Interval
-from courant.report.trade_off_figure import draw_trade_off
+from courant.report.sweep_page import draw_trade_off
 
 
 def row(label: str, family: str = "", **scores: float) -> Row:

@@ -13,7 +13,7 @@ from courant.prediction.error_models import (
     Regressed,
     RegressedQuantity,
 )
-from courant.report.panels.trust import NOT_STUDIED, trust_note, trust_table
+from courant.report.trust import NOT_STUDIED, trust_note, trust_table
 from simgen.cases import get_family
 from simgen.quantities import StatedQuantity
 

@@ -1,1 +1,0 @@
-"""Panels on what single anchors do."""

@@ -1,1 +1,0 @@
-"""Panels of long rollouts: their frequencies, and whether they can be trusted."""
