@@ -64,7 +64,7 @@ def test_what_one_process_cannot_do_is_refused(
     assert "error: training.workers = 2: this is one process" in capsys.readouterr().err
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert call(*TINY, "training.use_gpu=true") == 1
-    assert "asks for a GPU, and there is none" in capsys.readouterr().err
+    assert "asks for 1 GPUs, this machine has 0" in capsys.readouterr().err
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     training = get_recipe("cylinder-flow-demo").training
     for asked, expected in ((False, "cpu"), (True, "cuda"), ("auto", "cuda")):
