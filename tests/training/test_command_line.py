@@ -66,6 +66,7 @@ def test_what_one_process_cannot_do_is_refused(
     assert call(*TINY, "training.use_gpu=true") == 1
     assert "asks for 1 GPUs, this machine has 0" in capsys.readouterr().err
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     training = get_recipe("cylinder-flow-demo").training
     for asked, expected in ((False, "cpu"), (True, "cuda"), ("auto", "cuda")):
         assert device_of(training.model_copy(update={"use_gpu": asked})) == expected
