@@ -7,6 +7,8 @@ Notable features:
   what is raised in a finalizer, and prints it.
 - If the work has not ended after GRACE_S, this process and everything that it has started are
   killed.
+- The process ends after the last `atexit` callback, without Python's own finalization: threads of
+  libraries that wake up during it abort the process once in some hundred commands.
 """
 
 from __future__ import annotations
@@ -36,10 +38,14 @@ FINALIZED_S = 0.05
 
 
 class _Ending:
-    """How this process ends; `line` is None until it is interrupted."""
+    """How this process ends."""
 
     line: str | None = None
+    """None until it is interrupted"""
     code = 0
+    """After an interruption"""
+    returned: int | None = None
+    """The command's own code, once it has returned"""
 
 
 _ending = _Ending()
@@ -66,7 +72,8 @@ def exit_code(code: int) -> int:
         except (OSError, ValueError):  # no reader, or closed: Python would exit with 120
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return _ending.code if _ending.line is not None else code
+    _ending.returned = _ending.code if _ending.line is not None else code
+    return _ending.returned
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
@@ -103,11 +110,16 @@ def _end_in_time() -> None:
 
 
 def _end() -> None:
-    """After an interruption kill whatever this process has started, write the last line, and exit.
+    """Exit; after an interruption kill what this process has started, and write the last line.
 
     At once: nothing that Python's own end waits for is of use any more.
     """
     if _ending.line is None:
+        if _ending.returned is not None:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(_ending.returned)
         return
     screen = _take_screen()
     for process, start in descendants(os.getpid()):

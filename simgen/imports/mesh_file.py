@@ -24,7 +24,8 @@ def read_mesh(file: Path) -> meshio.Mesh:
         if isinstance(error, SystemExit):
             why = f"it is no {file.suffix or 'mesh'} file"
         else:
-            why = told(error) if str(error) else type(error).__name__
+            unknown = f"{type(error).__name__}: write it again with zlib or no compression"
+            why = told(error) if str(error) else unknown
         raise InputError(f"{file} cannot be read as a mesh: {why}") from error
 
 

@@ -49,6 +49,28 @@ def test_other_errors_of_finalizers_are_printed() -> None:
     assert "ZeroDivisionError" in done.stderr
 
 
+# A library whose thread would abort the process while Python finalizes.
+ABORTING = """
+import atexit, os, sys
+from flows.ending import answer_interrupts, exit_code
+
+answer_interrupts()
+atexit.register(print, "callbacks are called")
+
+class Aborting:
+    def __del__(self):
+        os.abort()
+
+kept = Aborting()
+sys.exit(exit_code(3))
+"""
+
+
+def test_a_command_that_returned_ends_with_its_code_whatever_libraries_do_at_the_end() -> None:
+    done = subprocess.run([sys.executable, "-c", ABORTING], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "callbacks are called\n")
+
+
 # A command as `flows.__main__` runs one.
 WAITING = """
 import sys, time
