@@ -6,9 +6,11 @@ Killed at any moment, the same request goes on from there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import simgen
@@ -20,6 +22,7 @@ from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError
 from simgen.foam.environment import find_openfoam
+from simgen.solving.case_lock import make_scratch
 from simgen.solving.solve_case import needed_applications
 from simgen.store.local_files import local_path
 from simgen.store.repository import repository_exists
@@ -126,10 +129,13 @@ class Generation(GenerationRequest):
         return None if left else PublishedVersion(self.url, record.version)
 
     def check(self) -> None:
-        """Find the solver and open the store.
+        """Find the solver, make the scratch folder, and open the store.
 
         A new store is created, since nothing else tells whether it can be written.
         """
+        settings = load_settings()
+        if not settings.jobs_address and not os.environ.get("RAY_ADDRESS"):
+            make_scratch(Path(settings.scratch))
         self.open()
 
     def execute(self, solve: SolveCases | None = None) -> PublishedVersion:

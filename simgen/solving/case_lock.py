@@ -145,16 +145,29 @@ def _note_in(file: int) -> tuple[str, float]:
     return (note, left_s) if note and left_s > 0 else ("", 0.0)
 
 
-def _open(path: Path, scratch: Path) -> int:
-    try:
+def make_scratch(scratch: Path) -> None:
+    """Make the scratch folder, for its user alone; InputError where it cannot be used."""
+    with _scratch_errors(scratch):
         scratch.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             scratch.mkdir(mode=0o700)
         check_private(scratch)
+
+
+def _open(path: Path, scratch: Path) -> int:
+    make_scratch(scratch)
+    with _scratch_errors(scratch):
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+@contextlib.contextmanager
+def _scratch_errors(scratch: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise InputError(
-            f"scratch directory {scratch} cannot be written: {error.strerror}"
+            f"scratch directory {scratch} cannot be written: {error.strerror}; choose another with"
+            " COURANT_SCRATCH"
         ) from error
 
 

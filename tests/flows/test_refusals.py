@@ -271,3 +271,14 @@ def test_a_flows_parameters_are_checked_as_the_command_lines_are(asked, says):
     """Prefect's page and API reach the flows without the command line."""
     with pytest.raises(InputError, match=says):
         _ = Generation("cylinder-flow", **asked).points
+
+
+def test_a_home_that_cannot_be_written_names_the_way_out(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("COURANT_SCRATCH", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/dev/null")
+    store = tmp_path / "store"
+    line = refused("generate", "cylinder-flow", *SHORT, "--store", str(store))
+    assert "/dev/null/.cache/courant/scratch cannot be written" in line
+    assert "COURANT_SCRATCH" in line
+    assert not store.exists()
