@@ -14,7 +14,7 @@ MANY = 10**9
 
 
 class Frozen(BaseModel):
-    """A section of an experiment: no key is unknown, no number infinite."""
+    """A record that crosses processes: no key is unknown, no number infinite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from courant.data_config import Frozen
 from courant.field_model import Encodes
 from courant.prediction.error_models import (
     FieldScale,
@@ -62,14 +63,13 @@ REACH = 0.99
 MOST_CASES = 5_000
 
 
-class Reach(BaseModel):
+class Reach(Frozen):
     """Latents of training cases, to tell whether a prediction starts from anything like them.
 
     A latent state is reduced to the mean and the deviation over anchors, then to whitened
     principal components.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     mean: tuple[float, ...]
     components: tuple[tuple[float, ...], ...]
     known: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=MOST_CASES)
@@ -176,10 +176,9 @@ Design = tuple[float, ...]
 """Scaled to -1..1 over the ranges of the design space"""
 
 
-class Outcomes(BaseModel):
+class Outcomes(Frozen):
     """Which designs have an accepted solution."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     designs: tuple[Design, ...] = Field(min_length=1, max_length=MOST_CASES)
     unsolved: tuple[bool, ...]
 
@@ -205,11 +204,7 @@ LEVEL = 0.9
 Error = Annotated[float, Field(ge=0)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class FieldErrors(_Frozen):
+class FieldErrors(Frozen):
     """How far predicted fields were off."""
 
     scale: FieldScale
@@ -217,14 +212,14 @@ class FieldErrors(_Frozen):
     """By calibration case: the largest error at any point, step and component, over the scale"""
 
 
-class Span(_Frozen):
+class Span(Frozen):
     """The rollouts that quantities of a transient model were calibrated on."""
 
     start_s: float
     steps: int
 
 
-class Bands(_Frozen):
+class Bands(Frozen):
     """The calibration of a run; designs are scaled to -1..1 over the ranges of the parameters."""
 
     weights: str
@@ -241,9 +236,9 @@ class Bands(_Frozen):
     ranges: Ranges
     """Within which training and calibration designs lie; empty without parameters"""
     outcomes: Outcomes
-    grid: dict[str, GridError] = {}
+    grid: dict[str, GridError] = Field(default_factory=dict)
     """By quantity, where the mesh was studied"""
-    no_grid: dict[str, str] = {}
+    no_grid: dict[str, str] = Field(default_factory=dict)
     """Quantities that the study told nothing of, with the reason"""
     regressed: Regressed | None = None
     """Quantities by the design parameters alone"""

@@ -30,13 +30,14 @@ from functools import cached_property
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from scipy.optimize import nnls
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from scipy.stats import f as fisher
 from scipy.stats import t as student
 
+from courant.data_config import Frozen
 from simgen.errors import InputError
 from simgen.regression import GaussianProcess
 
@@ -173,10 +174,9 @@ class Predicted(NamedTuple):
     """(T, N, C)"""
 
 
-class FieldScale(BaseModel):
+class FieldScale(Frozen):
     """The fitted scale: weights (C, F) of the features, floors (C,) and growth (T,)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     weights: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=1000)
     floors: tuple[float, ...]
     growth: tuple[float, ...] = Field(min_length=1, max_length=100_000)
@@ -275,10 +275,9 @@ USUAL_ORDERS = (1.0, 2.0)
 LEAST_SHARE, LEAST_OF_FINEST = 0.01, 0.1
 
 
-class GridError(BaseModel):
+class GridError(Frozen):
     """Where a quantity would be on an infinitely fine mesh, as a share of its value here."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     order: float
     """That fits best; the lowest of the usual ones where it is not known"""
     low: float
@@ -367,11 +366,7 @@ MOST_DESIGNS = 500
 Error = Annotated[float, Field(ge=0)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class RegressedQuantity(_Frozen):
+class RegressedQuantity(Frozen):
     """One quantity's fit, and how far it was off."""
 
     values: tuple[float | None, ...]
@@ -382,7 +377,7 @@ class RegressedQuantity(_Frozen):
     """By calibration case, absolute; None where the truth is not on record"""
 
 
-class Regressed(_Frozen):
+class Regressed(Frozen):
     """The fits of a family's quantities to the designs of the training cases."""
 
     designs: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=MOST_DESIGNS)

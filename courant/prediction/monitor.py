@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from courant.data_config import Frozen
 from courant.field_model import Evolves
 from courant.prediction.bands import conformal_quantile, least_cases
 from courant.runs.directory import RunDirectory
@@ -41,10 +42,9 @@ USUAL = 0.99
 LEAST_CHANGE = 1e-12
 
 
-class Monitor(BaseModel):
+class Monitor(Frozen):
     """What is usual along rollouts of a model; vectors are of pooled latents (2 d,)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     weights: str = ""
     """Digest of the weights that were calibrated"""
     version: str = ""

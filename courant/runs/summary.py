@@ -190,9 +190,6 @@ def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-EXPERIMENT = "experiment.json"
-
-
 @dataclass(frozen=True)
 class RunProgress:
     """A run as its directory shows it; None for figures that it has not reached."""
