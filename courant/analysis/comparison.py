@@ -254,7 +254,7 @@ _QUESTION = ("task", "data.fields", "data.step_s")
 SEEDS = "seed_correlation"
 
 
-__all__ = ["Comparison", "Row", "compare_runs", "gather"]
+__all__ = ["RunComparison", "ScoreRow", "compare_runs", "gather"]
 
 
 def compare_runs(
@@ -263,7 +263,7 @@ def compare_runs(
     cases: Sequence[str] = (),
     dataset_url: str | None = None,
     progress: Progress = lambda done, total: None,
-) -> Comparison:
+) -> RunComparison:
     """Score the runs on some cases (none: on the test split), and gather them by their settings.
 
     A run that is named twice counts once, and a named case for the family that has it. InputError
@@ -391,7 +391,7 @@ def _next_seeds(settings: dict[str, dict[str, Any]]) -> dict[str, RunDirectory]:
 def gather(
     found: Sequence[tuple[str, dict[str, Any], dict[str, float]]],
     controls: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
-) -> Comparison:
+) -> RunComparison:
     """Gather runs (URL, settings, scores) that differ in their seed alone into rows.
 
     `controls` are the scores of each run's controls, by URL and name.
@@ -404,16 +404,18 @@ def gather(
         for family, part in zip(families, parts, strict=True)
         for row in _controls_of(family, [(controls or {}).get(url, {}) for url, *_ in part])
     ]
-    return Comparison(tuple(rows), tuple(compared))
+    return RunComparison(tuple(rows), tuple(compared))
 
 
-def _controls_of(family: str, found: Sequence[Mapping[str, Mapping[str, float]]]) -> Iterator[Row]:
+def _controls_of(
+    family: str, found: Sequence[Mapping[str, Mapping[str, float]]]
+) -> Iterator[ScoreRow]:
     """Yield each control with its mean scores over a family's runs, which is one number."""
     for name in dict.fromkeys(name for each in found for name in each):
         scores = [each[name] for each in found if name in each]
         keys = [each.key for each in SCORES if any(each.key in of for of in scores)]
         means = {key: [of[key] for of in scores if key in of] for key in keys}
-        yield Row(
+        yield ScoreRow(
             name,
             (),
             {key: Interval(fmean(values), None, len(values)) for key, values in means.items()},
@@ -421,7 +423,7 @@ def _controls_of(family: str, found: Sequence[Mapping[str, Mapping[str, float]]]
         )
 
 
-def _rows_of(found: Sequence[tuple[str, dict[str, Any], dict[str, float]]]) -> list[Row]:
+def _rows_of(found: Sequence[tuple[str, dict[str, Any], dict[str, float]]]) -> list[ScoreRow]:
     """Return the rows of runs of one family."""
     groups: dict[str, list[tuple[str, dict[str, Any], dict[str, float]]]] = {}
     for each in found:
@@ -431,7 +433,7 @@ def _rows_of(found: Sequence[tuple[str, dict[str, Any], dict[str, float]]]) -> l
     for label, group in zip(labels, groups.values(), strict=True):
         keys = [each.key for each in SCORES if any(each.key in scores for *_, scores in group)]
         rows.append(
-            Row(
+            ScoreRow(
                 label,
                 tuple(url for url, *_ in group),
                 {key: _interval(key, [of[key] for *_, of in group if key in of]) for key in keys},
@@ -506,7 +508,7 @@ def _scores(
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """Runs that differ in their seed alone."""
 
     label: str
@@ -517,11 +519,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Rows by family, in the order in which their first runs were named."""
 
-    rows: tuple[Row, ...]
-    controls: tuple[Row, ...] = ()
+    rows: tuple[ScoreRow, ...]
+    controls: tuple[ScoreRow, ...] = ()
     """Of each family, the mean over its runs; the label names the control"""
 
     @property
@@ -529,20 +531,20 @@ class Comparison:
         return list(dict.fromkeys(row.family for row in self.rows))
 
     @property
-    def columns(self) -> list[Row]:
+    def columns(self) -> list[ScoreRow]:
         """List each family's rows, and after them its controls."""
         every = [*self.rows, *self.controls]
         return [row for family in self.families for row in every if row.family == family]
 
-    def of_family(self, family: str) -> Comparison:
+    def of_family(self, family: str) -> RunComparison:
         """Return the rows and controls of one family."""
         rows, controls = (
             tuple(row for row in each if row.family == family)
             for each in (self.rows, self.controls)
         )
-        return Comparison(rows, controls)
+        return RunComparison(rows, controls)
 
-    def heading(self, row: Row) -> str:
+    def heading(self, row: ScoreRow) -> str:
         """`baseline (3)`, of several families `cylinder-flow: baseline (3)`."""
         family = f"{row.family}: " if len(self.families) > 1 else ""
         return f"{family}{row.label}" + ("" if row in self.controls else f" ({len(row.runs)})")
@@ -583,7 +585,7 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def _row_json(row: ScoreRow) -> dict[str, Any]:
     return {
         "family": row.family,
         "label": row.label,

@@ -199,7 +199,7 @@ def map_anchors(
     )
 
 
-def telling_anchors(energies: np.ndarray, variance: np.ndarray | None) -> list[int]:
+def representative_anchors(energies: np.ndarray, variance: np.ndarray | None) -> list[int]:
     """Choose three anchors of the stronger half: the two that swing most and the stillest.
 
     Of a steady case, whose `variance` is None, the three strongest.

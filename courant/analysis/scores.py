@@ -643,7 +643,7 @@ TOP = 8
 
 
 @dataclass(frozen=True)
-class Score:
+class AnchorScore:
     """One number about a decomposition."""
 
     key: str
@@ -679,40 +679,50 @@ class Score:
 
 
 SCORES = (
-    Score("nmae", "accuracy", "NMAE of the prediction", "0 ..", "small"),
-    Score("anchor_distance", "locality", "anchor to centroid / spacing", "0 .. √L", "small", 0.4),
-    Score("own_anchor_nearest", "locality", "own anchor is nearest", "0 .. 1", "large", 0.6),
-    Score(
+    AnchorScore("nmae", "accuracy", "NMAE of the prediction", "0 ..", "small"),
+    AnchorScore(
+        "anchor_distance", "locality", "anchor to centroid / spacing", "0 .. √L", "small", 0.4
+    ),
+    AnchorScore("own_anchor_nearest", "locality", "own anchor is nearest", "0 .. 1", "large", 0.6),
+    AnchorScore(
         "start_anchor_distance", "locality", "start of the anchor to centroid", "0 .. √L", "small"
     ),
-    Score("start_own_anchor_nearest", "locality", "own start is nearest", "0 .. 1", "large"),
-    Score("support", "locality", "volume with 90 % of the energy", "0 .. 0.9", "small", 0.08),
-    Score("gyration_radius", "locality", "radius of gyration / spacing", "0 .. √L", "small"),
-    Score("overlap", "locality", "overlap of pairs", "0 .. 1", "small"),
-    Score("top_share", "economy", f"energy of the top {TOP}", f"{TOP}/L .. 1", "large"),
-    Score("gini", "economy", "Gini of the energies", "0 .. 1 - 1/L", "large"),
-    Score("cancellation", "economy", "cancellation", "1 .. ∞", "small"),
-    Score("insertion_area", "faithfulness", "area under insertion", "0 ..", "small"),
-    Score("deletion_area", "faithfulness", "area under deletion", "0 ..", "large"),
-    Score("random_area", "faithfulness", "the same in random order", "0 ..", "neither"),
-    Score(
+    AnchorScore("start_own_anchor_nearest", "locality", "own start is nearest", "0 .. 1", "large"),
+    AnchorScore("support", "locality", "volume with 90 % of the energy", "0 .. 0.9", "small", 0.08),
+    AnchorScore("gyration_radius", "locality", "radius of gyration / spacing", "0 .. √L", "small"),
+    AnchorScore("overlap", "locality", "overlap of pairs", "0 .. 1", "small"),
+    AnchorScore("top_share", "economy", f"energy of the top {TOP}", f"{TOP}/L .. 1", "large"),
+    AnchorScore("gini", "economy", "Gini of the energies", "0 .. 1 - 1/L", "large"),
+    AnchorScore("cancellation", "economy", "cancellation", "1 .. ∞", "small"),
+    AnchorScore("insertion_area", "faithfulness", "area under insertion", "0 ..", "small"),
+    AnchorScore("deletion_area", "faithfulness", "area under deletion", "0 ..", "large"),
+    AnchorScore("random_area", "faithfulness", "the same in random order", "0 ..", "neither"),
+    AnchorScore(
         "ablation_after", "faithfulness", "energy ranks the effect of zₖ = 0", "-1 .. 1", "large"
     ),
-    Score("ablation_before", "faithfulness", "the same before the processor", "-1 .. 1", "large"),
-    Score("time_correlation", "stability", "matched, first to last step", "-1 .. 1", "large"),
-    Score("time_kept", "stability", "anchors that keep their field", "0 .. 1", "large"),
-    Score("seed_correlation", "stability", "matched, with the other run", "-1 .. 1", "large", 0.8),
-    Score(
+    AnchorScore(
+        "ablation_before", "faithfulness", "the same before the processor", "-1 .. 1", "large"
+    ),
+    AnchorScore("time_correlation", "stability", "matched, first to last step", "-1 .. 1", "large"),
+    AnchorScore("time_kept", "stability", "anchors that keep their field", "0 .. 1", "large"),
+    AnchorScore(
+        "seed_correlation", "stability", "matched, with the other run", "-1 .. 1", "large", 0.8
+    ),
+    AnchorScore(
         "design_correlation", "stability", "matched, with the nearest design", "-1 .. 1", "large"
     ),
-    Score("contiguity", "meaning", "contiguity of the partition", "0 .. 1", "large"),
-    Score("temporal_variance", "meaning", "temporal variance", "0 .. 1", "neither"),
-    Score("vortex_distance", "meaning", "moving part to vortex / spacing", "0 .. √L", "neither"),
-    Score("vortex_chance", "meaning", "the same at other times", "0 .. √L", "neither"),
-    Score("error_carried", "error", "error at the worst tenth of anchors", "0.1 .. 1", "neither"),
-    Score("frequency_error", "rhythm", "error of the flow's frequency", "0 ..", "small", 0.1),
-    Score("locked_in", "rhythm", "anchors within 20 % of it", "0 .. 1", "large"),
-    Score("rhythm_kept", "rhythm", "part of the rollout within 20 %", "0 .. 1", "large"),
+    AnchorScore("contiguity", "meaning", "contiguity of the partition", "0 .. 1", "large"),
+    AnchorScore("temporal_variance", "meaning", "temporal variance", "0 .. 1", "neither"),
+    AnchorScore(
+        "vortex_distance", "meaning", "moving part to vortex / spacing", "0 .. √L", "neither"
+    ),
+    AnchorScore("vortex_chance", "meaning", "the same at other times", "0 .. √L", "neither"),
+    AnchorScore(
+        "error_carried", "error", "error at the worst tenth of anchors", "0.1 .. 1", "neither"
+    ),
+    AnchorScore("frequency_error", "rhythm", "error of the flow's frequency", "0 ..", "small", 0.1),
+    AnchorScore("locked_in", "rhythm", "anchors within 20 % of it", "0 .. 1", "large"),
+    AnchorScore("rhythm_kept", "rhythm", "part of the rollout within 20 %", "0 .. 1", "large"),
 )
 
 

@@ -151,7 +151,7 @@ class CrossAttention(nn.Module):
         return x.unflatten(-1, (self.num_heads, -1))
 
 
-class MessageRound(nn.Module):
+class LatentConvolution(nn.Module):
     """Convolve contexts with a kernel of relative positions, then a feed-forward network."""
 
     def __init__(self, width: int) -> None:
@@ -185,7 +185,7 @@ class Enf(FieldModel):
         self.fitted = nn.Linear(inner, config.num_features)
         self.rates = nn.Parameter(torch.ones(width))
         self.relative = RelativeEmbedding(config.dimension, width, config.query_frequency)
-        self.rounds = nn.ModuleList(MessageRound(width) for _ in range(config.num_layers))
+        self.rounds = nn.ModuleList(LatentConvolution(width) for _ in range(config.num_layers))
         # A later state is read as the fitted one is; a solution is another field than the input.
         self.output = None if config.transient else nn.Linear(inner, config.num_outputs)
 

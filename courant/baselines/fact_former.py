@@ -73,7 +73,7 @@ class AxisWeights(nn.Module):
         return (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
 
 
-class Block(nn.Module):
+class FactFormerBlock(nn.Module):
     """Pre-norm factorised attention and feed-forward network."""
 
     def __init__(self, config: FactFormerConfig) -> None:
@@ -118,7 +118,7 @@ class FactFormer(GridModel):
         self.embedding = nn.Sequential(
             nn.Linear(known, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
         )
-        self.blocks = nn.Sequential(*(Block(config) for _ in range(config.num_layers)))
+        self.blocks = nn.Sequential(*(FactFormerBlock(config) for _ in range(config.num_layers)))
         self.output = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, config.num_outputs))
         self._initialise()
 

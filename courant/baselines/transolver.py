@@ -92,7 +92,7 @@ class PhysicsAttention(nn.Module):
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
-class Block(nn.Module):
+class TransolverBlock(nn.Module):
     """Pre-norm physics attention and feed-forward network."""
 
     def __init__(self, config: TransolverConfig) -> None:
@@ -124,7 +124,7 @@ class Transolver(GhostModel):
             nn.Linear(known, 2 * config.width), nn.GELU(), nn.Linear(2 * config.width, config.width)
         )
         self.placeholder = nn.Parameter(torch.rand(config.width) / config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.blocks = nn.ModuleList(TransolverBlock(config) for _ in range(config.num_layers))
         self.output = nn.Sequential(
             nn.LayerNorm(config.width), nn.Linear(config.width, config.num_outputs)
         )

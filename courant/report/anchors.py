@@ -19,12 +19,12 @@ from courant.analysis.error_addresses import (
     AnchorMaps,
     ErrorAddresses,
     map_anchors,
-    telling_anchors,
+    representative_anchors,
 )
 from courant.analysis.scores import (
     SCORES,
     TOP,
-    Score,
+    AnchorScore,
     anchor_distances,
     by_energy,
     deletion_curve,
@@ -559,7 +559,7 @@ def maps_panel(context: Context) -> Panel | None:
     if not surrogate.decomposes or context.scores.dominant is None:
         return None
     scores = context.scores
-    chosen = telling_anchors(scores.fields.energies, scores.temporal_variance)
+    chosen = representative_anchors(scores.fields.energies, scores.temporal_variance)
     found = map_anchors(surrogate, shown.case, chosen, shown.start_s)
     plane = layer(shown.case)
     quantity = quantities(context.channels)[0]
@@ -952,7 +952,7 @@ def _draw_curves(axis: Axes, found: CaseScores) -> None:
     axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
-def _value(score: Score, value: float) -> Cell:
+def _value(score: AnchorScore, value: float) -> Cell:
     return Cell(_number(value), MARKS[score.reached(value)])  # type: ignore[arg-type]
 
 

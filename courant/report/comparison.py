@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from courant.analysis.case_scores import score_case
-from courant.analysis.comparison import Comparison
+from courant.analysis.comparison import RunComparison
 from courant.analysis.scores import SCORES, AnchorFields
 from courant.prediction.surrogate import Surrogate, load
 from courant.report.anchors import mark_anchor
@@ -19,7 +19,7 @@ from simgen.publish.field_plots import Layer, draw_field, layer
 COMPARISON_COLUMNS = 4
 
 
-def draw_comparison(found: Comparison) -> Figure:
+def draw_comparison(found: RunComparison) -> Figure:
     """Draw a bar for each row, with its interval, and the aim as a line where a score has one."""
     shown = [each for each in SCORES if each.key in found.keys]
     rows = -(-len(shown) // COMPARISON_COLUMNS)
@@ -87,7 +87,7 @@ class FieldsOfRuns:
 
 
 def fields_of_runs(
-    found: Comparison, cases: Sequence[str] = (), dataset_url: str | None = None
+    found: RunComparison, cases: Sequence[str] = (), dataset_url: str | None = None
 ) -> FieldsOfRuns | None:
     """Take the first run of each row apart for the first case (none: of the test split).
 

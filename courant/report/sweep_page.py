@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from courant.analysis.comparison import Comparison, Row
-from courant.analysis.scores import SCORES, Score
+from courant.analysis.comparison import RunComparison, ScoreRow
+from courant.analysis.scores import SCORES, AnchorScore
 from courant.evaluation.interval import Interval
 from courant.report.drawing import PALETTE, WIDTH
 from courant.report.page import render_page, write_panel
@@ -252,12 +252,12 @@ Mark = tuple[str, str]
 class _Drawn:
     """A row with an error, as the figure shows it."""
 
-    row: Row
+    row: ScoreRow
     error: Interval
     mark: Mark
 
 
-def draw_trade_off(found: Comparison) -> Figure | None:
+def draw_trade_off(found: RunComparison) -> Figure | None:
     """Draw a point for each row, with the intervals of both numbers; None without such scores.
 
     The green corner is what the aims ask for: a good score at an error at most 2 % above the
@@ -310,7 +310,7 @@ def draw_trade_off(found: Comparison) -> Figure | None:
     return figure
 
 
-def _marks(found: Comparison) -> list[Mark]:
+def _marks(found: RunComparison) -> list[Mark]:
     """Return the colour and the marker of each row; of several families, one marker for each."""
     labels = list(dict.fromkeys(row.label for row in found.rows))
     several = len(found.families) > 1
@@ -322,7 +322,7 @@ def _marks(found: Comparison) -> list[Mark]:
     return marks
 
 
-def _legend(found: Comparison, marks: Sequence[Mark]) -> list[Line2D]:
+def _legend(found: RunComparison, marks: Sequence[Mark]) -> list[Line2D]:
     """Name each row; of several families, each colour and each marker."""
     if len(found.families) == 1:
         named = [(*mark, found.heading(row)) for row, mark in zip(found.rows, marks, strict=True)]
@@ -342,7 +342,7 @@ def _over(error: Interval, unit: float) -> Interval:
     return Interval(error.mean / unit, half, error.count)
 
 
-def _draw(axis: Axes, score: Score, drawn: Sequence[_Drawn]) -> None:
+def _draw(axis: Axes, score: AnchorScore, drawn: Sequence[_Drawn]) -> None:
     for each in drawn:
         if (place := each.row.scores.get(score.key)) is None:
             continue
@@ -359,7 +359,7 @@ def _draw(axis: Axes, score: Score, drawn: Sequence[_Drawn]) -> None:
         )
 
 
-def _draw_aim(axis: Axes, score: Score, enough: float) -> None:
+def _draw_aim(axis: Axes, score: AnchorScore, enough: float) -> None:
     assert score.aim is not None
     axis.axvline(score.aim, color=_GOOD, ls="--", lw=1)
     axis.axhline(enough, color=_GOOD, ls="--", lw=1)

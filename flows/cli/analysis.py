@@ -21,7 +21,7 @@ from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from courant.analysis.case_dynamics import CaseDynamics, FrequencyStudy
-    from courant.analysis.comparison import Comparison, RunScores
+    from courant.analysis.comparison import RunComparison, RunScores
     from courant.analysis.modes import CaseSpectra, StateSpectrum
     from courant.analysis.monitoring import DetectionRate, MonitorJudgement
     from courant.prediction.surrogate import Surrogate
@@ -244,7 +244,7 @@ def analyse_maps(
     """
     with one_line_errors():
         from courant.analysis.case_scores import score_case
-        from courant.analysis.error_addresses import map_anchors, telling_anchors
+        from courant.analysis.error_addresses import map_anchors, representative_anchors
 
         folder, surrogate, opened = _opened(run, out, dataset)
         names = chosen_cases(opened, case)
@@ -253,7 +253,9 @@ def analyse_maps(
                 stored, chosen = opened[name], anchor
                 if not chosen:
                     scores = score_case(surrogate, stored)
-                    chosen = telling_anchors(scores.fields.energies, scores.temporal_variance)
+                    chosen = representative_anchors(
+                        scores.fields.energies, scores.temporal_variance
+                    )
                 start = surrogate.problem.shown_start(stored)
                 found = map_anchors(surrogate, stored, chosen, start)
                 folder.write_arrays(f"{name}_maps.npz", found.arrays())
@@ -502,7 +504,7 @@ def analyse_compare(
             say(f"fields {place}/{FIELDS}.png, .npz: case {fields.case}")
 
 
-def tables(found: Comparison, width: int) -> Iterator[Table]:
+def tables(found: RunComparison, width: int) -> Iterator[Table]:
     """Yield tables of as many columns as a terminal of some width shows without breaking words."""
     from courant.analysis.scores import SCORES
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from courant.analysis.error_addresses import map_anchors, telling_anchors
+from courant.analysis.error_addresses import map_anchors, representative_anchors
 from courant.field_model import Inputs
 from courant.model import Courant, CourantConfig
 from courant.model.config import AnchorKind, WindowPlace
@@ -109,12 +109,12 @@ def test_how_far_levels_move_anchors_is_told_in_metres(
     )
 
 
-def test_telling_anchors_are_strong_and_differ_in_how_they_swing() -> None:
+def test_representative_anchors_are_strong_and_differ_in_how_they_swing() -> None:
     energies = np.array([9.0, 8.0, 7.0, 6.0, 0.1, 0.1, 0.1, 0.1])
     variance = np.array([0.1, 0.9, 0.5, np.nan, 1.0, 1.0, 1.0, 1.0])
-    assert telling_anchors(energies, variance) == [1, 2, 3]
-    assert telling_anchors(energies[::-1], None) == [7, 6, 5]
-    assert telling_anchors(np.ones(1), np.ones(1)) == [0]
+    assert representative_anchors(energies, variance) == [1, 2, 3]
+    assert representative_anchors(energies[::-1], None) == [7, 6, 5]
+    assert representative_anchors(np.ones(1), np.ones(1)) == [0]
 
 
 def test_the_command_writes_maps_of_the_anchors_that_are_named(

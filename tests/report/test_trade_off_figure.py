@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from courant.analysis.comparison import Comparison, Row
+from courant.analysis.comparison import RunComparison, ScoreRow
 from courant.evaluation.interval import Interval
 from courant.report.sweep_page import draw_trade_off
 
 
-def row(label: str, family: str = "", **scores: float) -> Row:
+def row(label: str, family: str = "", **scores: float) -> ScoreRow:
     known = {key: Interval.of([value]) for key, value in scores.items()}
-    return Row(label, (f"runs/{label}",), known, family)
+    return ScoreRow(label, (f"runs/{label}",), known, family)
 
 
 def test_every_score_with_an_aim_has_an_axis_on_which_the_aim_is_seen() -> None:
     figure = draw_trade_off(
-        Comparison(
+        RunComparison(
             (
                 row("plain", nmae=0.20, anchor_distance=2.0, own_anchor_nearest=0.0, gini=0.5),
                 row("windows", nmae=0.21, anchor_distance=0.6, own_anchor_nearest=0.2),
@@ -45,7 +45,7 @@ def test_errors_of_several_families_are_over_the_lowest_of_each() -> None:
         for family, unit in (("pipe", 1.0), ("pump", 10.0))
         for label, error in (("plain", 0.2), ("windows", 0.3))
     ]
-    figure = draw_trade_off(Comparison(tuple(rows)))
+    figure = draw_trade_off(RunComparison(tuple(rows)))
     assert figure is not None
     axis = next(axis for axis in figure.axes if axis.get_visible())
     points = [(line.get_marker(), line.get_color(), line.get_ydata()[0]) for line in axis.lines[:4]]
@@ -61,4 +61,4 @@ def test_errors_of_several_families_are_over_the_lowest_of_each() -> None:
 
 def test_without_a_score_that_has_an_aim_there_is_no_figure() -> None:
     """Anchors without places, of a single seed."""
-    assert draw_trade_off(Comparison((row("abstract", nmae=0.2, gini=0.5),))) is None
+    assert draw_trade_off(RunComparison((row("abstract", nmae=0.2, gini=0.5),))) is None
