@@ -240,11 +240,11 @@ def _solve_and_write(
     point: DesignPoint, fork: CaseFork, own: OwnedCase, dataset: str, execution: Execution
 ) -> CaseResult:
     from simgen.solving.archive import archive_case
-    from simgen.solving.mistakes import told_as_mistakes
+    from simgen.solving.mistakes import as_program_error
     from simgen.solving.solve_case import solve_owned
 
     directory = own.directory
-    with told_as_mistakes(point.id):
+    with as_program_error(point.id):
         result = solve_owned(
             point,
             own,

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
-from flows.terminal import counted, one_line_errors, progress_bar, say, screen
+from flows.terminal import counted, one_line_errors, print_line, progress_bar, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def analyse_scores(
                 partial(write_arrays, folder),
             )
         screen.print(score_table(scores))
-        say(f"scores  {write_scores(folder, scores)}")
+        print_line(f"scores  {write_scores(folder, scores)}")
 
 
 def score_table(scores: RunScores) -> Table:
@@ -143,7 +143,7 @@ def analyse_monitor(
         with progress_bar("calibrating") as progress:
             monitor = calibrate_monitor(surrogate, opened, progress)
         write_monitor(surrogate, monitor)
-        say(
+        print_line(
             f"monitor  {surrogate.url}/monitor.json, from {monitor.rollouts} validation rollouts of"
             f" {monitor.horizon} steps"
         )
@@ -153,13 +153,13 @@ def analyse_monitor(
         with progress_bar("judging") as progress:
             found = judge_monitor(surrogate, opened, monitor, chosen, progress)
         screen.print(_watched_table(found))
-        say(
+        print_line(
             f"false alarms  {found.false_alarms:.1%} of {found.num_rollouts} rollouts of"
             f" {monitor.horizon} steps, of cases that it was not calibrated on"
         )
-        say(_detection(found.detection))
+        print_line(_detection(found.detection))
         folder.write_json(JUDGEMENT_FILE, found.to_json())
-        say(f"numbers  {folder.url.rstrip('/')}/{JUDGEMENT_FILE}")
+        print_line(f"numbers  {folder.url.rstrip('/')}/{JUDGEMENT_FILE}")
 
 
 def _detection(found: DetectionRate) -> str:
@@ -223,8 +223,8 @@ def analyse_fields(
                 progress(number, len(names))
                 share = found.energies[found.ranking[:top]].sum() / found.energies.sum()
                 listed = ", ".join(map(str, found.ranking[:top].tolist()))
-                say(f"{name}  anchors {listed} hold {share:.0%} of the energy")
-        say(f"fields  {folder.url.rstrip('/')}/<case>_fields.npz")
+                print_line(f"{name}  anchors {listed} hold {share:.0%} of the energy")
+        print_line(f"fields  {folder.url.rstrip('/')}/<case>_fields.npz")
 
 
 def analyse_maps(
@@ -262,7 +262,7 @@ def analyse_maps(
                 progress(number + 1, len(names))
         listed = ", ".join(f"{name}_maps.npz" for name in names[:3])
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        say(f"maps  {folder.url}: {listed}{more}")
+        print_line(f"maps  {folder.url}: {listed}{more}")
 
 
 FREQUENCIES_FILE = "frequencies.json"
@@ -297,12 +297,12 @@ def analyse_frequencies(
             screen.print(_frequency_table(found))
             screen.print(_modes_table(found))
         if found.without:
-            say(
+            print_line(
                 f"without  {counted(len(found.without), 'case')} that stand still or are too short"
                 f" to tell their frequency: {', '.join(found.without)}"
             )
         folder.write_json(FREQUENCIES_FILE, found.to_json())
-        say(f"numbers  {folder.url.rstrip('/')}/{FREQUENCIES_FILE}")
+        print_line(f"numbers  {folder.url.rstrip('/')}/{FREQUENCIES_FILE}")
 
 
 def _frequency_table(found: FrequencyStudy) -> Table:
@@ -413,12 +413,12 @@ def analyse_spectrum(
         screen.print(_spectrum_table(found))
         counts = {len(state.spectrum.step) for each in found for state in each.states}
         exact = all(state.spectrum.exact for each in found for state in each.states)
-        say(
+        print_line(
             f"pairs    that last longest, and nearest to the flow's frequency, of"
             f" {'all' if exact else 'the leading'} {min(counts)} eigenvalues"
         )
         folder.write_json(SPECTRUM_FILE, {"cases": [each.to_json() for each in found]})
-        say(f"numbers  {folder.url.rstrip('/')}/{SPECTRUM_FILE}")
+        print_line(f"numbers  {folder.url.rstrip('/')}/{SPECTRUM_FILE}")
 
 
 def _spectrum_table(found: list[CaseSpectra]) -> Table:
@@ -493,15 +493,15 @@ def analyse_compare(
         folder.write_bytes(f"{COMPARISON}.md", found.to_markdown().encode())
         folder.write_bytes(f"{COMPARISON}.png", png_bytes(draw_comparison(found)))
         place = folder.url.rstrip("/")
-        say(f"table  {place}/{COMPARISON}.md, .csv, .json, .png")
+        print_line(f"table  {place}/{COMPARISON}.md, .csv, .json, .png")
         if trade_off := draw_trade_off(found):
             folder.write_bytes(f"{TRADE_OFF}.png", png_bytes(trade_off))
-            say(f"figure {place}/{TRADE_OFF}.png")
+            print_line(f"figure {place}/{TRADE_OFF}.png")
         first = found.of_family(found.families[0])
         if (fields := fields_of_runs(first, case or (), moved)) is not None:
             folder.write_bytes(f"{FIELDS}.png", png_bytes(draw_run_fields(fields)))
             folder.write_arrays(f"{FIELDS}.npz", fields.arrays())
-            say(f"fields {place}/{FIELDS}.png, .npz: case {fields.case}")
+            print_line(f"fields {place}/{FIELDS}.png, .npz: case {fields.case}")
 
 
 def tables(found: RunComparison, width: int) -> Iterator[Table]:

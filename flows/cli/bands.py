@@ -9,7 +9,7 @@ from rich.table import Table
 
 from flows.cli.options import MovedDataset, RunUrl, SplitChoice
 from flows.settings import absolute
-from flows.terminal import counted, one_line_errors, progress_bar, say, screen
+from flows.terminal import counted, one_line_errors, print_line, progress_bar, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,21 +42,21 @@ def calibrate(
             meshes = absolute(grid) if grid else None
             bands = calibrate_run(absolute(run), place, meshes, progress)
         names = ", ".join(name.replace("_", " ") for name in bands.quantities)
-        say(
+        print_line(
             f"bands  {counted(len(bands.cases), 'calibration case')} of {bands.version}:"
             f" the fields{', ' + names if names else ''}"
         )
         if bands.regressed is not None:
             regressed = ", ".join(name.replace("_", " ") for name in bands.regressed.quantities)
             designs = counted(len(bands.regressed.designs), "training design")
-            say(f"by regression on the parameters of {designs}: {regressed}")
+            print_line(f"by regression on the parameters of {designs}: {regressed}")
         for name, error in bands.grid.items():
-            say(
+            print_line(
                 f"mesh   {name.replace('_', ' ')} on a fine mesh: {error.low:+.1%} to"
                 f" {error.high:+.1%} (order {error.order:.1f}, {error.num_designs} designs)"
             )
         for name, reason in bands.no_grid.items():
-            say(f"mesh   {name.replace('_', ' ')}: {reason}")
+            print_line(f"mesh   {name.replace('_', ' ')}: {reason}")
 
 
 @bands_app.command(epilog="Example: courant coverage RUN --split test")
@@ -89,7 +89,7 @@ def coverage(
         if found.outside:
             screen.print(_table_outside(found))
         if found.refused:
-            say(
+            print_line(
                 f"no band for {counted(len(found.refused), 'case')} of {found.num_cases}:"
                 f" {next(iter(found.refused.values()))}"
             )

@@ -17,7 +17,7 @@ from flows.cli.dataset_upkeep import upkeep_app
 from flows.cli.importing import benchmark_app, import_app
 from flows.cli.options import DatasetUrl, Store, Version
 from flows.settings import absolute, load_settings
-from flows.terminal import counted, errors, fail, one_line_errors, progress_bar, say, screen
+from flows.terminal import counted, errors, fail, one_line_errors, print_line, progress_bar, screen
 from simgen.errors import InputError, StoreError
 
 dataset_app = typer.Typer(
@@ -168,7 +168,7 @@ def dataset_export(
         with progress_bar("exporting cases") as on_progress:
             written = export(simgen.open_dataset(dataset, version), absolute(target), on_progress)
         there = written.num_cases - written.num_copied
-        say(
+        print_line(
             f"{written.target}  {counted(written.num_cases, 'case')},"
             f" {size_text(written.num_bytes)} of fields"
             f"{f', {there} of them there before' if there else ''}"
@@ -205,7 +205,7 @@ def dataset_export_vtu(
         with progress_bar("writing cases") as on_progress:
             chosen = list(dict.fromkeys(case or ())) or (opened.cases(split) if split else None)
             written = export_vtu(opened, folder, chosen, every, on_progress)
-        say(
+        print_line(
             f"{len(written)} files to open in {folder}, such as {written[0]}"
             if written
             else "no case"
@@ -238,4 +238,4 @@ def dataset_card(
 
         with progress_bar("drawing") as on_progress:
             readme = write_card(simgen.open_dataset(dataset, version), out, license, on_progress)
-        say(f"card  {readme}")
+        print_line(f"card  {readme}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Column, Table
 
-from flows.terminal import counted, say, screen, tell
+from flows.terminal import counted, print_line, print_markup, screen
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
@@ -27,11 +27,11 @@ def print_dataset(dataset: Dataset) -> None:
     """Print a version: fields with statistics, all cases, and the command that makes it again."""
     from simgen.publish.card import how_to_make, left_out
 
-    tell(
+    print_markup(
         f"[bold]{escape(f'{dataset.schema.family} {dataset.version}')}[/bold]"
         f"  {escape(dataset.url)}  snapshot {dataset.snapshot_id}"
     )
-    say(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
+    print_line(f"{counted(len(dataset), 'accepted case')}: {dataset.splits}")
     names = [
         f"{each.name}{GIVEN if each.role == 'given' else ''}" for each in dataset.schema.fields
     ]
@@ -46,15 +46,15 @@ def print_dataset(dataset: Dataset) -> None:
             _add(fields, title, field.unit if title else "", component, *values)
     screen.print(fields, "")
     for each in left_out(dataset):
-        say(f"left out of these statistics, with nearly all of the variance: {each}")
+        print_line(f"left out of these statistics, with nearly all of the variance: {each}")
     _print_quantities(dataset)
     screen.print(_cases(dataset), "")
     source = dataset.schema.source
     if source is not None:
-        tell(f"imported from {escape(f'{source.name}, {source.url}, {source.licence}')}")
+        print_markup(f"imported from {escape(f'{source.name}, {source.url}, {source.licence}')}")
         return
     if commands := how_to_make(dataset):
-        tell(f"make it again:\n  {escape(' && '.join(commands))}")
+        print_markup(f"make it again:\n  {escape(' && '.join(commands))}")
 
 
 def _print_quantities(dataset: Dataset) -> None:
@@ -71,9 +71,9 @@ def _print_quantities(dataset: Dataset) -> None:
 
 def print_case(case: StoredCase) -> None:
     """Print everything known of a case, except its arrays."""
-    tell(f"[bold]{escape(case.id)}[/bold]  {escape(f'{case.status}  {case.reason}')}")
+    print_markup(f"[bold]{escape(case.id)}[/bold]  {escape(f'{case.status}  {case.reason}')}")
     for name, value in {**case.parameters, **case.settings}.items():
-        say(f"  {name} = {value:g}")
+        print_line(f"  {name} = {value:g}")
     gates = _table("gate", "value", "limit", "passed")
     for gate in case.gates:
         _add(
@@ -119,7 +119,7 @@ def print_versions(lines: Sequence[VersionSize]) -> None:
     screen.print(table)
     for line in lines:
         if command := run_command(line.info):
-            tell(f"{line.info.name}  {escape(command)}")
+            print_markup(f"{line.info.name}  {escape(command)}")
 
 
 def print_difference(found: Difference) -> None:
@@ -127,7 +127,7 @@ def print_difference(found: Difference) -> None:
     from simgen.publish.card import size_text
 
     if found.is_empty:
-        say(f"{found.before} and {found.after} hold the same cases")
+        print_line(f"{found.before} and {found.after} hold the same cases")
         return
     rows = [
         ("cases added", _named(found.added)),
@@ -172,12 +172,12 @@ def print_findings(dataset: Dataset, found: Verification) -> None:
             _add(table, finding.case or "(all)", finding.place, finding.problem)
         screen.print(table)
         cases = {finding.case for finding in found.findings if finding.case}
-        tell(
+        print_markup(
             f"{escape(where)}: {len(found.findings)} findings in {len(cases)} of {found.num_cases}"
             " cases; restore the store from a copy"
         )
         return
-    tell(
+    print_markup(
         f"{escape(where)}: all {found.num_chunks} chunks of"
         f" {counted(found.num_cases, 'case')} are intact"
     )
@@ -188,10 +188,10 @@ def print_garbage(found: Garbage, *, dry_run: bool) -> None:
     from simgen.publish.card import size_text
 
     if not found.num_objects:
-        say("nothing to delete: all that is old enough is referred to")
+        print_line("nothing to delete: all that is old enough is referred to")
         return
     done = "would delete at least" if dry_run else "deleted"
-    say(
+    print_line(
         f"{done} {size_text(found.num_bytes)}: {found.num_chunks} chunks, {found.num_snapshots}"
         f" snapshots, {found.num_objects} objects in all"
     )

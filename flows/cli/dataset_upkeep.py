@@ -11,7 +11,7 @@ import typer
 
 from flows.cli.dataset_tables import print_findings, print_garbage
 from flows.cli.options import DatasetUrl, Version
-from flows.terminal import errors, one_line_errors, progress_bar, say
+from flows.terminal import errors, one_line_errors, print_line, progress_bar
 
 upkeep_app = typer.Typer()
 
@@ -61,7 +61,7 @@ def dataset_withdraw(
         version = DatasetWriter.open(dataset, simgen.open_dataset(dataset).schema).withdraw(
             cases, reason
         )
-        say(repr(simgen.open_dataset(dataset, version)).strip("<>"))
+        print_line(repr(simgen.open_dataset(dataset, version)).strip("<>"))
 
 
 @upkeep_app.command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Column, Table
 
-from flows.terminal import one_line_errors, say, screen
+from flows.terminal import one_line_errors, print_line, screen
 
 if TYPE_CHECKING:
     from simgen.case import CaseFamily
@@ -68,7 +68,7 @@ def _show(family: CaseFamily) -> None:
         fields.add_row(field.name, field.unit, ", ".join(field.components))
     screen.print(fields, "")
     header = ",".join(family.design_space.names)
-    say(f"First line of a file for --designs: {header}")
+    print_line(f"First line of a file for --designs: {header}")
 
 
 def _table(*columns: Column | str) -> Table:

@@ -16,7 +16,15 @@ from rich.table import Table
 
 from flows.cli.options import Store
 from flows.settings import absolute, load_settings
-from flows.terminal import counted, errors, one_line_errors, progress_bar, say, screen, tell
+from flows.terminal import (
+    counted,
+    errors,
+    one_line_errors,
+    print_line,
+    print_markup,
+    progress_bar,
+    screen,
+)
 from simgen.store.local_files import local_path
 
 if TYPE_CHECKING:
@@ -160,7 +168,7 @@ def import_or_tell(
             f" courant dataset withdraw {done.url} {case}"
         )
     refused = done.num_refused + len(plan.refused)
-    say(
+    print_line(
         f"{done.url} {done.version}: {counted(done.num_cases, 'case')} of the folder,"
         f" {done.num_new} new{f', {refused} refused' if refused else ''}{_num_left_out(plan)}"
     )
@@ -183,17 +191,17 @@ def _print_plan(plan: FolderPlan, kinds: list[str]) -> None:
     """Print the schema, the cases and their splits."""
     schema = plan.schema
     form = "transient" if schema.transient else "steady"
-    tell(f"[bold]{escape(plan.url)}[/bold]: {form} cases in {schema.dimension} dimensions")
+    print_markup(f"[bold]{escape(plan.url)}[/bold]: {form} cases in {schema.dimension} dimensions")
     for field in schema.fields:
         text = f"{field.name} ({field.unit}): {', '.join(field.components)}"
         file = f", from {field.openfoam}" if field.openfoam else ""
         given = ", given" if field.role == "given" else ""
-        tell(f"  {escape(text + file + given)}")
+        print_markup(f"  {escape(text + file + given)}")
     for each in schema.parameters:
         unit = f" {each.unit}" if each.unit else ""
-        tell(f"  parameter {escape(f'{each.name}: {each.low:g} to {each.high:g}{unit}')}")
+        print_markup(f"  parameter {escape(f'{each.name}: {each.low:g} to {each.high:g}{unit}')}")
     for text in kinds:
-        tell(f"  patches of kind {escape(text)}")
+        print_markup(f"  patches of kind {escape(text)}")
     table = Table(box=None, header_style="bold")
     names = [each.name for each in schema.parameters]
     for title in ("case", "place", *names, "times", "split", ""):
@@ -208,7 +216,7 @@ def _print_plan(plan: FolderPlan, kinds: list[str]) -> None:
     screen.print(table)
     splits = list(plan.splits.values())
     counts = ", ".join(f"{splits.count(each)} {each}" for each in dict.fromkeys(splits))
-    say(
+    print_line(
         f"would import {counted(len(plan.cases) - len(plan.on_record), 'new case')}"
         f" ({counts} in all), {len(plan.refused)} refused{_num_left_out(plan)}; values are checked"
         " as they are read"
@@ -478,7 +486,9 @@ def import_benchmark(
                 hold_out(cases, validation, number),
                 on_progress=lambda done, _: on_progress(done, number),
             )
-        say(f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new")
+        print_line(
+            f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new"
+        )
 
 
 benchmark_app = typer.Typer()
@@ -528,4 +538,6 @@ def generate_benchmark_data(
                 num_validation=-(-num_train // 10) if validation is None else validation,
                 on_progress=on_progress,
             )
-        say(f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new")
+        print_line(
+            f"{done.url} {done.version}: {counted(done.num_cases, 'case')}, {done.num_new} new"
+        )

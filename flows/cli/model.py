@@ -11,7 +11,7 @@ from rich.table import Table
 from flows.cli.options import AllowedHosts, MovedDataset, RunUrl, allowed_hosts
 from flows.request_models import parse_settings
 from flows.settings import absolute, check_folder, load_settings
-from flows.terminal import one_line_errors, say, screen
+from flows.terminal import one_line_errors, print_line, screen
 from simgen.errors import InputError
 from simgen.store.local_files import local_path
 
@@ -33,7 +33,7 @@ def report(
         place = None if dataset is None else absolute(dataset)
         check_folder(absolute(out))
         page = write_report(absolute(run), absolute(out), place)
-        say(f"report  {page}")
+        print_line(f"report  {page}")
 
 
 @model_app.command(epilog="Example: courant reports courant-data/reports")
@@ -46,7 +46,7 @@ def reports(
     with one_line_errors():
         from courant.report.index import write_index
 
-        say(f"index  {write_index(absolute(folder or load_settings().reports))}")
+        print_line(f"index  {write_index(absolute(folder or load_settings().reports))}")
 
 
 @model_app.command(
@@ -160,7 +160,7 @@ def predict(
 
             place = None if dataset is None else absolute(dataset)
             line = write_prediction(absolute(run), case, start, steps, out, place)
-        say(line)
+        print_line(line)
 
 
 @model_app.command(

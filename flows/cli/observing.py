@@ -15,7 +15,7 @@ import typer
 from courant.loopback import LOOPBACK, in_address
 from flows.cli.options import AllowedHosts, Runs, Store, allowed_hosts
 from flows.settings import absolute, load_settings
-from flows.terminal import errors, fail, one_line_errors, say, screen
+from flows.terminal import errors, fail, one_line_errors, print_line, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -144,5 +144,5 @@ def metrics(
         with errors.status("reading"):
             exported = RecordMetrics(Watch(places(store, runs)), every)
         serve, taken = metrics_server(exported, host, port, names)
-        say(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
+        print_line(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
         serve()

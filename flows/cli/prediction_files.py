@@ -28,7 +28,7 @@ from courant.prediction.surrogate import Surrogate
 from courant.report.fields import draw_prediction
 from courant.report.wording import channel_label, plain
 from flows.settings import load_settings
-from flows.terminal import counted, say, screen
+from flows.terminal import counted, print_line, screen
 from simgen.cell_shapes import Shape, cells_of
 from simgen.errors import InputError
 from simgen.publish.export import write_collection
@@ -287,10 +287,10 @@ def predict_to_files(
     figure = draw(surrogate, found)
     with whole_file(picture) as part:
         part.write_bytes(png_bytes(figure))
-    say(f"{out}: {_extent(found)}")
-    say(f"{picture}: {_shown(found)}")
+    print_line(f"{out}: {_extent(found)}")
+    print_line(f"{picture}: {_shown(found)}")
     _print_quantities(surrogate, found)
-    say(times_line(found))
+    print_line(times_line(found))
 
 
 def _write(out: Path, surrogate: Surrogate, found: PredictedDesign) -> None:
@@ -418,7 +418,7 @@ def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
         *(f"{plain(name)} is not predicted: {why}" for name, why in found.not_predicted.items()),
         *trust_lines(found.bands),
     ]:
-        say(line)
+        print_line(line)
 
 
 def _between(ends: tuple[float, ...]) -> str:

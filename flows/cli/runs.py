@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from flows.settings import RUNS, absolute, load_settings
-from flows.terminal import errors, one_line_errors, say, screen
+from flows.terminal import errors, one_line_errors, print_line, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def runs_export(
         source = RunDirectory(absolute(run))
         name = source.url.rsplit("/", 1)[-1].removesuffix(".zip")
         packed = pack_run(source, absolute(out or f"{name}.zip"))
-        say(f"packed  {packed}")
+        print_line(f"packed  {packed}")
 
 
 def _facts(run: RunSummary) -> dict[str, str]:

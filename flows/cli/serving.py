@@ -26,7 +26,7 @@ from courant.serving.predictions import Limits
 from courant.serving.solving import Solve, Solving
 from flows.deployments import DeploymentRun, api_url, find_deployment
 from flows.settings import LOOPBACK, host_of, load_settings
-from flows.terminal import errors, say
+from flows.terminal import errors, print_line
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
 from simgen.store.read import Dataset
@@ -206,7 +206,7 @@ def serve_model(
             if page == "docs"
             else f"open  {address}/{page}"
         )
-        say(f"{told}   end with Ctrl-C")
+        print_line(f"{told}   end with Ctrl-C")
         # Not earlier: while the model is loaded, Ctrl-C ends the command at once.
         signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
         asked_to_end.wait()

@@ -21,7 +21,7 @@ from flows.request_models import (
     with_options_of,
 )
 from flows.settings import prefect_defaults
-from flows.terminal import errors, log_details, one_line_errors, say
+from flows.terminal import errors, log_details, one_line_errors, print_line
 
 if TYPE_CHECKING:
     from flows.stages.evaluation import Report
@@ -107,7 +107,7 @@ def run(
     if outcome.report:
         _show_report(outcome.report)
     elif outcome.run:
-        say(f"run  {outcome.run}")
+        print_line(f"run  {outcome.run}")
     elif outcome.dataset:
         _show_dataset(outcome.dataset)
 
@@ -146,7 +146,7 @@ def train(asked: Asked, verbose: Verbose = False) -> None:
         from flows.stages.training import Training
 
         stage = Training(**asked)
-    say(f"run  {carry_out(stage, verbose).url}")
+    print_line(f"run  {carry_out(stage, verbose).url}")
 
 
 @stages_app.command(
@@ -167,7 +167,7 @@ def sweep(asked: Asked, verbose: Verbose = False) -> None:
 
         stage = Trials(**asked)
     swept = carry_out(stage, verbose)
-    say(f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}")
+    print_line(f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}")
 
 
 @stages_app.command(
@@ -188,7 +188,7 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
 
         stage = Comparison(**asked)
     finished = carry_out(stage, verbose)
-    say(f"page  {finished.page}\n{finished.verdict}")
+    print_line(f"page  {finished.page}\n{finished.verdict}")
 
 
 @stages_app.command(
@@ -213,8 +213,8 @@ def _check_one_experiment(asked: Asked) -> None:
 
 
 def _show_dataset(published: PublishedVersion) -> None:
-    say(f"dataset  {published.dataset}  {published.version}")
+    print_line(f"dataset  {published.dataset}  {published.version}")
 
 
 def _show_report(report: Report) -> None:
-    say(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")
+    print_line(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")

@@ -35,7 +35,7 @@ _OWN = str(Path(__file__).parents[1])
 
 
 @contextlib.contextmanager
-def told_as_mistakes(case: str) -> Iterator[None]:
+def as_program_error(case: str) -> Iterator[None]:
     """Raise ProgramError for a mistake in the block, with its class and place in one line."""
     try:
         yield

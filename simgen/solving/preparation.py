@@ -22,7 +22,7 @@ from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import MeshError, SimgenError
 from simgen.foam.run import check_not_killed
-from simgen.solving.mistakes import told_as_mistakes
+from simgen.solving.mistakes import as_program_error
 
 #: The process's program, for its Python.
 PROGRAM = ("-m", "simgen.solving.preparation")
@@ -116,7 +116,7 @@ def main() -> None:
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         try:
-            with told_as_mistakes(point.id):
+            with as_program_error(point.id):
                 get_family(point.family).write_case(point, directory)
         except (SimgenError, OSError) as error:
             answer = error

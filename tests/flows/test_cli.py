@@ -278,7 +278,7 @@ def test_numbers_that_no_machine_can_carry_out_are_refused(arguments):
 def test_a_line_shows_brackets_and_colons_as_they_are(capsys):
     from flows import terminal
 
-    terminal.say("/tmp/a[/b]/[v2]/x:x:y")
+    terminal.print_line("/tmp/a[/b]/[v2]/x:x:y")
     assert capsys.readouterr().out == "/tmp/a[/b]/[v2]/x:x:y\n"
 
 
