@@ -27,8 +27,7 @@ from rich.table import Table
 
 import simgen
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.evaluation import Evaluation
-from courant.evaluation.record import read_evaluation
+from courant.evaluation.record import Evaluation, read_evaluation
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
 from courant.report.anchors import decomposition_panel, section_panel

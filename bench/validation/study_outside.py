@@ -17,8 +17,7 @@ from pathlib import Path
 import simgen
 from bench.validation.report import publish
 from courant.evaluation.calibrate import calibrate
-from courant.evaluation.coverage import measure_coverage
-from courant.evaluation.guards.outside import is_inside
+from courant.evaluation.coverage import is_inside, measure_coverage
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit

@@ -55,7 +55,7 @@ from courant.analysis.scores import (
     temporal_variance,
 )
 from courant.evaluation.metrics import ALL, ErrorSums
-from courant.evaluation.reduced_order import TrainingFields
+from courant.evaluation.references import TrainingFields
 from courant.field_model import (
     Contributions,
     Decodes,

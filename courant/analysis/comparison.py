@@ -36,8 +36,8 @@ from courant.analysis.scores import (
     nearest_design,
     support_fractions,
 )
-from courant.evaluation.interval import Interval
-from courant.evaluation.reduced_order import shared
+from courant.evaluation.ledger import Interval
+from courant.evaluation.references import shared
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory

@@ -20,7 +20,7 @@ from matplotlib.ticker import LogLocator
 from courant.benchmark.assess import NUM_POINTS
 from courant.benchmark.request import SEARCH_SHARE, duration
 from courant.benchmark.rows import Cost, Row, Table, verdict
-from courant.evaluation.interval import Interval
+from courant.evaluation.ledger import Interval
 from courant.evaluation.metrics import METRICS
 
 FIGURE = "figure.png"

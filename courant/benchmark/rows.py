@@ -18,12 +18,10 @@ from courant.benchmark.phases import (
     speed_trials,
 )
 from courant.benchmark.request import Contender, Request
-from courant.evaluation.evaluation import MODEL, Evaluation
-from courant.evaluation.interval import Interval
-from courant.evaluation.ledger import Ledger, SolverTimes
+from courant.evaluation.ledger import Interval, Ledger, SolverTimes
 from courant.evaluation.metrics import ALL, METRICS
-from courant.evaluation.null_model import FigureScore, regress_figures
-from courant.evaluation.record import read_evaluation
+from courant.evaluation.quantities import FigureScore, regress_figures
+from courant.evaluation.record import MODEL, Evaluation, read_evaluation
 from courant.models import count
 from courant.runs.record import read_records
 from courant.sweeps.sweep import Trial, read_result

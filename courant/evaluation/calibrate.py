@@ -1,8 +1,8 @@
-"""Calibrate a run: how far are its predictions off on cases that nothing else has seen?
+"""Read what the solver's mesh adds to the quantities, from a dataset of designs on several meshes.
 
-The cases of the calibration split are predicted; their errors are kept in the run (`bands.json`),
-and `courant.prediction.bands` makes bands of them. Where in a field errors are large is learned
-from the validation split, so that calibration cases are used for nothing but the width.
+courant generate branched-pipe --cases 5 --set mesh_size=7 --store grids    # as the dataset's
+courant generate branched-pipe --cases 5 --set mesh_size=5 --store grids
+courant generate branched-pipe --cases 5 --set mesh_size=3.5 --store grids
 """
 
 from __future__ import annotations
@@ -11,26 +11,37 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from courant.evaluation.grid_study import grid_errors
-from courant.evaluation.quantities import solved_and_predicted
-from courant.evaluation.regressed_quantities import regress_quantities
+from courant.evaluation.quantities import (
+    family_of,
+    fit_quantity,
+    recorded,
+    scaled_designs,
+    solved_and_predicted,
+)
 from courant.prediction.bands import (
     LEVEL,
     MOST_CASES,
+    MOST_DESIGNS,
     REACH,
     Bands,
     FieldErrors,
+    FieldScale,
+    GridError,
     Outcomes,
+    Predicted,
+    Regressed,
+    RegressedQuantity,
     Span,
     conformal_quantile,
     ending_at,
+    fit_grid_error,
     fit_reach,
+    fit_scale,
     least_cases,
     pooled_latents,
     scaled_design,
     shared_ranges,
 )
-from courant.prediction.error_models import FieldScale, Predicted, fit_scale
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
@@ -38,6 +49,90 @@ from courant.runs.weights import weights_digest
 from simgen.design_space import scaled
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase, open_dataset
+
+#: Every family's setting for the size of its cells.
+MESH_SIZE = "mesh_size"
+
+
+def grid_errors(
+    dataset: Dataset, settings: Mapping[str, float]
+) -> tuple[dict[str, GridError], dict[str, str]]:
+    """Return the mesh's error in each quantity, at the mesh size of the settings.
+
+    Also, for each quantity whose error cannot be told, the reason. Designs that were not accepted
+    on every mesh are left out. InputError where cases differ in other settings than the mesh size,
+    where none has that of `settings`, and where no quantity tells anything.
+    """
+    place = f"{dataset.url} {dataset.version}"
+    here = settings.get(MESH_SIZE)
+    by_design: dict[tuple[float, ...], dict[float, str]] = {}
+    for case in dataset:
+        if without_size(case.settings) != without_size(settings):
+            raise InputError(
+                f"{place}: case {case.id} differs from the training's cases in other settings than"
+                f" {MESH_SIZE}; a study of the mesh changes that alone"
+            )
+        sizes = by_design.setdefault(tuple(case.parameters.values()), {})
+        sizes[case.settings.get(MESH_SIZE, 0.0)] = case.id
+    everywhere = sorted({size for sizes in by_design.values() for size in sizes})
+    if here is None or here not in everywhere:
+        raise InputError(f"{place} has no case of the training's {MESH_SIZE}, {here}")
+    complete = [
+        [sizes[size] for size in everywhere]
+        for sizes in by_design.values()
+        if len(sizes) == len(everywhere)
+    ]
+    found: dict[str, GridError] = {}
+    refused: dict[str, str] = {}
+    for quantity in dataset.schema.quantities:
+        table = dataset.design[quantity.name]
+        values = np.array([[float(table[case]) for case in cases] for cases in complete])
+        usable = np.isfinite(values).all(axis=1) if len(values) else np.zeros(0, bool)
+        try:
+            found[quantity.name] = fit_grid_error(np.array(everywhere), values[usable], here)
+        except InputError as error:
+            refused[quantity.name] = str(error)
+    if not found:
+        first = next(iter(refused.values()), "the dataset has no quantities")
+        raise InputError(f"{place} tells no error of the mesh: {first}")
+    return found, refused
+
+
+def without_size(settings: Mapping[str, float]) -> dict[str, float]:
+    """Return a case's settings but for the size of its cells."""
+    return {name: value for name, value in settings.items() if name != MESH_SIZE}
+
+
+def regress_quantities(
+    trained_on: Dataset, dataset: Dataset, cases: Sequence[str]
+) -> Regressed | None:
+    """Fit every quantity on record to the training cases; its errors are those on `cases`.
+
+    The fit is the null of an evaluation. The cases are of `dataset`, a later version of the same.
+    None where no quantity varies, or the cases have none.
+    """
+    family = family_of(trained_on)
+    train = trained_on.cases("train")[:MOST_DESIGNS]
+    if family is None or not train or not trained_on.schema.parameters:
+        return None
+    designs, fresh = scaled_designs(trained_on, train), scaled_designs(dataset, cases)
+    fits = {}
+    for name in (each.name for each in family.quantities):
+        known = recorded(trained_on, name, train)
+        fit = fit_quantity(designs, known)
+        if fit is not None:
+            errors = np.abs(fit(fresh)[:, 0] - recorded(dataset, name, cases))
+            fits[name] = RegressedQuantity(
+                values=_finite(known), logs=tuple(fit.logs.tolist()), errors=_finite(errors)
+            )
+    if not fits:
+        return None
+    return Regressed(designs=tuple(map(tuple, designs.tolist())), quantities=fits)
+
+
+def _finite(values: np.ndarray) -> tuple[float | None, ...]:
+    return tuple(float(value) if np.isfinite(value) else None for value in values)
+
 
 #: Rollouts of a transient case that are compared, spread over it.
 WINDOWS = 4

@@ -1,32 +1,17 @@
-"""Check a run's bands on cases that were used for nothing: how often do they hold?
-
-coverage     share of the cases whose error is within the band; to be the band's level, and more
-             for the field of a transient case: its band is that of several windows, of which one
-             is scored
-worst eighth the least coverage in an eighth of the design space: the cases are halved three
-             times, by the medians of the parameters that errors over the band depend on most
-width        half-width of the bands over the mean error; 2.3 to 3 where errors have one size
-"""
+"""Find the part of the design space in which bands hold least often."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from courant.evaluation.calibrate import absolute_errors, check_settings, newest
-from courant.evaluation.evaluation import QuantityScore
-from courant.evaluation.guards.eighths import worst_eighth
-from courant.evaluation.guards.outside import (
-    Box,
-    OutsideScore,
-    Unguarded,
-    check_box,
-    is_inside,
-    score_outside,
-)
 from courant.evaluation.quantities import Pair, recorded, score_quantities, solved_and_predicted
+from courant.evaluation.record import QuantityScore
 from courant.prediction.bands import (
     LEVEL,
     Bands,
@@ -39,8 +24,103 @@ from courant.prediction.bands import (
 )
 from courant.prediction.surrogate import Surrogate, load
 from courant.runs.directory import RunDirectory
+from simgen.design_space import Parameter
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
+
+HALVINGS = 3
+
+
+def worst_eighth(designs: np.ndarray, ratios: np.ndarray) -> float | None:
+    """Return the least share of ratios <= 1 in an eighth of the designs (n, P).
+
+    The designs are halved three times: by the parameters with the largest effect, over again where
+    there are fewer. None where an eighth would have fewer than five cases, or nothing varies.
+    """
+    if len(designs) < 5 * 2**HALVINGS or designs.shape[1] < 1:
+        return None
+    upper = designs > np.median(designs, axis=0)
+    effects = {
+        number: abs(ratios[side].mean() - ratios[~side].mean())
+        for number, side in enumerate(upper.T)
+        if side.any()  # a parameter that does not vary has no halves
+    }
+    if not effects:
+        return None
+    by_effect = sorted(effects, key=effects.__getitem__, reverse=True)
+    groups = [np.arange(len(designs))]
+    for parameter in islice(cycle(by_effect), HALVINGS):
+        groups = [half for group in groups for half in _halves(designs[:, parameter], group)]
+    return float(min((ratios[group] <= 1).mean() for group in groups if len(group)))
+
+
+def _halves(values: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Split the members of a group by the median of their values."""
+    order = group[np.argsort(values[group], kind="stable")]
+    return order[: len(order) // 2], order[len(order) // 2 :]
+
+
+Box = Mapping[str, tuple[float, float]]
+"""By parameter, the ends of its range in its unit; others are free"""
+
+
+class OutsideScore(BaseModel):
+    """How one band did outside of the box."""
+
+    model_config = ConfigDict(frozen=True)
+    num_cases: int
+    exceeding: int
+    """Cases whose error is larger than the band would be"""
+    by_ranges: int
+    """Of these, refused because of the design parameters"""
+    by_latents: int
+    """Of these, refused because of the latents, whatever the ranges say"""
+    by_either: int
+
+
+@dataclass(frozen=True)
+class Unguarded:
+    """A case outside of the box: errors and bands as if nothing were refused."""
+
+    errors: Mapping[str, tuple[float, float]]
+    """Error and half-width by band"""
+    by_ranges: bool
+    by_latents: bool
+
+
+def check_box(box: Box, parameters: Sequence[Parameter]) -> None:
+    """Raise InputError for a parameter that there is not, and for an empty range."""
+    names = [each.name for each in parameters]
+    for name, (low, high) in box.items():
+        if name not in names:
+            raise InputError(f"--inside {name}: the parameters are {', '.join(names)}")
+        if not low < high:
+            raise InputError(f"--inside {name}={low:g}:{high:g}: the first end has to be the lower")
+
+
+def is_inside(box: Box, design: Mapping[str, float]) -> bool:
+    return all(low <= design[name] <= high for name, (low, high) in box.items())
+
+
+def score_outside(cases: Sequence[Unguarded]) -> dict[str, OutsideScore]:
+    """Count by band."""
+    names = dict.fromkeys(name for case in cases for name in case.errors)
+    return {
+        name: _score_outside([case for case in cases if name in case.errors], name)
+        for name in names
+    }
+
+
+def _score_outside(cases: Sequence[Unguarded], name: str) -> OutsideScore:
+    wrong = [case for case in cases if case.errors[name][0] > case.errors[name][1]]
+    return OutsideScore(
+        num_cases=len(cases),
+        exceeding=len(wrong),
+        by_ranges=sum(case.by_ranges for case in wrong),
+        by_latents=sum(case.by_latents for case in wrong),
+        by_either=sum(case.by_ranges or case.by_latents for case in wrong),
+    )
+
 
 COVERAGE = "coverage.json"
 FIELD = "field"

@@ -1,18 +1,191 @@
-"""Read the record of an evaluation in a run directory, if it is of the run's present weights.
+"""Define what an evaluation found: frozen, typed, and the same after a JSON round trip.
 
-Neither torch nor a model is needed for it.
+Predictors are the model and its references, by name, the model first. Components are
+"<field>.<component>"; "all" takes a field's components together, and is the mean of the fields'
+measures where several fields are modelled.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
+from typing import Literal, Self
 
-from courant.evaluation.evaluation import Evaluation, Split
-from courant.evaluation.metrics import METRICS
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+
+from courant.evaluation.metrics import ALL, METRICS
+from courant.experiment import Kind
 from courant.runs.directory import RunDirectory
 from courant.runs.weights import WEIGHTS, weights_digest
 from simgen.errors import StoreError
+
+MODEL = "model"
+PERSISTENCE = "persistence"
+TRAINING_MEAN = "training mean"
+NEAREST_DESIGN = "nearest design"
+POD_GP, POD_RBF = "POD + GP", "POD + RBF"
+DMD = "DMD"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Score(RootModel[dict[str, float]]):
+    """Errors over all steps together, by metric (`courant.evaluation.metrics.METRICS`)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="after")
+    def _has_every_metric(self) -> Self:
+        if self.root.keys() != METRICS.keys():
+            raise ValueError(f"it does not hold {', '.join(METRICS)}")
+        return self
+
+    def __getitem__(self, metric: str) -> float:
+        return self.root[metric]
+
+    @property
+    def nmae(self) -> float:
+        return self.root["nmae"]
+
+
+Split = Literal["train", "validation", "test"]
+StepErrors = dict[str, tuple[float, ...]]
+"""A measure for each step, for "all" and each component"""
+
+
+class CaseErrors(_Frozen):
+    """Errors on one case."""
+
+    windows: int
+    overall: dict[str, Score]
+    """By predictor"""
+    nmae: dict[str, StepErrors]
+    """By predictor"""
+    notes: dict[str, str] = {}
+    """What a reference used, such as the id of the nearest design"""
+
+
+class QuantityScore(_Frozen):
+    """A quantity of interest from predicted fields, beside the null: parameters without fields."""
+
+    unit: str
+    meaning: str
+    truth: dict[str, float | None]
+    """By case, from its solved fields; None where they do not tell it"""
+    predicted: dict[str, float | None]
+    null: dict[str, float | None] = {}
+    """By a Gaussian process on the design parameters; empty where it could not be fitted"""
+    error: float | None
+    """Sum of absolute errors over the sum of absolute values"""
+    rank_correlation: float | None
+    null_error: float | None = None
+    null_rank_correlation: float | None = None
+
+    @property
+    def null_wins(self) -> bool:
+        """Whether the design parameters alone tell it better than the model does."""
+        if self.error is None or self.null_error is None:
+            return False
+        return self.null_error < self.error
+
+
+class Timing(_Frozen):
+    """The time of a prediction beside the solver's, each on the machine that it ran on."""
+
+    prediction_s: float
+    """Median over the evaluation's predictions, from stored arrays to numpy"""
+    prediction_total_s: float
+    prediction_processor_s: float
+    """Median of the processor's part: CPU seconds of all threads, on a GPU the same as above"""
+    prediction_device: str
+    prediction_threads: int
+    solver_s: float | None
+    """The solver's mean time for the same span; None where no case records one"""
+    solver_host: str
+
+    @property
+    def speed_up(self) -> float | None:
+        return self.solver_s / self.prediction_s if self.solver_s else None
+
+
+class EvaluatedDataset(_Frozen):
+    """The dataset version whose cases were predicted."""
+
+    url: str
+    version: str
+    family: str
+
+
+class Evaluation(_Frozen):
+    """A trained run on a split of its dataset version."""
+
+    run: str
+    fingerprint: str
+    """Hash of everything the numbers depend on"""
+    date: str
+    split: Split
+    task: Kind
+    dataset: EvaluatedDataset
+    components: tuple[str, ...] = Field(min_length=1)
+    step_s: float | None
+    """Time between predicted states; None in steady problems"""
+    num_windows: int
+    """Predictions over all cases"""
+    cases: dict[str, CaseErrors] = Field(min_length=1)
+    overall: dict[str, Score]
+    by_component: dict[str, dict[str, Score]]
+    nmae: dict[str, StepErrors]
+    relative_l2: dict[str, StepErrors]
+    quantities: dict[str, QuantityScore] = {}
+    not_predicted: dict[str, str] = {}
+    """The family's other quantities, with the reason in words"""
+    timing: Timing
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        """Check that every predictor has every component, every case and every step."""
+        names, components = set(self.overall), set(self.components)
+        steps = {
+            len(values)
+            for of in (self.nmae, self.relative_l2)
+            for each in of.values()
+            for values in each.values()
+        }
+        complete = (
+            MODEL in names
+            and all(set(of) == names for of in (self.by_component, self.nmae, self.relative_l2))
+            and all(set(each) == components for each in self.by_component.values())
+            and all(
+                set(each) == {ALL, *components}
+                for of in (self.nmae, self.relative_l2)
+                for each in of.values()
+            )
+            and all(set(case.overall) == names for case in self.cases.values())
+            and len(steps) == 1
+        )
+        if not complete:
+            raise ValueError("it does not hold every predictor, component, case and step")
+        return self
+
+    @property
+    def predictors(self) -> tuple[str, ...]:
+        return tuple(self.overall)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        return self.predictors[1:]
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.nmae[MODEL][ALL])
+
+    def beats(self, reference: str) -> tuple[bool, ...]:
+        """Tell for each step whether the model's NMAE is below the reference's."""
+        ours, theirs = self.nmae[MODEL][ALL], self.nmae[reference][ALL]
+        return tuple(mine < other for mine, other in zip(ours, theirs, strict=True))
+
 
 EVALUATION = "evaluation.json"
 #: Raise this when the same weights would give other numbers.

@@ -1,16 +1,12 @@
-"""Define the references that a model has to beat: predictions that cost nothing.
+"""Predict fields by reduced-order models: what was used before networks.
 
-persistence     transient: the initial field, held. Hard to beat early, in steady wakes, and
-                whenever a period has passed
-training mean   transient: the mean flow of the training cases at the same place; steady: one number
-                for each component, the mean over the training split
-nearest design  steady: the solved field of the training case whose design parameters (each over
-                its range) and given fields (in standard deviations) are nearest, carried to the
-                case's points by nearest neighbour: what an engineer without a model would look up.
-                transient: its rollout at the same times, whatever the initial state
-POD + ...       steady: principal components of the training fields, with coefficients by Gaussian
-                process or radial basis functions of the design parameters (`reduced_order`)
-DMD             transient: a linear map of principal components, fitted to the training cases
+POD     steady: the training fields' principal components, as many as the model has anchors and at
+        least RANK, as far as there are; their coefficients are regressed on the design parameters
+DMD     transient: the linear map of principal components from one step to the next that fits the
+        training cases best
+
+Meshes differ between cases. Each training field is carried by nearest neighbour to the points of
+one training case, where components are computed, and to the points of a prediction.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
-from courant.evaluation.evaluation import (
+from courant.evaluation.record import (
     DMD,
     NEAREST_DESIGN,
     PERSISTENCE,
@@ -33,19 +29,216 @@ from courant.evaluation.evaluation import (
     POD_RBF,
     TRAINING_MEAN,
 )
-from courant.evaluation.reduced_order import (
-    RANK,
-    DynamicModes,
-    ProperOrthogonal,
-    enough_designs,
-    shared,
-)
 from courant.problems import Problem, Window
 from courant.problems.steady import read_channels, read_solution
 from courant.problems.transient import Span, read_states
 from simgen.errors import InputError
-from simgen.regression import gaussian_process, radial_basis
+from simgen.regression import Regression, gaussian_process, radial_basis
 from simgen.store.read import Dataset, StoredCase
+
+RANK = 64
+"""Components that are kept, where the training cases have so many and no more are asked for"""
+MAX_PROBES = 4096
+"""Points at which components are computed"""
+MAX_PAIRS = 30
+"""Steps of each training case that a DMD learns from, spread over its time"""
+MAX_CARRIED = 64
+"""Training fields that are carried to a case's points at once"""
+MIN_DESIGNS = 5
+"""Training cases that coefficients are regressed on"""
+NUM_READERS = 4
+_SMALLEST = 1e-10
+"""Variance of a component that is kept, over the first one's"""
+
+
+class TrainingFields:
+    """The training cases' solved fields, standardised, each on its own mesh."""
+
+    def __init__(self, dataset: Dataset, normaliser: Normaliser) -> None:
+        self.normaliser = normaliser
+        self.ids = tuple(dataset.cases("train"))
+        with ThreadPoolExecutor(NUM_READERS) as readers:
+            cases = list(readers.map(dataset.__getitem__, self.ids))
+            self._fields = list(readers.map(self._read, cases))
+        self.designs = np.stack([normaliser.design(case.parameters) for case in cases])
+        probes = _probes(cases[0].points)
+        carried = [values[tree.query(probes)[1]].ravel() for tree, values in self._fields]
+        self.snapshots = np.stack(carried).astype(np.float64)
+
+    def combine(self, weights: np.ndarray, case: StoredCase) -> np.ndarray:
+        """Return the weighted sum of all training fields at a case's points, (N, C) in its units.
+
+        Fields that scale with the design are combined as the model learns them.
+        """
+        points = case.points
+        total = np.zeros((len(points), len(self.normaliser.channels)))
+        for weight, (tree, values) in zip(weights, self._fields, strict=True):
+            if weight:
+                total += weight * values[tree.query(points)[1]]
+        return self.normaliser.at(case.parameters).restore(total)
+
+    def carried(self, points: np.ndarray, without: str, most: int = MAX_CARRIED) -> np.ndarray:
+        """Return training fields at some points, standardised, (n, N, C).
+
+        They are at most so many, spread over the cases, and not those of the case `without`.
+        """
+        others = [
+            each for name, each in zip(self.ids, self._fields, strict=True) if name != without
+        ]
+        chosen = others[:: max(1, -(-len(others) // most))]
+        shape = (0, len(points), len(self.normaliser.channels))
+        found = [values[tree.query(points)[1]] for tree, values in chosen]
+        return np.stack(found) if found else np.zeros(shape, np.float32)
+
+    def _read(self, case: StoredCase) -> tuple[cKDTree, np.ndarray]:
+        normaliser = self.normaliser.at(case.parameters)
+        return cKDTree(case.points), normaliser.standardise(read_solution(case, normaliser))
+
+
+class ProperOrthogonal:
+    """POD with regressed coefficients; a training case is predicted from the others."""
+
+    def __init__(
+        self, fields: Callable[[], TrainingFields], regression: Regression, rank: int = RANK
+    ) -> None:
+        self._fields, self._regression, self._rank = fields, regression, rank
+
+    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+        fields = self._fields()
+        return fields.combine(self.weights(case), case)[None]
+
+    def note(self, case: StoredCase) -> None:
+        return None
+
+    def weights(self, case: StoredCase) -> np.ndarray:
+        """Return each training field's part of the prediction.
+
+        A component is a combination of training fields, so every prediction is.
+        """
+        fields = self._fields()
+        others = np.array([number for number, each in enumerate(fields.ids) if each != case.id])
+        centred = fields.snapshots[others] - fields.snapshots[others].mean(0)
+        components, variances = principal(centred, self._rank)
+        parts = np.zeros(len(others))
+        if len(variances):  # otherwise all training fields are the same
+            roots = np.sqrt(variances)
+            predictor = self._regression(fields.designs[others], components * roots)
+            design = fields.normaliser.design(case.parameters)[None]
+            parts = components @ (predictor(design)[0] / roots)
+        weights = np.zeros(len(fields.ids))
+        weights[others] = parts + (1 - parts.sum()) / len(others)
+        return weights
+
+
+class DynamicModes:
+    """DMD, advanced from the initial state; what its modes do not span stays as it is.
+
+    Modes that would grow are held at their size: a rollout leaves the data otherwise.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        normaliser: Normaliser,
+        start_s: float,
+        step_s: float,
+        rank: int = RANK,
+    ) -> None:
+        self._normaliser = normaliser
+        with ThreadPoolExecutor(NUM_READERS) as readers:
+            cases = list(readers.map(dataset.__getitem__, dataset.cases("train")))
+            self._probes = _probes(cases[0].points)
+            pairs = list(readers.map(lambda case: self._pairs(case, start_s, step_s), cases))
+        before = np.concatenate([first for first, _ in pairs])
+        if not len(before):
+            raise InputError(
+                f"{dataset.url} {dataset.version}: no training case has two states {step_s:g} s"
+                f" apart from {start_s:g} s on; lower data.start_s or data.step_s, or solve longer"
+            )
+        after = np.concatenate([second for _, second in pairs])
+        self._mean = before.mean(0)
+        components, variances = principal(before - self._mean, rank)
+        self._modes = (before - self._mean).T @ components / np.sqrt(variances)  # (M C, r)
+        self._map = _bounded(
+            np.linalg.lstsq(
+                (before - self._mean) @ self._modes, (after - self._mean) @ self._modes, rcond=1e-8
+            )[0]
+        )
+        self._tree = cKDTree(self._probes)
+
+    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+        assert window.initial is not None
+        initial = self._normaliser.standardise(window.initial)
+        near = cKDTree(case.points).query(self._probes)[1]
+        start = (initial[near].ravel() - self._mean) @ self._modes
+        back = self._tree.query(case.points)[1]
+        shape = (len(self._probes), len(self._normaliser.channels), len(start))
+        modes = self._modes.reshape(shape)[back]  # (N, C, r)
+        states, z = [], start
+        for _ in range(len(window.truth)):
+            z = z @ self._map
+            states.append(initial + modes @ (z - start))
+        return self._normaliser.restore(np.stack(states))
+
+    def note(self, case: StoredCase) -> None:
+        return None
+
+    def _pairs(
+        self, case: StoredCase, start_s: float, step_s: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return states and their successors at the probes, (K, M C) each."""
+        span = Span.of(case, start_s)
+        ahead = round(step_s / span.interval_s)
+        states = read_states(case, self._normaliser.channels, slice(span.first, None))
+        starts = np.arange(0, len(states) - ahead, max(1, (len(states) - ahead) // MAX_PAIRS))
+        near = cKDTree(case.points).query(self._probes)[1]
+        carried = [
+            # Sizes in full: a case shorter than a step has no pair.
+            self._normaliser.standardise(states[frames][:, near]).reshape(
+                len(frames), len(near) * len(self._normaliser.channels)
+            )
+            for frames in (starts, starts + ahead)
+        ]
+        return carried[0].astype(np.float64), carried[1].astype(np.float64)
+
+
+def principal(centred: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first eigenvectors (n, r) and eigenvalues (r,) of the Gram matrix of n rows.
+
+    They are found on the smaller side of the matrix: thousands of states may have few values each.
+    """
+    tall = centred.shape[0] > centred.shape[1]
+    values, vectors = np.linalg.eigh(centred.T @ centred if tall else centred @ centred.T)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = int((values[:rank] > _SMALLEST * values[0]).sum())
+    values, vectors = values[:kept], vectors[:, :kept]
+    return (centred @ vectors / np.sqrt(values) if tall else vectors), values
+
+
+def shared(dataset: Dataset, normaliser: Normaliser) -> Callable[[], TrainingFields]:
+    """Return a function that reads the training fields once, when they are first asked for."""
+    return lru_cache(maxsize=1)(lambda: TrainingFields(dataset, normaliser))
+
+
+def _probes(points: np.ndarray) -> np.ndarray:
+    return points[:: -(-len(points) // MAX_PROBES)]
+
+
+def _bounded(linear: np.ndarray) -> np.ndarray:
+    """Scale the eigenvalues of a map to a modulus of one at most."""
+    if not linear.size:
+        return linear
+    values, vectors = np.linalg.eig(linear)
+    values = values / np.maximum(1.0, np.abs(values))
+    return np.real(vectors @ np.diag(values) @ np.linalg.pinv(vectors))
+
+
+def enough_designs(dataset: Dataset, normaliser: Normaliser) -> bool:
+    """Whether coefficients can be regressed: some designs more than parameters."""
+    return bool(normaliser.parameters) and len(dataset.cases("train")) >= max(
+        MIN_DESIGNS, len(normaliser.parameters) + 2
+    )
+
 
 MEAN_SNAPSHOTS = 30
 """A time mean over this many snapshots (or one per rollout step, if these are more) differs from

@@ -12,7 +12,7 @@ import numpy as np
 from courant.analysis.case_dynamics import CaseDynamics, follow_case
 from courant.analysis.case_scores import CaseScores, score_case
 from courant.data.normalisation import Channel
-from courant.evaluation.evaluation import MODEL, Evaluation
+from courant.evaluation.record import MODEL, Evaluation
 from courant.prediction.surrogate import Surrogate, load
 from courant.problems.transient import is_spatial
 from courant.report.wording import channel_label, component_name, with_unit

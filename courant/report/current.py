@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from courant.evaluation.evaluation import Evaluation
+from courant.evaluation.record import Evaluation
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS, METRICS, MONITOR
 from courant.sweeps.sweep import TABLE, sweep_of

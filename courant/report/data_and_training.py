@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from courant.data.normalisation import Channel
-from courant.evaluation.evaluation import Evaluation
+from courant.evaluation.record import Evaluation
 from courant.report.context import Context, Shown
 from courant.report.drawing import MODEL_COLOR, place
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table

@@ -10,7 +10,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from courant.data.normalisation import Channel
-from courant.evaluation.evaluation import (
+from courant.evaluation.metrics import ALL, METRICS
+from courant.evaluation.record import (
     DMD,
     MODEL,
     NEAREST_DESIGN,
@@ -21,7 +22,6 @@ from courant.evaluation.evaluation import (
     Evaluation,
     Score,
 )
-from courant.evaluation.metrics import ALL, METRICS
 from courant.problems.steady import read_solution
 from courant.report.context import Context, ranked_cases
 from courant.report.drawing import MODEL_COLOR, colors, markers

@@ -20,8 +20,8 @@ from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from scipy.spatial import cKDTree
 
 from courant.data.normalisation import Channel
-from courant.evaluation.evaluation import MODEL
 from courant.evaluation.metrics import ALL, ErrorSums
+from courant.evaluation.record import MODEL
 from courant.problems.transient import read_states, time_tolerance
 from courant.report.anchors import contributions_at, energy_share, rank, shown_channel
 from courant.report.context import Context, Quantity, Shown, quantities

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from courant.evaluation.evaluation import MODEL
+from courant.evaluation.record import MODEL
 from courant.report.context import Context
 from courant.report.current import INPUTS, PAGE
 from courant.report.drawing import data_url, webp_of_png

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import jinja2
 
-from courant.evaluation.evaluation import MODEL, Evaluation
+from courant.evaluation.record import MODEL, Evaluation
 from courant.report.context import Context
 from courant.report.drawing import data_url, webp_of_png
 from courant.report.panel import Cell, Column, Panel, Table

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.evaluation import Evaluation
-from courant.evaluation.record import read_evaluation
+from courant.evaluation.record import Evaluation, read_evaluation
 from courant.experiment import Kind
 from courant.report.anchors import (
     addresses_panel,

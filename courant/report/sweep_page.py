@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from courant.analysis.comparison import RunComparison, ScoreRow
 from courant.analysis.scores import SCORES, AnchorScore
-from courant.evaluation.interval import Interval
+from courant.evaluation.ledger import Interval
 from courant.report.drawing import PALETTE, WIDTH
 from courant.report.page import render_page, write_panel
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table

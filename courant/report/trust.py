@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from courant.evaluation.evaluation import Evaluation, QuantityScore
-from courant.evaluation.interval import Interval
-from courant.evaluation.ledger import Ledger, solver_times
-from courant.evaluation.sensitivity import Dependence, dependences
-from courant.prediction.bands import LEVEL, refused, scaled_design
-from courant.prediction.error_models import GridError
+from courant.evaluation.ledger import Interval, Ledger, solver_times
+from courant.evaluation.quantities import Dependence, dependences
+from courant.evaluation.record import Evaluation, QuantityScore
+from courant.prediction.bands import LEVEL, GridError, refused, scaled_design
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, PALETTE
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table

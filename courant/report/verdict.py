@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from courant.evaluation.evaluation import MODEL, Evaluation
+from courant.evaluation.record import MODEL, Evaluation
 from courant.report.wording import listed, plain, reference
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from courant.evaluation.evaluation import DMD, PERSISTENCE, POD_GP, POD_RBF, Evaluation, Split
 from courant.evaluation.metrics import ALL
+from courant.evaluation.record import DMD, PERSISTENCE, POD_GP, POD_RBF, Evaluation, Split
 
 if TYPE_CHECKING:
     from courant.data.normalisation import Channel, Normaliser

@@ -18,23 +18,21 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from courant.prediction.surrogate import load
-from courant.serving.designs import (
-    DesignAnswer,
-    DesignRequest,
-    NearestDesigns,
-    NearestRequest,
-    answer_design,
-    answer_nearest,
-)
 from courant.serving.explorer import (
     ContributionRequest,
     Contributions,
     Dependences,
+    DesignAnswer,
+    DesignRequest,
     Explored,
+    NearestDesigns,
+    NearestRequest,
     Section,
     SectionRequest,
     Surface,
     answer_contributions,
+    answer_design,
+    answer_nearest,
     answer_section,
     answer_surface,
 )

@@ -20,10 +20,9 @@ from courant.loopback import answered_names, in_address, listen
 from courant.prediction.surrogate import load
 from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
-from courant.serving.http_app import MAX_CONNECTIONS, HttpServer, Model, build_app
+from courant.serving.http_app import MAX_CONNECTIONS, HttpServer, Model, Solve, Solving, build_app
 from courant.serving.model import ServedModel
 from courant.serving.predictions import Limits
-from courant.serving.solving import Solve, Solving
 from flows.deployments import DeploymentRun, api_url, find_deployment
 from flows.settings import LOOPBACK, host_of, load_settings
 from flows.terminal import errors, print_line

@@ -31,11 +31,10 @@ from courant.benchmark.request import (
 )
 from courant.benchmark.rows import QuantityRow, quantity_rows, read_table
 from courant.evaluation.evaluate import evaluate as evaluate_run
-from courant.evaluation.evaluation import QuantityScore
-from courant.evaluation.interval import Interval
+from courant.evaluation.ledger import Interval
 from courant.evaluation.metrics import METRICS, Metric
-from courant.evaluation.null_model import FigureScore
-from courant.evaluation.record import read_evaluation
+from courant.evaluation.quantities import FigureScore
+from courant.evaluation.record import QuantityScore, read_evaluation
 from courant.experiment import Experiment
 from courant.prediction.surrogate import NotFiniteError
 from courant.runs.directory import RunDirectory

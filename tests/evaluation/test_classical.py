@@ -9,10 +9,9 @@ import pytest
 
 import simgen
 from courant.data.normalisation import Normaliser
-from courant.evaluation.evaluation import DMD, NEAREST_DESIGN, PERSISTENCE, POD_GP, POD_RBF
-from courant.evaluation.null_model import regress_figures
-from courant.evaluation.reduced_order import DynamicModes, principal
-from courant.evaluation.references import references
+from courant.evaluation.quantities import regress_figures
+from courant.evaluation.record import DMD, NEAREST_DESIGN, PERSISTENCE, POD_GP, POD_RBF
+from courant.evaluation.references import DynamicModes, principal, references
 from courant.problems import open_problem
 from simgen.case import CaseResult
 from simgen.cases import get_family
@@ -209,7 +208,7 @@ def test_snapshots_of_the_start_up_may_lie_at_other_distances(
 
 
 def test_few_designs_have_no_pod(tmp_path: Path, ducts: Dataset) -> None:
-    from courant.evaluation.reduced_order import enough_designs
+    from courant.evaluation.references import enough_designs
 
     normaliser = Normaliser.of(ducts, ("velocity",))
     assert enough_designs(ducts, normaliser)

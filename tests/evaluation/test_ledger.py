@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import simgen
-from courant.evaluation.interval import Interval
-from courant.evaluation.ledger import Ledger, SolverTimes, solver_times
+from courant.evaluation.ledger import Interval, Ledger, SolverTimes, solver_times
 from courant.problems import open_problem
 from simgen.case import CaseResult
 from simgen.design_space import DesignPoint

@@ -10,9 +10,8 @@ import pytest
 
 import simgen
 from courant.data.normalisation import Normaliser
-from courant.evaluation.evaluation import QuantityScore
-from courant.evaluation.quantities import measure_quantities
-from courant.evaluation.sensitivity import dependences
+from courant.evaluation.quantities import dependences, measure_quantities
+from courant.evaluation.record import QuantityScore
 from courant.prediction.surrogate import NotFiniteError
 from courant.problems import open_problem
 from courant.report.trust import draw_quantities, sensitivity_panel, table

@@ -8,7 +8,7 @@ import numpy as np
 
 import simgen
 from courant.data.normalisation import Normaliser
-from courant.evaluation.reduced_order import TrainingFields
+from courant.evaluation.references import TrainingFields
 from courant.problems.steady import read_solution
 from tests.training.ducts import publish_ducts, tiny_steady
 

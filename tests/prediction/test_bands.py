@@ -13,35 +13,31 @@ import torch
 import courant
 import simgen
 from courant.evaluation.calibrate import calibrate
-from courant.evaluation.coverage import BY_REGRESSION, FIELD, measure_coverage
-from courant.evaluation.guards.eighths import worst_eighth
-from courant.evaluation.null_model import fit_quantity, scaled_designs
-from courant.evaluation.quantities import measure_quantities, recorded
-from courant.prediction import error_models
+from courant.evaluation.coverage import BY_REGRESSION, FIELD, measure_coverage, worst_eighth
+from courant.evaluation.quantities import fit_quantity, measure_quantities, recorded, scaled_designs
+from courant.prediction import bands as error_models
 from courant.prediction.bands import (
     BANDS,
     Bands,
+    FieldScale,
+    GridError,
+    KernelMean,
+    Predicted,
     apply_bands,
     conformal_quantile,
+    fit_error_size,
+    fit_kernel_mean,
+    fit_scale,
     half_width,
     is_outside,
     least_cases,
     ranges_of,
     scaled_design,
+    share_loss,
     shared_ranges,
 )
-from courant.prediction.error_models import (
-    FieldScale,
-    GridError,
-    KernelMean,
-    Predicted,
-    fit_error_size,
-    fit_kernel_mean,
-    fit_scale,
-    share_loss,
-)
 from courant.runs.directory import RunDirectory
-from courant.serving.designs import DesignAnswer, answer_design
+from courant.serving.explorer import DesignAnswer, answer_design
 from courant.serving.predictions import Limits
 from courant.training.loop import fit
 from flows.cli.bands import parse_box

@@ -12,7 +12,7 @@ import pytest
 import courant
 from courant.prediction.design import counted_from_s
 from courant.prediction.surrogate import Surrogate
-from courant.serving.designs import DesignAnswer, answer_design
+from courant.serving.explorer import DesignAnswer, answer_design
 from courant.serving.model import as_json
 from courant.serving.predictions import Limits, Refusal, ServerFault
 from flows.cli.prediction_files import predict_to_files

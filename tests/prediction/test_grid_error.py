@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import simgen
-from courant.evaluation.grid_study import grid_errors
-from courant.prediction.error_models import fit_grid_error
+from courant.evaluation.calibrate import grid_errors
+from courant.prediction.bands import fit_grid_error
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError

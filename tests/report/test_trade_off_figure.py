@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from courant.analysis.comparison import RunComparison, ScoreRow
-from courant.evaluation.interval import Interval
+from courant.evaluation.ledger import Interval
 from courant.report.sweep_page import draw_trade_off
 
 

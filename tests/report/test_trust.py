@@ -5,11 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from courant.prediction.bands import Bands, FieldErrors, Outcomes
-from courant.prediction.error_models import (
+from courant.prediction.bands import (
     NUM_FEATURES,
+    Bands,
+    FieldErrors,
     FieldScale,
     GridError,
+    Outcomes,
     Regressed,
     RegressedQuantity,
 )

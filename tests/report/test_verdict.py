@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from courant.evaluation.evaluation import (
+from courant.evaluation.metrics import ALL
+from courant.evaluation.record import (
     CaseErrors,
     EvaluatedDataset,
     Evaluation,
@@ -12,7 +13,6 @@ from courant.evaluation.evaluation import (
     Score,
     Timing,
 )
-from courant.evaluation.metrics import ALL
 from courant.report.report import main_figure, summary_line
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from courant.serving.explorer import Explored
-from courant.serving.http_app import HttpServer, build_app
+from courant.serving.http_app import HttpServer, Solving, build_app
 from courant.serving.model import ServedModel
-from courant.serving.solving import Solving
 
 
 @contextmanager

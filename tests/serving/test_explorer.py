@@ -14,8 +14,8 @@ import simgen
 from courant.prediction.design import transferred_state
 from courant.runs.directory import RunDirectory
 from courant.serving import explorer
-from courant.serving.designs import NOT_OPENED
 from courant.serving.explorer import (
+    NOT_OPENED,
     Contributions,
     Explored,
     Section,

@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from courant.loopback import OWN_NAMES, answered_names
-from courant.serving.http_app import MAX_REQUESTS, STOP_S, HttpServer, build_app
+from courant.serving.http_app import MAX_REQUESTS, STOP_S, HttpServer, Solving, build_app
 from courant.serving.predictions import Limits, ModelCard
-from courant.serving.solving import Solving
 from flows.ending import GRACE_S
 
 LIMITS = Limits(max_megabytes=0.01)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from courant.serving import model
-from courant.serving.designs import DesignRequest, NearestDesigns
+from courant.serving.explorer import DesignRequest, NearestDesigns
 from courant.serving.model import MAX_BATCH, MAX_MESHED, RouteTypes, ServedModel
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import courant
 from courant.serving.explorer import Explored
+from courant.serving.http_app import Solve, Solving
 from courant.serving.predictions import Limits
-from courant.serving.solving import Solve, Solving
 from simgen.case import CaseResult
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter

@@ -9,10 +9,17 @@ import pytest
 
 import courant
 import simgen
-from courant.evaluation.sensitivity import Dependence
+from courant.evaluation.quantities import Dependence
 from courant.prediction.surrogate import Surrogate
-from courant.serving.designs import MOST, NOT_OPENED, NearestDesigns, SolvedDesigns, answer_nearest
-from courant.serving.explorer import Dependences, DependenceStudy
+from courant.serving.explorer import (
+    MOST,
+    NOT_OPENED,
+    Dependences,
+    DependenceStudy,
+    NearestDesigns,
+    SolvedDesigns,
+    answer_nearest,
+)
 from courant.serving.predictions import Refusal
 from simgen.case import CaseResult
 from simgen.publish.dataset_figures import Sensitivity

@@ -12,7 +12,7 @@ import pytest
 import simgen
 from courant.runs.dataset_record import read_dataset_record
 from courant.runs.directory import RunDirectory
-from courant.serving.solving import Solve, Solving
+from courant.serving.http_app import Solve, Solving
 from flows.cli import serving as offers
 from flows.cli.serving import DeploymentSolver, offer_solver
 from flows.deployments import DeploymentRun

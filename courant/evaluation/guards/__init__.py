@@ -1,1 +1,0 @@
-"""Measure whether bands are refused where they would not hold."""
