@@ -26,11 +26,11 @@ from typing import Any, TypeVar
 import torch
 
 from bench.measure import peak_bytes, processor_seconds
-from courant.baselines.published import published
+from courant.baselines import published
 from courant.cpu_arithmetic import use_threads
 from courant.field_model import Inputs, Queries
 from courant.model import presets
-from courant.model.anchors import farthest_point_sampling, gather_points
+from courant.model.coordinates import farthest_point_sampling, gather_points
 from courant.model_config import ModelConfig
 from courant.models import build
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import AdamW, Muon
 
 from bench.measure import processor_seconds, show_and_write
-from courant.baselines.published import published
+from courant.baselines import published
 from courant.model_config import ModelConfig
 from courant.models import build
 from courant.recipes.branched_pipe import branched_pipe_small

@@ -57,12 +57,7 @@ AREAS = {
             "courant/prediction/bands.py",
             "tests/prediction/test_bands.py tests/prediction/test_transient_bands.py",
         ),
-        (
-            "decoder",
-            "courant/model/decoder.py courant/model/decomposition.py courant/model/blend.py"
-            " courant/model/gaussian_window.py",
-            "tests/model",
-        ),
+        ("decoder", "courant/model/decoder.py courant/model/gaussian_window.py", "tests/model"),
         (
             "resume",
             "courant/runs/checkpoint.py courant/runs/standing.py courant/training/loop.py",

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from courant.model import CourantConfig
-from courant.model.count import count_parameters
+from courant.model.config import count_parameters
 from courant.model_config import ModelConfig
 from simgen.errors import InputError
 

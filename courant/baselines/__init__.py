@@ -1,9 +1,51 @@
-"""Hold the published models that Courant is compared with, one file each.
+"""Published models that Courant is compared with, one file each, with the paper's sizes.
 
-A file holds a config, a model and the line that registers both, like a model of a user's own. Each
-is imported when an experiment names its kind (`courant.models`), so that nobody else waits for it.
-Two ways to predict at any query point are shared:
+Each file has a config, a model and the line that registers both, and is imported when an experiment
+names its kind (`courant.models`). `baseline` has what they share: checked sizes, the window of
+known states, nearest points. A model of mesh points takes the queries along as ghosts, one of a
+regular grid samples the grid (`adapters`).
 
-- a model that works on the points themselves takes the queries along as ghosts (`ghosts`);
-- a model that works on a grid carries the cloud to the grid and samples it (`grids`).
+In the paper each reads 3 coordinates, also in 2D, but for the FNO, whose grid is flat; and the
+fields and the distance field of its case.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+from courant.model_config import ModelConfig
+from courant.models import parse_config
+
+CASES: dict[str, dict[str, Any]] = {
+    "Cyl.Flow": {"num_features": 18, "num_outputs": 2, "num_query_features": 16, "transient": True},
+    "Br.Pipe": {"num_features": 14, "num_outputs": 2, "num_query_features": 12},
+    "Ctr.Pump": {"num_features": 8, "num_outputs": 4, "num_query_features": 4},
+}
+"""What the paper's models read and predict, by case; its baselines read no design parameters"""
+
+COUNTS: dict[tuple[str, str], int] = {
+    ("transolver", "Cyl.Flow"): 3_867_458,
+    ("transolver", "Br.Pipe"): 3_865_410,
+    ("transolver", "Ctr.Pump"): 3_862_852,
+    ("fno", "Cyl.Flow"): 1_598_148,
+    ("enf", "Cyl.Flow"): 1_156_546,
+    ("upt", "Cyl.Flow"): 5_158_290,
+    ("upt", "Br.Pipe"): 5_181_838,
+    ("upt", "Ctr.Pump"): 5_180_296,
+    ("mgn", "Cyl.Flow"): 1_437_572,
+    ("mgn", "Br.Pipe"): 878_210,
+}
+"""Parameters by kind and case (tab:cf-hparams, tab:hvac-hparams, tab:pump-hparams)"""
+
+OWN: dict[tuple[str, str], dict[str, Any]] = {
+    ("fno", "Cyl.Flow"): {"dimension": 2},
+    ("upt", "Br.Pipe"): {"num_latents": 384},
+    ("upt", "Ctr.Pump"): {"num_latents": 384},
+    ("mgn", "Br.Pipe"): {"num_layers": 7},
+}
+"""A kind's sizes for a case, where its defaults are not the paper's"""
+
+
+def published(kind: str, case: str) -> ModelConfig:
+    """Return the config of a row of the paper's tables."""
+    return parse_config({"kind": kind, **CASES[case], **OWN.get((kind, case), {})})

@@ -31,14 +31,16 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from courant.baselines.known_states import newest
-from courant.baselines.nearest import Neighbours, find_nearest
-from courant.baselines.sizes import BaselineConfig
+from courant.baselines.baseline import (
+    BaselineConfig,
+    Neighbours,
+    feed_forward,
+    find_nearest,
+    newest,
+    place,
+)
 from courant.field_model import FieldModel, Inputs, Queries
-from courant.model.anchors import farthest_point_sampling, gather_points
 from courant.models import count_built, register
-
-_FFN_MULTIPLE = 4
 
 
 @dataclass(frozen=True)
@@ -157,12 +159,7 @@ class LatentConvolution(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.kernel = nn.Linear(width, width, bias=False)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(width),
-            nn.Linear(width, _FFN_MULTIPLE * width),
-            nn.GELU(),
-            nn.Linear(_FFN_MULTIPLE * width, width),
-        )
+        self.feed_forward = feed_forward(width, 4)
 
     def forward(self, context: Tensor, embedded: Tensor) -> Tensor:
         """Contexts (B, L, width), embedded positions (B, L, L, width)."""
@@ -196,10 +193,9 @@ class Enf(FieldModel):
         self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None
     ) -> Tensor:
         """Predict like `forward`; fit once, however many chunks of queries there are."""
-        if num_steps != 1 and not self.config.transient:
-            raise ValueError(f"a steady model predicts one step, got num_steps = {num_steps}")
+        self.config.check_steps(num_steps)
         inputs = inputs.without_padding()
-        positions = self._place(inputs)
+        positions = place(inputs, self.config.num_latents)
         context = self._fit(inputs, positions)
         embedded = self.relative(positions[:, :, None] - positions[:, None])
         states = []
@@ -233,7 +229,9 @@ class Enf(FieldModel):
             context = self.start.expand(len(points), self.config.num_latents, -1)
             if self.design is not None and inputs.parameters is not None:
                 context = context + self.design(inputs.parameters.clone())[:, None]
-            weights = _weights(points, inputs.mask)
+            mask = inputs.mask
+            real = torch.ones_like(points[..., 0]) if mask is None else mask.to(points.dtype)
+            weights = real / real.sum(1, keepdim=True).clamp(min=1)  # (B, N), of its cloud
             nearby = Nearby.of(points, positions, self.config.num_nearest)
             for _ in range(self.config.fit_steps):
                 wrong = self.fitted(self.attention(context, nearby)) - features
@@ -242,20 +240,6 @@ class Enf(FieldModel):
                 context = context - self.rates * slope
                 context = context if learning else context.detach().requires_grad_()
         return context if learning else context.detach()
-
-    def _place(self, inputs: Inputs) -> Tensor:
-        if inputs.anchors is not None:
-            return inputs.anchors
-        num = self.config.num_latents
-        return gather_points(
-            inputs.points, farthest_point_sampling(inputs.points, num, inputs.mask)
-        )
-
-
-def _weights(points: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B, N), each real point's share of its cloud."""
-    real = torch.ones_like(points[..., 0]) if mask is None else mask.to(points.dtype)
-    return real / real.sum(1, keepdim=True).clamp(min=1)
 
 
 register(EnfConfig, Enf, count_built(Enf))

@@ -4,7 +4,7 @@ Z. Li, D. Shu and A. Barati Farimani, Scalable Transformer for PDE Surrogate Mod
 
 For each axis the field is averaged over the other axes, a small attention between the grid's lines
 follows, and its weights mix the values along that axis; the axes are applied one after the other.
-The cloud is carried to a grid and back as `grids` says.
+The cloud is carried to a grid and back as `adapters` says.
 
 The paper runs it on structured grids alone, with 8 layers, 8 heads and width 32 or 128
 (tab:baseline-factformer), and prints no parameter counts. As in the library that the paper takes
@@ -19,13 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from courant.baselines.grids import GridConfig, GridModel
+from courant.baselines.adapters import GridConfig, GridModel
+from courant.baselines.baseline import feed_forward, initialise, split_heads
 from courant.models import count_built, register
-
-_FFN_MULTIPLE = 2
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class AxisWeights(nn.Module):
         others = [other for other in range(1, x.dim() - 1) if other != axis]
         reduced = self.reduce(x)
         lines = self.line(reduced.mean(others) if others else reduced)  # (B, R, width)
-        heads = lines.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        heads = split_heads(lines, self.num_heads)
         q, k = self.query(heads), self.key(heads)
         return (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
 
@@ -84,12 +82,7 @@ class FactFormerBlock(nn.Module):
         self.weights = nn.ModuleList(AxisWeights(config) for _ in range(config.dimension))
         self.value = nn.Linear(head, head, bias=False)
         self.output = nn.Linear(width, width)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(width),
-            nn.Linear(width, _FFN_MULTIPLE * width),
-            nn.GELU(),
-            nn.Linear(_FFN_MULTIPLE * width, width),
-        )
+        self.feed_forward = feed_forward(width, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, R, ..., width) -> the same."""
@@ -120,19 +113,11 @@ class FactFormer(GridModel):
         )
         self.blocks = nn.Sequential(*(FactFormerBlock(config) for _ in range(config.num_layers)))
         self.output = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, config.num_outputs))
-        self._initialise()
+        initialise(self)
 
     def field(self, known: Tensor) -> Tensor:
         x = self.embedding(known.movedim(1, -1))
         return self.output(self.blocks(x)).movedim(-1, 1)
-
-    @torch.no_grad()
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
 
 
 register(FactFormerConfig, FactFormer, count_built(FactFormer))

@@ -19,7 +19,7 @@ channels there are 1,536 more. The cylinder's count ends in 4 outputs that the p
 
 Differences from the paper: the authors' 15 rounds are 7 and 12 here, as the counts say; no noise is
 added in training, since training sees whole rollouts; queries are ghosts that hear their nearest
-points and are heard by none (`ghosts`).
+points and are heard by none (`adapters`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from courant.baselines.ghosts import GhostConfig, GhostModel, Sites
-from courant.baselines.known_states import newest
-from courant.baselines.nearest import Neighbours, connected, find_nearest, join
+from courant.baselines.adapters import GhostConfig, GhostModel, Sites
+from courant.baselines.baseline import Neighbours, connected, find_nearest, join, newest
 from courant.models import count_built, register
 
 Edges = Literal["mesh", "nearest"]

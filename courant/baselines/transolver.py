@@ -9,7 +9,7 @@ field make 3,867,458 (Cyl.Flow), 3,865,410 (Br.Pipe) and 3,862,852 (Ctr.Pump) pa
 The paper's community benchmarks take width 128 and 64 slices. The paper's model reads no design
 parameters; here they are further channels of every point where the experiment gives them.
 
-Differences from the paper: queries are ghosts that read slices and write none (`ghosts`); slice
+Differences from the paper: queries are ghosts that read slices and write none (`adapters`); slice
 weights start orthogonal, as the authors intend and their own initialisation then overwrites.
 """
 
@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from courant.baselines.ghosts import GhostConfig, GhostModel, Sites
+from courant.baselines.adapters import GhostConfig, GhostModel, Sites
+from courant.baselines.baseline import feed_forward, initialise, split_heads
 from courant.models import count_built, register
 
 _LEAST_WEIGHT = 1e-5
@@ -77,7 +78,9 @@ class PhysicsAttention(nn.Module):
 
     def forward(self, x: Tensor, writes: Tensor) -> Tensor:
         """(B, S, width) -> (B, S, width); `writes` (B, S)."""
-        assigned, carried = self._heads(self.assigned(x)), self._heads(self.carried(x))
+        assigned, carried = (
+            split_heads(each(x), self.num_heads) for each in (self.assigned, self.carried)
+        )
         weights = (self.slices(assigned) / self.temperature.clamp(0.1, 5.0)).softmax(-1)
         written = weights * writes[:, None, :, None]  # (B, H, S, G)
         tokens = written.transpose(-1, -2) @ carried
@@ -87,10 +90,6 @@ class PhysicsAttention(nn.Module):
         )
         return self.output((weights @ tokens).transpose(1, 2).flatten(2))
 
-    def _heads(self, x: Tensor) -> Tensor:
-        """(B, S, width) -> (B, H, S, head)."""
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-
 
 class TransolverBlock(nn.Module):
     """Pre-norm physics attention and feed-forward network."""
@@ -99,12 +98,7 @@ class TransolverBlock(nn.Module):
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.width)
         self.attention = PhysicsAttention(config)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(config.width),
-            nn.Linear(config.width, config.ffn_multiple * config.width),
-            nn.GELU(),
-            nn.Linear(config.ffn_multiple * config.width, config.width),
-        )
+        self.feed_forward = feed_forward(config.width, config.ffn_multiple)
 
     def forward(self, x: Tensor, writes: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), writes)
@@ -128,7 +122,11 @@ class Transolver(GhostModel):
         self.output = nn.Sequential(
             nn.LayerNorm(config.width), nn.Linear(config.width, config.num_outputs)
         )
-        self._initialise()
+        initialise(self)
+        with torch.no_grad():
+            for module in self.modules():
+                if isinstance(module, PhysicsAttention):
+                    nn.init.orthogonal_(module.slices.weight)
 
     def prepare(self, sites: Sites) -> None:
         """Nothing is shared between steps."""
@@ -138,17 +136,6 @@ class Transolver(GhostModel):
         for block in self.blocks:
             x = block(x, sites.writes)
         return self.output(x)
-
-    @torch.no_grad()
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-        for module in self.modules():
-            if isinstance(module, PhysicsAttention):
-                nn.init.orthogonal_(module.slices.weight)
 
 
 register(TransolverConfig, Transolver, count_built(Transolver))

@@ -29,13 +29,18 @@ from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
-from courant.baselines.attention import AttentionBlock
-from courant.baselines.known_states import advance
-from courant.baselines.nearest import find_nearest
-from courant.baselines.sizes import MeshConfig
+from courant.baselines.baseline import (
+    MeshConfig,
+    advance,
+    feed_forward,
+    find_nearest,
+    initialise,
+    place,
+    split_heads,
+)
 from courant.field_model import FieldModel, Inputs, Queries
-from courant.model.anchors import farthest_point_sampling, gather_points
 from courant.models import count_built, register
 
 Rollout = Literal["autoregressive", "latent"]
@@ -92,6 +97,34 @@ class UptConfig(MeshConfig):
         return self.num_supernodes
 
 
+class AttentionBlock(nn.Module):
+    """Pre-norm: x + Attention(norm x, norm context), then x + FeedForward(norm x).
+
+    Without `cross` the context is x itself, normalised once.
+    """
+
+    def __init__(self, width: int, num_heads: int, *, cross: bool = False) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.norm = nn.LayerNorm(width)
+        self.context_norm = nn.LayerNorm(width) if cross else None
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.output = nn.Linear(width, width)
+        self.feed_forward = feed_forward(width, 4)
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """(B, M, width), context (B, L, width) -> (B, M, width)."""
+        queries = source = self.norm(x)
+        if context is not None and self.context_norm is not None:
+            source = self.context_norm(context)
+        key, value = self.key_value(source).chunk(2, dim=-1)
+        q, k, v = (split_heads(each, self.num_heads) for each in (self.query(queries), key, value))
+        attended = scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = x + self.output(attended)
+        return x + self.feed_forward(x)
+
+
 class SupernodePooling(nn.Module):
     """Average messages from the points around each supernode."""
 
@@ -145,7 +178,8 @@ class Upt(FieldModel):
         self.query = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
         self.read = AttentionBlock(width, config.num_heads, cross=True)
         self.output = nn.Linear(width, config.num_outputs)
-        self._initialise()
+        nn.init.trunc_normal_(self.tokens, std=0.02)
+        initialise(self)
 
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
         return self.predict(inputs, queries, num_steps)
@@ -163,11 +197,12 @@ class Upt(FieldModel):
 
     def _latents(self, inputs: Inputs, num_steps: int) -> list[Tensor]:
         """Return what the decoder reads at each step, (B, L, width)."""
-        if num_steps != 1 and not self.config.transient:
-            raise ValueError(f"a steady model predicts one step, got num_steps = {num_steps}")
+        self.config.check_steps(num_steps)
         inputs = inputs.without_padding()
-        supernodes = self._place(inputs)
-        at_points = Queries(inputs.points, self._shared(inputs.features))
+        supernodes = place(inputs, self.config.num_supernodes)
+        carried = self.config.num_carried
+        shared = inputs.features[..., carried:] if self.config.num_query_features else None
+        at_points = Queries(inputs.points, shared)
         Z = self.approximator(self._encode(inputs, supernodes))
         latents = [self.decoder(Z)]
         while len(latents) < num_steps:
@@ -190,26 +225,6 @@ class Upt(FieldModel):
         if queries.features is not None:
             embedded = torch.cat([embedded, queries.features], dim=-1)
         return self.output(self.read(self.query(embedded), latents))
-
-    def _place(self, inputs: Inputs) -> Tensor:
-        if inputs.anchors is not None:
-            return inputs.anchors
-        num = self.config.num_supernodes
-        return gather_points(
-            inputs.points, farthest_point_sampling(inputs.points, num, inputs.mask)
-        )
-
-    def _shared(self, features: Tensor) -> Tensor | None:
-        """Return the channels that points have as queries do, or None."""
-        return features[..., self.config.num_carried :] if self.config.num_query_features else None
-
-    @torch.no_grad()
-    def _initialise(self) -> None:
-        nn.init.trunc_normal_(self.tokens, std=0.02)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
 
 
 def embed_positions(points: Tensor, width: int) -> Tensor:

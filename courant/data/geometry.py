@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from courant.model.anchors import farthest_point_sampling, gather_points
+from courant.model.coordinates import farthest_point_sampling, gather_points
 from simgen.cell_mesh import CellMesh
 from simgen.cell_neighbours import face_neighbours
 from simgen.errors import InputError

@@ -4,7 +4,7 @@ Index of equations, by the labels of the paper's source:
 
 | label             | symbol                     | file                                           |
 | ----------------- | -------------------------- | ---------------------------------------------- |
-| Eq. rff           | gamma(x)                   | fourier_features.py, FourierFeatures           |
+| Eq. rff           | gamma(x)                   | coordinates.py, FourierFeatures                |
 | Eq. anchor-init   | q_j^(0) = gamma(p_j^(0))   | courant.py, Courant.encode_with_windows        |
 | Eq. kv-tokens     | c_i = [gamma(x_i) + g, f_i] | encoder.py, Encoder._context                  |
 | Eq. enc-ca        | CrossAttn^(l)              | attention.py, CrossAttentionBlock              |
@@ -12,7 +12,7 @@ Index of equations, by the labels of the paper's source:
 | Eq. ode           | dZ/dtau = f(Z), Euler      | processor.py, Processor                        |
 | Eq. dec-weights   | w_hk(x)                    | decoder.py, Decoder.weights                    |
 | Eq. dec-output    | u(x)                       | decoder.py, Decoder.forward                    |
-| Eq. exact-decomp  | u_0, delta_k               | decomposition.py, decoder.py                   |
+| Eq. exact-decomp  | u_0, delta_k               | decoder.py, Decomposition                      |
 | Eq. anchor-update | p^(l) = p^(0) + Delta_l(z) | gaussian_window.py, AnchorUpdate               |
 | Eq. gwa           | b_ji = -|p - x|^2 / sigma^2 | gaussian_window.py, GaussianWindows           |
 """
@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from courant.model.config import CourantConfig
 
 if TYPE_CHECKING:
-    from courant.model.anchors import farthest_point_sampling
+    from courant.model.coordinates import farthest_point_sampling
     from courant.model.courant import Courant
-    from courant.model.decomposition import Decomposition, DecompositionPart
+    from courant.model.decoder import Decomposition, DecompositionPart
 
 __all__ = [
     "Courant",
@@ -34,13 +34,11 @@ __all__ = [
     "DecompositionPart",
     "farthest_point_sampling",
 ]
-
-
 _MODULES = {
     "Courant": "courant",
-    "Decomposition": "decomposition",
-    "DecompositionPart": "decomposition",
-    "farthest_point_sampling": "anchors",
+    "Decomposition": "decoder",
+    "DecompositionPart": "decoder",
+    "farthest_point_sampling": "coordinates",
 }
 
 

@@ -8,18 +8,21 @@ Notable choices:
 - the context of a cross-attention is normalised without the affine part of the LayerNorm, which
   each block folds into its own projection: the statistics are computed once for all levels. The
   LayerNorm's bias shifts every key alike, which does not change a softmax, and every value alike,
-  which is added once after the attention.
+  which is added once after the attention;
+- on a CPU, where no gradient is asked, a large cloud is attended to part by part: keys and values
+  of some thousands of points stay in the cache, and the softmax is merged (M. Milakov and N.
+  Gimelshein, Online normalizer calculation for softmax, 2018). A GPU's kernels want all at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
-from courant.model import streamed
 from courant.model.config import CourantConfig
 
 _PAD_TO = 8  # GPU kernels copy what is not aligned to this, and CPU kernels run slower on it
@@ -28,6 +31,8 @@ _BUSY = 128  # blocks that keep a GPU busy: an A100 has 108 multiprocessors, an 
 _KEPT = 2**27  # weights that an attention may keep for its backward pass: 512 MB in float32
 _LEAST = 2**15  # fewest queries that are divided: fewer take no longer than the further launches
 _PARTS = 64  # into which queries are divided
+STREAMED_PART = 2**11  # points at a time: keys and values of three heads are 2 MB in float32
+_LEAST_PARTS = 16  # parts; fewer points are attended to at once
 
 
 def padded_width(width: int) -> int:
@@ -179,8 +184,8 @@ class CrossAttentionBlock(nn.Module):
             for weight in self._context_projections(width, num_columns, context.shape[-1])
         )
         q = self._queries(Z, query_columns.to(context.dtype), width)
-        if streamed.fits(context):
-            attended = streamed.attend(q, context, keys, values, self.head_width**-0.5)
+        if is_streamed(context):
+            attended = attend_streamed(q, context, keys, values, self.head_width**-0.5)
         else:
             # Two products, not one that is split: the gradient of a split makes an extra copy of
             # both halves.
@@ -237,3 +242,47 @@ class CrossAttentionBlock(nn.Module):
             below = width - self.head_width - num_columns
             keys = keys + pad(carry, (weight.shape[1], 0, self.head_width, below))
         return keys, values
+
+
+def is_streamed(cloud: Tensor) -> bool:
+    """Tell whether a cloud (B, N, c) is read part by part at this moment."""
+    return (
+        cloud.device.type == "cpu"
+        and not torch.compiler.is_compiling()  # an exported program takes any number of points
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.is_grad_enabled()
+        and cloud.shape[1] > _LEAST_PARTS * STREAMED_PART
+    )
+
+
+def streamed_parts(num: int) -> Iterator[slice]:
+    """Yield the parts of so many points."""
+    return (slice(start, start + STREAMED_PART) for start in range(0, num, STREAMED_PART))
+
+
+def attend_streamed(
+    q: Tensor, context: Tensor, keys: Tensor, values: Tensor, scale: float
+) -> Tensor:
+    """Compute softmax(scale q k^T) v, (B, H, L, P).
+
+    Takes queries (B, H, L, P), the context (B, N, c) and the projections (H * P, c) that make its
+    keys and values.
+    """
+    # What `scaled_dot_product_attention` runs on a CPU. It returns the logarithm of the softmax's
+    # sum as well, by which parts are combined; logits never leave the cache.
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    num_heads = q.shape[1]
+    attended, total = torch.zeros_like(q), q.new_zeros(*q.shape[:-1], 1)
+    norm = torch.full_like(total, -math.inf)
+    for part in streamed_parts(context.shape[1]):
+        k, v = (
+            linear(context[:, part], weight).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+            for weight in (keys, values)
+        )
+        of_part, norm_of_part = fused(q, k, v, scale=scale)
+        higher = torch.maximum(norm, norm_of_part[..., None])
+        shrink, share = (norm - higher).exp_(), (norm_of_part[..., None] - higher).exp_()
+        attended = attended.mul_(shrink).addcmul_(of_part, share)
+        total = total.mul_(shrink).add_(share)
+        norm = higher
+    return attended.div_(total)

@@ -1,14 +1,14 @@
-"""Describe a Courant model: its inputs, its outputs, and every choice that the paper names.
+"""A Courant model's sizes and choices, checked, and its number of parameters; without torch.
 
 The defaults are those of the paper's table of the baseline's architecture (tab:baseline-arch);
-`courant.model.presets` holds one function for each published variant.
+`courant.model.presets` has one function for each published variant. Bounds and count limit what an
+untrusted config can make this process allocate.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import ClassVar, Literal, TypeGuard, get_args
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
 
 from courant.model_config import ModelConfig
 
@@ -20,8 +20,7 @@ ProcessorKind = Literal["attention", "mlp"]
 FIXED_STEP_SOLVERS = ("euler", "midpoint", "heun2", "heun3", "rk4")
 ADAPTIVE_SOLVERS = ("dopri5", "dopri8", "bosh3", "fehlberg2", "adaptive_heun")
 
-#: Lower and upper bounds of each number. The upper bounds are far above any model that was trained;
-#: they keep an untrusted config from filling the memory.
+#: Lower and upper bounds of each number, the upper ones far above any model that was trained.
 _WHOLE_NUMBERS = {
     "num_features": (0, 4096),
     "num_outputs": (1, 1024),
@@ -96,9 +95,64 @@ class CourantConfig(ModelConfig):
     checkpoint_activations: bool = False
 
     def __post_init__(self) -> None:
-        self._check_ranges()
-        self._check_choices()
-        self._check_combinations()
+        for name, (least, most) in _WHOLE_NUMBERS.items():
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            self._require(
+                whole and value >= least, name, f"must be a whole number of at least {least}"
+            )
+            self._require(value <= most, name, f"must be at most {most:,}")
+        for name in ("bandwidth", "window_scale", "domain_extent", "step_size", "solver_tolerance"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            self._require(number and 0 < value <= _LARGEST, name, "must be positive and finite")
+        for name in ("transient", "shared_embedding", "checkpoint_activations"):
+            self._require(isinstance(getattr(self, name), bool), name, "must be true or false")
+        choices: dict[str, tuple[object, ...]] = {
+            "anchor_kind": get_args(AnchorKind),
+            "gaussian_window": get_args(WindowPlace),
+            "processor": get_args(ProcessorKind),
+            "solver": FIXED_STEP_SOLVERS + ADAPTIVE_SOLVERS,
+            "dimension": (1, 2, 3),
+        }
+        for name, allowed in choices.items():
+            listed = ", ".join(map(str, allowed))
+            value = getattr(self, name)
+            known = value in allowed and type(value) is type(allowed[0])
+            self._require(known, name, f"must be one of {listed}")
+        if self.num_blocks * (1 + self.num_loops) > MAX_BLOCKS:
+            raise ValueError(
+                f"CourantConfig: num_levels {self.num_levels:,} and num_loops {self.num_loops:,}"
+                f" make more than {MAX_BLOCKS:,} blocks; lower one of them"
+            )
+        even = self.width % 2 == 0
+        self._require(even, "width", "must be even (cosines and sines share it)")
+        most_heads = f"must be at most the width {self.width}"
+        self._require(self.head_width >= 1, "num_heads", most_heads)
+        self._require(
+            self.anchor_kind != "abstract" or self.gaussian_window == "none",
+            "gaussian_window",
+            "needs anchors with positions: use sampled or learned anchors",
+        )
+        least_step = 1 / MAX_SUBSTEPS
+        self._require(self.step_size >= least_step, "step_size", f"must be at least {least_step:g}")
+        self._require(
+            abs(self.num_substeps * self.step_size - 1) <= 1e-6,
+            "step_size",
+            "must be one over a whole number (1, 0.5, ...)",
+        )
+
+    def _require(self, valid: bool, name: str, demand: str) -> None:
+        """Raise ValueError with the value of a field, cut off if long, that is not valid."""
+        if valid:
+            return
+        value = getattr(self, name)
+        if isinstance(value, int) and value.bit_length() > 128:  # has no short form
+            shown = f"an {type(value).__name__} of {value.bit_length()} bits"
+        else:
+            shown = repr(value)
+        shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
+        raise ValueError(f"CourantConfig.{name} {demand}, got {shown}")
 
     @property
     def head_width(self) -> int:
@@ -123,14 +177,6 @@ class CourantConfig(ModelConfig):
         """Euler steps between two outputs."""
         return round(1 / self.step_size)
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
-
-    @classmethod
-    def from_json(cls, text: str) -> CourantConfig:
-        """Rebuild a config; ValueError names a field that is unknown, missing or invalid."""
-        return cls.from_dict(json.loads(text))
-
     @property
     def num_sampled_anchors(self) -> int:
         """L where anchors are sampled from the cloud: they are cached with its geometry."""
@@ -146,92 +192,40 @@ class CourantConfig(ModelConfig):
         """An adaptive solver waits for the size of its error."""
         return f"the solver {self.solver}" if self.solver in ADAPTIVE_SOLVERS else None
 
-    def _check_ranges(self) -> None:
-        for name, (least, most) in _WHOLE_NUMBERS.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(
-                    f"CourantConfig.{name} must be a whole number of at least {least},"
-                    f" got {_shown(value)}"
-                )
-            if value > most:
-                raise ValueError(
-                    f"CourantConfig.{name} must be at most {most:,}, got {_shown(value)}"
-                )
-        if self.num_blocks * (1 + self.num_loops) > MAX_BLOCKS:
-            raise ValueError(
-                f"CourantConfig: num_levels {self.num_levels:,} and num_loops {self.num_loops:,}"
-                f" make more than {MAX_BLOCKS:,} blocks; lower one of them"
-            )
-        if self.dimension not in (1, 2, 3) or not isinstance(self.dimension, int):
-            raise ValueError(
-                f"CourantConfig.dimension must be 1, 2 or 3, got {_shown(self.dimension)}"
-            )
-        for name in ("bandwidth", "window_scale", "domain_extent", "step_size", "solver_tolerance"):
-            value = getattr(self, name)
-            if (
-                not isinstance(value, int | float)
-                or isinstance(value, bool)
-                or not 0 < value <= _LARGEST
-            ):
-                raise ValueError(
-                    f"CourantConfig.{name} must be positive and finite, got {_shown(value)}"
-                )
-        for name in ("transient", "shared_embedding", "checkpoint_activations"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(
-                    f"CourantConfig.{name} must be true or false, got {_shown(getattr(self, name))}"
-                )
 
-    def _check_choices(self) -> None:
-        choices: dict[str, tuple[str, ...]] = {
-            "anchor_kind": get_args(AnchorKind),
-            "gaussian_window": get_args(WindowPlace),
-            "processor": get_args(ProcessorKind),
-            "solver": FIXED_STEP_SOLVERS + ADAPTIVE_SOLVERS,
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"CourantConfig.{name} must be one of {', '.join(allowed)}, got"
-                    f" {_shown(getattr(self, name))}"
-                )
+def count_parameters(config: CourantConfig) -> int:
+    """Return the number of parameters of `Courant(config)`, buffers included (there are none)."""
+    d, anchors = config.width, config.num_anchors
+    hidden, inner = config.ffn_multiple * d, config.num_heads * config.head_width
 
-    def _check_combinations(self) -> None:
-        if self.width % 2:
-            raise ValueError(
-                f"CourantConfig.width must be even (cosines and sines share it), got {self.width}"
-            )
-        if self.head_width < 1:
-            raise ValueError(
-                f"CourantConfig.num_heads {self.num_heads} is more than width {self.width}"
-            )
-        if self.anchor_kind == "abstract" and self.gaussian_window != "none":
-            raise ValueError(
-                "CourantConfig.gaussian_window needs anchors with positions:"
-                " use sampled or learned anchors"
-            )
-        if self.step_size < 1 / MAX_SUBSTEPS:
-            raise ValueError(
-                f"CourantConfig.step_size must be at least {1 / MAX_SUBSTEPS:g},"
-                f" got {self.step_size}"
-            )
-        if abs(self.num_substeps * self.step_size - 1) > 1e-6:
-            raise ValueError(
-                "CourantConfig.step_size must be one over a whole number (1, 0.5, ...),"
-                f" got {self.step_size}"
-            )
+    def linear(inputs: int, outputs: int) -> int:
+        return inputs * outputs + outputs
 
+    def attention(context: int) -> int:  # query, key, value and output, all without bias
+        return inner * (2 * d + 2 * context)
 
-def _shown(value: object) -> str:
-    """Format a value for an error's line, cut off if long (a huge number has no short form)."""
-    text = (
-        f"an {type(value).__name__} of {value.bit_length()} bits"
-        if _is_huge(value)
-        else repr(value)
+    def feed_forward(hidden: int) -> int:
+        return 2 * d + linear(d, hidden) + linear(hidden, d)
+
+    context = d + config.num_features
+    cross = 2 * d + 2 * context + attention(context) + feed_forward(hidden)
+    self_attention = 2 * d + attention(d) + feed_forward(hidden)
+    in_use = config.num_blocks * config.window_in_encoder + config.window_in_decoder
+    moved = in_use - config.window_in_encoder  # window 0 stays at the initial anchors
+    processor = self_attention if config.processor == "attention" else feed_forward(4 * d)
+    xi = config.num_query_features
+    queries = linear(xi, d) + linear(2 * d, d) if xi else linear(d, d)
+    first_queries = {"sampled": 0, "learned": anchors * config.dimension, "abstract": anchors * d}
+    return (
+        (1 if config.shared_embedding else 2) * (d // 2) * config.dimension
+        + first_queries[config.anchor_kind]
+        + in_use * anchors
+        + moved * (linear(d, d) + linear(d, config.dimension))
+        + (linear(config.num_parameters, d) if config.num_parameters else 0)
+        + config.num_blocks * (cross + config.num_loops * self_attention)
+        + (processor if config.transient else 0)
+        + queries
+        + 4 * d
+        + attention(d)
+        + linear(d, config.num_outputs)
     )
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
-def _is_huge(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and value.bit_length() > 128

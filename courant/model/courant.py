@@ -1,4 +1,4 @@
-"""Assemble Courant from encoder, processor and decoder; the mathematics is in their modules."""
+"""Courant, assembled from encoder, processor and decoder, and its parts as exported programs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
 
 from courant.field_model import FieldModel, Inputs, Queries, Reading
-from courant.model.anchors import farthest_point_sampling, gather_points
-from courant.model.attention import CrossAttentionBlock
-from courant.model.config import CourantConfig
-from courant.model.decoder import Decoder
-from courant.model.decomposition import Decomposition, spread
+from courant.model.attention import CrossAttentionBlock, FeedForward, SelfAttentionBlock
+from courant.model.config import FIXED_STEP_SOLVERS, CourantConfig
+from courant.model.coordinates import FourierFeatures, farthest_point_sampling, gather_points
+from courant.model.decoder import Decoder, Decomposition, spread
 from courant.model.encoder import Encoder, Observe
-from courant.model.export import export_model
-from courant.model.fourier_features import FourierFeatures
-from courant.model.gaussian_window import GaussianWindows
-from courant.model.initialisation import initialise
+from courant.model.gaussian_window import AnchorUpdate, GaussianWindows
 from courant.model.processor import Processor
+
+#: The processor applies one block T times, so its increments add up along one direction instead of
+#: at random: with this factor a rollout of some ten steps starts near the identity.
+_PROCESSOR_GAIN = 0.1
 
 
 class Courant(FieldModel):
@@ -55,7 +55,31 @@ class Courant(FieldModel):
         self.encoder = Encoder(config)
         self.processor = Processor(config) if config.transient else None
         self.decoder = Decoder(config)
-        initialise(self.modules(), self.encoder, self.processor, config)
+        self._initialise()
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """Linear maps keep the variance of a normalised input, biases start at zero.
+
+        Additions to the residual stream are scaled by the square root of their number, and anchor
+        updates start at zero (Eq. anchor-update).
+        """
+        additions = 2 * self.config.num_blocks * (1 + self.config.num_loops)
+        gains = {self.encoder: additions**-0.5, self.processor: _PROCESSOR_GAIN}
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=module.in_features**-0.5)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for part, gain in gains.items():
+            for module in part.modules() if part is not None else ():
+                if isinstance(module, CrossAttentionBlock | SelfAttentionBlock):
+                    module.output.weight *= gain
+                elif isinstance(module, FeedForward):
+                    module.contract.weight *= gain
+        for module in self.modules():
+            if isinstance(module, AnchorUpdate):
+                nn.init.zeros_(module.displacement.weight)
 
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
         """Predict the states after 1..T = num_steps steps at the query points, (B, T, M, d_out).
@@ -112,7 +136,9 @@ class Courant(FieldModel):
         self._check_cloud(inputs.points, inputs.mask)
         self._check_features(inputs)
         inputs = self._with_anchors(inputs.without_padding())
-        self._check_anchors(inputs.points.shape[0], inputs.anchors)
+        if inputs.anchors is not None:
+            expected = (inputs.points.shape[0], self.config.num_anchors, self.config.dimension)
+            _check_shape("anchors", inputs.anchors, expected)
         if self.learned_queries is not None:
             Z = self.learned_queries.expand(inputs.points.shape[0], -1, -1)
         else:
@@ -201,8 +227,20 @@ class Courant(FieldModel):
         return self.decoder(q, keys, table), found / self.config.domain_extent**2
 
     def export(self) -> dict[str, ExportedProgram]:
-        """Export encoder, decoder and, if transient, processor as programs (`model.export`)."""
-        return export_model(self)
+        """Export encoder, decoder and, if transient, processor, for use without this package.
+
+            programs = model.export()
+            torch.export.save(programs["encoder"], "encoder.pt2")  # and processor, decoder
+
+            Z = encoder(points, features, mask, anchors, parameters)
+            for _ in range(T): Z = processor(Z)                     # one unit of tau
+            u = decoder(Z, query_points, query_features, anchors)   # (B, M, d_out)
+
+        They are traced on the device and in the precision of the weights. Numbers of clouds, points
+        and queries stay free. Sampled anchors are an input, learned ones are in the programs;
+        inputs that the config does without are None. ValueError for an adaptive solver.
+        """
+        return _export_model(self)
 
     def embed_queries(self, queries: Queries) -> Tensor:
         """Embed decoder queries (B, H, M, P): independent of the latent, so once per geometry."""
@@ -262,39 +300,124 @@ class Courant(FieldModel):
             )
 
     def _check_features(self, inputs: Inputs) -> None:
-        expected = (*inputs.points.shape[:2], self.config.num_features)
-        if inputs.features.shape != expected:
-            raise ValueError(
-                f"features must be {tuple(expected)}, got {tuple(inputs.features.shape)}"
-            )
-        given = None if inputs.parameters is None else tuple(inputs.parameters.shape)
-        num_parameters = self.config.num_parameters
-        wanted = (inputs.points.shape[0], num_parameters) if num_parameters else None
-        if given != wanted:
-            raise ValueError(f"parameters must be {wanted}, got {given}")
-
-    def _check_anchors(self, num_clouds: int, anchors: Tensor | None) -> None:
-        expected = (num_clouds, self.config.num_anchors, self.config.dimension)
-        if anchors is not None and tuple(anchors.shape) != expected:
-            raise ValueError(f"anchors must be {expected}, got {tuple(anchors.shape)}")
+        config, (num_clouds, num_points) = self.config, inputs.points.shape[:2]
+        _check_shape("features", inputs.features, (num_clouds, num_points, config.num_features))
+        wanted = (num_clouds, config.num_parameters) if config.num_parameters else None
+        _check_shape("parameters", inputs.parameters, wanted)
 
     def _check_queries(self, Z: Tensor, queries: Queries, anchors: Tensor | None) -> None:
-        config, points, features = self.config, queries.points, queries.features
-        if (
-            points.dim() != 3
-            or points.shape[0] != Z.shape[0]
-            or points.shape[2] != config.dimension
-        ):
-            expected = (Z.shape[0], "M", config.dimension)
+        config, points = self.config, queries.points
+        num_clouds = Z.shape[0]
+        if points.dim() != 3 or points.shape[::2] != (num_clouds, config.dimension):
+            expected = (num_clouds, "M", config.dimension)
             raise ValueError(f"query_points must be {expected}, got {tuple(points.shape)}")
-        given = None if features is None else tuple(features.shape)
-        wanted = (
-            (*points.shape[:2], config.num_query_features) if config.num_query_features else None
-        )
-        if given != wanted:
-            raise ValueError(f"query_features must be {wanted}, got {given}")
+        width = config.num_query_features
+        wanted = (*points.shape[:2], width) if width else None
+        _check_shape("query_features", queries.features, wanted)
         if config.window_in_decoder and anchors is None:
             raise ValueError(
                 "this decoder has Gaussian windows:"
                 " pass the anchors that the encoder used (place_anchors)"
             )
+
+
+def _check_shape(name: str, given: Tensor | None, expected: tuple[int, ...] | None) -> None:
+    shape = None if given is None else tuple(given.shape)
+    if shape != expected:
+        raise ValueError(f"{name} must be {expected}, got {shape}")
+
+
+class EncoderProgram(nn.Module):
+    """The cloud (B, N, d_c) with features, mask, anchors and parameters -> Z (B, L, d)."""
+
+    def __init__(self, model: Courant) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        points: Tensor,
+        features: Tensor,
+        mask: Tensor,
+        anchors: Tensor | None,
+        parameters: Tensor | None,
+    ) -> Tensor:
+        return self.model.encode(Inputs(points, features, mask, parameters, anchors))
+
+
+class ProcessorProgram(nn.Module):
+    """Z(tau) (B, L, d) -> Z(tau + 1)."""
+
+    def __init__(self, model: Courant) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, Z: Tensor) -> Tensor:
+        return self.model.rollout(Z, 1)[:, 0]
+
+
+class DecoderProgram(nn.Module):
+    """Z (B, L, d) at queries (B, M, d_c), with features and anchors -> the field (B, M, d_out)."""
+
+    def __init__(self, model: Courant) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, Z: Tensor, query_points: Tensor, query_features: Tensor | None, anchors: Tensor | None
+    ) -> Tensor:
+        if self.model.config.anchor_kind == "learned":
+            anchors = self.model.place_anchors(query_points)
+        return self.model.decode(Z, Queries(query_points, query_features), anchors=anchors)
+
+
+@torch.no_grad()
+def _export_model(model: Courant) -> dict[str, ExportedProgram]:
+    if model.config.waits_for_device:
+        raise ValueError(
+            f"{model.config.waits_for_device} chooses its steps by the data; train with one of"
+            f" fixed steps ({', '.join(FIXED_STEP_SOLVERS)})"
+        )
+    config, like = model.config, next(model.parameters())
+    clouds, points, queries = Dim("clouds", min=1), Dim("points", min=1), Dim("queries", min=1)
+
+    def zeros(count: int, width: int) -> Tensor:
+        return torch.zeros(2, count, width, device=like.device, dtype=like.dtype)
+
+    cloud, latent = zeros(7, config.dimension), zeros(config.num_anchors, config.width)
+    anchors = zeros(config.num_anchors, config.dimension) if config.num_sampled_anchors else None
+    parameters = zeros(1, config.num_parameters)[:, 0] if config.num_parameters else None
+    xi = zeros(5, config.num_query_features) if config.num_query_features else None
+    decoder_anchors = anchors if config.window_in_decoder else None
+    mask = torch.ones(2, 7, dtype=torch.bool, device=like.device)
+
+    def along_clouds(tensor: Tensor | None) -> dict[int, Dim] | None:
+        return None if tensor is None else {0: clouds}
+
+    encoder = torch.export.export(
+        EncoderProgram(model),
+        (cloud, zeros(7, config.num_features), mask, anchors, parameters),
+        dynamic_shapes=(
+            {0: clouds, 1: points},
+            {0: clouds, 1: points},
+            {0: clouds, 1: points},
+            along_clouds(anchors),
+            along_clouds(parameters),
+        ),
+    )
+    decoder = torch.export.export(
+        DecoderProgram(model),
+        (latent, zeros(5, config.dimension), xi, decoder_anchors),
+        dynamic_shapes=(
+            {0: clouds},
+            {0: clouds, 1: queries},
+            None if xi is None else {0: clouds, 1: queries},
+            along_clouds(decoder_anchors),
+        ),
+    )
+    if not config.transient:
+        return {"encoder": encoder, "decoder": decoder}
+    processor = torch.export.export(
+        ProcessorProgram(model), (latent,), dynamic_shapes=({0: clouds},)
+    )
+    return {"encoder": encoder, "processor": processor, "decoder": decoder}

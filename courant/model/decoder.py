@@ -1,4 +1,4 @@
-"""Decode: one multi-head cross-attention from query points to the latent, and one linear map.
+"""The decoder, one cross-attention and one linear map, and its exact decomposition by anchors.
 
 Notable choices, all exact:
 - it is affine in the values, so W_out W_O^h W_V^h folds into one small table of (d_out)-vectors for
@@ -8,18 +8,26 @@ Notable choices, all exact:
   softmax; in the values it collects in u_0, since the weights sum to one. So keys and table use LN
   without bias, and delta_k vanishes at z_k = 0;
 - the queries depend on neither latent nor time: they are computed once per geometry, and W_xi folds
-  into the embedding.
+  into the embedding;
+- softmax(q k^T) times the narrow table, summed over heads (`blend`): a GPU attends to the table,
+  padded to the width of the heads. On a CPU that would double the arithmetic, so weights are
+  computed tile by tile, small enough for the cache; the backward pass recomputes them unless all
+  fit a fixed budget, so memory does not grow with queries times anchors.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear, pad
 
+from courant.field_model import Queries
 from courant.model import gaussian_window
-from courant.model.attention import pad_heads, padded_width
-from courant.model.blend import blend, blend_weights
+from courant.model.attention import attend, pad_heads, padded_width
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import GaussianWindows
 
@@ -136,3 +144,219 @@ class Decoder(nn.Module):
         rest = width - self.head_width - num_columns
         joined = torch.cat((heads, shared), dim=-1)
         return pad(joined, (0, rest)) if rest else joined
+
+
+_TILE = 2**17  # weights in a tile for each thread: half a megabyte in float32
+_KEEP = 2**26  # weights that a training step may keep for its backward pass: 256 MB in float32
+
+
+def blend_weights(q: Tensor, k: Tensor) -> Tensor:
+    """Compute the attention weights (B, S, H, M, L), a softmax over the L anchors.
+
+    Takes scaled queries (B, H, M, P) and keys (B, S, H, L, P). Logits and weights are in at least
+    float32, also under autocast.
+    """
+    precise = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        return (q[:, None].to(precise) @ k.to(precise).transpose(-1, -2)).softmax(-1)
+
+
+def blend(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+    """Apply the weights to the table (B, S, H, L, d_out), summed over heads: (B, S, M, d_out).
+
+    Other arguments as in `blend_weights`.
+    """
+    if q.device.type != "cpu":
+        return _attended(q, k, table)
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return _plain(q, k, table)
+    return _TiledBlend.apply(q, k, table)
+
+
+def _plain(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+    """Compute one softmax for each step: the queries are shared, the keys are not."""
+    with torch.autocast(q.device.type, enabled=False):
+        weights = (blend_weights(q, k[:, s, None])[:, 0] for s in range(k.shape[1]))
+        return torch.stack(
+            [(w @ table[:, s].to(w.dtype)).sum(1) for s, w in enumerate(weights)], dim=1
+        )
+
+
+def _attended(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+    # Kernels take values as wide as the keys, or wider; never a part of them.
+    values = pad(table, (0, max(0, q.shape[-1] - table.shape[-1]))).to(q.dtype)
+    steps = [attend(q, k[:, s], values[:, s], 1.0) for s in range(k.shape[1])]
+    return torch.stack([step[..., : table.shape[-1]].sum(1) for step in steps], dim=1)
+
+
+class _TiledBlend(torch.autograd.Function):
+    """The tiled blend with its gradient; shapes as in `blend`.
+
+    With w = softmax(q k^T), o_h = w t_h, and an incoming gradient g, the gradient of the logits is
+    w * (g t_h^T - (g . o_h)): an outer product of d_out + 1 columns, so no reduction over w is
+    needed.
+
+    Table and gradient are transposed to (d_out, L) and (d_out, m): products with a matrix of two to
+    four columns are some five times slower than the same products with as many rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+        t = table.transpose(-1, -2).contiguous()  # (B, S, H, d_out, L)
+        heads = q.new_empty(*q.shape[:2], k.shape[1], t.shape[3], q.shape[2])  # (B, H, S, d_out, M)
+        keep = any(ctx.needs_input_grad) and k[..., 0].numel() * q.shape[2] <= _KEEP
+        kept: list[Tensor] = []
+        for b, h, rows in _tiles(q, k):
+            w = _tile_weights(q[b, h, rows], k[b, :, h])
+            heads[b, h, ..., rows] = torch.bmm(t[b, :, h], w.transpose(1, 2))
+            if keep:
+                kept.append(w)
+        ctx.save_for_backward(q, k, t, heads, *kept)
+        return heads.sum(1).transpose(-1, -2).contiguous()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, t, heads, *kept = ctx.saved_tensors
+        g = gradients[0].transpose(-1, -2).contiguous()  # (B, S, d_out, M)
+        projected = (heads * g[:, None]).sum(-2, keepdim=True)
+        left = torch.cat(
+            (g[:, None].expand_as(heads), -projected), dim=-2
+        )  # (B, H, S, d_out + 1, M)
+        right = pad(t, (0, 0, 0, 1), value=1.0)  # (B, S, H, d_out + 1, L)
+        dq, dk, dt = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(t)
+        for i, (b, h, rows) in enumerate(_tiles(q, k)):
+            w = kept[i] if kept else _tile_weights(q[b, h, rows], k[b, :, h])
+            dt[b, :, h] += torch.bmm(g[b, ..., rows], w)
+            dlogits = torch.bmm(left[b, h, ..., rows].transpose(1, 2), right[b, :, h]).mul_(
+                w
+            )  # (S, m, L)
+            dq[b, h, rows] = torch.bmm(dlogits, k[b, :, h]).sum(0)
+            dk[b, :, h] += torch.bmm(
+                dlogits.transpose(1, 2), q[b, h, rows].expand(k.shape[1], -1, -1)
+            )
+        return dq, dk, dt.transpose(-1, -2)
+
+
+def _tile_weights(q: Tensor, k: Tensor) -> Tensor:
+    """(m, P), (S, L, P) -> (S, m, L)."""
+    return torch.bmm(q.expand(k.shape[0], -1, -1), k.transpose(1, 2)).softmax(-1)
+
+
+def _tiles(q: Tensor, k: Tensor) -> list[tuple[int, int, slice]]:
+    """Yield cloud, head and rows of every tile."""
+    num_clouds, num_heads, num_queries = q.shape[:3]
+    num_rows = max(64, _TILE * torch.get_num_threads() // max(1, k.shape[1] * k.shape[3]))
+    return [
+        (b, h, slice(start, min(start + num_rows, num_queries)))
+        for b in range(num_clouds)
+        for h in range(num_heads)
+        for start in range(0, num_queries, num_rows)
+    ]
+
+
+SPREAD_QUERIES = 1024
+"""Query points that `spread` looks at: every n-th, so that its cost is bounded"""
+_QUIET = 1e-3
+"""Energy, over the mean of all anchors, below which a contribution hardly has a place"""
+
+
+def spread(
+    weigh: Callable[[Tensor, Tensor], Tensor],
+    q: Tensor,
+    keys: Tensor,
+    table: Tensor,
+    points: Tensor,
+    places: Tensor | None,
+    mask: Tensor | None,
+) -> Tensor:
+    """Return L |x - p_k|^2, averaged over points by |delta_k|^2, of the last step: (B, L).
+
+    Takes the decoder's `weights`, queries (B, H, M, P), keys and table as in `Decomposition`,
+    points (B, M, d_c), the anchors' places (B, [T,] L, d_c) and a mask (B, M), True at real points.
+    ValueError for anchors without places. Points count alike, whatever their volumes. Unlike the
+    decomposition it can be differentiated.
+    """
+    if places is None:
+        raise ValueError("abstract anchors have no places for contributions to lie near")
+    places = places[:, -1] if places.dim() == 4 else places
+    part = slice(None, None, -(-points.shape[1] // SPREAD_QUERIES))
+    weights = weigh(q[:, :, part], keys[:, -1:])[:, 0]  # (B, H, m, L)
+    fields = torch.einsum("bhml,bhlc->blmc", weights, table[:, -1].to(weights.dtype))
+    energy = fields.square().sum(-1)  # (B, L, m)
+    if mask is not None:
+        energy = energy * mask[:, None, part]
+    away = (points[:, None, part] - places[:, :, None]).square().sum(-1)
+    total = energy.sum(-1)
+    quiet = _QUIET * total.mean(-1, keepdim=True) + 1e-12
+    return places.shape[1] * (energy * away).sum(-1) / (total + quiet)
+
+
+@dataclass(frozen=True)
+class DecompositionPart:
+    """Contributions at a slice of the query points."""
+
+    #: The numbers of these query points.
+    queries: slice
+    #: w_hk(x): (B, T, H, M, L), one in sum over L (the partition of unity).
+    weights: Tensor
+    #: W_out W_O^h W_V^h z~_k: (B, T, H, L, d_out).
+    table: Tensor
+
+    @property
+    def head_contributions(self) -> Tensor:
+        """Contribution of each head and anchor: (B, T, H, L, M, d_out)."""
+        return self.weights.transpose(-1, -2)[..., None] * self.table[..., None, :]
+
+    @property
+    def contributions(self) -> Tensor:
+        """delta_k(x): (B, T, L, M, d_out).    (Eq. exact-decomp)
+
+        The sum over heads is a product of matrices, without the H times larger tensor.
+        """
+        return torch.einsum("bthml,bthlc->btlmc", self.weights, self.table)
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """u(x) = u_0 + sum_k delta_k(x), equal to `Courant.forward` to float tolerance.
+
+    Only the small parts are kept. The contributions, L times the size of the field, are computed
+    for one chunk of query points at a time by `chunks`, or all at once by `whole`.
+    """
+
+    #: u_0 (d_out,).
+    offset: Tensor
+    #: Z after encoder or processor: (B, T, L, d).
+    latent: Tensor
+    #: Initial anchors (B, L, d_c), None for abstract queries.
+    anchors: Tensor | None
+    #: Anchors of the Gaussian windows, encoder blocks first (B, L, d_c), then the decoder (B, T, L,
+    #: d_c).
+    window_anchors: tuple[Tensor, ...]
+    #: Decoder keys: (B, T, H, L, P).
+    keys: Tensor
+    #: W_out W_O^h W_V^h z~_k: (B, T, H, L, d_out).
+    table: Tensor
+    decoder: Decoder
+    #: Query points -> decoder queries (B, H, M, P).
+    embed: Callable[[Queries], Tensor]
+    query_points: Queries
+
+    @property
+    def num_queries(self) -> int:
+        return self.query_points.points.shape[1]
+
+    @torch.no_grad()
+    def chunks(self, size: int = 16_384) -> Iterator[DecompositionPart]:
+        """Yield parts of at most `size` query points, in order."""
+        for start in range(0, self.num_queries, size):
+            part = slice(start, min(start + size, self.num_queries))
+            weights = self.decoder.weights(
+                self.embed(self.query_points.part(part)), self.keys
+            )  # (B, T, H, M, L)
+            yield DecompositionPart(part, weights, self.table)
+
+    def whole(self) -> DecompositionPart:
+        """Return all query points at once; memory grows as B T H L M d_out."""
+        return next(iter(self.chunks(max(1, self.num_queries))))

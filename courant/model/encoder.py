@@ -11,8 +11,14 @@ from torch.nn.functional import layer_norm, pad
 from torch.utils.checkpoint import checkpoint
 
 from courant.field_model import Inputs
-from courant.model import gaussian_window, streamed
-from courant.model.attention import CrossAttentionBlock, SelfAttentionBlock, padded_width
+from courant.model import gaussian_window
+from courant.model.attention import (
+    CrossAttentionBlock,
+    SelfAttentionBlock,
+    is_streamed,
+    padded_width,
+    streamed_parts,
+)
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import GaussianWindows
 
@@ -80,7 +86,12 @@ class Encoder(nn.Module):
                 columns = pad(columns, (0, 1), value=1.0)
             if observe is not None:
                 observe(cast(EncoderBlock, block).cross, Z, context, columns)
-            Z = self._run(block, Z, context, columns)
+            if self.config.checkpoint_activations and torch.is_grad_enabled():
+                Z = checkpoint(
+                    block, Z, context, columns, use_reentrant=False, preserve_rng_state=False
+                )
+            else:
+                Z = block(Z, context, columns)
         return Z, moved
 
     def _context(self, embed: Callable[[Tensor], Tensor], inputs: Inputs, windowed: bool) -> Tensor:
@@ -89,10 +100,10 @@ class Encoder(nn.Module):
         (Eq. kv-tokens) A large cloud's is written part by part: none of what leads to it is as
         large as itself.
         """
-        if not streamed.fits(inputs.points):
+        if not is_streamed(inputs.points):
             return self._tokens(embed, inputs, windowed)
         num, context = inputs.points.shape[1], None
-        for part in streamed.parts(num):
+        for part in streamed_parts(num):
             mask = None if inputs.mask is None else inputs.mask[:, part]
             some = inputs._replace(
                 points=inputs.points[:, part], features=inputs.features[:, part], mask=mask
@@ -121,7 +132,9 @@ class Encoder(nn.Module):
             )
         if inputs.mask is not None:
             nothing = torch.zeros_like(parts[0][..., :1])
-            parts.append(nothing.masked_fill(~inputs.mask[..., None], _masked_logit(embedded)))
+            # So low that its exponential is zero, yet finite: a cloud of padding has a softmax too.
+            logit = max(-1e9, torch.finfo(_linear_dtype(embedded)).min / 2)
+            parts.append(nothing.masked_fill(~inputs.mask[..., None], logit))
         context = parts[0]
         if len(parts) > 1:
             width = sum(part.shape[-1] for part in parts)
@@ -133,23 +146,8 @@ class Encoder(nn.Module):
             _linear_dtype(context)
         )  # once here, not once in each of the blocks' projections
 
-    def _run(self, block: nn.Module, Z: Tensor, context: Tensor, columns: Tensor) -> Tensor:
-        if self.config.checkpoint_activations and torch.is_grad_enabled():
-            return checkpoint(
-                block, Z, context, columns, use_reentrant=False, preserve_rng_state=False
-            )
-        return block(Z, context, columns)
-
 
 def _linear_dtype(tensor: Tensor) -> torch.dtype:
     """Return the precision in which linear maps run at this moment."""
     device = tensor.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
-
-
-def _masked_logit(tensor: Tensor) -> float:
-    """Return a logit so low that its exponential is zero, yet finite.
-
-    A cloud that is all padding then still has a softmax.
-    """
-    return max(-1e9, torch.finfo(_linear_dtype(tensor)).min / 2)

@@ -15,103 +15,80 @@ from courant.model.config import CourantConfig
 
 
 def cylinder_flow() -> CourantConfig:
-    """Courant (baseline) of the cylinder's table (tab:cf-hparams): 1,298,354 parameters.
-
-    Features: u_x, u_y and 16 of the distance field.
-    """
+    """Baseline of tab:cf-hparams: 1,298,354 parameters; reads u_x, u_y and 16 of the distance."""
     return CourantConfig(
         num_features=18, num_outputs=2, num_query_features=16, transient=True, num_anchors=64
     )
 
 
 def branched_pipe() -> CourantConfig:
-    """Courant (baseline) of the pipe's table (tab:hvac-hparams): 1,151,410 parameters.
-
-    It encodes the boundary cloud.
-    """
+    """Baseline of tab:hvac-hparams, which encodes the boundary cloud: 1,151,410 parameters."""
     return CourantConfig(
         num_features=2, num_outputs=2, num_query_features=12, num_parameters=5, num_anchors=256
     )
 
 
 def branched_pipe_gaussian_window() -> CourantConfig:
-    """Courant (with GWA) of the pipe's table (tab:hvac-hparams): 1,220,286 parameters."""
+    """With GWA, tab:hvac-hparams: 1,220,286 parameters."""
     return replace(branched_pipe(), gaussian_window="both")
 
 
 def branched_pipe_full_mesh() -> CourantConfig:
-    """Courant (no boundary pc) of the pipe's table (tab:hvac-hparams): 1,163,602 parameters.
-
-    Encodes the whole mesh.
-    """
+    """No boundary pc, so the whole mesh, tab:hvac-hparams: 1,163,602 parameters."""
     return replace(branched_pipe(), num_features=14)
 
 
 def centrifugal_pump() -> CourantConfig:
-    """Courant (baseline) of the pump's table (tab:pump-hparams): 1,152,548 parameters.
-
-    It encodes the boundary cloud.
-    """
+    """Baseline of tab:pump-hparams, which encodes the boundary cloud: 1,152,548 parameters."""
     return CourantConfig(
         num_features=4, num_outputs=4, num_query_features=4, num_parameters=4, num_anchors=256
     )
 
 
 def centrifugal_pump_gaussian_window() -> CourantConfig:
-    """Courant (with GWA) of the pump's table (tab:pump-hparams): 1,221,424 parameters."""
+    """With GWA, tab:pump-hparams: 1,221,424 parameters."""
     return replace(centrifugal_pump(), gaussian_window="both")
 
 
 def centrifugal_pump_full_mesh() -> CourantConfig:
-    """Courant (no boundary pc) of the pump's table (tab:pump-hparams): 1,156,612 parameters.
-
-    Encodes the whole mesh.
-    """
+    """No boundary pc, so the whole mesh, tab:pump-hparams: 1,156,612 parameters."""
     return replace(centrifugal_pump(), num_features=8)
 
 
-def _community(**sizes: Any) -> CourantConfig:
-    """One configuration for all public benchmarks (tab:courant-shared-hparams)."""
-    return CourantConfig(num_levels=6, bandwidth=0.3, **sizes)
+def _community(num_features: int, num_outputs: int, dimension: int, **sizes: Any) -> CourantConfig:
+    """One configuration for all public benchmarks (tab:courant-shared-hparams).
+
+    Their sizes are those of tab:community-benchmarks-overview; coordinates are features as well.
+    """
+    return CourantConfig(
+        num_features, num_outputs, dimension=dimension, num_levels=6, bandwidth=0.3, **sizes
+    )
 
 
 def elasticity() -> CourantConfig:
-    """Elasticity of the public benchmarks (tab:community-benchmarks-overview).
-
-    The coordinates come along as features.
-    """
-    return _community(num_features=2, num_outputs=1, dimension=2, num_anchors=256)
+    return _community(2, 1, 2, num_anchors=256)
 
 
 def pipe_flow() -> CourantConfig:
-    """Pipe flow of the public benchmarks (tab:community-benchmarks-overview)."""
-    return _community(num_features=2, num_outputs=1, dimension=2, num_anchors=256)
+    return _community(2, 1, 2, num_anchors=256)
 
 
 def airfoil() -> CourantConfig:
-    """Airfoil of the public benchmarks (tab:community-benchmarks-overview)."""
-    return _community(num_features=2, num_outputs=1, dimension=2, num_anchors=256)
+    return _community(2, 1, 2, num_anchors=256)
 
 
 def darcy_flow() -> CourantConfig:
-    """Darcy flow of the public benchmarks (tab:community-benchmarks-overview)."""
-    return _community(num_features=1, num_outputs=1, dimension=2, num_anchors=256)
+    return _community(1, 1, 2, num_anchors=256)
 
 
 def diffusion_sorption() -> CourantConfig:
-    """Diff-Sorp of the public benchmarks (tab:community-benchmarks-overview).
-
-    It has ten input frames of one channel.
-    """
-    return _community(num_features=10, num_outputs=1, dimension=1, num_anchors=64, transient=True)
+    """Ten input frames of one channel."""
+    return _community(10, 1, 1, num_anchors=64, transient=True)
 
 
 def compressible_flow_3d() -> CourantConfig:
-    """3D CFD of the public benchmarks (tab:community-benchmarks-overview).
-
-    It has ten input frames of five channels.
-    """
-    return _community(num_features=50, num_outputs=5, dimension=3, num_anchors=64, transient=True)
+    """Ten input frames of five channels."""
+    return _community(50, 5, 3, num_anchors=64, transient=True)
 
 
 #: The rows of tab:feature_ablation_nmae as changes to a baseline. The table leaves out what does

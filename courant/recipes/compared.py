@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from courant.baselines.published import OWN
+from courant.baselines import OWN
 from courant.experiment import Experiment, parse_experiment
 from courant.models import BASELINES
 from courant.recipes.community_baselines import community_sizes, community_training

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from courant.baselines.published import COUNTS
+from courant.baselines import COUNTS
 from courant.experiment import parse_experiment
 from courant.models import BASELINES, count
 from courant.recipes import get_recipe

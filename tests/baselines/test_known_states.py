@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import simgen
-from courant.baselines.known_states import advance, newest
+from courant.baselines.baseline import advance, newest
 from courant.models import BASELINES, build
 from courant.problems import open_problem
 from courant.recipes import get_recipe

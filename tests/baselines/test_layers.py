@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from courant.baselines import nearest
+from courant.baselines import baseline
+from courant.baselines.adapters import Box
+from courant.baselines.baseline import find_nearest, place
 from courant.baselines.enf import Enf, Nearby
 from courant.baselines.fno import FnoConfig, SpectralConvolution
-from courant.baselines.grids import Box
 from courant.baselines.mesh_graph_net import Graph, MessageRound
-from courant.baselines.nearest import find_nearest
 from courant.baselines.upt import UptConfig
 from courant.models import build
 from tests.baselines.tiny import tiny
@@ -66,9 +66,11 @@ def test_interpolation_meets_the_points_and_never_uses_padding() -> None:
 def test_neighbours_found_in_parts_are_those_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     points = torch.rand(2, 40, 3)
-    whole = nearest._by_distances(points, points, None, 4, False)
-    monkeypatch.setattr("courant.baselines.nearest._MOST_DISTANCES", 2 * 40 * 7)
-    assert torch.equal(nearest._by_distances(points, points, None, 4, False).numbers, whole.numbers)
+    whole = baseline._by_distances(points, points, None, 4, False)
+    monkeypatch.setattr("courant.baselines.baseline._MOST_DISTANCES", 2 * 40 * 7)
+    assert torch.equal(
+        baseline._by_distances(points, points, None, 4, False).numbers, whole.numbers
+    )
 
 
 def test_a_cloud_of_padding_alone_has_no_neighbours() -> None:
@@ -87,8 +89,8 @@ def test_trees_and_distances_find_the_same_neighbours(others: bool) -> None:
     places.requires_grad_()
     for given in (None, mask):
         with torch.no_grad():
-            tree = nearest._by_trees(places, points, given, 4, others)
-            direct = nearest._by_distances(places, points, given, 4, others)
+            tree = baseline._by_trees(places, points, given, 4, others)
+            direct = baseline._by_distances(places, points, given, 4, others)
         torch.testing.assert_close(tree.squared, direct.squared)
         assert given is None or given.gather(1, tree.numbers.flatten(1)).all()
         found = (tree.gather(points) - places[:, :, None]).square().sum(-1)
@@ -128,7 +130,7 @@ def test_the_fit_of_enf_brings_its_field_nearer_to_the_input() -> None:
     model = build(tiny("enf", "steady 3D"))
     assert isinstance(model, Enf)
     inputs = random_inputs(model.config).cloud  # type: ignore[arg-type]
-    positions = model._place(inputs)
+    positions = place(inputs, model.config.num_latents)
 
     def wrong(steps: int) -> float:
         model.config = replace(model.config, fit_steps=steps)

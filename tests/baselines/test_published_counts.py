@@ -2,7 +2,7 @@
 
 import pytest
 
-from courant.baselines.published import CASES, COUNTS, published
+from courant.baselines import CASES, COUNTS, published
 from courant.models import count
 
 WIDTH_OF_UPT, WIDTH_OF_MGN = 192, 128

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from courant.model import Courant
 from courant.model.attention import CrossAttentionBlock, SelfAttentionBlock
-from courant.model.fourier_features import FourierFeatures
+from courant.model.coordinates import FourierFeatures
 from courant.model.gaussian_window import GaussianWindows
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from courant.model import farthest_point_sampling
-from courant.model.anchors import gather_points
+from courant.model.coordinates import gather_points
 
 
 def test_sampling_starts_at_the_centre_and_goes_to_the_ends() -> None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from courant.model import blend as module
-from courant.model.blend import blend, blend_weights
+from courant.model import decoder as module
+from courant.model.decoder import blend, blend_weights
 from tests.model.clouds import assert_same
 
 

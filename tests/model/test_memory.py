@@ -8,10 +8,10 @@ import torch
 
 from bench.measure import peak_bytes
 from courant.field_model import Queries
-from courant.model import blend as module
-from courant.model import streamed
-from courant.model.blend import blend
+from courant.model import attention
+from courant.model import decoder as module
 from courant.model.courant import Courant
+from courant.model.decoder import blend
 from tests.model.clouds import (
     CHOICES,
     TRANSIENT,
@@ -54,7 +54,7 @@ def test_a_large_cloud_is_read_part_by_part(name: str, monkeypatch: pytest.Monke
         return model.encode(inputs.arguments()["inputs"])
 
     at_once, peak = read(), peak_bytes(read, CPU)
-    monkeypatch.setattr(streamed, "PART", 512)
+    monkeypatch.setattr(attention, "STREAMED_PART", 512)
     assert relative_error(read(), at_once) < 1e-5
     assert peak_bytes(read, CPU) < 0.5 * peak
 
@@ -65,9 +65,9 @@ def test_windows_so_narrow_that_weights_vanish_are_read_part_by_part(
     config = replace(CHOICES["window, transient"], window_scale=0.02)
     model, inputs = random_model(config), random_inputs(config, points=300)
     at_once = model.encode(inputs.arguments()["inputs"])  # with gradients
-    monkeypatch.setattr(streamed, "PART", 16)
+    monkeypatch.setattr(attention, "STREAMED_PART", 16)
     with torch.no_grad():
-        assert streamed.fits(inputs.points)
+        assert attention.is_streamed(inputs.points)
         assert relative_error(model.encode(inputs.arguments()["inputs"]), at_once) < 1e-5
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import gelu, layer_norm
 import courant.model as package
 from courant.field_model import Inputs, Queries
 from courant.model import Courant, CourantConfig
-from courant.model.fourier_features import FourierFeatures
+from courant.model.coordinates import FourierFeatures
 
 CONFIG = CourantConfig(
     num_features=3,

@@ -13,7 +13,7 @@ import courant
 from courant.analysis.case_scores import score_case
 from courant.experiment import Experiment
 from courant.field_model import Queries
-from courant.model.decomposition import SPREAD_QUERIES, spread
+from courant.model.decoder import SPREAD_QUERIES, spread
 from courant.models import build
 from courant.problems import open_problem
 from courant.runs.directory import RunDirectory

@@ -1,9 +1,51 @@
-"""Sample anchor positions by farthest point sampling: batched, on the device, deterministic."""
+"""What becomes of coordinates: random Fourier features, and anchors sampled from a cloud.
+
+Farthest point sampling is batched, on the device, and deterministic.
+"""
 
 from __future__ import annotations
 
+import math
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+
+class FourierFeatures(nn.Module):
+    """gamma(x) = [cos(2 pi sigma B x), sin(2 pi sigma B x)]. (Eq. rff)
+
+    B is learnable, drawn from N(0, 1). `bandwidth` is sigma, in cycles per unit of the normalised
+    coordinates.
+    """
+
+    def __init__(self, dimension: int, width: int, bandwidth: float) -> None:
+        super().__init__()
+        self.frequencies = nn.Parameter(torch.randn(width // 2, dimension))  # B
+        self.bandwidth = bandwidth
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Map (..., d_c) coordinates to (..., width).
+
+        In full precision even under autocast: a phase loses its meaning in bf16.
+        """
+        with torch.autocast(points.device.type, enabled=False):
+            scaled = (2 * math.pi * self.bandwidth) * self.frequencies
+            phase = points.to(scaled.dtype) @ scaled.T
+            return torch.cat((phase.cos(), phase.sin()), dim=-1)
+
+
+def farthest_point_sampling(points: Tensor, num: int, mask: Tensor | None = None) -> Tensor:
+    """Return indices (B, num) of points that are far apart.
+
+    The first is the point nearest to the centroid, each further one the point farthest from all
+    chosen so far. `points` (B, N, d_c); `mask` (B, N) is True at real points, and padding is never
+    chosen. A cloud of fewer than `num` distinct points repeats some of them; one without any real
+    point gives index 0.
+    """
+    if num < 1:
+        raise ValueError(f"farthest_point_sampling needs num of at least 1, got {num}")
+    sample = _operator if torch.compiler.is_compiling() else _farthest_points
+    return sample(points.detach(), num, mask)
 
 
 def _farthest_points(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
@@ -37,20 +79,6 @@ def _(points: Tensor, num: int, mask: Tensor | None) -> Tensor:
 def _squared_distance(coordinates: Tensor, centre: Tensor) -> Tensor:
     """(d_c, B, N), (d_c, B) -> (B, N)."""
     return (coordinates - centre[..., None]).square_().sum(0)
-
-
-def farthest_point_sampling(points: Tensor, num: int, mask: Tensor | None = None) -> Tensor:
-    """Return indices (B, num) of points that are far apart.
-
-    The first is the point nearest to the centroid, each further one the point farthest from all
-    chosen so far. `points` (B, N, d_c); `mask` (B, N) is True at real points, and padding is never
-    chosen. A cloud of fewer than `num` distinct points repeats some of them; one without any real
-    point gives index 0.
-    """
-    if num < 1:
-        raise ValueError(f"farthest_point_sampling needs num of at least 1, got {num}")
-    sample = _operator if torch.compiler.is_compiling() else _farthest_points
-    return sample(points.detach(), num, mask)
 
 
 def gather_points(points: Tensor, indices: Tensor) -> Tensor:
