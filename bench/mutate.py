@@ -60,8 +60,8 @@ AREAS = {
         ("decoder", "courant/model/decoder.py courant/model/gaussian_window.py", "tests/model"),
         (
             "resume",
-            "courant/runs/checkpoint.py courant/runs/standing.py courant/training/loop.py",
-            "tests/training/test_loop.py tests/runs/test_standing.py",
+            "courant/runs/checkpoint.py courant/runs/record.py courant/training/loop.py",
+            "tests/training/test_loop.py tests/runs/test_run_state.py",
         ),
     )
 }

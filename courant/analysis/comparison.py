@@ -39,8 +39,8 @@ from courant.analysis.scores import (
 from courant.evaluation.ledger import Interval
 from courant.evaluation.references import shared
 from courant.prediction.surrogate import Surrogate, load
-from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
+from courant.runs.record import open_recorded, read_dataset_record
 from courant.runs.summary import flatten
 from courant.runs.weights import weights_digest
 from simgen.errors import InputError

@@ -97,7 +97,7 @@ def epoch_seconds(request: Request, contender: Contender) -> float:
             " leave it out of --models"
         )
     records = read_records(trial.run)[1:]
-    used = median(record.cost_s for record in records)
+    used = median(record.processor_s for record in records)
     training, tried = contender.experiment.training, trial.experiment.training
     samples = _samples_after(trial, training)
     batches = max(1, samples // training.batch_size)
@@ -153,7 +153,7 @@ def seeds_of(request: Request, first: Mapping[str, TrialResult]) -> dict[str, in
 
 def processor_seconds(trial: Trial) -> float:
     """Return the processor time that a trial's training took so far."""
-    return sum(record.cost_s for record in read_records(trial.run))
+    return sum(record.processor_s for record in read_records(trial.run))
 
 
 def contender_of(trial: Trial) -> str:

@@ -258,7 +258,7 @@ def _ledger(
 def _course(trial: Trial, evaluation: Evaluation) -> Course:
     spent, validated = 0.0, []
     for record in read_records(trial.run):
-        spent += record.cost_s
+        spent += record.processor_s
         if record.validation_nmae is not None:
             validated.append((spent, record.validation_nmae))
     seed = trial.experiment.training.seed

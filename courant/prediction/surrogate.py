@@ -34,9 +34,13 @@ from courant.prediction.design import PredictedDesign, predict_design
 from courant.prediction.monitor import Monitor, MonitoredPrediction, read_monitor, watch_rollout
 from courant.problems import Problem, Space, problem_of
 from courant.problems.problem import NotFiniteError, check_finite
-from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
-from courant.runs.standing import check_trained, warn_of_unfinished
+from courant.runs.record import (
+    check_trained,
+    open_recorded,
+    read_dataset_record,
+    warn_of_unfinished,
+)
 from courant.runs.weights import read_model
 from simgen.errors import InputError
 

@@ -17,7 +17,7 @@ from courant.prediction.surrogate import Surrogate, load
 from courant.problems.transient import is_spatial
 from courant.report.wording import channel_label, component_name, with_unit
 from courant.runs.directory import RunDirectory
-from courant.runs.record import Course, EpochRecord, read_course, read_records
+from courant.runs.record import EpochRecord, RunCourse, read_course, read_records
 from simgen.errors import StoreError
 from simgen.store.read import Dataset, StoredCase
 
@@ -47,7 +47,7 @@ class Context:
     dataset: Dataset
     evaluation: Evaluation
     records: tuple[EpochRecord, ...]
-    course: Course
+    course: RunCourse
 
     @property
     def channels(self) -> tuple[Channel, ...]:

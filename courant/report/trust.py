@@ -386,7 +386,7 @@ def ledger_panel(context: Context) -> Panel:
 def ledger_of(context: Context) -> Ledger:
     """Return the ledger of the report's run."""
     evaluation = context.evaluation
-    used = [record.cost_s for record in context.records]
+    used = [record.processor_s for record in context.records]
     return Ledger(
         solver=solver_times(context.dataset, context.surrogate.problem, tuple(evaluation.cases)),
         training=Interval(sum(used), None, 1),

@@ -100,28 +100,21 @@ def read_latest_checkpoint(
     epochs = checkpoint_epochs(run)
     if not epochs:
         return None
-    name = f"{FOLDER}/epoch-{epochs[-1]:06d}.pt"
-    content = run.read_bytes(name, limit=_most_bytes(model))
+    name, limit = f"{FOLDER}/epoch-{epochs[-1]:06d}.pt", MAX_READ_BYTES
+    if model is not None:
+        # Weights, their average, the best ones, two moments each, and the archive around them.
+        weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
+        limit = 8 * weights + _ARCHIVE_BYTES
+    content = run.read_bytes(name, limit=limit)
     try:
         checkpoint = Checkpoint(**_unpickle(content, device))
-        _check_types(checkpoint)
-        if model is not None:
-            _check_fits(checkpoint, model)
+        _check_content(checkpoint, model)
     except (_DamageError, TypeError) as error:
         raise StoreError(
             f"{run.url}/{name} is damaged ({error}); remove it to go on from the checkpoint"
             " before it"
         ) from error
     return checkpoint
-
-
-def not_finite(weights: dict[str, Tensor]) -> str | None:
-    """Return the name of the first tensor with a value that is not finite; None without any."""
-    return next((name for name, each in weights.items() if not each.isfinite().all()), None)
-
-
-class _DamageError(Exception):
-    """A problem of a checkpoint's content."""
 
 
 def load_optimiser(
@@ -144,6 +137,10 @@ def load_optimiser(
             f"{run.url}/{FOLDER}: the optimiser's state of epoch {checkpoint.epoch} does not fit"
             " the model; remove that checkpoint to go on from the one before it"
         ) from error
+
+
+class _DamageError(Exception):
+    """A problem of a checkpoint's content."""
 
 
 def _unpickle(content: bytes, device: torch.device | str) -> dict[str, Any]:
@@ -172,53 +169,32 @@ def _unpickle(content: bytes, device: torch.device | str) -> dict[str, Any]:
     return state
 
 
-def _most_bytes(model: nn.Module | None) -> int:
-    """Return the largest size of a checkpoint.
-
-    It holds weights, their average, the best ones, two moments each, and the archive around them.
-    """
-    if model is None:
-        return MAX_READ_BYTES
-    weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
-    return 8 * weights + _ARCHIVE_BYTES
-
-
-def _check_types(checkpoint: Checkpoint) -> None:
-    if not isinstance(checkpoint.seconds, dict) or not isinstance(checkpoint.optimiser, dict):
-        raise _DamageError("its optimiser or its times are no mapping")
-    numbers = (
-        checkpoint.epoch,
-        checkpoint.best_epoch,
-        checkpoint.best_loss,
-        *checkpoint.seconds.values(),
-    )
-    if not all(isinstance(number, int | float) for number in numbers):
+def _check_content(checkpoint: Checkpoint, model: nn.Module | None) -> None:
+    """Raise _DamageError for other types than a checkpoint's, or other tensors than `model`'s."""
+    state = checkpoint.optimiser.get("state") if isinstance(checkpoint.optimiser, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(each, dict) for each in state.values()):
+        raise _DamageError("its optimiser has no state")
+    if not isinstance(checkpoint.seconds, dict):
+        raise _DamageError("its times are no mapping")
+    numbers = [checkpoint.epoch, checkpoint.best_epoch, checkpoint.best_loss]
+    if not all(isinstance(each, int | float) for each in [*numbers, *checkpoint.seconds.values()]):
         raise _DamageError("an epoch, a loss or a time is no number")
+    expected = {name: value.shape for name, value in model.state_dict().items()} if model else None
     for part in ("model", "best", "average"):
         tensors = getattr(checkpoint, part)
         if not isinstance(tensors, dict) or not all(
             isinstance(value, Tensor) for value in tensors.values()
         ):
             raise _DamageError(f"its {part} holds something else than tensors")
-
-
-def _check_fits(checkpoint: Checkpoint, model: nn.Module) -> None:
-    expected = {name: value.shape for name, value in model.state_dict().items()}
-    parts = {
-        "model": checkpoint.model,
-        "best": checkpoint.best,
-        "average": checkpoint.average or checkpoint.model,
-    }
-    for part, tensors in parts.items():
-        if {name: value.shape for name, value in tensors.items()} != expected:
+        shapes = {name: value.shape for name, value in tensors.items()}
+        is_absent = part == "average" and not shapes
+        if expected is not None and shapes != expected and not is_absent:
             raise _DamageError(f"its {part} has other tensors than the experiment's model")
-    states = checkpoint.optimiser.get("state")
-    if not isinstance(states, dict) or not all(isinstance(each, dict) for each in states.values()):
-        raise _DamageError("its optimiser has no state")
-    shapes = {*expected.values(), torch.Size([])}
-    for value in (value for each in states.values() for value in each.values()):
-        if not isinstance(value, Tensor) or value.shape not in shapes:
-            raise _DamageError("its optimiser has other tensors than the experiment's model")
+    if expected is not None:
+        allowed = {*expected.values(), torch.Size([])}
+        for value in (value for each in state.values() for value in each.values()):
+            if not isinstance(value, Tensor) or value.shape not in allowed:
+                raise _DamageError("its optimiser has other tensors than the experiment's model")
 
 
 def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -34,6 +33,10 @@ from simgen.whole_file import PARTIAL, npz_bytes, whole_file
 M = TypeVar("M", bound=BaseModel)
 MAX_READ_BYTES = 64 * 2**20
 """The default limit of `read_bytes`; weights are read by `courant.runs.weights`"""
+SUFFIX = ".zip"
+"""Of a packed run"""
+MAX_ENTRIES = 1000
+"""Files in a packed run"""
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
@@ -50,37 +53,43 @@ class RunDirectory:
     def __init__(self, url: str | Path) -> None:
         try:
             self.url = absolute_url(url)
-            self.is_packed = is_packed(self.url)
-            self._fs, self._root = _open(self.url)
-        except (
-            ValueError,
-            ImportError,
-            RuntimeError,
-            OSError,
-        ) as error:  # RuntimeError: links in a circle
+            is_folder = "://" not in self.url and Path(self.url).is_dir()
+            self.is_packed = self.url.endswith(SUFFIX) and not is_folder
+            if self.is_packed:
+                self.filesystem, self._root = _open_packed(self.url)
+            else:
+                options = {"use_listings_cache": False} if self.url.startswith("s3://") else {}
+                self.filesystem, self._root = fsspec.core.url_to_fs(self.url, **options)
+        # RuntimeError: links in a circle
+        except (ValueError, ImportError, RuntimeError, OSError) as error:
             raise InputError(
                 f"run URL {url}: {error}; use a local path or s3://bucket/prefix"
             ) from error
+        self._is_local = isinstance(self.filesystem, LocalFileSystem)
 
     def __reduce__(self) -> tuple[type[RunDirectory], tuple[str]]:
         return (type(self), (self.url,))
 
     def __truediv__(self, name: str) -> RunDirectory:
-        check_name(name, self.url)
+        self.path(name or ".")
         return RunDirectory(f"{self.url.rstrip('/')}/{name}")
 
     @property
-    def filesystem(self) -> fsspec.AbstractFileSystem:
-        return self._fs
+    def name(self) -> str:
+        """The last part of the URL."""
+        return self.url.rsplit("/", 1)[-1]
 
     def path(self, name: str) -> str:
         """Return the name's path on `filesystem`; InputError for a name that leads elsewhere."""
-        if name:
-            check_name(name, self.url)
-        return f"{self._root.rstrip('/')}/{name}" if name else self._root
+        if not name:
+            return self._root
+        if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
+            raise InputError(f"{name!r} is no name of a file in {self.url}: it leads elsewhere")
+        return f"{self._root.rstrip('/')}/{name}"
 
     def exists(self, name: str) -> bool:
-        return bool(self._guard("read", name, lambda: self._fs.exists(self.path(name))))
+        with self._errors("read", name):
+            return bool(self.filesystem.exists(self.path(name)))
 
     def names(self, folder: str = "") -> list[str]:
         """List the names in a folder, sorted; empty if there is none.
@@ -88,14 +97,11 @@ class RunDirectory:
         Half-written files are not listed.
         """
         here = self.path(folder).rstrip("/")
-        try:
-            found = self._guard(
-                "list", folder, lambda: self._fs.ls(here, detail=False, refresh=True)
-            )
-        except StoreError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+        with self._errors("list", folder):
+            try:
+                found = self.filesystem.ls(here, detail=False, refresh=True)
+            except FileNotFoundError:
                 return []
-            raise
         # Some S3 servers list an emptied folder as an object within itself.
         paths = [str(path).rstrip("/") for path in found]
         names = [path.rsplit("/", 1)[-1] for path in paths if path.lstrip("/") != here.lstrip("/")]
@@ -103,7 +109,13 @@ class RunDirectory:
 
     def size(self, name: str) -> int:
         """Return a file's size in bytes."""
-        return int(self._guard("read", name, lambda: self._size(name)))
+        with self._errors("read", name):
+            if self._is_local:
+                return Path(self.path(name)).stat().st_size
+            found = self.filesystem.info(self.path(name), refresh=True)
+            if found["type"] != "file":
+                raise StoreError(f"{self.url}/{name} is a folder, expected a file")
+            return int(found["size"])
 
     def read_bytes(
         self,
@@ -117,10 +129,19 @@ class RunDirectory:
 
         StoreError where that is more than `limit`.
         """
-        return bytes(self._guard("read", name, lambda: self._read(name, start, end, limit)))
-
-    def write_bytes(self, name: str, content: bytes) -> None:
-        self._guard("write", name, lambda: self._write(name, content))
+        size = self.size(name)
+        first, last = min(start or 0, size), size if end is None else min(end, size)
+        if last - first > limit:
+            raise StoreError(
+                f"{self.url}/{name} has {(last - first) / 1e6:,.0f} MB where {limit / 1e6:,.0f} MB"
+                " at most belong; it was damaged or not written by this project"
+            )
+        with self._errors("read", name):
+            if not self._is_local:
+                return bytes(self.filesystem.cat_file(self.path(name), start=start, end=end))
+            with Path(self.path(name)).open("rb") as file:
+                file.seek(first)
+                return file.read(max(0, last - first))
 
     def read_json(self, name: str) -> Any:
         try:
@@ -152,6 +173,16 @@ class RunDirectory:
                 f" ({where}: {first['msg'][:200]}); {remedy}"
             ) from error
 
+    def write_bytes(self, name: str, content: bytes) -> None:
+        with self._errors("write", name):
+            target = self._target(name)
+            if not self._is_local:
+                self.filesystem.pipe_file(target, content)
+                return
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(Path(target)) as part:
+                part.write_bytes(content)
+
     def write_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
         """Write arrays as a compressed .npz file of this name."""
         self.write_bytes(name, npz_bytes(arrays))
@@ -164,10 +195,18 @@ class RunDirectory:
 
         Locally it is appended to, which they see.
         """
-        self._guard("write", name, lambda: self._grow(name, content))
+        with self._errors("write", name):
+            target = self._target(name)
+            if not self._is_local:
+                self.filesystem.pipe_file(target, content)
+                return
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK
+            with open(os.open(target, flags, 0o666), "ab") as file:  # noqa: PTH123
+                file.write(content[file.seek(0, os.SEEK_END) :])
 
     def remove(self, name: str) -> None:
-        self._guard("remove", name, lambda: self._remove(name))
+        with self._errors("remove", name):
+            self.filesystem.rm_file(self._target(name))
 
     def check_writable(self) -> None:
         """Raise StoreError for a packed run."""
@@ -177,72 +216,23 @@ class RunDirectory:
                 " the folder that comes out"
             )
 
-    def _size(self, name: str) -> int:
-        path = self.path(name)
-        if isinstance(self._fs, LocalFileSystem):
-            return Path(path).stat().st_size
-        found = self._fs.info(path, refresh=True)
-        if found["type"] != "file":
-            raise StoreError(f"{self.url}/{name} is a folder, expected a file")
-        return int(found["size"])
-
-    def _read(self, name: str, start: int | None, end: int | None, limit: int) -> bytes:
-        size = self._size(name)
-        first, last = min(start or 0, size), size if end is None else min(end, size)
-        if last - first > limit:
-            raise StoreError(
-                f"{self.url}/{name} has {(last - first) / 1e6:,.0f} MB where {limit / 1e6:,.0f} MB"
-                " at most belong; it was damaged or not written by this project"
-            )
-        if not isinstance(self._fs, LocalFileSystem):
-            content = self._fs.cat_file(self.path(name), start=start, end=end)
-            return bytes(content)
-        with Path(self.path(name)).open("rb") as file:
-            file.seek(first)
-            return file.read(max(0, last - first))
-
-    def _write(self, name: str, content: bytes) -> None:
+    def _target(self, name: str) -> str:
+        """Return the path to write to; StoreError where a link leads out of this directory."""
         self.check_writable()
         target = self.path(name)
-        if not isinstance(self._fs, LocalFileSystem):
-            self._fs.pipe_file(target, content)
-            return
-        final = Path(target)
-        self._check_inside(final)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(final) as part:
-            part.write_bytes(content)
-
-    def _grow(self, name: str, content: bytes) -> None:
-        self.check_writable()
-        target = self.path(name)
-        if not isinstance(self._fs, LocalFileSystem):
-            self._fs.pipe_file(target, content)
-            return
-        self._check_inside(Path(target))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK
-        with open(os.open(target, flags, 0o666), "ab") as file:  # noqa: PTH123
-            file.write(content[file.seek(0, os.SEEK_END) :])
-
-    def _remove(self, name: str) -> None:
-        self.check_writable()
-        if isinstance(self._fs, LocalFileSystem):
-            self._check_inside(Path(self.path(name)))
-        self._fs.rm_file(self.path(name))
-
-    def _check_inside(self, target: Path) -> None:
-        """Raise StoreError if a folder on the way is a link out of this directory."""
-        root = Path(self._root)
-        if not target.parent.resolve().is_relative_to(root.resolve()):
+        folder, root = Path(target).parent, Path(self._root)
+        if self._is_local and not folder.resolve().is_relative_to(root.resolve()):
             raise StoreError(
-                f"{target.parent} is a link out of {self.url}; nothing is written through it, put a"
+                f"{folder} is a link out of {self.url}; nothing is written through it, put a"
                 " folder there"
             )
+        return target
 
-    def _guard(self, verb: str, name: str, action: Any) -> Any:
+    @contextmanager
+    def _errors(self, verb: str, name: str) -> Iterator[None]:
         """Turn storage's many exceptions into the project's one-line errors."""
         try:
-            return action()
+            yield
         except SimgenError:
             raise
         except FileNotFoundError as error:
@@ -252,15 +242,6 @@ class RunDirectory:
                 f"cannot {verb} {self.url}/{name}: {str(error) or type(error).__name__}; "
                 "check the path, and for s3:// the keys and AWS_ENDPOINT_URL"
             ) from error
-
-
-def _open(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the files under a URL, and their root among them."""
-    if is_packed(url):
-        return open_packed(url)
-    options = {"use_listings_cache": False} if url.startswith("s3://") else {}
-    files, root = fsspec.core.url_to_fs(url, **options)
-    return files, root
 
 
 def absolute_url(url: str | Path) -> str:
@@ -274,41 +255,19 @@ def absolute_url(url: str | Path) -> str:
     return str(Path(text.removeprefix("file://")).expanduser().resolve())
 
 
-def check_name(name: str, url: str) -> None:
-    """Raise InputError for a name that is empty, absolute, or leads out of the directory."""
-    if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
-        raise InputError(f"{name!r} is no name of a file in {url}: it leads elsewhere")
-
-
-SUFFIX = ".zip"
-MAX_ENTRIES = 1000
-MAX_TABLE_BYTES = 2**18
-_END = struct.Struct("<4s4H2IH")
-"""The last bytes of an archive: signature, disks, entries, size and place of the table, comment"""
-_LOCATOR_BYTES = 20
-"""Before them stands the place of a second table in archives of more than 4 GB"""
-
-
-def is_packed(url: str) -> bool:
-    """Tell whether a run's URL names a packed run."""
-    return url.endswith(SUFFIX) and ("://" in url or not Path(url).is_dir())
-
-
-def open_packed(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
+def _open_packed(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the archive's files, and the folder in it that is the run.
 
     InputError where there is no such file, or where it is no packed run.
     """
     source, path = fsspec.core.url_to_fs(url)
-    if isinstance(source, LocalFileSystem):
-        if not Path(path).exists():
-            raise InputError(f"{url} does not exist")
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            raise InputError(f"{url} is no regular file")
+    if not source.isfile(path):
+        raise InputError(f"{url} does not exist, or is no regular file")
     file = source.open(path, "rb")
     try:
-        _check_table(file)
         files = ZipFileSystem(fo=file)
+        if len(files.zip.infolist()) > MAX_ENTRIES:
+            raise ValueError(f"it holds more than {MAX_ENTRIES} files")
         folders = [each["name"].strip("/") for each in files.ls("") if each["type"] == "directory"]
         if len(folders) != 1:
             raise ValueError(f"it holds {len(folders)} folders")
@@ -318,15 +277,3 @@ def open_packed(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
             f"{url} is no packed run ({error}); make one with: courant runs export RUN --out FILE"
         ) from error
     return files, folders[0]
-
-
-def _check_table(file: IO[bytes]) -> None:
-    """Raise ValueError unless the archive ends with a table of contents of moderate size."""
-    size = file.seek(0, 2)
-    file.seek(max(0, size - _END.size - _LOCATOR_BYTES))
-    tail = file.read()
-    if len(tail) < _END.size or tail[-_END.size :][:4] != b"PK\x05\x06":
-        raise ValueError("it does not end as a zip archive")
-    _, _, _, _, entries, table_bytes, _, _ = _END.unpack(tail[-_END.size :])
-    if entries > MAX_ENTRIES or table_bytes > MAX_TABLE_BYTES or b"PK\x06\x07" in tail:
-        raise ValueError(f"it announces {entries} files, {MAX_ENTRIES} at most belong")

@@ -1,4 +1,13 @@
-"""Write a run's record: what was asked for, where it ran, its state, one EpochRecord per epoch."""
+"""Write and read a run's record, and find out whether a process is training it.
+
+- experiment.json, dataset.json and normaliser.json are all that a predictor needs besides the
+  weights. dataset.json is read as foreign data: the dataset is found by its place relative to the
+  run, where the folder that holds both was moved or copied, or by its URL; its snapshot id shows
+  whether it is the one.
+- metrics.jsonl has a line for each epoch, status.json the state. It stays `running` after a kill -9
+  or a power cut: the first worker writes heartbeat.json, and a run whose worker is gone is
+  *interrupted*. Training it again resumes from its last checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +15,38 @@ import json
 import math
 import os
 import platform
-from collections.abc import Sequence
+import posixpath
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
+from filelock import FileLock
+from fsspec.implementations.local import LocalFileSystem
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from courant.experiment import Experiment
-from courant.runs.dataset_record import write_dataset_record
-from courant.runs.directory import M, RunDirectory
-from simgen.errors import StoreError
+from courant.runs.directory import M, RunDirectory, absolute_url
+from courant.runs.weights import WEIGHTS
+from simgen.errors import InputError, SimgenError, StoreError
+from simgen.process_start import start_of
 from simgen.provenance import DISTRIBUTION, source_revision
+from simgen.whole_file import PARTIAL
 
 if TYPE_CHECKING:
     import torch
@@ -26,13 +54,24 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Normaliser
     from simgen.store.read import Dataset
 
+EXPERIMENT = "experiment.json"
+DATASET = "dataset.json"
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
+HEARTBEAT = "heartbeat.json"
 MONITOR = "monitor.json"
 """Of a rollout monitor, which is calibrated after the training (`courant.prediction.monitor`)"""
 BANDS = "bands.json"
 """Of bands of error, which are calibrated then too (`courant.prediction.bands`)"""
 State = Literal["running", "finished", "failed", "stopped"]
+EVERY_S = 60.0
+"""Seconds between two heartbeats"""
+ENDING_S = 15.0
+"""Seconds in which a process that was interrupted has ended"""
+SILENT = timedelta(minutes=5)
+"""Silence after which a worker on another machine is considered gone"""
+OLD_S = 600.0
+"""Age of half-written files that no process is writing any more"""
 _PACKAGES = ("torch", "numpy", "ray", "zarr", "icechunk", DISTRIBUTION)
 
 
@@ -44,41 +83,34 @@ class EpochRecord:
     """
 
     epoch: int
-    """from 1"""
+    """Number of the epoch, from 1"""
     epochs: int
     train_loss: float
     validation_loss: float | None
     validation_nmae: float | None
-    """mean absolute error over mean absolute value, each over every validation window, point, step
+    """Mean absolute error over mean absolute value, each over every validation window, point, step
     and component
     """
     learning_rate: float
     seconds: float
-    """of training, without validation and checkpoint"""
+    """Time of training, without validation and checkpoint"""
     samples_per_s: float
     eta_s: float
-    """estimated time for the remaining epochs, with validation and checkpoints"""
-    data_wait_share: float | None = None
-    """share of the training time spent waiting for the next batch (first worker); None, like those
-    below, in runs of an older release
+    """Estimated time for the remaining epochs, with validation and checkpoints"""
+    data_wait_share: float
+    """Share of the training time spent waiting for the next batch (first worker)"""
+    processor_s: float
+    """Processor time of training: CPU seconds of the first worker's process, all threads together;
+    on a GPU the time for which it was held
     """
     flops_per_s: float | None = None
-    """achieved by all workers together: operations of the run's first batch, forward and backward,
-    for each sample
+    """Floating-point operations of all workers together: those of the run's first batch, forward
+    and backward, for each sample
     """
     peak_memory_gb: float | None = None
-    """of the first worker so far: on the GPU, or of the whole process on a CPU"""
+    """Peak memory of the first worker so far: on the GPU, or of the whole process on a CPU"""
     skipped_batches: int = 0
-    """left out because loss or gradient was not finite"""
-    processor_s: float | None = None
-    """of training: CPU seconds of the first worker's process, all threads together; on a GPU the
-    time for which it was held
-    """
-
-    @property
-    def cost_s(self) -> float:
-        """Seconds of processor time; in runs of an older release the wall time."""
-        return self.processor_s or self.seconds
+    """Number of batches left out because loss or gradient was not finite"""
 
     def line(self) -> str:
         """Format a line for a log.
@@ -86,20 +118,22 @@ class EpochRecord:
         `epoch 12/60  loss 0.2310  validation 0.3021  NMAE 0.183  lr 3.0e-04  812 samples/s  1 min
         40 s left`
         """
-        validation = ""
+        parts = [f"epoch {self.epoch}/{self.epochs}", f"loss {self.train_loss:.4f}"]
         if self.validation_loss is not None and self.validation_nmae is not None:
-            validation = f"  validation {self.validation_loss:.4f}  NMAE {self.validation_nmae:.3f}"
+            parts += [f"validation {self.validation_loss:.4f}", f"NMAE {self.validation_nmae:.3f}"]
         minutes, seconds = divmod(round(self.eta_s), 60)
-        return (
-            f"epoch {self.epoch}/{self.epochs}  loss {self.train_loss:.4f}{validation}  lr"
-            f" {self.learning_rate:.1e} "
-            f" {self.samples_per_s:.{0 if self.samples_per_s >= 10 else 2}f} samples/s  {minutes}"
-            f" min {seconds:02d} s"
-            f" left{f'  {self.skipped_batches} batches skipped' if self.skipped_batches else ''}"
-        )
+        digits = 0 if self.samples_per_s >= 10 else 2
+        parts += [
+            f"lr {self.learning_rate:.1e}",
+            f"{self.samples_per_s:.{digits}f} samples/s",
+            f"{minutes} min {seconds:02d} s left",
+        ]
+        if self.skipped_batches:
+            parts.append(f"{self.skipped_batches} batches skipped")
+        return "  ".join(parts)
 
 
-_FROM_JSON = TypeAdapter(EpochRecord)
+_EPOCH = TypeAdapter(EpochRecord)
 
 
 def read_records(run: RunDirectory) -> list[EpochRecord]:
@@ -107,11 +141,17 @@ def read_records(run: RunDirectory) -> list[EpochRecord]:
     if not run.exists(METRICS):
         return []
     try:
-        return [_FROM_JSON.validate_json(line) for line in run.read_bytes(METRICS).splitlines()]
+        return [_EPOCH.validate_json(line) for line in run.read_bytes(METRICS).splitlines()]
     except ValueError as error:
         raise StoreError(
             f"{run.url}/{METRICS} is damaged; remove it and train again to go on"
         ) from error
+
+
+def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
+    """Replace the run's epochs: the file is small, and complete at every moment."""
+    lines = "".join(json.dumps(asdict(record)) + "\n" for record in records)
+    run.write_bytes(METRICS, lines.encode())
 
 
 def best_record(records: Sequence[EpochRecord]) -> EpochRecord | None:
@@ -124,84 +164,21 @@ def best_record(records: Sequence[EpochRecord]) -> EpochRecord | None:
     return min(validated, key=lambda each: each[0], default=(0.0, None))[1]
 
 
-def write_records(run: RunDirectory, records: Sequence[EpochRecord]) -> None:
-    """Replace the run's epochs: the file is small, and complete at every moment."""
-    run.write_bytes(
-        METRICS, "".join(json.dumps(asdict(record)) + "\n" for record in records).encode()
-    )
+# --- the state
 
 
-def describe_run(
-    run: RunDirectory, experiment: Experiment, dataset: Dataset, normaliser: Normaliser
-) -> None:
-    """Write experiment.json, dataset.json and normaliser.json.
+class _Record(BaseModel):
+    """Part of a run's record; further entries are ignored."""
 
-    They are all that a predictor needs besides the weights.
-    """
-    run.write_json("experiment.json", experiment.model_dump(mode="json"))
-    write_dataset_record(run, dataset)
-    run.write_json("normaliser.json", normaliser.to_json())
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-def write_status(run: RunDirectory, state: State, **details: Any) -> None:
-    """Write status.json: the run's state, and details of that state."""
-    run.write_json(STATUS, {"state": state, **details})
+class RunStatus(_Record):
+    """The recorded state of a run."""
 
-
-def is_finished(run: RunDirectory) -> bool:
-    return run.exists(STATUS) and read_status(run)["state"] == "finished"
-
-
-def read_status(run: RunDirectory) -> dict[str, Any]:
-    """Read status.json; StoreError where it names no state."""
-    status = run.read_object(STATUS)
-    if status.get("state") not in get_args(State):
-        raise StoreError(f"{run.url}/{STATUS} names no state; remove it and train again to go on")
-    return status
-
-
-def environment(device: torch.device, workers: int) -> dict[str, Any]:
-    """Describe where the run takes place, for its record."""
-    import torch  # takes seconds, which those who read records need not wait for
-
-    return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": {name: version(name) for name in _PACKAGES},
-        "source_revision": source_revision(),
-        "device": (
-            torch.cuda.get_device_name(device)
-            if device.type == "cuda"
-            else platform.processor() or platform.machine()
-        ),
-        "cpus": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "workers": workers,
-        "host": platform.node(),
-        "process": os.getpid(),
-    }
-
-
-# Further entries are ignored.
-_CONFIG = ConfigDict(extra="ignore", frozen=True)
-
-
-class Timings(BaseModel):
-    """Seconds by part of a run."""
-
-    model_config = _CONFIG
-    load: float
-    train: float
-    validation: float
-    checkpoint: float
-
-
-class Status(BaseModel):
-    """The state of a run."""
-
-    model_config = _CONFIG
     state: State
+    reason: str = ""
+    """Reason of a failure"""
     best_epoch: int | None = None
     """The epoch whose weights are kept; None before the end"""
 
@@ -212,31 +189,347 @@ class Status(BaseModel):
         return self
 
 
-class Environment(BaseModel):
+class Timings(_Record):
+    """Seconds by part of a run."""
+
+    load: float
+    train: float
+    validation: float
+    checkpoint: float
+
+
+class Environment(_Record):
     """The machine and software of a run."""
 
-    model_config = _CONFIG
     device: str
     workers: int
 
 
 @dataclass(frozen=True)
-class Course:
+class RunCourse:
     """The course of a run; None for files that the run does not have."""
 
-    status: Status | None
+    status: RunStatus | None
     timings: Timings | None
     environment: Environment | None
 
 
-def read_course(run: RunDirectory) -> Course:
+def read_course(run: RunDirectory) -> RunCourse:
     """Read the files; StoreError where they are not what a run writes."""
-    return Course(
-        _read(run, "status.json", Status),
-        _read(run, "timings.json", Timings),
-        _read(run, "environment.json", Environment),
+
+    def read(name: str, kind: type[M]) -> M | None:
+        return run.read_record(name, kind) if run.exists(name) else None
+
+    return RunCourse(
+        read(STATUS, RunStatus),
+        read("timings.json", Timings),
+        read("environment.json", Environment),
     )
 
 
-def _read(run: RunDirectory, name: str, kind: type[M]) -> M | None:
-    return run.read_record(name, kind) if run.exists(name) else None
+def write_status(run: RunDirectory, state: State, **details: Any) -> None:
+    """Write status.json: the run's state, and details of that state."""
+    run.write_json(STATUS, {"state": state, **details})
+
+
+def read_status(run: RunDirectory) -> RunStatus:
+    """Read status.json; StoreError where it is none."""
+    return run.read_record(STATUS, RunStatus, "remove it and train again to go on")
+
+
+def is_finished(run: RunDirectory) -> bool:
+    return run.exists(STATUS) and read_status(run).state == "finished"
+
+
+def environment(device: torch.device, workers: int) -> dict[str, Any]:
+    """Describe where the run takes place, for its record."""
+    import torch  # takes seconds, which those who read records need not wait for
+
+    is_gpu = device.type == "cuda"
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "source_revision": source_revision(),
+        "device": (
+            torch.cuda.get_device_name(device)
+            if is_gpu
+            else platform.processor() or platform.machine()
+        ),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "workers": workers,
+        "host": platform.node(),
+        "process": os.getpid(),
+    }
+
+
+def check_trained(run: RunDirectory) -> None:
+    """Raise InputError if there is no run, or one that has no weights yet."""
+    if not run.exists(EXPERIMENT):
+        raise InputError(
+            f"{run.url} has no {EXPERIMENT}; give the folder of a trained run, <runs>/<name>-<hash>"
+        )
+    if not run.exists(WEIGHTS):
+        raise InputError(
+            f"{run.url} has no {WEIGHTS}: it has not come to its first validation yet; train it"
+            " further with the same command"
+        )
+
+
+def warn_of_unfinished(run: RunDirectory, epochs: int) -> None:
+    """Warn when the weights of an unfinished run are read."""
+    state = run_state(run) if run.exists(STATUS) else "finished"
+    if state != "finished":
+        trained = read_records(run)
+        done = trained[-1].epoch if trained else 0
+        warnings.warn(
+            f"{run.url} is {state} after epoch {done} of {epochs};"
+            " the weights used are its best so far",
+            stacklevel=3,
+        )
+
+
+# --- the process that trains it
+
+
+class InUseError(InputError):
+    """A run that another process trains."""
+
+
+def run_state(run: RunDirectory) -> str:
+    """Return the recorded state, or `interrupted` for a run that no process works on any more.
+
+    `waiting` before its first worker has started. StoreError where the record cannot be read.
+    """
+    if not run.exists(STATUS):
+        return "waiting"
+    state = read_status(run).state
+    return "interrupted" if state == "running" and not _is_alive(_read_heartbeat(run)) else state
+
+
+@contextmanager
+def heartbeat(run: RunDirectory) -> Iterator[None]:
+    """Write a heartbeat into the run every minute while the body runs, and remove it afterwards.
+
+    Half-written files of a killed training are removed first.
+
+    Raises InUseError while another process of this machine trains the run.
+    """
+    is_local = isinstance(run.filesystem, LocalFileSystem)
+    folder = Path(run.path(""))
+    if is_local:
+        folder.mkdir(parents=True, exist_ok=True)
+    # Of two that start at the same moment neither would find the other's heartbeat.
+    with FileLock(folder / "heartbeat.lock") if is_local else nullcontext() as lock:
+        try:
+            check_unused(run)
+            _write_heartbeat(run)
+        finally:
+            if lock is not None:  # those that wait for a removed file make it anew
+                Path(lock.lock_file).unlink(missing_ok=True)
+    if is_local:
+        for path in folder.rglob(f"*{PARTIAL}*"):
+            # It may be complete, or be removed by another process, at any moment.
+            with suppress(OSError):
+                if time.time() - path.lstat().st_mtime > OLD_S:
+                    path.unlink()
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(EVERY_S):
+            # A store that is briefly unreachable is no reason to stop training.
+            with suppress(SimgenError):
+                _write_heartbeat(run)
+
+    beating = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    beating.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        beating.join()
+        with suppress(SimgenError):
+            run.remove(HEARTBEAT)
+
+
+def check_unused(run: RunDirectory) -> None:
+    """Raise InUseError while another process of this machine trains the run.
+
+    Waits for one that is just ending. Those of other machines cannot be told from lost ones.
+    """
+    until = time.monotonic() + ENDING_S
+    while True:
+        beat = _read_heartbeat(run)
+        if beat.get("process") == os.getpid() or not _is_process(beat):
+            return
+        if time.monotonic() > until:
+            raise InUseError(
+                f"{run.url} is being trained by process {beat['process']} of this machine; wait"
+                " for it, or end it"
+            )
+        time.sleep(0.2)
+
+
+def _write_heartbeat(run: RunDirectory) -> None:
+    beat = {
+        "host": platform.node(),
+        "process": os.getpid(),
+        "process_started": start_of(os.getpid()),
+        "seen": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    run.write_json(HEARTBEAT, beat)
+
+
+def _read_heartbeat(run: RunDirectory) -> dict[str, Any]:
+    try:
+        return run.read_object(HEARTBEAT) if run.exists(HEARTBEAT) else {}
+    except StoreError:
+        return {}
+
+
+def _is_process(beat: dict[str, Any]) -> bool | None:
+    """Whether it is a live process of this machine's; None for others, and outside of Linux."""
+    process, started = beat.get("process"), beat.get("process_started")
+    if beat.get("host") != platform.node() or not isinstance(process, int) or started is None:
+        return None
+    return start_of(process) == started
+
+
+def _is_alive(beat: dict[str, Any]) -> bool:
+    if (is_process := _is_process(beat)) is not None:
+        return is_process
+    try:
+        return datetime.now(UTC) - datetime.fromisoformat(str(beat.get("seen"))) < SILENT
+    except (ValueError, TypeError):
+        return False
+
+
+# --- the experiment and the dataset
+
+# No control characters, which a terminal would take for commands.
+_Text = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+_Name = Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+
+
+class _ParameterRecord(_Record):
+    name: _Name
+    unit: _Text
+    low: FiniteFloat
+    high: FiniteFloat
+    description: _Text = ""
+
+
+class _DatasetRecord(_Record):
+    url: _Text = Field(min_length=1)
+    relative: _Text | None
+    """The place as seen from the run; None where they share no folder"""
+    version: _Name
+    snapshot_id: _Text
+    family: _Name
+    parameters: list[_ParameterRecord] = Field(max_length=1000)
+    settings: Annotated[dict[_Name, FiniteFloat], Field(max_length=1000)]
+    """Solver settings of its first case, by which further designs are meshed"""
+    family_revision: int
+    """Of the family's mesher and solver"""
+
+
+def describe_run(
+    run: RunDirectory, experiment: Experiment, dataset: Dataset, normaliser: Normaliser
+) -> None:
+    """Write experiment.json, dataset.json and normaliser.json."""
+    run.write_json(EXPERIMENT, experiment.model_dump(mode="json"))
+    write_dataset_record(run, dataset)
+    run.write_json("normaliser.json", normaliser.to_json())
+
+
+def write_dataset_record(run: RunDirectory, dataset: Dataset) -> None:
+    """Write dataset.json."""
+    schema, url = dataset.schema, absolute_url(dataset.url)
+    (root, path), (run_root, run_path) = _split(url), _split(run.url)
+    # One folder or bucket that holds both.
+    is_shared = root == run_root and (root or posixpath.commonpath([path, run_path]) != "/")
+    description = {
+        "url": url,
+        "relative": posixpath.relpath(path, run_path) if is_shared else None,
+        "version": dataset.version,
+        "snapshot_id": dataset.snapshot_id,
+        "family": schema.family,
+        "parameters": [asdict(parameter) for parameter in schema.parameters],
+        "settings": dataset[0].settings,
+        "family_revision": schema.family_revision,
+    }
+    run.write_json(DATASET, description)
+
+
+def read_dataset_record(run: RunDirectory) -> dict[str, Any]:
+    """Read dataset.json; InputError where it is invalid.
+
+    The keys are url, relative, version, snapshot_id, family, family_revision, parameters and
+    settings.
+    """
+    content = run.read_object(DATASET)
+    try:
+        record = _DatasetRecord.model_validate(content)
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:4]
+        )
+        raise InputError(
+            f"{run.url}/{DATASET}: {wrong}; the run is damaged, train it again"
+        ) from error
+    if "://" in record.url and not record.url.startswith(("s3://", "file://")):
+        raise InputError(
+            f"{run.url}/{DATASET}: url {record.url!r} is neither a local path nor"
+            " s3://bucket/prefix"
+        )
+    return record.model_dump()
+
+
+def open_recorded(run_url: str, record: Mapping[str, Any], place: str | None = None) -> Dataset:
+    """Open the dataset version of a run's record, at `place` or else where the record points.
+
+    InputError where another version lies there, and where it is found nowhere; StoreError where a
+    store cannot be read.
+    """
+    from simgen import open_dataset  # takes a while, which a prediction from a mesh need not wait
+
+    def open_version(url: str) -> Dataset:
+        dataset = open_dataset(url, record["version"])
+        if dataset.snapshot_id != record["snapshot_id"]:
+            raise InputError(
+                f"{url}: its {record['version']} is not the one that {run_url} was trained on"
+                f" (snapshot {dataset.snapshot_id} in place of {record['snapshot_id']})"
+            )
+        return dataset
+
+    if place is not None:
+        return open_version(absolute_url(place))
+    places = [record["url"]]
+    if record["relative"] is not None:
+        root, path = _split(run_url)
+        places.insert(0, root + posixpath.normpath(posixpath.join(path, record["relative"])))
+    failures: list[SimgenError] = []
+    for url in dict.fromkeys(places):
+        try:
+            return open_version(url)
+        except SimgenError as error:
+            failures.append(error)
+    # A store that cannot be read is worse than one that is gone, and has a way out of its own.
+    for failure in failures:
+        if not isinstance(failure, InputError):
+            raise failure
+    raise InputError(
+        f"{failures[-1]}; {run_url} was trained on {record['family']} {record['version']}: if that"
+        " lies elsewhere now, name its place with --dataset URL (in Python: open_dataset(URL))"
+    ) from failures[-1]
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Split s3://bucket/prefix into s3://bucket and /prefix; a local path has no root."""
+    if "://" not in url:
+        return "", url
+    scheme, _, rest = url.partition("://")
+    bucket, _, path = rest.partition("/")
+    return f"{scheme}://{bucket}", f"/{path}"

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from courant.field_model import FieldModel, ModelConfig
 
 WEIGHTS = "model.safetensors"
-#: Key of the header's metadata.
 DIGEST = "sha256"
-#: The largest model has some thousand tensors of a hundred bytes each.
+"""Key of the header's metadata"""
 MAX_HEADER_BYTES = 2**20
+"""The largest model has some thousand tensors of a hundred bytes each"""
 _METADATA = "__metadata__"
 _DIGEST_CHUNK = 16 * 2**20
 
@@ -38,13 +38,11 @@ def write_weights(run: RunDirectory, weights: dict[str, Tensor]) -> None:
 
 
 def read_model(run: RunDirectory, config: ModelConfig) -> tuple[FieldModel, str]:
-    """Load the trained model on the CPU; return it with the digest of the file that it came from.
+    """Load the trained model on the CPU; return it with the `weights_digest` of these very bytes.
 
-    The digest is that of `weights_digest`, of these very bytes: a run that goes on may write others
-    at any time.
-
-    InputError, before a model is built, where the file does not have the size of the config's
-    model; and for weights that are not finite. StoreError for a file that is not what was written.
+    A run that goes on may write others at any time. InputError, before a model is built, where the
+    file does not have the size of the config's model; and for weights that are not finite.
+    StoreError for a file that is not what was written.
     """
     import torch
     from safetensors import SafetensorError

@@ -23,7 +23,7 @@ from ray.tune.schedulers import TrialScheduler
 from courant.experiment import Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
-from courant.runs.tracking.trackers import end_stopped
+from courant.runs.trackers import end_stopped
 from courant.sweeps.ray_trial import run_trial
 from courant.sweeps.search_space import label
 from courant.sweeps.sweep import ENDED, Trial, TrialResult, read_result

@@ -209,14 +209,12 @@ def describe_sweep(sweep: Sweep) -> None:
 
 def read_result(trial: Trial) -> TrialResult:
     """Read the state of a trial from its run directory."""
-    status: dict[str, Any] = (
-        read_status(trial.run) if trial.run.exists(STATUS) else {"state": "waiting"}
-    )
+    status = read_status(trial.run) if trial.run.exists(STATUS) else None
     records = read_records(trial.run)
     best = best_record(records)
     return TrialResult(
         number=trial.number,
-        state=status["state"],
+        state=status.state if status else "waiting",
         nmae=_finite(best.validation_nmae) if best else None,
         best_epoch=best.epoch if best else None,
         epochs=records[-1].epoch if records else 0,
@@ -224,7 +222,7 @@ def read_result(trial: Trial) -> TrialResult:
         seed=trial.experiment.training.seed,
         setting=trial.setting,
         run=trial.run.url,
-        reason=status.get("reason", ""),
+        reason=status.reason if status else "",
     )
 
 

@@ -22,11 +22,9 @@ POLL_S = 1.0
 def check_finished(run: RunDirectory) -> None:
     """Raise TrainingError, with the recorded reason, where the run has not come to its end."""
     status = read_status(run)
-    if status["state"] != "finished":
+    if status.state != "finished":
         raise TrainingError(
-            status.get(
-                "reason", f"{run.url}: the workers ended without finishing; train again to go on"
-            )
+            status.reason or f"{run.url}: the workers ended without finishing; train again to go on"
         )
 
 

@@ -50,7 +50,6 @@ from courant.problems.problem import Samples
 from courant.runs.checkpoint import (
     Checkpoint,
     load_optimiser,
-    not_finite,
     read_latest_checkpoint,
     write_checkpoint,
 )
@@ -59,13 +58,13 @@ from courant.runs.record import (
     EpochRecord,
     describe_run,
     environment,
+    heartbeat,
     is_finished,
     read_records,
     write_records,
     write_status,
 )
-from courant.runs.standing import heartbeat
-from courant.runs.tracking.trackers import Tracker, open_trackers
+from courant.runs.trackers import Tracker, open_trackers
 from courant.training.loss import Loss, WithSpread, masked_sum
 from courant.training.optimiser import WeightAverage, learning_rate_of, make_optimiser
 from courant.training.step import (
@@ -117,8 +116,7 @@ def fit(
     if is_finished(run):
         return
     rank, world = rank_and_world()
-    name = run.url.rsplit("/", 1)[-1]
-    ids = about(dataset=dataset.url, training_run=name, experiment=experiment.name)
+    ids = about(dataset=dataset.url, training_run=run.name, experiment=experiment.name)
     with ids, heartbeat(run) if rank == 0 else nullcontext():
         fitting = Fitting.start(experiment, dataset, run, torch.device(device), rank, world)
         fitting.go_on(on_epoch, on_checkpoint)
@@ -619,7 +617,7 @@ class RunLog:
                 "no validation loss was a finite number: look at metrics.jsonl, and at the"
                 " validation cases or a lower training.learning_rate"
             )
-        if (name := not_finite(state.best)) is not None:
+        for name in (name for name, each in state.best.items() if not each.isfinite().all()):
             raise self._failed(
                 f"{name} of the best weights, of epoch {state.best_epoch}, holds values that are"
                 " not finite: train again in another folder, with a lower training.learning_rate"

@@ -26,8 +26,7 @@ import simgen
 from courant.cpu_arithmetic import use_threads
 from courant.experiment import Experiment, parse_experiment
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, is_finished
-from courant.runs.standing import InUseError
+from courant.runs.record import EpochRecord, InUseError, is_finished
 from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch, TrainingError
 from courant.training.train import begin_run, fit_on_record

@@ -20,8 +20,7 @@ import simgen
 from courant.cpu_arithmetic import use_threads
 from courant.experiment import Experiment, TrainingConfig, parse_experiment
 from courant.runs.directory import RunDirectory, absolute_url
-from courant.runs.record import is_finished, write_status
-from courant.runs.standing import InUseError, check_unused
+from courant.runs.record import InUseError, check_unused, is_finished, write_status
 from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch, TrainingError, fit, set_up_run
 from simgen.errors import InputError

@@ -187,7 +187,7 @@ def serve(
     """Answer predictions over HTTP through Ray Serve, until Ctrl-C."""
     with one_line_errors():
         from courant.runs.directory import RunDirectory
-        from courant.runs.standing import check_trained
+        from courant.runs.record import check_trained
 
         names = allowed_hosts(allow_host)
         # Before Ray Serve is imported, which takes seconds.
@@ -220,7 +220,7 @@ def explore(
     """
     with one_line_errors():
         from courant.runs.directory import RunDirectory
-        from courant.runs.standing import check_trained
+        from courant.runs.record import check_trained
 
         names = allowed_hosts(allow_host)
         check_trained(RunDirectory(absolute(run)))

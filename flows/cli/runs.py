@@ -96,7 +96,7 @@ def runs_show(run: RunUrl) -> None:
             table.add_row(name, escape(value))
         screen.print(table, "")
         settings = _plain_table(Column("setting", style="bold"), Column("value", overflow="fold"))
-        for key, setting in flatten(found.experiment).items():
+        for key, setting in flatten(found.settings).items():
             settings.add_row(escape(key), escape(_text(setting)))
         screen.print(settings)
 
@@ -142,7 +142,7 @@ def runs_export(
     """
     with one_line_errors():
         from courant.runs.directory import RunDirectory
-        from courant.runs.packing import pack_run
+        from courant.runs.summary import pack_run
 
         source = RunDirectory(absolute(run))
         name = source.url.rsplit("/", 1)[-1].removesuffix(".zip")
@@ -166,13 +166,13 @@ def _facts(run: RunSummary) -> dict[str, str]:
         "snapshot": run.snapshot_id,
         **dict(zip(names, _figures(run), strict=True)),
         "best epoch": _text(run.best_epoch),
-        "samples/s": f"{run.samples_per_s:.0f}" if run.samples_per_s else "",
+        "samples/s": f"{run.samples / run.train_s:.0f}" if run.train_s else "",
     }
 
 
 def _figures(run: RunSummary) -> tuple[str, ...]:
     """Return parameters, epochs, both errors, date, training time, revision."""
-    epochs = f"{run.num_epochs}/{_text(run.experiment.get('training', {}).get('epochs', '?'))}"
+    epochs = f"{run.epoch}/{run.epochs}"
     minutes = run.train_s / 60
     return (
         f"{run.num_parameters:,}" if run.num_parameters else "",

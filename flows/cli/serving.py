@@ -18,8 +18,8 @@ import simgen
 from courant.experiment import parse_experiment
 from courant.loopback import answered_names, in_address, listen
 from courant.prediction.surrogate import load
-from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
+from courant.runs.record import open_recorded, read_dataset_record
 from courant.serving.http_app import MAX_CONNECTIONS, HttpServer, Model, Solve, Solving, build_app
 from courant.serving.model import ServedModel
 from courant.serving.predictions import Limits

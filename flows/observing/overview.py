@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from courant.runs.directory import RunDirectory
-from courant.runs.standing import standing
+from courant.runs.record import run_state
 from courant.runs.summary import RunProgress, read_run_progress
 from courant.sweeps.sweep import TrialsProgress, read_trials_progress
 from flows.display import PROGRESS_FILE
@@ -111,7 +111,7 @@ class Watch:
 
     def _read_run(self, run: RunDirectory) -> RunProgress | None:
         # Its folder may hold another training meanwhile.
-        if (ended := self._ended.get(run.url)) is not None and standing(run) == ended.state:
+        if (ended := self._ended.get(run.url)) is not None and run_state(run) == ended.state:
             return ended
         found = read_run_progress(run)
         if found is not None and found.state in ENDED:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from courant.evaluation.record import read_evaluation
 from courant.report.current import current_page
 from courant.report.verdict import summary_line
-from courant.runs.dataset_record import open_recorded, read_dataset_record
 from courant.runs.directory import RunDirectory
-from courant.runs.standing import check_trained
+from courant.runs.record import check_trained, open_recorded, read_dataset_record
 from flows.request_models import EvaluationRequest
 from flows.settings import absolute, check_folder, load_settings
 

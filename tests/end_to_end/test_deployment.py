@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 import simgen
 from courant.experiment import parse_experiment
 from courant.runs.directory import RunDirectory
-from courant.runs.standing import standing
+from courant.runs.record import run_state
 from flows.cli.serving import DeploymentSolver
 from flows.deployments import find_deployment
 from simgen.cases import get_family
@@ -226,7 +226,7 @@ def test_a_cancelled_training_ends_and_leaves_no_process(worker, places, endless
     cancel(worker, seed=9)
     wait_for(lambda: not any(map(lives, working)), 60, lambda: str(list(filter(lives, working))))
     (folder,) = places["runs"].glob("cancelled-*")
-    assert standing(RunDirectory(str(folder))) in ("stopped", "interrupted")
+    assert run_state(RunDirectory(str(folder))) in ("stopped", "interrupted")
 
 
 @pytest.mark.nightly

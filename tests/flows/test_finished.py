@@ -62,7 +62,7 @@ def job(asked: Generation, tmp_path: Path) -> MainJob:
     run = RunDirectory(tmp_path / "runs") / get_recipe("cylinder-flow-demo").run_id(snapshot)
     run.write_json("experiment.json", {})
     run.write_bytes(WEIGHTS, b"weights")
-    write_status(run, "finished", epochs=1)
+    write_status(run, "finished", best_epoch=1)
     measure(run, tmp_path / "report")
     return job
 
@@ -174,7 +174,7 @@ def test_a_run_that_did_not_come_to_its_end_is_not_finished(job, asked, state):
     training = Training(asked.url, runs=job.runs, recipe="cylinder-flow-demo")
     assert training.done() is not None
     assert replace(training, recipe="cylinder-flow-small").done() is None
-    write_status(run_of(job), state)
+    write_status(run_of(job), state, best_epoch=1)
     assert training.done() is None
     assert job.done() is None
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import simgen
 from courant.recipes import get_recipe
-from courant.runs.dataset_record import write_dataset_record
 from courant.runs.directory import RunDirectory
+from courant.runs.record import write_dataset_record
 from courant.runs.weights import WEIGHTS
 from flows.cli.app import app
 from flows.stages.generation import Generation

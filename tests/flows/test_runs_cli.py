@@ -37,11 +37,11 @@ def shown(*arguments: str, width: int = 300) -> str:
 def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, dataset):
     (eight, four), unreadable = list_runs(str(runs))
     assert unreadable == []
-    assert (eight.name, four.name, eight.recipe) == ("eight", "four", "eight")
+    assert (eight.name, four.name, eight.experiment) == ("eight", "four", "eight")
     assert eight.num_parameters == sum(
         weight.numel() for weight in courant.load(runs / "eight").model.state_dict().values()
     )
-    assert (eight.version, eight.snapshot_id, eight.num_epochs) == ("v1", dataset.snapshot_id, 2)
+    assert (eight.version, eight.snapshot_id, eight.epoch) == ("v1", dataset.snapshot_id, 2)
     assert eight.validation_nmae is not None and eight.test_nmae is None
     listed = shown("ls", str(runs)).splitlines()
     assert len(listed) == 3
@@ -82,7 +82,7 @@ def test_an_unfinished_run_and_an_empty_place(runs, tmp_path):
         (runs / "eight" / "experiment.json").read_bytes()
     )
     ((found,), _) = list_runs(str(tmp_path))
-    assert (found.state, found.num_epochs, found.num_parameters, found.validation_nmae) == (
+    assert (found.state, found.epoch, found.num_parameters, found.validation_nmae) == (
         "waiting",
         0,
         None,

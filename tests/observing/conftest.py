@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, write_records, write_status
-from courant.runs.standing import SIGN
+from courant.runs.record import HEARTBEAT, EpochRecord, write_records, write_status
 from flows.display import write_progress
 from flows.observing.overview import Places
 from simgen.case import Progress
@@ -40,13 +39,14 @@ def make_run(run: RunDirectory, state: str, epochs: int, nmae: float = 0.25) -> 
             samples_per_s=100.0,
             eta_s=40.0,
             data_wait_share=0.125,
+            processor_s=2.0,
         )
         for epoch in range(1, epochs + 1)
     ]
     write_records(run, records)
-    write_status(run, "running" if state == "interrupted" else state)
+    write_status(run, "running" if state == "interrupted" else state, best_epoch=epochs)
     if state == "running":
-        run.write_json(SIGN, {"host": "elsewhere", "seen": "2999-01-01T00:00:00+00:00"})
+        run.write_json(HEARTBEAT, {"host": "elsewhere", "seen": "2999-01-01T00:00:00+00:00"})
 
 
 @pytest.fixture

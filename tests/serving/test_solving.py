@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import simgen
-from courant.runs.dataset_record import read_dataset_record
 from courant.runs.directory import RunDirectory
+from courant.runs.record import read_dataset_record
 from courant.serving.http_app import Solve, Solving
 from flows.cli import serving as offers
 from flows.cli.serving import DeploymentSolver, offer_solver

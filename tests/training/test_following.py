@@ -24,7 +24,7 @@ from simgen.errors import StoreError
 
 
 def record(epoch: int, loss: float | None = 1.0, seconds: float = 2.0) -> EpochRecord:
-    return EpochRecord(epoch, 6, 1.0, loss, loss, 1e-3, seconds, 10.0, 5.0)
+    return EpochRecord(epoch, 6, 1.0, loss, loss, 1e-3, seconds, 10.0, 5.0, 0.0, seconds)
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
 from courant.runs.checkpoint import Checkpoint, checkpoint_epochs, read_latest_checkpoint
 from courant.runs.directory import RunDirectory
-from courant.runs.record import EpochRecord, read_records
-from courant.runs.standing import standing
+from courant.runs.record import EpochRecord, read_records, run_state
 from courant.training.loop import Fitting, TrainingError, fit
 from flows.stages.evaluation import Measurement
 from simgen.errors import InputError, StoreError
@@ -131,7 +130,7 @@ def test_whoever_uses_a_run_that_was_cut_off_is_told(
     run = RunDirectory(tmp_path)
     with pytest.raises(KilledError):
         fit(tiny, dataset, run, on_epoch=kill_at(3))
-    assert standing(run) == "interrupted"
+    assert run_state(run) == "interrupted"
     with pytest.warns(UserWarning, match="is interrupted after epoch 3 of 4; the weights used"):
         courant.load(run.url)
     with pytest.warns(UserWarning, match="is interrupted after epoch 3 of 4; the weights used"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from courant.runs.directory import RunDirectory, absolute_url
-from courant.runs.standing import heartbeat
+from courant.runs.record import heartbeat
 from simgen.errors import InputError, StoreError
 
 

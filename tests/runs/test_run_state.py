@@ -15,15 +15,21 @@ from pathlib import Path
 import pytest
 
 from courant.runs.directory import RunDirectory
-from courant.runs.record import write_status
-from courant.runs.standing import SIGN, InUseError, check_unused, heartbeat, standing
+from courant.runs.record import (
+    HEARTBEAT,
+    InUseError,
+    check_unused,
+    heartbeat,
+    run_state,
+    write_status,
+)
 from simgen.process_start import start_of
 
 BEATING = """
 import sys
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
-from courant.runs.standing import heartbeat
+from courant.runs.record import heartbeat
 run = RunDirectory(sys.argv[1])
 with heartbeat(run):
     write_status(run, "running")
@@ -32,18 +38,18 @@ with heartbeat(run):
 """
 SLOWLY = """
 import sys, time
-from courant.runs import standing
+from courant.runs import record
 from courant.runs.directory import RunDirectory
-standing.ENDING_S = 0.0
-sign = standing._write_sign
-standing._write_sign = lambda run: (time.sleep(2), sign(run))
+record.ENDING_S = 0.0
+write = record._write_heartbeat
+record._write_heartbeat = lambda run: (time.sleep(2), write(run))
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    with standing.heartbeat(RunDirectory(sys.argv[1])):
+    with record.heartbeat(RunDirectory(sys.argv[1])):
         print("trains", flush=True)
         sys.stdin.readline()
-except standing.InUseError:
+except record.InUseError:
     print("refused", flush=True)
 """
 
@@ -54,7 +60,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def test_before_its_first_worker_a_run_waits(run: RunDirectory) -> None:
-    assert standing(run) == "waiting"
+    assert run_state(run) == "waiting"
 
 
 def test_a_run_is_running_while_its_worker_lives_and_interrupted_once_it_was_killed(
@@ -66,10 +72,10 @@ def test_a_run_is_running_while_its_worker_lives_and_interrupted_once_it_was_kil
     assert worker.stdout and worker.stdin
     try:
         assert worker.stdout.readline() == b"beating\n"
-        assert standing(run) == "running"
+        assert run_state(run) == "running"
         worker.send_signal(signal.SIGKILL)
         worker.wait(600)
-        assert standing(run) == "interrupted"
+        assert run_state(run) == "interrupted"
     finally:
         worker.kill()
         worker.wait(600)
@@ -79,7 +85,7 @@ def test_a_run_is_trained_by_one_process_of_a_machine_at_a_time(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second one would replace finished weights by its own of an early epoch."""
-    monkeypatch.setattr("courant.runs.standing.ENDING_S", 0.5)
+    monkeypatch.setattr("courant.runs.record.ENDING_S", 0.5)
     worker = subprocess.Popen(
         [sys.executable, "-c", BEATING, run.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -89,12 +95,12 @@ def test_a_run_is_trained_by_one_process_of_a_machine_at_a_time(
         said = f"is being trained by process {worker.pid} of this machine"
         with pytest.raises(InUseError, match=said), heartbeat(run):
             pytest.fail("two processes train it")
-        assert standing(run) == "running"
-        monkeypatch.setattr("courant.runs.standing.ENDING_S", 600.0)
+        assert run_state(run) == "running"
+        monkeypatch.setattr("courant.runs.record.ENDING_S", 600.0)
         threading.Timer(0.5, worker.kill).start()
         with heartbeat(run):  # waits for its end
             assert worker.wait(600) == -signal.SIGKILL
-            assert run.read_object(SIGN)["process"] == os.getpid()
+            assert run.read_object(HEARTBEAT)["process"] == os.getpid()
             check_unused(run)
     finally:
         worker.kill()
@@ -120,21 +126,21 @@ def test_of_two_that_start_at_the_same_moment_one_trains(tmp_path: Path) -> None
 def test_a_process_that_got_the_number_of_a_dead_one_is_not_taken_for_it(run: RunDirectory) -> None:
     with heartbeat(run):
         write_status(run, "running")
-        sign = run.read_object(SIGN)
+        sign = run.read_object(HEARTBEAT)
         assert sign["process"] == os.getpid()
-        assert standing(run) == "running"
-        run.write_json(SIGN, sign | {"process_started": sign["process_started"] - 1})
-        assert standing(run) == "interrupted"
+        assert run_state(run) == "running"
+        run.write_json(HEARTBEAT, sign | {"process_started": sign["process_started"] - 1})
+        assert run_state(run) == "interrupted"
 
 
 def test_a_run_whose_process_id_another_process_has_now_is_free(run: RunDirectory) -> None:
     with heartbeat(run):
-        sign = run.read_object(SIGN)
+        sign = run.read_object(HEARTBEAT)
     parent, started = os.getppid(), start_of(os.getppid())
-    run.write_json(SIGN, sign | {"process": parent, "process_started": started})
+    run.write_json(HEARTBEAT, sign | {"process": parent, "process_started": started})
     with pytest.raises(InUseError, match=f"process {parent} "):
         check_unused(run)
-    run.write_json(SIGN, sign | {"process": parent, "process_started": started - 1})
+    run.write_json(HEARTBEAT, sign | {"process": parent, "process_started": started - 1})
     check_unused(run)
 
 
@@ -144,30 +150,30 @@ def test_of_a_worker_elsewhere_its_last_sign_of_life_is_what_counts(
 ) -> None:
     seen = datetime.now(UTC) - timedelta(minutes=minutes)
     sign = {"host": f"not-{platform.node()}", "process": os.getpid(), "seen": seen.isoformat()}
-    run.write_json(SIGN, sign)
+    run.write_json(HEARTBEAT, sign)
     write_status(run, "running")
-    assert standing(run) == expected
+    assert run_state(run) == expected
 
 
 def test_where_the_system_tells_no_start_of_a_process_its_last_sign_of_life_counts(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("courant.runs.standing.start_of", lambda _: None)
+    monkeypatch.setattr("courant.runs.record.start_of", lambda _: None)
     with heartbeat(run):
         write_status(run, "running")
-        assert standing(run) == "running"
+        assert run_state(run) == "running"
 
 
 @pytest.mark.parametrize("sign", ["[]", "{}", '{"seen": 3}', '{"seen": "2026-01-01"}', "\x00"])
 def test_a_sign_that_makes_no_sense_is_none(run: RunDirectory, sign: str) -> None:
-    run.write_bytes(SIGN, sign.encode())
+    run.write_bytes(HEARTBEAT, sign.encode())
     write_status(run, "running")
-    assert standing(run) == "interrupted"
+    assert run_state(run) == "interrupted"
 
 
 def test_a_run_that_ended_keeps_its_state_and_no_sign_of_life(run: RunDirectory) -> None:
     with heartbeat(run):
         write_status(run, "finished", best_epoch=3)
-    assert standing(run) == "finished"
-    assert SIGN not in run.names()
+    assert run_state(run) == "finished"
+    assert HEARTBEAT not in run.names()
     assert json.loads(run.read_bytes("status.json"))["state"] == "finished"
