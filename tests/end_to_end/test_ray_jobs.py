@@ -104,6 +104,14 @@ def shown_by(head: RayNode) -> Iterator[str]:
             yield (process / "cmdline").read_text(errors="replace")
 
 
+def explain(flow: subprocess.Popen[str], head: RayNode, word: str) -> str:
+    """What the flow printed, then the states and logs of its jobs."""
+    flow.kill()
+    found = jobs(head, word)
+    logs = [client(head).get_job_logs(job) for job in found]
+    return "\n".join([flow.communicate()[0], str(found), *logs])
+
+
 def experiment_file(folder: Path, name: str, **training) -> tuple[Path, object]:
     experiment = tiny_experiment(**training).derive(name=name)
     (folder / "experiment.json").write_text(experiment.model_dump_json())
@@ -123,7 +131,12 @@ def test_one_job_a_request_found_again_stopped_with_its_flow_and_continued(
 
     # Killed, the flow leaves its job at work. Started again it finds it, and Ctrl-C ends both.
     with submitted(submitter, *command) as first:
-        wait_for(lambda: checkpoint_epochs(run_), 600)
+        wait_for(
+            lambda: first.poll() is not None or checkpoint_epochs(run_),
+            150,
+            lambda: explain(first, head, "story"),
+        )
+        assert first.poll() is None, explain(first, head, "story")
         first.send_signal(signal.SIGKILL)
         first.wait()
     assert attempts() == ["RUNNING"]
