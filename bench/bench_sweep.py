@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import simgen
-from courant.sweeps.ray_tune import run_sweep
+from courant.sweeps.ray_trials import run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import TrialResult, best_trial, plan_sweep
 from tests.training.waves import publish_waves, tiny_experiment

@@ -8,6 +8,8 @@ what it does not take is not shown.
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import logging
 import math
 import platform
@@ -184,13 +186,15 @@ def _sweep(stage: Trials) -> FinishedSweep:
 
 
 def _benchmark(stage: Comparison) -> FinishedBenchmark:
-    from courant.benchmark.page import FIGURE
+    from courant.report.benchmark_page import FIGURE
+    from courant.sweeps.benchmark_table import CSV
 
     finished: FinishedBenchmark = _in_task("try-models", stage.execute)
-    place, _, name = finished.page.rpartition("/")
+    place = finished.page.rpartition("/")[0]
     folder, key = RunDirectory(place), f"benchmark-{_key(place.rpartition('/')[2])}"
-    page = folder.read_bytes(name).decode()
-    _show_markdown(f"{page}\nFolder: `{place}`\n", key)
+    rows = list(csv.DictReader(io.StringIO(folder.read_bytes(CSV).decode())))
+    _show(artifacts.create_table_artifact, rows, key=f"{key}-table")
+    _show_markdown(f"## {key}\n\n{finished.verdict}\n\nPage: {page_link(finished.page)}\n", key)
     _show_figure(folder, FIGURE, f"{key}-figure")
     return finished
 

@@ -37,7 +37,7 @@ def train(request: Parameters) -> None:
 
 
 def sweep(request: Parameters) -> None:
-    from courant.sweeps.ray_tune import run_sweep
+    from courant.sweeps.ray_trials import run_sweep
     from courant.sweeps.search_space import SearchSpace
     from courant.sweeps.sweep import plan_sweep
 
@@ -59,11 +59,11 @@ def sweep(request: Parameters) -> None:
 
 
 def benchmark(request: Parameters) -> None:
-    from courant.benchmark.ray_runner import run_benchmark
-    from courant.benchmark.request import Request
+    from courant.sweeps.benchmark import Benchmark
+    from courant.sweeps.ray_trials import run_benchmark
 
     run_benchmark(
-        Request.from_json(request["request"]),
+        Benchmark.model_validate(request["benchmark"]),
         cpus_per_trial=request["cpus"],
         gpus_per_trial=request["gpus"],
         on_phase=lambda phase, num: _print(f"{phase}: {num} to do"),

@@ -1,39 +1,69 @@
-"""Train trials in processes of Ray Tune: as many at a time as fit, dead ones started again.
+"""Train the trials of sweeps and benchmarks in processes of Ray Tune, as many at a time as fit.
 
-Tune places processes and tells a scheduler what they report. It holds no state that matters:
-checkpoints and results are the trials' run directories, and a trial goes on from what it finds
-there.
+Tune places processes, starts dead ones again, and passes what they report to a scheduler. It holds
+no state that matters: checkpoints and results are the trials' run directories, and a trial goes on
+from what it finds there. So resuming after an interruption is a new Tune run over the trials that
+have not ended, whose scheduler is first given what the ended trials reported.
+
+Whatever needs torch is imported inside functions: OpenMP reads how its threads wait when torch is
+loaded, Tune gives its processes no environment of their own, and so `run_trial` sets the variable
+before that.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from courant.ray_session import available_gpus, gpus_on_demand, ray_storage
+from courant.ray_session import (
+    WORKER_ENVIRONMENT,
+    available_gpus,
+    gpus_on_demand,
+    ray_session,
+    ray_storage,
+)
 
 # isort: split
 import ray
 from ray import tune
-from ray.tune.schedulers import TrialScheduler
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
-from courant.experiment import Experiment
+from courant.experiment import Experiment, parse_experiment
 from courant.runs.directory import RunDirectory
-from courant.runs.record import write_status
-from courant.runs.trackers import end_stopped
-from courant.sweeps.ray_trial import run_trial
+from courant.runs.record import read_records, write_status
+from courant.sweeps.benchmark import Benchmark, contender_of, final_trials, next_phase
 from courant.sweeps.search_space import label
-from courant.sweeps.sweep import ENDED, Trial, TrialResult, read_result
-from courant.training.loop import TrainingError
-from simgen.errors import InputError
+from courant.sweeps.sweep import (
+    ENDED,
+    Sweep,
+    Trial,
+    TrialResult,
+    is_done,
+    read_result,
+    write_table,
+)
+from simgen.errors import InputError, SimgenError
 from simgen.log_lines import carried
 
-OnTrial = Callable[[TrialResult], None]
-MAX_TRIAL_FAILURES = 3
+if TYPE_CHECKING:
+    from courant.runs.record import EpochRecord
+    from simgen.log_lines import Carried
 
+OnTrial = Callable[[TrialResult], None]
+OnPhase = Callable[[str, int], None]
+"""Called with a phase's name and the number of its trials that are left"""
+MAX_TRIAL_FAILURES = 3
+REDUCTION_FACTOR = 4
+"""About one in so many of the trials that reach a rung continues; rungs are this factor apart"""
+FIRST_RUNG = 9
+"""The first rung is at this fraction of the epochs: with factor 4, decisions at a ninth and at four
+ninths of them
+"""
 TUNE_ENVIRONMENT = {
     # Ctrl-C ends the sweep like everything else; Tune would swallow it and return as if all were
     # done.
@@ -60,16 +90,102 @@ class Share:
         """Take a whole GPU where none is asked for, there is one, and the experiment may use it.
 
         Take one core where none is asked for, but of a node that comes only with its GPU none: such
-        nodes give all their cores to training (`num-cpus: 0`), and a trial would wait for ever.
-        InputError for more than any node has: the trial would wait for ever.
+        nodes give all their cores to training (`num-cpus: 0`). InputError for more than any node
+        has. In either case the trial would wait for ever.
         """
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+        def has_room(cpus: float, gpus: float) -> bool:
+            return any(n.get("CPU", 0) >= cpus and n.get("GPU", 0) >= gpus for n in nodes)
+
         if gpus is None:
             use = experiment.training.use_gpu
             gpus = 1.0 if use is True or (use == "auto" and available_gpus() >= 1) else 0.0
+        # Nodes with GPUs may be there only once a trial asks for them.
+        comes_on_demand = 0 < gpus <= gpus_on_demand()
         if cpus is None:
-            cpus = 0.0 if 0 < gpus <= gpus_on_demand() and not _has_room(1.0, gpus) else 1.0
-        check_resources(cpus, gpus)
+            cpus = 0.0 if comes_on_demand and not has_room(1.0, gpus) else 1.0
+        if not comes_on_demand and not has_room(cpus, gpus):
+            most = " or ".join(f"{n.get('CPU', 0):g} CPUs and {n.get('GPU', 0):g} GPUs" for n in nodes)
+            raise InputError(
+                f"a trial asks for {cpus:g} CPUs and {gpus:g} GPUs on one node, the nodes have"
+                f" {most}"
+            )
         return cls(cpus, gpus)
+
+
+def run_sweep(
+    sweep: Sweep,
+    *,
+    early_stopping: bool = True,
+    cpus_per_trial: float | None = None,
+    gpus_per_trial: float | None = None,
+    on_trial: OnTrial | None = None,
+) -> list[TrialResult]:
+    """Run every trial that has not ended; return the results of all.
+
+    The table is in the sweep's folder as well. `gpus_per_trial` may be a fraction, several trials
+    then share a GPU; None takes a whole one where the cluster has any and the experiment's
+    `use_gpu` allows it. `on_trial` is called in this process after each validation and when a trial
+    ends. Without early stopping, trials that were stopped earlier are trained to their end.
+
+    Raises InputError for resources that no node has, TrainingError when a trial keeps dying or none
+    could be measured.
+    """
+    sweep.write()
+    results = {trial.number: read_result(trial) for trial in sweep.trials}
+    waiting = [trial for trial in sweep.trials if not is_done(results[trial.number], early_stopping)]
+    done = [trial for trial in sweep.trials if trial not in waiting]
+
+    def write(changed: Mapping[int, TrialResult]) -> None:
+        results.update(changed)
+        write_table(sweep, list(results.values()))
+
+    write({})
+    if waiting:
+        with ray_session(quiet=on_trial is not None):
+            run_trials(
+                waiting,
+                sweep.folder,
+                (sweep.dataset_url, sweep.version),
+                Share.of(sweep.experiment, cpus_per_trial, gpus_per_trial),
+                on_trial,
+                scheduler=_asha(sweep, done) if early_stopping else None,
+                on_end=write,
+            )
+    return list(results.values())
+
+
+def run_benchmark(
+    benchmark: Benchmark,
+    *,
+    cpus_per_trial: float | None = None,
+    gpus_per_trial: float | None = None,
+    on_phase: OnPhase = lambda phase, num: None,
+    on_trial: OnTrial | None = None,
+) -> list[Trial]:
+    """Train and assess whatever is not on record; return the trials that count.
+
+    InputError for a folder that holds another benchmark, for a budget below one epoch of a model,
+    or for resources that no node has; TrainingError for a trial that keeps dying.
+    """
+    benchmark.write()
+    with ray_session(quiet=on_trial is not None):
+        share = Share.of(benchmark.base, cpus_per_trial, gpus_per_trial)
+        while (phase := next_phase(benchmark)) is not None:
+            on_phase(phase.name, len(phase.trials))
+            if phase.assesses:
+                assess_trials(phase.trials, benchmark.dataset_url, share)
+            else:
+                run_trials(
+                    phase.trials,
+                    benchmark.folder,
+                    (benchmark.dataset_url, benchmark.version),
+                    share,
+                    on_trial,
+                    own_processes=phase.counts,
+                )
+    return final_trials(benchmark)
 
 
 def run_trials(
@@ -77,16 +193,21 @@ def run_trials(
     folder: RunDirectory,
     dataset: tuple[str, str],
     share: Share,
-    follower: Follower,
+    on_trial: OnTrial | None = None,
     *,
+    on_end: Callable[[Mapping[int, TrialResult]], None] = lambda results: None,
     scheduler: TrialScheduler | None = None,
     own_processes: bool = False,
 ) -> None:
     """Train the trials to their end on a dataset (URL and version), with Tune's notes in `folder`.
 
-    With `own_processes` no two trials share a process, and a trial's peak memory is its own.
-    Raises TrainingError for a trial that did not end, however often it was started again.
+    `on_end` is called with the results by number as trials end. With `own_processes` no two trials
+    share a process, and a trial's peak memory is its own. Raises TrainingError for a trial that did
+    not end, however often it was started again.
     """
+    from courant.training.loop import TrainingError
+
+    follower = Follower(trials, on_trial, on_end)
     trainable = tune.with_parameters(
         run_trial,
         trials={
@@ -128,30 +249,38 @@ def run_trials(
         grid = tuner.fit()
     except tune.TuneError as error:
         raise TrainingError(
-            f"{folder.url}: Ray Tune stopped ({last_line(error)}); run the same again to go on"
+            f"{folder.url}: Ray Tune stopped ({_last_line(error)}); run the same again to go on"
         ) from error
-    follower.write()
-    _check_ended(trials, folder, follower, [last_line(error) for error in grid.errors])
+    on_end(follower.results)
+    unfinished = [n for n, result in follower.results.items() if result.state not in ENDED]
+    if unfinished:
+        cause = f" ({_last_line(grid.errors[0])})" if grid.errors else ""
+        raise TrainingError(
+            f"{folder.url}: trials {', '.join(map(str, unfinished))} did not end{cause}; run the"
+            " same again to go on from their checkpoints"
+        )
 
 
 class Follower(tune.Callback):
     """Follow the trials in the process that runs them, and keep their results up to date."""
 
-    def __init__(self, trials: Sequence[Trial], on_trial: OnTrial | None) -> None:
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        on_trial: OnTrial | None,
+        on_end: Callable[[Mapping[int, TrialResult]], None],
+    ) -> None:
         self._trials = {trial.number: trial for trial in trials}
         self.results = {number: read_result(trial) for number, trial in self._trials.items()}
-        self._on_trial = on_trial
+        self._on_trial, self._on_end = on_trial, on_end
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the display.
+        """Leave out the callers' functions.
 
         Tune pickles its settings with the callbacks, and never reads them again here; a live
         display cannot be pickled.
         """
-        return {**self.__dict__, "_on_trial": None}
-
-    def write(self) -> None:
-        """Write down the results so far; called as trials end."""
+        return {**self.__dict__, "_on_trial": None, "_on_end": None}
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -163,17 +292,19 @@ class Follower(tune.Callback):
             self._update(replace(found, epochs=result["epoch"]))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Handle a trial's end, also for one that the scheduler stops.
+        """Record a trial's end, also of one that the scheduler stops.
 
         The process of a stopped trial waits at a report and writes nothing any more.
         """
+        from courant.runs.tracking.trackers import end_stopped
+
         ended = self._trials[trial.config["trial"]["number"]]
         result = read_result(ended)
         if result.state not in ENDED:
             write_status(ended.run, "stopped", epochs=result.epochs, best_epoch=result.best_epoch)
             end_stopped(ended.run)
         self._update(read_result(ended))
-        self.write()
+        self._on_end(self.results)
 
     def _update(self, result: TrialResult) -> None:
         self.results[result.number] = result
@@ -181,46 +312,132 @@ class Follower(tune.Callback):
             self._on_trial(result)
 
 
-def check_resources(cpus: float, gpus: float) -> None:
-    """Reject a trial that no node has room for; it would wait for ever.
-
-    Nodes with GPUs may be there only once a trial asks for them.
-    """
-    if 0 < gpus <= gpus_on_demand():
-        return
-    if not _has_room(cpus, gpus):
-        nodes = _alive()
-        most = " or ".join(
-            f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes
-        )
-        raise InputError(
-            f"a trial asks for {cpus:g} CPUs and {gpus:g} GPUs on one node, the nodes have {most}"
-        )
-
-
-def _alive() -> list[dict[str, float]]:
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
-def _has_room(cpus: float, gpus: float) -> bool:
-    """Tell whether a node that is there could ever take a trial."""
-    return any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in _alive())
+def _asha(sweep: Sweep, done: Sequence[Trial]) -> ASHAScheduler:
+    """Halve successively on validation NMAE, knowing what the ended trials reported."""
+    epochs = sweep.experiment.training.epochs
+    scheduler = ASHAScheduler(
+        time_attr="epoch",
+        metric="validation_nmae",
+        mode="min",
+        max_t=epochs,
+        grace_period=max(1, epochs // FIRST_RUNG),
+        reduction_factor=REDUCTION_FACTOR,
+    )
+    for trial in done:
+        # The scheduler reads only a trial's id.
+        known = SimpleNamespace(trial_id=f"done-{trial.number}")
+        scheduler.on_trial_add(None, known)
+        for record in read_records(trial.run):
+            if record.validation_nmae is not None:
+                scheduler.on_trial_result(
+                    None, known, {"epoch": record.epoch, "validation_nmae": record.validation_nmae}
+                )
+    return scheduler
 
 
-def _check_ended(
-    trials: Sequence[Trial], folder: RunDirectory, follower: Follower, errors: Sequence[str]
+def run_trial(
+    config: dict[str, Any],
+    trials: dict[int, tuple[str, str]],
+    dataset: tuple[str, str],
+    cpus: float,
+    gpus: float,
+    logs: Carried,
 ) -> None:
-    """Raise TrainingError for trials that did not end, with the first of Tune's errors."""
-    numbers = [trial.number for trial in trials]
-    unfinished = [number for number in numbers if follower.results[number].state not in ENDED]
-    if unfinished:
-        raise TrainingError(
-            f"{folder.url}: trials {', '.join(map(str, unfinished))} did not"
-            f" end{f' ({errors[0]})' if errors else ''}; run the same again to go on from"
-            " their checkpoints"
+    """Train the trial `config["trial"]["number"]` to its end, from its newest checkpoint if any.
+
+    `trials` holds experiment (JSON) and run URL of each, `dataset` URL and version. They were
+    compared with the data when they were planned: a training that fails by itself goes on record;
+    anything else, such as a machine that lacks something, is raised, and Tune tries again.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    import simgen
+    from courant.cpu_arithmetic import use_threads
+    from courant.runs.checkpoint import checkpoint_epochs
+    from courant.training.loop import TrainingError, fit
+
+    use_threads(max(1, int(cpus)))
+    logs.take_up_training()
+    content, url = trials[config["trial"]["number"]]
+    run = RunDirectory(url)
+
+    def report_unless_last(record: EpochRecord) -> None:
+        # Tune ends a trial that has reported its last epoch, which is therefore reported below.
+        if record.epoch < record.epochs and record.validation_nmae is not None:
+            report(record)
+
+    # Tune's scheduler may be a new one, which needs the trial's results before the interruption.
+    kept = max(checkpoint_epochs(run), default=0)
+    for record in read_records(run):
+        if record.epoch <= kept:
+            report_unless_last(record)
+    try:
+        fit(
+            parse_experiment(content),
+            simgen.open_dataset(*dataset),
+            run,
+            device="cuda" if gpus else "cpu",
+            on_epoch=report_unless_last,
         )
+    except TrainingError as error:
+        write_status(run, "failed", reason=str(error))
+        return
+    report(read_records(run)[-1])
 
 
-def last_line(error: BaseException) -> str:
-    """Return the last line of Ray's traceback, which says what went wrong."""
+def report(record: EpochRecord) -> None:
+    """Report to Tune, whose scheduler stops no trial for a NaN."""
+    nmae = record.validation_nmae
+    is_known = nmae is not None and math.isfinite(nmae)
+    tune.report({**asdict(record), "validation_nmae": nmae if is_known else math.inf})
+
+
+def assess_trials(trials: Sequence[Trial], dataset_url: str, share: Share) -> None:
+    """Measure test errors and prediction times of trained trials, as tasks of Ray.
+
+    InputError for a trial that cannot be assessed, such as cases without a window, after all
+    others; TrainingError for a process that died.
+    """
+    from courant.training.loop import TrainingError
+
+    task = ray.remote(_assess).options(
+        num_cpus=share.cpus, num_gpus=share.gpus, runtime_env={"env_vars": WORKER_ENVIRONMENT}
+    )
+    threads = max(1, int(share.cpus))
+    left = {task.remote(trial.run.url, dataset_url, threads): trial for trial in trials}
+    wrong = ""
+    try:
+        while left:
+            done = ray.wait(list(left))[0][0]
+            trial = left.pop(done)
+            wrong = ray.get(done) or wrong
+    except ray.exceptions.RayError as error:
+        raise TrainingError(
+            f"model {contender_of(trial)} was trained and could not be assessed"
+            f" ({_last_line(error)}, {trial.run.url}); run the same again to go on, or leave it"
+            " out of --models"
+        ) from error
+    finally:
+        # Never one that has ended: its driver would not survive that.
+        running = ray.wait(list(left), num_returns=len(left), timeout=0)[1] if left else []
+        for each in running:
+            ray.cancel(each)
+    if wrong:
+        raise InputError(wrong)
+
+
+def _assess(run_url: str, dataset_url: str, threads: int) -> str:
+    """Assess in a process of Ray; return the line of an error that is the user's."""
+    from courant.cpu_arithmetic import use_threads
+    from courant.sweeps.assess import assess
+
+    use_threads(threads)
+    try:
+        assess(run_url, dataset_url)
+    except SimgenError as error:
+        return str(error)
+    return ""
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the last line of Ray's traceback, which names what went wrong."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]

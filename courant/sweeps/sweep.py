@@ -1,12 +1,10 @@
 """Plan a sweep: settings of a space as experiments with run directories, and a table of results.
 
     <runs>/<experiment>-<space>-<hash>/
-        sweep.json                    what is varied, around which experiment, on which dataset
-                                      version
+        sweep.json                    what is varied, around which experiment, on which data
         trials/<run>/                 run directories, as `courant train` makes them
         trials.csv  trials.json       the table, rewritten as trials end
-        best.json                     the best trial's experiment: `courant train --experiment
-                                      best.json`
+        best.json                     the best trial's experiment, for `courant train --experiment`
         ray/                          Ray Tune's notes, TensorBoard event files among them
 
 The run directories hold the state: an interrupted sweep that is run again finds finished trials
@@ -16,7 +14,9 @@ trials, so a sweep can be extended with more of them.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -35,13 +35,11 @@ from simgen.errors import InputError, StoreError
 if TYPE_CHECKING:
     from simgen.store.read import Dataset
 
-
 TrialState = Literal["waiting", "running", "finished", "stopped", "failed"]
 """`stopped` early, because others were better; `failed` in a way that no retry can cure"""
 ENDED = ("finished", "stopped", "failed")
 MAX_TRIALS = 10_000
-BEST = "best.json"
-TABLE = "trials.json"
+BEST, TABLE, TRIALS = "best.json", "trials.json", "trials"
 
 
 @dataclass(frozen=True)
@@ -113,15 +111,27 @@ class Sweep:
 
     @property
     def epochs_to_the_end(self) -> int:
-        """Return the epochs of all trials together, if none is stopped."""
+        """The epochs of all trials together, if none is stopped."""
         return len(self.trials) * self.experiment.training.epochs
+
+    def write(self) -> None:
+        """Write sweep.json."""
+        description = {
+            "space": self.space.model_dump(mode="json"),
+            "baseline": self.baseline,
+            "experiment": self.experiment.model_dump(mode="json"),
+            "dataset_url": self.dataset_url,
+            "version": self.version,
+            "seed": self.seed,
+        }
+        self.folder.write_json("sweep.json", description)
 
 
 def sweep_of(run: RunDirectory) -> RunDirectory | None:
     """Return the folder of the sweep that a run is a trial of; None for any other run."""
     trials, _, _ = run.url.rstrip("/").rpartition("/")
-    sweep = RunDirectory(trials.removesuffix("/trials"))
-    return sweep if trials.endswith("/trials") and sweep.exists(TABLE) else None
+    sweep = RunDirectory(trials.removesuffix(f"/{TRIALS}"))
+    return sweep if trials.endswith(f"/{TRIALS}") and sweep.exists(TABLE) else None
 
 
 def plan_sweep(
@@ -154,136 +164,101 @@ def plan_sweep(
             f"dataset {dataset.url} {dataset.version} has no validation case to judge trials by;"
             " generate more cases"
         )
-    folder = RunDirectory(runs_url) / sweep_id(experiment, asked, dataset.snapshot_id, seed)
+    around = experiment.model_dump(mode="json", exclude=MACHINE)
+    varied = asked.model_dump(mode="json", exclude={"about"})
+    content = json.dumps([around, varied, dataset.snapshot_id, seed], sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:10]
+    folder = RunDirectory(runs_url) / f"{experiment.name}-{asked.name}-{digest}"
     trials: list[Trial] = []
     seen: list[Setting] = []
-    for setting in itertools.islice(space.settings(experiment, seed), wanted):
-        made = trial_experiment(
-            experiment, space, setting, number=len(trials) + 1, repeat=seen.count(setting)
+    for number, setting in enumerate(itertools.islice(space.settings(experiment, seed), wanted), 1):
+        choice = space.choice(setting)
+        name = f"{experiment.name}-trial-{number:02d}{f'-{choice.slug}' if choice else ''}"
+        training = experiment.training
+        made = space.apply(experiment, setting).derive(
+            name=name[:MAX_NAME].rstrip("-"),
+            training={
+                # A trial may be stopped at any validation, and its weights are kept.
+                "checkpoint_every": training.validate_every,
+                "seed": training.seed + seen.count(setting),
+            },
         )
         open_problem(made, dataset)
-        run = folder / "trials" / made.run_id(dataset.snapshot_id)
-        trials.append(Trial(len(trials) + 1, setting, made, run))
+        run = folder / TRIALS / made.run_id(dataset.snapshot_id)
+        trials.append(Trial(number, setting, made, run))
         seen.append(setting)
     return Sweep(
         folder, asked, space, experiment, dataset.url, dataset.version, seed, tuple(trials)
     )
 
 
-def trial_experiment(
-    experiment: Experiment, space: SearchSpace, setting: Setting, number: int, repeat: int
-) -> Experiment:
-    """Apply the setting, with a checkpoint at every validation.
-
-    A trial may be stopped there, and its weights are kept. A choice's name is part of the trial's.
-    """
-    training = experiment.training
-    kept = {"checkpoint_every": training.validate_every, "seed": training.seed + repeat}
-    choice = space.choice(setting)
-    name = f"{experiment.name}-trial-{number:02d}{f'-{choice.slug}' if choice else ''}"
-    return space.apply(experiment, setting).derive(name=name[:MAX_NAME].rstrip("-"), training=kept)
-
-
-def sweep_id(experiment: Experiment, space: SearchSpace, snapshot_id: str, seed: int) -> str:
-    """Name a sweep's folder, the same for the same request on the same data."""
-    around = experiment.model_dump(mode="json", exclude=MACHINE)
-    content = json.dumps(
-        [around, space.model_dump(mode="json", exclude={"about"}), snapshot_id, seed],
-        sort_keys=True,
-    )
-    return f"{experiment.name}-{space.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
-
-
-def describe_sweep(sweep: Sweep) -> None:
-    """Return the content of sweep.json."""
-    description = {
-        "space": sweep.space.model_dump(mode="json"),
-        "baseline": sweep.baseline,
-        "experiment": sweep.experiment.model_dump(mode="json"),
-        "dataset_url": sweep.dataset_url,
-        "version": sweep.version,
-        "seed": sweep.seed,
-    }
-    sweep.folder.write_json("sweep.json", description)
-
-
 def read_result(trial: Trial) -> TrialResult:
     """Read the state of a trial from its run directory."""
-    status = read_status(trial.run) if trial.run.exists(STATUS) else None
+    status: dict[str, Any] = (
+        read_status(trial.run) if trial.run.exists(STATUS) else {"state": "waiting"}
+    )
     records = read_records(trial.run)
     best = best_record(records)
+    nmae = best.validation_nmae if best else None
     return TrialResult(
         number=trial.number,
-        state=status.state if status else "waiting",
-        nmae=_finite(best.validation_nmae) if best else None,
+        state=status["state"],
+        nmae=nmae if nmae is not None and math.isfinite(nmae) else None,
         best_epoch=best.epoch if best else None,
         epochs=records[-1].epoch if records else 0,
         seconds=sum(record.seconds for record in records),
         seed=trial.experiment.training.seed,
         setting=trial.setting,
         run=trial.run.url,
-        reason=status.reason if status else "",
+        reason=status.get("reason", ""),
     )
 
 
 def is_done(result: TrialResult, early_stopping: bool) -> bool:
-    """Tell whether nothing is left to train.
+    """Whether nothing is left to train.
 
     A trial that was stopped early continues where early stopping is switched off.
     """
     return result.state in ENDED and (early_stopping or result.state != "stopped")
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
 def best_trial(results: Sequence[TrialResult]) -> TrialResult:
     """Return the trial of the lowest NMAE; TrainingError where none was ever validated."""
-    measured = [
-        result for result in results if result.nmae is not None and result.state != "failed"
-    ]
+    measured = [each for each in results if each.nmae is not None and each.state != "failed"]
     if not measured:
-        reasons = next(
-            (f": trial {result.number}: {result.reason}" for result in results if result.reason), ""
-        )
         from courant.training.loop import TrainingError  # torch, which no finished command needs
 
-        raise TrainingError(f"no trial of the sweep came to a validation{reasons}")
+        reasons = [f": trial {each.number}: {each.reason}" for each in results if each.reason]
+        raise TrainingError(f"no trial of the sweep came to a validation{''.join(reasons[:1])}")
     return min(measured, key=lambda result: (result.nmae, result.number))
 
 
 def write_table(sweep: Sweep, results: Sequence[TrialResult]) -> None:
     """Write trials.csv, trials.json and, once a trial has been validated, best.json."""
     sweep.folder.write_json(TABLE, [asdict(result) for result in results])
-    import pandas
-
-    rows = [table_row(sweep.space, result) for result in results]
-    # As objects: a column of numbers with gaps would turn its whole numbers into floats.
-    text = pandas.DataFrame(rows, dtype=object).to_csv(index=False)
-    sweep.folder.write_bytes("trials.csv", text.encode())
+    rows = [
+        {
+            "trial": result.number,
+            **{label(key): result.setting[key] for key in sweep.space.columns},
+            "seed": result.seed,
+            "state": result.state,
+            "nmae": result.nmae,
+            "best_epoch": result.best_epoch,
+            "epochs": result.epochs,
+            "seconds": round(result.seconds, 1),
+            "run": result.run.rsplit("/", 1)[-1],
+            "reason": result.reason,
+        }
+        for result in results
+    ]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    sweep.folder.write_bytes("trials.csv", text.getvalue().encode())
     if any(result.nmae is not None and result.state != "failed" for result in results):
         best = sweep.trials[best_trial(results).number - 1]
         sweep.folder.write_json(BEST, best.experiment.model_dump(mode="json"))
-
-
-def table_row(space: SearchSpace, result: TrialResult) -> dict[str, Any]:
-    """Return a result with a column for each key of the space."""
-    return {
-        "trial": result.number,
-        **{label(key): result.setting[key] for key in space.columns},
-        "seed": result.seed,
-        "state": result.state,
-        "nmae": result.nmae,
-        "best_epoch": result.best_epoch,
-        "epochs": result.epochs,
-        "seconds": round(result.seconds, 1),
-        "run": result.run.rsplit("/", 1)[-1],
-        "reason": result.reason,
-    }
-
-
-TRIALS = "trials"
 
 
 @dataclass(frozen=True)
@@ -303,7 +278,7 @@ class TrialsProgress:
 
     @property
     def state(self) -> str:
-        """Return `running` while a trial is; `interrupted` where some did not end and none is."""
+        """`running` while a trial is; `interrupted` where some did not end and none is."""
         if self.num_trials.get("running"):
             return "running"
         return "finished" if self.num_ended == sum(self.num_trials.values()) else "interrupted"
@@ -325,17 +300,14 @@ def read_trials_progress(
     table = folder.read_json(TABLE) if folder.exists(TABLE) else []
     if not isinstance(table, list):
         raise StoreError(f"{folder.url}/{TABLE} is damaged: it is no list of trials")
-    planned = len(table)
-    waiting = {"waiting": planned - len(trials)} if planned > len(trials) else {}
+    states = Counter(trial.state for trial in trials)
+    if len(table) > len(trials):
+        states["waiting"] += len(table) - len(trials)
     # Of NaN, `min` would make what comes first.
-    measured = [
-        trial.validation_nmae
-        for trial in trials
-        if trial.validation_nmae is not None and math.isfinite(trial.validation_nmae)
-    ]
+    errors = [trial.validation_nmae for trial in trials]
     return TrialsProgress(
         name=folder.url.rsplit("/", 1)[-1],
         url=folder.url,
-        num_trials=dict(Counter(trial.state for trial in trials) + Counter(waiting)),
-        best_nmae=min(measured, default=None),
+        num_trials=dict(states),
+        best_nmae=min((e for e in errors if e is not None and math.isfinite(e)), default=None),
     )

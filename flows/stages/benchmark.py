@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from flows.stages.training import Training
 from simgen.errors import InputError, SimgenError
 
 if TYPE_CHECKING:
-    from courant.benchmark.request import Request
+    from courant.sweeps.benchmark import Benchmark
     from courant.sweeps.sweep import TrialResult
     from simgen.store.read import Dataset
 
@@ -34,16 +33,16 @@ class FinishedBenchmark:
 class Comparison(BenchmarkRequest):
     """Train models at an equal budget, and compare them."""
 
-    def plan(self) -> tuple[Request, Dataset]:
+    def plan(self) -> tuple[Benchmark, Dataset]:
         """Make every experiment, and compare each with the data."""
-        from courant.benchmark.request import (
+        from courant.problems import open_problem
+        from courant.sweeps.benchmark import (
             RATES,
             choose_contenders,
-            make_request,
             parse_budget,
+            plan_benchmark,
             settings_of,
         )
-        from courant.problems import open_problem
 
         budget = parse_budget(self.budget)
         around = Training(self.dataset, self.version, self.recipe, self.experiment, self.runs)
@@ -63,7 +62,7 @@ class Comparison(BenchmarkRequest):
             contenders = settings_of(space, base, opened)
         else:
             contenders = choose_contenders(self.models or MODELS, base, opened, self._sizes())
-        request = make_request(
+        planned = plan_benchmark(
             base,
             contenders,
             opened,
@@ -75,42 +74,40 @@ class Comparison(BenchmarkRequest):
             best=self.best,
             space=space,
         )
-        return request, opened
+        return planned, opened
 
     def done(self) -> FinishedBenchmark | None:
         """Write the page anew where every trial is on record."""
-        from courant.benchmark.phases import trials_on_record
+        from courant.sweeps.benchmark import next_phase
 
-        request, dataset = self.plan()
-        request.check_folder()
-        trials = trials_on_record(request)
-        return None if trials is None else _show(request, dataset, trials)
+        planned, dataset = self.plan()
+        planned.check_folder()
+        return None if next_phase(planned) is not None else _show(planned, dataset)
 
     def check(self) -> None:
         """Reject what does not fit the data, or a folder that is another benchmark's."""
-        request, _ = self.plan()
+        planned, _ = self.plan()
         if cluster := load_settings().jobs_address:
-            check_reach(cluster, request.folder.url)
-        request.write()
+            check_reach(cluster, planned.url)
+        planned.write()
 
     def execute(self) -> FinishedBenchmark:
         """Run all trials on Ray, with a line as each ends, and write the results."""
-        from courant.benchmark.phases import trials_on_record
+        from courant.sweeps.benchmark import next_phase
 
-        request, dataset = self.plan()
-        with Bars(f"benchmark of {len(request.contenders)} models", 1) as bars:
-            bars.line(f"benchmark {request.folder.url}")
+        planned, dataset = self.plan()
+        with Bars(f"benchmark of {len(planned.contenders)} models", 1) as bars:
+            bars.line(f"benchmark {planned.url}")
             on_cluster = load_settings().jobs_address is not None
-            (self._try_on_cluster if on_cluster else self._try)(request, bars)
-        trials = trials_on_record(request)
-        if trials is None:
+            (self._try_on_cluster if on_cluster else self._try)(planned, bars)
+        if next_phase(planned) is not None:
             raise SimgenError(
-                f"{request.folder.url}: some trials did not end; run the benchmark again to go on"
+                f"{planned.url}: some trials did not end; run the benchmark again to go on"
             )
-        return _show(request, dataset, trials)
+        return _show(planned, dataset)
 
-    def _try(self, request: Request, bars: Bars) -> None:
-        from courant.benchmark.ray_runner import run_benchmark
+    def _try(self, planned: Benchmark, bars: Bars) -> None:
+        from courant.sweeps.ray_trials import run_benchmark
 
         def on_trial(result: TrialResult) -> None:
             if result.state != "running":
@@ -118,22 +115,22 @@ class Comparison(BenchmarkRequest):
             bars.advance(0, f"{result.setting['model']}, epoch {result.epochs}")
 
         run_benchmark(
-            request,
+            planned,
             cpus_per_trial=self.cpus_per_trial,
             gpus_per_trial=self.gpus_per_trial,
             on_phase=lambda phase, num: bars.line(f"{phase}: {num} to do"),
             on_trial=on_trial,
         )
 
-    def _try_on_cluster(self, request: Request, bars: Bars) -> None:
+    def _try_on_cluster(self, planned: Benchmark, bars: Bars) -> None:
         """Run the benchmark as a job, which leaves its trials where this process finds them."""
-        from courant.benchmark.phases import trials_on_record
+        from courant.sweeps.benchmark import next_phase
         from flows.ray_jobs import JobRequest, run_job
 
-        if trials_on_record(request) is None:
-            place, _, name = request.folder.url.rpartition("/")
+        if next_phase(planned) is not None:
+            place, _, name = planned.url.rpartition("/")
             content = {
-                "request": request.to_json(),
+                "benchmark": planned.model_dump(mode="json"),
                 "cpus": self.cpus_per_trial,
                 "gpus": self.gpus_per_trial,
             }
@@ -157,10 +154,11 @@ class Comparison(BenchmarkRequest):
         return content
 
 
-def _show(request: Request, dataset: Dataset, trials: Sequence[Any]) -> FinishedBenchmark:
+def _show(planned: Benchmark, dataset: Dataset) -> FinishedBenchmark:
     """Write the results of trials that are on record."""
-    from courant.benchmark.page import verdict, write_results
-    from courant.benchmark.rows import read_table
+    from courant.report.benchmark_page import write_benchmark_page
+    from courant.sweeps.benchmark import final_trials
+    from courant.sweeps.benchmark_table import read_table
 
-    table = read_table(request, dataset, trials)
-    return FinishedBenchmark(write_results(table), verdict(table))
+    table = read_table(planned, dataset, final_trials(planned))
+    return FinishedBenchmark(write_benchmark_page(table), table.verdict())

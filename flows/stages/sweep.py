@@ -74,7 +74,7 @@ class Trials(SweepRequest):
         return FinishedSweep(page, f"{folder}/trials", best, verdict(plan, results))
 
     def _try(self, plan: Sweep, bars: Bars) -> list[TrialResult]:
-        from courant.sweeps.ray_tune import run_sweep
+        from courant.sweeps.ray_trials import run_sweep
 
         ended: set[int] = set()
         errors: list[float] = []

@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from courant import models
-from courant.benchmark.request import contender_names, of_members
+from courant.sweeps.benchmark import contender_names, of_members
 from courant.sweeps.search_space import load_space
 from flows import terminal
 from flows.cli import stages

@@ -12,7 +12,7 @@ import yaml
 from prefect.cli.deploy._models import PrefectYamlModel
 from prefect.utilities.callables import parameter_schema
 
-from courant.benchmark.request import contender_names, parse_budget
+from courant.sweeps.benchmark import contender_names, parse_budget
 from courant.recipes import get_recipe
 from courant.sweeps.search_space import load_space
 from flows.stages.main_job import MainJob

@@ -17,7 +17,7 @@ from courant.experiment import Experiment, parse_experiment
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.serving.predictions import Limits, Prediction, PredictRequest, answer
-from courant.sweeps.ray_tune import run_sweep
+from courant.sweeps.ray_trials import run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import plan_sweep
 from courant.training.loop import fit

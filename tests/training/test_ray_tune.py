@@ -20,7 +20,7 @@ from courant.experiment import parse_experiment
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
-from courant.sweeps.ray_tune import run_sweep
+from courant.sweeps.ray_trials import run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
 from courant.training.loop import fit
@@ -122,7 +122,7 @@ DRIVER = """
 import sys
 import ray, simgen
 from pathlib import Path
-from courant.sweeps.ray_tune import run_sweep
+from courant.sweeps.ray_trials import run_sweep
 from tests.training.test_ray_tune import sweep_of
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 run_sweep(sweep_of(simgen.open_dataset(sys.argv[1]), Path(sys.argv[2]), num=3, epochs=30))

@@ -42,7 +42,7 @@ def assess(run_url: str, dataset_url: str) -> None:
     except NotFiniteError as error:
         run.write_json(ASSESSMENT, {"fingerprint": fingerprint(run, "test"), FAILED: str(error)})
         return
-    if read_assessment(run) is not None:
+    if read_assessment(run):
         return
     surrogate = load(run_url)
     dataset = surrogate.open_dataset(dataset_url)
@@ -56,31 +56,19 @@ def assess(run_url: str, dataset_url: str) -> None:
     run.write_json(ASSESSMENT, content)
 
 
-def read_assessment(run: RunDirectory) -> dict[str, Any] | None:
-    """Read times and costs if they are of the run's present weights."""
-    content = _on_record(run)
-    return None if FAILED in content else content or None
-
-
-def failed_assessment(run: RunDirectory) -> str:
-    """Return why the run's present weights have no test errors; empty where they may have."""
-    return str(_on_record(run).get(FAILED, ""))
-
-
-def is_assessed(run: RunDirectory) -> bool:
-    """Tell whether nothing is left to measure of the run's present weights."""
-    if failed_assessment(run):
-        return True
-    # `courant evaluate --split validation` puts another evaluation in its place.
-    return read_assessment(run) is not None and read_evaluation(run, "test") is not None
-
-
-def _on_record(run: RunDirectory) -> dict[str, Any]:
-    """Read the record; empty where there is none of the run's present weights."""
+def read_assessment(run: RunDirectory) -> dict[str, Any]:
+    """Read times and costs, or `failed` with a reason; empty unless of the run's present weights."""
     if not run.exists(ASSESSMENT):
         return {}
     content = run.read_object(ASSESSMENT)
     return content if content.get("fingerprint") == fingerprint(run, "test") else {}
+
+
+def is_assessed(run: RunDirectory) -> bool:
+    """Whether nothing is left to measure of the run's present weights."""
+    found = read_assessment(run)
+    # `courant evaluate --split validation` puts another evaluation in its place.
+    return FAILED in found or (bool(found) and read_evaluation(run, "test") is not None)
 
 
 def prediction_times(
@@ -101,9 +89,21 @@ def prediction_times(
     for num in NUM_POINTS:
         if last is not None and last[1] * num / last[0] > MOST_S:
             break
-        chosen = _resampled(inputs, queries, num, reads_mesh)
+        chosen, apart = _spread(queries.points, num)
+        asked = queries.part(chosen)
+        asked = asked._replace(points=asked.points + apart)
+        given = inputs
+        if reads_mesh:
+            chosen, apart = _spread(inputs.points, num)
+            # Such a cloud is no mesh: a model of its edges looks for neighbours instead.
+            given = inputs._replace(
+                points=inputs.points[:, chosen] + apart,
+                features=inputs.features[:, chosen],
+                mask=None,
+                neighbours=None,
+            )
         try:
-            last = (num, _time(surrogate, *chosen))
+            last = (num, _time(surrogate, given, asked))
         except (MemoryError, torch.OutOfMemoryError):
             break
         times[str(num)] = last[1]
@@ -114,32 +114,17 @@ def prediction_times(
 def _time(surrogate: Surrogate, inputs: Inputs, queries: Queries) -> float:
     """Return the median of a few predictions, after one that does not count."""
     steps, on_gpu = surrogate.problem.num_steps, surrogate.device.type == "cuda"
-    taken = []
+    clock = time.perf_counter if on_gpu else time.process_time
+    taken: list[float] = []
     for number in range(1 + REPEATS):
-        began = time.perf_counter() if on_gpu else time.process_time()
+        began = clock()
         surrogate.model.predict(inputs, queries, steps, chunk=QUERY_CHUNK)
         if on_gpu:
             torch.cuda.synchronize(surrogate.device)
-        ended = time.perf_counter() if on_gpu else time.process_time()
-        taken.append(ended - began)
+        taken.append(clock() - began)
         if number and sum(taken) > MOST_S / REPEATS:
             break
     return median(taken[1:])
-
-
-def _resampled(
-    inputs: Inputs, queries: Queries, num: int, reads_mesh: bool
-) -> tuple[Inputs, Queries]:
-    """Return inputs and queries with so many points, spread over those of the case."""
-    chosen, apart = _spread(queries.points, num)
-    queries = queries.part(chosen)
-    queries = queries._replace(points=queries.points + apart)
-    if not reads_mesh:
-        return inputs, queries
-    chosen, apart = _spread(inputs.points, num)
-    cloud = {"points": inputs.points[:, chosen] + apart, "features": inputs.features[:, chosen]}
-    # Such a cloud is no mesh: a model of its edges looks for neighbours instead.
-    return inputs._replace(mask=None, neighbours=None, **cloud), queries
 
 
 def _spread(points: Tensor, num: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,294 @@
+"""Write the page of a benchmark: its tables, and error against processor time with every seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+
+from courant.evaluation.metrics import METRICS
+from courant.report.page import render_page, write_panel
+from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
+from courant.sweeps.assess import NUM_POINTS
+from courant.sweeps.benchmark import SEARCH_SHARE, duration
+from courant.sweeps.benchmark_table import BenchmarkTable
+
+PAGE, FIGURE = "index.html", "figure.png"
+NONE = "–"
+
+
+def write_benchmark_page(table: BenchmarkTable) -> str:
+    """Write index.html, its figure, table.csv and table.json; return the page's URL."""
+    benchmark, folder = table.benchmark, table.benchmark.folder
+    table.write()
+    panels = [_models(table), _costs(table), _ledger(table), _components(table)]
+    if table.step_s is not None:
+        panels.append(_steps(table))
+    if table.quantities:
+        panels.append(_quantities(table))
+    panels.append(_nulls(table))
+    failed = [(row.name, reason) for row in table.models for reason in row.failures]
+    if failed:
+        columns = (Column("model", is_number=False), Column("failure", is_number=False))
+        rows = tuple((Cell(name), Cell(reason, "bad")) for name, reason in failed)
+        panels.append(Panel("failed", "Failed", tables=(Table(columns, rows),)))
+    drawn: dict[str, bytes] = {}
+    for panel in panels:
+        write_panel(folder, panel, drawn)
+    cases = ", ".join(f"{num} {split}" for split, num in table.num_cases.items())
+    searched = (
+        f"learning rate of {', '.join(f'{rate:g}' for rate in benchmark.rates)} by validation NMAE"
+        f" at {SEARCH_SHARE:g} of the budget each"
+        if benchmark.searches
+        else f"learning rate {benchmark.rates[0]:g}"
+    )
+    meta = (
+        f"dataset {benchmark.dataset_url} {benchmark.version}: {cases} cases",
+        f"budget of each training: {benchmark.budget.text}",
+        searched,
+    )
+    title = f"Benchmark of {benchmark.base.name}"
+    page = render_page(title, meta, table.verdict(), panels, drawn)
+    folder.write_bytes(PAGE, page.encode())
+    return f"{folder.url}/{PAGE}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Make a table of a name and numbers."""
+    columns = tuple(Column(name, is_number=bool(place)) for place, name in enumerate(header))
+    return Table(columns, tuple(tuple(map(Cell, row)) for row in rows), sortable=True)
+
+
+def _models(table: BenchmarkTable) -> Panel:
+    numbers = bool(table.paper.nmae)
+    first, *others = METRICS.values()
+    header = ["model", first.label, "median case", *(metric.label for metric in others)]
+    header += ["parameters", "rate", "epochs", "seeds", "training"]
+    header += ["paper's NMAE"] if numbers else []
+    rows = []
+    for row in table.rows:
+        if row.errors is None:
+            continue
+        nmae, *further = (row.errors.overall[key].text(of.digits) for key, of in METRICS.items())
+        trained = row.errors.nmae.count
+        seeds = f"{trained} of {trained + len(row.failures)}" if row.failures else str(trained)
+        cells = [
+            f"{row.name} (reference)" if row.is_reference else row.name,
+            nmae,
+            row.errors.typical.text(),
+            *further,
+            NONE if row.parameters is None else f"{row.parameters:,}",
+            NONE if row.rate is None else f"{row.rate:g}{'†' if row.rate_at_edge else ''}",
+            NONE if row.epochs is None else str(row.epochs),
+            NONE if row.is_reference else seeds,
+            NONE if row.cost is None else duration(row.cost.training_s.mean),
+        ]
+        if numbers:
+            cells.append(NONE if row.paper_nmae is None else f"{row.paper_nmae:g}")
+        rows.append(cells)
+    said = [
+        "Errors on the test split: mean over seeds and 95 % interval of that mean. The median case"
+        " is the NMAE of the test case in the middle; where it is far lower, a few bad cases rule"
+        " the NMAE of all. RAE is the error over the fields' variation about the training cases'"
+        " mean, so that an offset of a field does not lower it. The largest error is over the"
+        " largest value of the field. References have no network; nearest design, training mean,"
+        " POD and DMD need the solved training designs as well.",
+        table.paper.words,
+    ]
+    if any(row.rate_at_edge for row in table.rows):
+        said.append("† The lowest or highest rate that was tried: one beyond may be better.")
+    said += [f"{line}." for line in table.benchmark.left_out]
+    figure = PanelFigure(
+        FIGURE,
+        draw(table),
+        "Left: each training. Right: each seed, with the search in its processor time.",
+        look_for="A model is better where its points lie lower and further to the left.",
+    )
+    tables = (_table(header, rows),)
+    return Panel("models", "Models", figures=(figure,), tables=tables, note=" ".join(said))
+
+
+def _costs(table: BenchmarkTable) -> Panel:
+    header = ["model", "training", "search", "wall time", "memory"]
+    header += [f"prediction of {num:,} points" for num in NUM_POINTS]
+    rows = []
+    for row in table.models:
+        if (cost := row.cost) is None:
+            continue
+        spread = cost.training_s.half_width
+        times = [cost.prediction_s.get(str(num)) for num in NUM_POINTS]
+        rows.append(
+            [
+                row.name,
+                duration(cost.training_s.mean)
+                + ("" if spread is None else f" ± {duration(spread)}"),
+                duration(cost.search_s),
+                duration(cost.wall_s.mean),
+                NONE if cost.memory_gb is None else f"{cost.memory_gb:.2f} GB",
+                *("too long" if each is None else _short(each) for each in times),
+            ]
+        )
+    note = (
+        "Processor time is that of all threads of the training process"
+        f" ({table.device}). Memory is the peak of that process, some 0.4 GB of which are Python"
+        " with its libraries on a CPU. A prediction is one case"
+        f"{'' if table.step_s is None else ', a whole rollout'}; the model reads as many points as"
+        " it predicts unless its encoder reads the boundary alone."
+    )
+    return Panel("costs", "Costs", tables=(_table(header, rows),), note=note)
+
+
+def _short(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else duration(seconds)
+
+
+def _ledger(table: BenchmarkTable) -> Panel:
+    header = ["model", "solves", "training", "search", "prediction", "solver", "breaks even after"]
+    rows = []
+    for row in table.models:
+        if (ledger := row.ledger) is None:
+            continue
+        solver, even = ledger.solver, ledger.break_even
+        spent = NONE if solver.spent_s is None else duration(solver.spent_s)
+        per = solver.per_prediction
+        # A reference that is better, and needs no training, comes before the model.
+        first = next(each for each in table.rows if each is row or each.is_reference)
+        but = f"; but {first.name} is better, without a training" if first is not row else ""
+        rows.append(
+            [
+                row.name,
+                f"{spent} ({solver.num_solved})",
+                duration(ledger.training.mean),
+                NONE if ledger.tuning_s is None else duration(ledger.tuning_s),
+                _short(ledger.prediction_s),
+                "not on record" if per is None else duration(per.mean),
+                "not on record" if even is None else f"{even.text()} predictions{but}",
+            ]
+        )
+    note = (
+        "Core-seconds. Solves are those of training and validation designs, with rejected and"
+        " failed ones. A prediction saves the solver's time for what it covers, not the meshing."
+        " The interval takes the solver's and the training's at their worst together."
+    )
+    return Panel("ledger", "Ledger", tables=(_table(header, rows),), note=note)
+
+
+def _components(table: BenchmarkTable) -> Panel:
+    measured = [(row.name, row.errors.components) for row in table.rows if row.errors]
+    names = list(measured[0][1])
+    shown = {name: metric.label for name, metric in METRICS.items() if metric.in_tables}
+    header = ["model", *(f"{name}, {label}" for name in names for label in shown.values())]
+    rows = [
+        [name, *(of[component][key].text() for component in names for key in shown)]
+        for name, of in measured
+    ]
+    return Panel("components", "Components", tables=(_table(header, rows),))
+
+
+def _steps(table: BenchmarkTable) -> Panel:
+    measured = [(row.name, row.errors.steps) for row in table.rows if row.errors]
+    times = [f"{int(step) * (table.step_s or 0.0):g} s" for step in measured[0][1]]
+    rows = [[name, *(of["nmae"].text() for of in steps.values())] for name, steps in measured]
+    return Panel("steps", "Steps", tables=(_table(["NMAE after", *times], rows),))
+
+
+def _quantities(table: BenchmarkTable) -> Panel:
+    """Show errors in quantities of interest beside the null."""
+    names = [row.name for row in table.models if row.errors]
+    rows = [
+        [
+            each.name,
+            NONE if each.null is None else f"{each.null:.3g}",
+            *(each.models[name].text() if name in each.models else NONE for name in names),
+        ]
+        for each in table.quantities
+    ]
+    note = (
+        "The sum of absolute errors over the sum of absolute values, of quantities computed from"
+        " predicted fields. The null is a Gaussian process on the design parameters alone: a model"
+        " above it has learned nothing of use for that quantity."
+    )
+    tables = (_table(["quantity", "null", *names], rows),)
+    return Panel("quantities", "Quantities of interest", tables=tables, note=note)
+
+
+def _nulls(table: BenchmarkTable) -> Panel:
+    def thousandths(score: float) -> str:
+        # Where the test cases share one value, no score exists.
+        return f"{score:.3f}" if math.isfinite(score) else NONE
+
+    title = "Scalar figures by design parameters alone"
+    if not table.nulls:
+        note = (
+            "None: the cases have no figures that vary, no design parameters, or the splits are"
+            " too small."
+        )
+        return Panel("nulls", title, note=note)
+    rows = [
+        [each.figure, each.regression, thousandths(each.r2), thousandths(each.nmae)]
+        for each in table.nulls
+    ]
+    note = "A network whose fields give such a figure less well has learned nothing of use for it."
+    tables = (_table(["figure", "regression", "R²", "NMAE"], rows),)
+    return Panel("nulls", title, tables=tables, note=note)
+
+
+COLORS = (
+    *("#0b5fa5", "#d9822b", "#1a7f37", "#8250df", "#b3261e", "#00838f", "#6d4c41", "#5f6b76"),
+    *("#c2185b", "#827717", "#1a1a1a", "#42a5f5"),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", "h", ">")
+REFERENCE = "#7a7a7a"
+STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+
+
+def draw(table: BenchmarkTable) -> Figure:
+    """Draw validation error while training, and test error over all that was spent."""
+    figure = Figure(figsize=(11.5, 4.8), layout="constrained")
+    during, after = figure.subplots(1, 2, sharey=True)
+    for number, row in enumerate(row for row in table.models if row.cost is not None):
+        assert row.cost is not None
+        color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+        for curve in row.curves:
+            if curve.validated:
+                spent, errors = zip(*curve.validated, strict=True)
+                during.plot(spent, errors, "-", marker=".", ms=3, lw=1.2, color=color, alpha=0.8)
+        after.plot(
+            [row.cost.search_s + curve.processor_s for curve in row.curves],
+            [curve.test_nmae for curve in row.curves],
+            marker,
+            ms=6,
+            color=color,
+            alpha=0.85,
+            label=row.name,
+        )
+    for number, row in enumerate(table.references):
+        assert row.errors is not None
+        after.axhline(
+            row.errors.nmae.mean,
+            color=REFERENCE,
+            ls=STYLES[number % len(STYLES)],
+            lw=1.2,
+            zorder=0,
+            label=row.name,
+        )
+    for axis, title, x in (
+        (during, "validation error during training", "processor time of the training (s)"),
+        (after, "test error of each seed", "processor time of search and training (s)"),
+    ):
+        axis.set(yscale="log", title=title, xlabel=x)
+        axis.grid(alpha=0.25, which="both")
+    during.set(xscale="log", ylabel="NMAE")
+    # From zero on, with room for the whole of the last marker.
+    after.set_xlim(0, 1.05 * after.get_xlim()[1])
+    for scale in (during.xaxis, during.yaxis):
+        low, high = scale.get_view_interval()
+        # Over less than a decade the ticks at 1, 2 and 5 would be too few to show the errors.
+        scale.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else range(1, 10)))
+        scale.set_major_formatter("{x:g}")
+        scale.set_minor_formatter("")
+    handles, labels = after.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    return figure

@@ -1,0 +1,579 @@
+"""Plan a benchmark: a sweep whose first axis is the model, at an equal budget, over seeds.
+
+    <out>/
+        request.json                  what was asked for
+        trials/<run>/                 run directories, named by the content of their experiments
+        index.html figure.png table.csv table.json
+        ray/                          Ray Tune's notes
+
+A benchmark that is run again finds its finished trials there. More models or seeds extend it; other
+data, another budget or another recipe are another benchmark, with a folder of its own.
+
+Contenders are experiments that differ in nothing but the model. `courant` is the recipe itself, a
+baseline's kind puts that model in its place, and the paper's variants of Courant change its windows
+or anchors. `NAME-x2` is any of them with two members. A search space gives its settings
+(ablations). The phases follow from the run directories that those before them left:
+
+    speed       a few batches of each model: its processor time for an epoch (where the budget is
+                processor time)
+    search      each learning rate at a share of the budget; the lowest validation NMAE wins
+    seeds       the budget itself, with the chosen rate: each model's first seed, then the others
+    test errors of these, and the time of predictions
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from courant.data_config import Frozen
+from courant.experiment import MACHINE, MAX_EPOCHS, MAX_NAME, Experiment
+from courant.models import kinds
+from courant.recipes.compared import compared
+from courant.recipes.legible import legible, placed_anchors
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records
+from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, label, show
+from courant.sweeps.sweep import TRIALS, Trial, TrialResult, is_done, read_result
+from simgen.errors import InputError
+
+if TYPE_CHECKING:
+    from simgen.store.read import Dataset
+
+COURANT = "courant"
+VARIANTS: dict[str, Callable[[Experiment], Experiment]] = {
+    COURANT: Experiment.derive,
+    "courant-gwa": partial(Experiment.derive, model={"gaussian_window": "both"}),
+    "courant-learned-anchors": partial(Experiment.derive, model={"anchor_kind": "learned"}),
+    "courant-placed-anchors": placed_anchors,
+    "courant-legible": legible,
+    # Without places, contributions have no distance from them that the loss could weigh.
+    "courant-abstract-queries": partial(
+        Experiment.derive, model={"anchor_kind": "abstract"}, training={"locality_weight": 0.0}
+    ),
+}
+"""The recipe, and what puts Courant's optional parts into it, by name"""
+CHOSEN = {
+    "training.learning_rate": "searches it for each model; give --rates",
+    "training.warmup_steps": "limits it to a part of each training",
+    "training.checkpoint_every": "takes it from the number of validations",
+}
+"""Keys that a benchmark sets itself, and how"""
+Sizes = Mapping[str, Mapping[str, Any]]
+"""Model sizes by contender, in place of the usual ones"""
+REQUEST = "request.json"
+RATES = (3e-4, 1e-3, 3e-3)
+"""Learning rates that are tried for every model"""
+SEARCH_SHARE = 0.25
+"""Budget of each trial of the search, over that of a trial that counts"""
+MOST_SEEDS = 100
+SPEED_EPOCHS, SPEED_BATCHES = 4, 10
+"""Epochs of a speed trial, whose first does not count, and batches in each"""
+VALIDATIONS = 20
+"""Validations of a trial, about, whatever its number of epochs"""
+LARGEST_WARM_UP = 0.1
+"""Of a trial's steps"""
+
+
+class Contender(Frozen):
+    """A model that takes part, by its name in tables."""
+
+    name: str
+    experiment: Experiment
+
+    @property
+    def kind(self) -> str:
+        return self.experiment.model.kind
+
+
+class Budget(Frozen):
+    """What each trial may spend on training."""
+
+    unit: Literal["epochs", "processor"]
+    amount: float
+    """Epochs, or seconds of processor time"""
+
+    @property
+    def text(self) -> str:
+        if self.unit == "epochs":
+            return f"{self.amount:.0f} epochs"
+        return f"{duration(self.amount)} of processor time"
+
+
+class Benchmark(Frozen):
+    """A benchmark, complete but for what its own trials find out."""
+
+    base: Experiment
+    contenders: tuple[Contender, ...]
+    dataset_url: str
+    version: str
+    snapshot_id: str
+    budget: Budget
+    rates: tuple[float, ...]
+    """Learning rates to choose from; one alone is taken as it is"""
+    seeds: int
+    """Trainings of each model, with the recipe's seed and those after it"""
+    best: int | None
+    """So many of the models get all seeds, by their first seed's validation error; None = all"""
+    url: str
+    """Of its folder"""
+    space: str | None = None
+    """The search space whose settings are compared; None for models by name"""
+    left_out: tuple[str, ...] = ()
+    """A line for each setting of the space that means nothing to the recipe"""
+
+    @property
+    def folder(self) -> RunDirectory:
+        return RunDirectory(self.url)
+
+    @property
+    def searches(self) -> bool:
+        return len(self.rates) > 1
+
+    def identity(self) -> dict[str, Any]:
+        """Return what makes this another benchmark than one in the same folder, as JSON."""
+        return {
+            "recipe": self.base.model_dump(mode="json", exclude=MACHINE),
+            "snapshot": self.snapshot_id,
+            "budget": self.budget.model_dump(mode="json"),
+            "rates": list(self.rates),
+            "space": self.space,
+        }
+
+    def check_folder(self) -> None:
+        """Raise InputError where the folder holds another benchmark."""
+        if not self.folder.exists(REQUEST):
+            return
+        found = self.folder.read_object(REQUEST)
+        other = [key for key, value in self.identity().items() if found.get(key) != value]
+        if other:
+            raise InputError(
+                f"{self.url} holds another benchmark: its {', '.join(other)} is not the same as"
+                " asked for now; give another --out"
+            )
+
+    def write(self) -> None:
+        """Write request.json; InputError where the folder holds another benchmark."""
+        self.check_folder()
+        names = [each.name for each in self.contenders]
+        asked = self.model_dump(mode="json", include={"dataset_url", "version", "seeds", "best"})
+        self.folder.write_json(REQUEST, {**self.identity(), **asked, "models": names})
+
+
+def plan_benchmark(
+    base: Experiment,
+    contenders: Sequence[Contender],
+    dataset: Dataset,
+    budget: Budget,
+    *,
+    runs_url: str,
+    out: str | None = None,
+    rates: Sequence[float] = RATES,
+    seeds: int = 1,
+    best: int | None = None,
+    space: SearchSpace | None = None,
+) -> Benchmark:
+    """Check a benchmark and give it its folder: `out`, or one among the runs named by its content.
+
+    InputError for a dataset without test or validation cases, and for numbers that make no sense.
+    """
+    for split, use in (("train", "train on"), ("validation", "choose by"), ("test", "judge by")):
+        if not dataset.cases(split):
+            raise InputError(
+                f"dataset {dataset.url} {dataset.version} has no {split} case to {use}; a benchmark"
+                " needs all three splits: generate more cases"
+            )
+    if not contenders:
+        raise InputError("no model is named; give --models courant,transolver or --space features")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise InputError(f"{seeds} seeds; a benchmark has 1 to {MOST_SEEDS}")
+    if best is not None and best < 1:
+        raise InputError(f"best = {best}: at least one model gets all seeds")
+    tried = tuple(sorted(set(rates)))
+    if not tried or not all(0 < rate < math.inf for rate in tried):
+        raise InputError("learning rates are numbers above 0, such as --rates 3e-4,1e-3,3e-3")
+    planned = Benchmark(
+        base=base,
+        contenders=tuple(contenders),
+        dataset_url=dataset.url,
+        version=dataset.version,
+        snapshot_id=dataset.snapshot_id,
+        budget=budget,
+        rates=tried,
+        seeds=seeds,
+        best=best,
+        url=out or "",
+        space=space.name if space else None,
+        left_out=space.left_out(base) if space else (),
+    )
+    if out is None:
+        content = json.dumps(planned.identity(), sort_keys=True)
+        digest = hashlib.sha256(content.encode()).hexdigest()[:10]
+        named = f"{runs_url.rstrip('/')}/{base.name}-benchmark-{digest}"
+        planned = planned.model_copy(update={"url": named})
+    return planned
+
+
+def contender_names() -> tuple[str, ...]:
+    """Return the names that `--models` takes, each also with a number of members."""
+    return (*VARIANTS, *(kind for kind in kinds() if kind != COURANT))
+
+
+def of_members(name: str) -> tuple[str, int]:
+    """Split `NAME-x2` into the name of a model and the number of its members; 0 where none is.
+
+    A model whose own name ends so is taken by its name.
+    """
+    known = name in contender_names()
+    found = None if known else re.fullmatch(r"(.+)-x([2-9]|[1-5]\d|6[0-4])", name)
+    return (found[1], int(found[2])) if found else (name, 0)
+
+
+def choose_contenders(
+    names: Sequence[str], base: Experiment, dataset: Dataset, sizes: Sizes
+) -> tuple[Contender, ...]:
+    """Return the contenders of these names, each compared with the data.
+
+    InputError for a name that is none, comes twice, or whose model cannot be used on the dataset.
+    """
+    from courant.problems import open_problem
+    from courant.training.step import check_graphs_of_its_own
+
+    known = contender_names()
+    for name in names:
+        kind, _ = of_members(name)
+        if kind not in known:
+            near = difflib.get_close_matches(kind, known, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise InputError(
+                f"model '{name}' is unknown; {hint}choose of {', '.join(known)}; behind each,"
+                " -x2 to -x64 makes so many members"
+            )
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    if twice:
+        raise InputError(f"model {', '.join(twice)} is named twice; once is enough")
+    unused = sorted(set(sizes) - {*names, *(of_members(name)[0] for name in names)})
+    if unused:
+        raise InputError(f"sizes are given for {', '.join(unused)}, which is not compared")
+    made = []
+    for name in names:
+        kind, members = of_members(name)
+        # A recipe of several members is compared with as many of each model. Sizes of Courant are
+        # those of its variants, and those of a model are those of several of it.
+        shared = sizes.get(COURANT, {}) if kind in VARIANTS else {}
+        given = {**shared, **sizes.get(kind, {}), **sizes.get(name, {})}
+        own = {"num_members": base.model.num_members, **given}
+        if members:
+            own["num_members"] = members
+        try:
+            if kind in VARIANTS and base.model.kind != COURANT:
+                raise InputError(
+                    f"the recipe {base.name} has a {base.model.kind} in Courant's place; give a"
+                    f" recipe of Courant, or leave {name} out"
+                )
+            if kind in VARIANTS:
+                experiment = VARIANTS[kind](base).derive(model=own)
+            else:
+                # Named anew, so that the paper's own epochs and batches do not come with its
+                # models.
+                anew = base.derive(name=f"{base.name}-benchmark")
+                placed = compared(anew, kind, has_mesh=dataset[dataset.cases()[0]].mesh is not None)
+                experiment = placed.derive(model=own)
+            open_problem(experiment, dataset)
+            check_graphs_of_its_own(experiment)
+        except InputError as error:
+            raise InputError(
+                f"model {name} cannot be used on {dataset.url} {dataset.version}: {error}"
+            ) from error
+        made.append(Contender(name=name, experiment=experiment))
+    return tuple(made)
+
+
+def settings_of(space: SearchSpace, base: Experiment, dataset: Dataset) -> tuple[Contender, ...]:
+    """Return the settings of a search space around the recipe, by what each changes.
+
+    The recipe itself comes first if it is one of them, under the kind of its model.
+    """
+    from courant.problems import open_problem
+
+    linked = (key for choice in space.choices for key in choice.values)
+    if chosen := [key for key in (*space.parameters, *linked) if key in CHOSEN]:
+        raise InputError(
+            f"space {space.name}: {chosen[0]} cannot be compared: a benchmark {CHOSEN[chosen[0]]}"
+        )
+    num, baseline = space.count(base), space.baseline(base)
+    if num is None:
+        raise InputError(
+            f"space {space.name} draws its values at random; a benchmark compares settings that"
+            " are named: use design isolated or grid"
+        )
+    made: dict[str, Contender] = {}
+    for setting, _ in zip(space.settings(base, seed=0), range(num), strict=False):
+        changed = [
+            show(value) if key == CHOICE else f"{label(key)} {show(value)}"
+            for key, value in setting.items()
+            if value != baseline[key] and value != BASELINE
+        ]
+        name = ", ".join(changed) or base.model.kind
+        if name in made:
+            raise InputError(
+                f"space {space.name}: two settings have the name '{name}'; leave one out, or take"
+                " values that differ in four digits"
+            )
+        experiment = space.apply(base, setting)
+        open_problem(experiment, dataset)
+        made[name] = Contender(name=name, experiment=experiment)
+    return tuple(sorted(made.values(), key=lambda each: each.name != base.model.kind))
+
+
+_UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
+MOST = 1e9
+"""Of any unit"""
+
+
+def parse_budget(text: str) -> Budget:
+    """Parse `40 epochs`, `90s`, `30min` or `2h`; InputError for anything else."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(epochs?|s|min|h)\s*", text)
+    amount = float(found[1]) if found else 0.0
+    if found is None or not amount or amount > MOST:
+        raise InputError(
+            f"budget '{text}' is none; give epochs (40epochs) or processor time of each training"
+            " (90s, 30min, 2h)"
+        )
+    if found[2].startswith("epoch"):
+        if amount != int(amount) or amount > MAX_EPOCHS:
+            raise InputError(f"budget '{text}': give whole epochs, {MAX_EPOCHS:,} at most")
+        return Budget(unit="epochs", amount=amount)
+    return Budget(unit="processor", amount=amount * _UNITS[found[2]])
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `3.5 min`, `2 h`"""
+    unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "s")
+    return f"{seconds / _UNITS[unit]:.3g} {unit}"
+
+
+def speed_trials(benchmark: Benchmark) -> list[Trial]:
+    """Return a short training of each model; none where the budget is epochs.
+
+    It has one validation window. Its rate is the lowest of those that are tried: where that
+    diverges, all others do.
+    """
+    if benchmark.budget.unit == "epochs":
+        return []
+    made = []
+    for each in benchmark.contenders:
+        training = each.experiment.training
+        batches = SPEED_BATCHES
+        if training.samples_per_epoch is not None:
+            batches = min(batches, max(1, training.samples_per_epoch // training.batch_size))
+        short = {
+            "epochs": SPEED_EPOCHS,
+            "validation_windows": 1,
+            "learning_rate": benchmark.rates[0],
+            "samples_per_epoch": batches * training.batch_size,
+            "validate_every": SPEED_EPOCHS,
+            "checkpoint_every": SPEED_EPOCHS,
+        }
+        made.append(("speed", each, each.experiment.derive(training=short)))
+    return _numbered(benchmark, made)
+
+
+def search_trials(benchmark: Benchmark) -> list[Trial]:
+    """Return each model at each learning rate, for a share of the budget."""
+    if not benchmark.searches:
+        return []
+    made = [
+        (f"rate {rate:g}", each, _trained(benchmark, each, rate, SEARCH_SHARE))
+        for each in benchmark.contenders
+        for rate in benchmark.rates
+    ]
+    return _numbered(benchmark, made)
+
+
+def first_trials(benchmark: Benchmark) -> list[Trial]:
+    """Return the first seed of each model, with its chosen rate.
+
+    A model that failed at every rate has none.
+    """
+    return _final_trials(benchmark, {each.name: 1 for each in benchmark.contenders})
+
+
+def final_trials(benchmark: Benchmark) -> list[Trial]:
+    """Return the trainings that count, once the first seeds have ended: all seeds, or one each.
+
+    With `best`, only the models of the lowest validation NMAE of the first seed have all.
+    """
+    names = [each.name for each in benchmark.contenders]
+    if benchmark.best is not None:
+        found = {contender_of(trial): _nmae(read_result(trial)) for trial in first_trials(benchmark)}
+        measured = {name: nmae for name, nmae in found.items() if nmae is not None}
+        best = sorted(measured, key=lambda name: measured[name])[: benchmark.best]
+        seeds = {name: benchmark.seeds if name in best else 1 for name in names}
+    else:
+        seeds = dict.fromkeys(names, benchmark.seeds)
+    return _final_trials(benchmark, seeds)
+
+
+def _final_trials(benchmark: Benchmark, seeds: Mapping[str, int]) -> list[Trial]:
+    made = []
+    for each in benchmark.contenders:
+        chosen = chosen_rate(benchmark, each.name)
+        if chosen is None:
+            continue
+        trained = _trained(benchmark, each, chosen.rate)
+        first = trained.training.seed
+        made += [
+            (f"seed {seed}", each, trained.derive(training={"seed": seed}))
+            for seed in range(first, first + seeds[each.name])
+        ]
+    return _numbered(benchmark, made)
+
+
+class ChosenRate(NamedTuple):
+    """A contender's learning rate."""
+
+    rate: float
+    at_edge: bool
+    """It is the lowest or the highest that was tried; one beyond might be better"""
+
+
+def chosen_rate(benchmark: Benchmark, name: str) -> ChosenRate | None:
+    """Return a model's rate of the lowest validation NMAE; None where every rate failed."""
+    rates = benchmark.rates
+    if not benchmark.searches:
+        return ChosenRate(rates[0], at_edge=False)
+    found = {
+        nmae: trial.experiment.training.learning_rate
+        for trial in reversed(search_trials(benchmark))
+        if contender_of(trial) == name and (nmae := _nmae(read_result(trial))) is not None
+    }
+    if not found:
+        return None
+    rate = found[min(found)]
+    return ChosenRate(rate, at_edge=rate in (rates[0], rates[-1]))
+
+
+def training_length(benchmark: Benchmark, contender: Contender) -> tuple[int | None, int]:
+    """Return the samples of an epoch, and the epochs that a model has for the budget.
+
+    An epoch that is a whole pass is counted by the speed trial; its samples are None where the
+    budget is epochs. InputError for a budget below one epoch, and where the speed trial failed: the
+    model cannot be trained here at all.
+    """
+    training, budget = contender.experiment.training, benchmark.budget
+    if budget.unit == "epochs":
+        return training.samples_per_epoch, int(budget.amount)
+    (trial,) = (t for t in speed_trials(benchmark) if contender_of(t) == contender.name)
+    result = read_result(trial)
+    if result.state == "failed":
+        raise InputError(
+            f"model {contender.name} cannot be trained on {benchmark.dataset_url}:"
+            f" {result.reason}; leave it out of --models"
+        )
+    samples = training.samples_per_epoch
+    if samples is None:
+        samples = int(trial.run.read_object("timings.json")["different_samples"])
+    tried = trial.experiment.training
+    assert tried.samples_per_epoch is not None
+    used = median(record.cost_s for record in read_records(trial.run)[1:])
+    batches = max(1, samples // training.batch_size)
+    epoch_s = used * batches / (tried.samples_per_epoch // tried.batch_size)
+    if budget.amount < epoch_s:
+        raise InputError(
+            f"budget {duration(budget.amount)} is too small for one epoch of {contender.name},"
+            f" which takes {duration(epoch_s)} of processor time; raise --budget, leave"
+            f" {contender.name} out, or lower training.samples_per_epoch in an experiment of your"
+            " own"
+        )
+    return samples, min(int(budget.amount / epoch_s), MAX_EPOCHS)
+
+
+def _trained(
+    benchmark: Benchmark, contender: Contender, rate: float, share: float = 1.0
+) -> Experiment:
+    """Give a training a share of the budget; the warm-up stays a small part of it.
+
+    Its schedule runs over these epochs as the recipe's does over the recipe's own.
+    """
+    samples, epochs = training_length(benchmark, contender)
+    epochs = max(1, round(share * epochs))
+    training = contender.experiment.training
+    every = max(1, round(epochs / VALIDATIONS))
+    warm_up, step_epochs = training.warmup_steps, training.step_epochs
+    if training.schedule == "step":
+        step_epochs = max(1, round(step_epochs * epochs / training.epochs))
+    if samples is not None:
+        steps = epochs * max(1, samples // training.batch_size)
+        warm_up = min(warm_up, int(LARGEST_WARM_UP * steps))
+    return contender.experiment.derive(
+        training={
+            "epochs": epochs,
+            "learning_rate": rate,
+            "warmup_steps": warm_up,
+            "step_epochs": step_epochs,
+            "validate_every": every,
+            "checkpoint_every": every,
+            "workers": 1,
+        }
+    )
+
+
+def _numbered(
+    benchmark: Benchmark, made: Sequence[tuple[str, Contender, Experiment]]
+) -> list[Trial]:
+    """Make trials of experiments, whose run directories are named by their content."""
+    trials = []
+    for number, (purpose, contender, experiment) in enumerate(made, start=1):
+        slug = re.sub(r"[^a-z0-9]+", "-", f"{contender.name}-{purpose}".lower()).strip("-")
+        named = experiment.derive(name=slug[:MAX_NAME])
+        run = benchmark.folder / TRIALS / named.run_id(benchmark.snapshot_id)
+        setting: Setting = {"model": contender.name, "trial": purpose}
+        trials.append(Trial(number, setting, named, run))
+    return trials
+
+
+def contender_of(trial: Trial) -> str:
+    """Return the name of the contender that a trial is of."""
+    return str(trial.setting["model"])
+
+
+def _nmae(result: TrialResult) -> float | None:
+    return None if result.state == "failed" else result.nmae
+
+
+class Phase(NamedTuple):
+    """Trials that are left to train, or to assess."""
+
+    name: str
+    trials: list[Trial]
+    counts: bool
+    """The peak memory of each has to be its own: it is in the table"""
+    assesses: bool = False
+
+
+def next_phase(benchmark: Benchmark) -> Phase | None:
+    """Return the first phase of which anything is left to do; None for a finished benchmark."""
+    from courant.sweeps.assess import is_assessed
+
+    trials: list[Trial] = []
+    for name, planned, counts in (
+        ("speed", speed_trials, False),
+        ("search", search_trials, False),
+        ("first seed", first_trials, True),
+        ("further seeds", final_trials, True),
+    ):
+        trials = planned(benchmark)
+        waiting = [trial for trial in trials if not is_done(read_result(trial), False)]
+        if waiting:
+            return Phase(name, waiting, counts)
+    trained = [trial for trial in trials if read_result(trial).state == "finished"]
+    waiting = [trial for trial in trained if not is_assessed(trial.run)]
+    return Phase("test errors", waiting, True, assesses=True) if waiting else None
