@@ -57,7 +57,7 @@ def assess(run_url: str, dataset_url: str) -> None:
 
 
 def read_assessment(run: RunDirectory) -> dict[str, Any]:
-    """Read times and costs, or `failed` with a reason; empty unless of the run's present weights."""
+    """Read times and costs, or why they `failed`; empty unless of the run's present weights."""
     if not run.exists(ASSESSMENT):
         return {}
     content = run.read_object(ASSESSMENT)

@@ -413,7 +413,9 @@ def final_trials(benchmark: Benchmark) -> list[Trial]:
     """
     names = [each.name for each in benchmark.contenders]
     if benchmark.best is not None:
-        found = {contender_of(trial): _nmae(read_result(trial)) for trial in first_trials(benchmark)}
+        found = {
+            contender_of(trial): _nmae(read_result(trial)) for trial in first_trials(benchmark)
+        }
         measured = {name: nmae for name, nmae in found.items() if nmae is not None}
         best = sorted(measured, key=lambda name: measured[name])[: benchmark.best]
         seeds = {name: benchmark.seeds if name in best else 1 for name in names}

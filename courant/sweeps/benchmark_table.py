@@ -196,9 +196,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_table(
-    benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]
-) -> BenchmarkTable:
+def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) -> BenchmarkTable:
     """Read the records of assessed trials; InputError where none of them was trained."""
     paper = paper_numbers(benchmark, dataset)
     evaluated = [(trial, read_evaluation(trial.run, "test")) for trial in trials]
@@ -260,9 +258,7 @@ def _row(
     trained = [(trial, found) for trial, found in evaluated if found is not None]
     if chosen is None or not trained:
         reasons = filter(None, map(reason, [*(trial for trial, _ in evaluated), *searched]))
-        return PredictorRow(
-            name, failures=(next(reasons, "not trained"),), parameters=parameters
-        )
+        return PredictorRow(name, failures=(next(reasons, "not trained"),), parameters=parameters)
     evaluations = [found for _, found in trained]
     records = [read_records(trial.run) for trial, _ in trained]
     curves = []

@@ -108,9 +108,7 @@ def _apart_from_published(base: Experiment, recipe: Experiment, dataset: Dataset
         apart.append("those data are generated anew here, by other seeds and a solver")
     train, test = (len(dataset.cases(split)) for split in ("train", "test"))
     if (train, test) != (num_train, num_test):
-        apart.append(
-            f"{num_train} training and {num_test} test cases, here {train} and {test}"
-        )
+        apart.append(f"{num_train} training and {num_test} test cases, here {train} and {test}")
     points = dataset[dataset.cases()[0]].num_points
     if points != num_points:
         apart.append(f"{num_points} points a case, here {points}")

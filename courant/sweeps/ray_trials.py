@@ -38,15 +38,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records, write_status
 from courant.sweeps.benchmark import Benchmark, contender_of, final_trials, next_phase
 from courant.sweeps.search_space import label
-from courant.sweeps.sweep import (
-    ENDED,
-    Sweep,
-    Trial,
-    TrialResult,
-    is_done,
-    read_result,
-    write_table,
-)
+from courant.sweeps.sweep import ENDED, Sweep, Trial, TrialResult, is_done, read_result, write_table
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import carried
 
@@ -106,7 +98,9 @@ class Share:
         if cpus is None:
             cpus = 0.0 if comes_on_demand and not has_room(1.0, gpus) else 1.0
         if not comes_on_demand and not has_room(cpus, gpus):
-            most = " or ".join(f"{n.get('CPU', 0):g} CPUs and {n.get('GPU', 0):g} GPUs" for n in nodes)
+            most = " or ".join(
+                f"{n.get('CPU', 0):g} CPUs and {n.get('GPU', 0):g} GPUs" for n in nodes
+            )
             raise InputError(
                 f"a trial asks for {cpus:g} CPUs and {gpus:g} GPUs on one node, the nodes have"
                 f" {most}"
@@ -134,7 +128,9 @@ def run_sweep(
     """
     sweep.write()
     results = {trial.number: read_result(trial) for trial in sweep.trials}
-    waiting = [trial for trial in sweep.trials if not is_done(results[trial.number], early_stopping)]
+    waiting = [
+        trial for trial in sweep.trials if not is_done(results[trial.number], early_stopping)
+    ]
     done = [trial for trial in sweep.trials if trial not in waiting]
 
     def write(changed: Mapping[int, TrialResult]) -> None:

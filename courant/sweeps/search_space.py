@@ -114,7 +114,7 @@ class Domain(Frozen):
     min: int | float | None = None
     max: int | float | None = None
     log: bool = False
-    when: dict[str, tuple[_Value, ...]] = {}
+    when: dict[str, tuple[_Value, ...]] = Field(default={})
     """The key counts only where these other keys have one of these values"""
 
     @model_validator(mode="after")
@@ -210,7 +210,7 @@ class SearchSpace(Frozen):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     about: str = ""
     design: Literal["isolated", "grid", "random"]
-    parameters: dict[str, Domain] = {}
+    parameters: dict[str, Domain] = Field(default={})
     choices: tuple[Choice, ...] = Field(default=(), max_length=MAX_SETTINGS)
     _unfit: tuple[str, ...] = PrivateAttr(default=())
     """A line for each choice that was left out for the data's sake"""
@@ -270,7 +270,9 @@ class SearchSpace(Frozen):
     def baseline(self, experiment: Experiment) -> Setting:
         """Return the experiment's own values; InputError for a key that experiments do not have."""
         content = experiment.model_dump()
-        own = {f"{part}.{name}": value for part in SECTIONS for name, value in content[part].items()}
+        own = {
+            f"{part}.{name}": value for part in SECTIONS for name, value in content[part].items()
+        }
         # A choice of the other task, steady or transient, is left out of the sweep.
         others = {f"data.{name}" for kind in DATA.values() for name in kind.model_fields} - set(own)
         linked = [key for choice in self.choices for key in choice.values if key not in others]

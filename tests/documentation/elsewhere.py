@@ -55,7 +55,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
             "courant benchmark STORE/elasticity",
             "courant benchmark STORE/diffusion-sorption",
         ),
-        "needs cases of the line above it; tests/benchmark/test_benchmark.py runs benchmarks",
+        "needs cases of the line above it; tests/sweeps/test_benchmark.py runs benchmarks",
     ),
     Elsewhere(
         "docs/chaos.md",

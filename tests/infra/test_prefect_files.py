@@ -12,8 +12,8 @@ import yaml
 from prefect.cli.deploy._models import PrefectYamlModel
 from prefect.utilities.callables import parameter_schema
 
-from courant.sweeps.benchmark import contender_names, parse_budget
 from courant.recipes import get_recipe
+from courant.sweeps.benchmark import contender_names, parse_budget
 from courant.sweeps.search_space import load_space
 from flows.stages.main_job import MainJob
 from simgen.cases import FAMILIES, get_family

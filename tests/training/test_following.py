@@ -15,7 +15,7 @@ from ray.train import WorkerGroupError
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, best_record, read_records, write_records
 from courant.runs.summary import read_run_progress
-from courant.sweeps import ray_trial
+from courant.sweeps import ray_trials
 from courant.training import following as following_module
 from courant.training.following import following
 from courant.training.loop import RunLog, TrainingError
@@ -72,9 +72,9 @@ def test_tune_is_told_of_a_loss_that_is_no_number_as_of_a_large_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[dict[str, Any]] = []
-    monkeypatch.setattr(ray_trial.tune, "report", told.append)
-    ray_trial.report(record(1, math.nan))
-    ray_trial.report(record(2, 0.5))
+    monkeypatch.setattr(ray_trials.tune, "report", told.append)
+    ray_trials.report(record(1, math.nan))
+    ray_trials.report(record(2, 0.5))
     assert [each["validation_nmae"] for each in told] == [math.inf, 0.5]
     assert told[1] == dataclasses.asdict(record(2, 0.5))
 

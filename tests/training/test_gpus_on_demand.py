@@ -4,7 +4,7 @@ import pytest
 import ray
 
 from courant.ray_session import GPUS_ON_DEMAND as VARIABLE
-from courant.sweeps.ray_trials import Share, check_resources
+from courant.sweeps.ray_trials import Share
 from courant.training.ray_train import use_gpus
 from simgen.errors import InputError
 from tests.training.waves import tiny_experiment
@@ -25,7 +25,7 @@ def test_a_cluster_that_does_not_grow_is_taken_as_it_is(cluster_of_cores) -> Non
     with pytest.raises(InputError, match="asks for 1 GPUs, Ray has 0"):
         use_gpus(True, workers=1)
     with pytest.raises(InputError, match="a trial asks for 0 CPUs and 1 GPUs"):
-        check_resources(0, 1)
+        Share.of(tiny_experiment(), 0, 1)
 
 
 def test_gpus_that_come_on_demand_are_asked_for(cluster_of_cores) -> None:
@@ -33,9 +33,9 @@ def test_gpus_that_come_on_demand_are_asked_for(cluster_of_cores) -> None:
     assert use_gpus("auto", workers=2) is True
     assert use_gpus(True, workers=2) is True
     assert use_gpus("auto", workers=3) is False
-    check_resources(0, 1)
+    assert Share.of(tiny_experiment(), 0, 1) == Share(0, 1)
     with pytest.raises(InputError, match="3 GPUs"):
-        check_resources(0, 3)
+        Share.of(tiny_experiment(), 0, 3)
 
 
 def test_a_number_that_is_none_is_told(cluster_of_cores) -> None:

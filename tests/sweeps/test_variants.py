@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from courant.benchmark.request import choose_contenders, contender_names, settings_of
 from courant.recipes import get_recipe
 from courant.recipes.legible import legible
+from courant.sweeps.benchmark import choose_contenders, contender_names, parse_budget, settings_of
 from courant.sweeps.search_space import SearchSpace
 from simgen.errors import InputError
 from simgen.store.read import Dataset
@@ -77,12 +77,6 @@ def test_a_recipe_of_several_members_is_compared_with_as_many_of_each_model(
     assert members == [3, 2, 4]
 
 
-@pytest.mark.parametrize("name", ["courant-x1", "courant-x65", "courant-x", "courant-x2-x2"])
-def test_a_number_of_members_that_is_none_is_told(name: str, ducts: Dataset) -> None:
-    with pytest.raises(InputError, match=f"model '{name}' is unknown"):
-        choose_contenders([name], tiny_steady(), ducts, {})
-
-
 def test_the_legible_contender_is_the_legible_recipe() -> None:
     recipe, base = get_recipe("branched-pipe-legible-small"), get_recipe("branched-pipe-small")
     assert legible(base).model == recipe.model and legible(base).data == recipe.data
@@ -117,25 +111,58 @@ def test_models_without_places_leave_out_the_loss_of_distances_from_them(ducts: 
     assert weights == [0.1, 0.1, 0.0, 0.0]
 
 
-def test_graphs_that_a_model_cannot_be_held_by_are_refused_before_anything_is_trained(
+def test_settings_have_names_of_their_own_and_the_unchanged_one_the_kind_of_its_model(
     ducts: Dataset,
 ) -> None:
-    base = tiny_steady().derive(training={"cuda_graphs": True, "optimiser": "adamw"})
-    assert choose_contenders(["courant"], base, ducts, {})
-    with pytest.raises(InputError, match=r"model transolver cannot be used on .*cuda_graphs"):
-        choose_contenders(["courant", "transolver"], base, ducts, {})
-
-
-def test_settings_that_are_told_alike_are_refused(ducts: Dataset) -> None:
     values = {"training.weight_decay": {"values": [1.00001e-4, 1.00004e-4]}}
     space = SearchSpace(name="mine", design="grid", parameters=values)
-    with pytest.raises(InputError, match=r"two settings are both told as 'weight_decay 0\.0001'"):
+    with pytest.raises(InputError, match=r"two settings have the name 'weight_decay 0\.0001'"):
         settings_of(space, tiny_steady(), ducts)
-
-
-def test_the_unchanged_setting_is_called_by_the_kind_of_its_model(ducts: Dataset) -> None:
     (base,) = choose_contenders(["transolver"], tiny_steady(), ducts, {})
     width = {"model.width": {"values": [8]}}
     space = SearchSpace(name="mine", design="isolated", parameters=width)
     found = settings_of(space, base.experiment, ducts)
     assert [each.name for each in found] == ["transolver", "width 8"]
+
+
+@pytest.mark.parametrize(
+    ("names", "training", "sizes", "message"),
+    [
+        (["transolvr"], {}, {}, r"model 'transolvr' is unknown; did you mean transolver"),
+        (["courant-x1"], {}, {}, r"model 'courant-x1' is unknown"),
+        (["courant-x65"], {}, {}, r"model 'courant-x65' is unknown"),
+        (["courant", "courant"], {}, {}, "named twice"),
+        (["upt"], {}, {"upt": {"width": 7, "num_heads": 2}}, "upt cannot be used on .*: model"),
+        (["courant"], {}, {"fno": {}}, "sizes are given for fno, which is not compared"),
+        (
+            ["courant", "transolver"],
+            {"cuda_graphs": True, "optimiser": "adamw"},
+            {},
+            "model transolver cannot be used on .*cuda_graphs",
+        ),
+    ],
+)
+def test_models_that_cannot_be_compared_are_reported_before_anything_is_trained(
+    names: list[str], training: dict[str, Any], sizes: dict[str, Any], message: str, ducts: Dataset
+) -> None:
+    with pytest.raises(InputError, match=message):
+        choose_contenders(names, tiny_steady().derive(training=training), ducts, sizes)
+
+
+def test_a_recipe_of_another_family_is_an_error(waves: Dataset) -> None:
+    with pytest.raises(InputError, match=r"courant cannot be used on .* is for branched-pipe"):
+        choose_contenders(["courant"], tiny_steady(), waves, {})
+
+
+@pytest.mark.parametrize("key", ["training.learning_rate", "training.warmup_steps"])
+def test_a_space_does_not_vary_what_the_benchmark_sets_itself(key: str, ducts: Dataset) -> None:
+    space = SearchSpace(name="mine", design="isolated", parameters={key: {"values": [1]}})
+    with pytest.raises(InputError, match=f"space mine: {key} cannot be compared: a benchmark"):
+        settings_of(space, tiny_steady(), ducts)
+
+
+@pytest.mark.parametrize("text", ["", "10", "0s", "2.5epochs", "3 weeks", "9" * 400 + "s"])
+def test_a_budget_is_epochs_or_a_time(text: str) -> None:
+    assert parse_budget("40 epochs").amount == 40 and parse_budget("1.5min").amount == 90
+    with pytest.raises(InputError, match="budget"):
+        parse_budget(text)

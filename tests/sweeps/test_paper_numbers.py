@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import simgen
-from courant.benchmark.paper import PaperNumbers, paper_numbers
-from courant.benchmark.request import choose_contenders, make_request, parse_budget
 from courant.data_config import TransientData
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
+from courant.sweeps.paper import PaperNumbers, paper_numbers
 from simgen.imports import Field, Source, SourceCase, import_cases, imported_schema
 from simgen.store.read import Dataset
+from tests.sweeps.in_process import planned
 
 PRINTED: dict[str, dict[str, float]] = {
     "elasticity": {"courant": 2.1e-2, "transolver": 5.7e-3, "upt": 1.3e-2},
@@ -63,11 +63,7 @@ def publish(folder: Path, base: Experiment, source: str) -> Dataset:
 
 
 def found(base: Experiment, models: list[str], dataset: Dataset, folder: Path) -> PaperNumbers:
-    contenders = choose_contenders(models, base, dataset, {})
-    budget = parse_budget("1epoch")
-    return paper_numbers(
-        make_request(base, contenders, dataset, budget, runs_url=str(folder)), dataset
-    )
+    return paper_numbers(planned(dataset, base, folder, models, "1epoch", sizes={}), dataset)
 
 
 @pytest.mark.parametrize("family", PRINTED)
@@ -106,16 +102,10 @@ def test_what_generated_cases_and_small_recipes_change_is_told(tmp_path: Path) -
     assert "models of other sizes than here (courant)" in words
 
 
-def test_another_task_has_no_numbers(tmp_path: Path) -> None:
+def test_another_task_or_a_dataset_of_ones_own_has_no_numbers(tmp_path: Path) -> None:
     base = get_recipe("diffusion-sorption").derive(data={"window_steps": 5})
-    dataset = publish(tmp_path, base, "generated")
-    numbers = found(base, ["courant"], dataset, tmp_path)
-    assert numbers.nmae == {}
-    assert "The paper's task is another (steps of a rollout)" in numbers.words
-
-
-def test_a_dataset_of_ones_own_has_nothing_to_compare(tmp_path: Path) -> None:
+    numbers = found(base, ["courant"], publish(tmp_path, base, "generated"), tmp_path)
+    assert numbers.nmae == {} and "another (steps of a rollout)" in numbers.words
     base = get_recipe("elasticity").model_copy(update={"family": "beams"})
-    dataset = publish(tmp_path, base, "mine")
-    numbers = found(base, ["courant"], dataset, tmp_path)
+    numbers = found(base, ["courant"], publish(tmp_path, base, "mine"), tmp_path)
     assert numbers.nmae == {} and "has no dataset beams" in numbers.words

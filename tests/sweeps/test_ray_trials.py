@@ -1,4 +1,4 @@
-"""Sweeps: the better setting is found, the worse ones are stopped, and a killed sweep goes on."""
+"""Sweeps and benchmarks on Ray: worse settings are stopped, and what is killed goes on."""
 
 import csv
 import logging
@@ -15,18 +15,20 @@ import ray
 from ray.tune.utils.util import warn_if_slow
 
 import courant
-import simgen
 from courant.experiment import parse_experiment
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
-from courant.sweeps.ray_trials import run_sweep
+from courant.sweeps.assess import read_assessment
+from courant.sweeps.benchmark import final_trials, next_phase
+from courant.sweeps.ray_trials import Share, assess_trials, run_benchmark, run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
 from courant.training.loop import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
-from tests.training.ducts import publish_ducts, tiny_steady
+from tests.sweeps.in_process import planned
+from tests.training.ducts import tiny_steady
 from tests.training.waves import tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
@@ -49,14 +51,14 @@ def sweep_of(
     )
 
 
-def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_taken_to_their_end_later(
-    dataset: Dataset, tmp_path: Path
+def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_trained_to_their_end_later(
+    waves: Dataset, tmp_path: Path
 ) -> None:
     text = "design: isolated\nparameters: {training.learning_rate: [1.0e-7, 1.0e-6, 1.0e-5]}"
-    (baseline,) = run_sweep(sweep_of(dataset, tmp_path, text, num=1, epochs=9))
+    (baseline,) = run_sweep(sweep_of(waves, tmp_path, text, num=1, epochs=9))
     assert baseline.state == "finished"
     # Asked for more trials, the sweep goes on, and its new scheduler knows how the baseline did.
-    sweep = sweep_of(dataset, tmp_path, text, num=4, epochs=9)
+    sweep = sweep_of(waves, tmp_path, text, num=4, epochs=9)
     seen: list[TrialResult] = []
     display = threading.Lock()  # as live displays hold one, and locks cannot be pickled
 
@@ -78,7 +80,7 @@ def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_taken_to_th
     rows = list(csv.DictReader(sweep.folder.read_bytes("trials.csv").decode().splitlines()))
     assert [float(row["nmae"]) for row in rows] == [result.nmae for result in results]
     again = RunDirectory(tmp_path / "again")
-    fit(parse_experiment(sweep.folder.read_bytes(BEST).decode()), dataset, again)
+    fit(parse_experiment(sweep.folder.read_bytes(BEST).decode()), waves, again)
     assert [record.validation_nmae for record in read_records(again)] == pytest.approx(
         [record.validation_nmae for record in read_records(RunDirectory(baseline.run))], rel=1e-4
     )
@@ -91,31 +93,17 @@ def test_the_good_setting_is_found_the_others_are_stopped_and_can_be_taken_to_th
     )
 
 
-def test_a_setting_that_diverges_is_on_the_table_and_the_others_go_on(
-    dataset: Dataset, tmp_path: Path
+def test_a_setting_that_diverges_is_in_the_table_and_the_others_go_on(
+    ducts: Dataset, tmp_path: Path
 ) -> None:
-    text = "design: grid\nparameters: {training.learning_rate: [3e-3, 1e30]}"
-    results = run_sweep(sweep_of(dataset, tmp_path, text, epochs=4))
+    text = "design: grid\nparameters: {training.learning_rate: [3e-3, 1e30], data.encoder: [mesh]}"
+    space = parse_space("rates", text)
+    sweep = plan_sweep(tiny_steady(epochs=4), ducts, space, None, str(tmp_path))
+    results = run_sweep(sweep)
     assert sorted(result.state for result in results) == ["failed", "finished"]
-    (failed,) = [result for result in results if result.state == "failed"]
+    (failed,) = (result for result in results if result.state == "failed")
     assert "training diverged" in failed.reason
-    assert best_trial(results).setting == {"training.learning_rate": 3e-3}
-
-
-def test_a_steady_family_is_swept_like_a_transient_one(tmp_path: Path) -> None:
-    ducts = simgen.open_dataset(publish_ducts(str(tmp_path / "branched-pipe")))
-    space = parse_space(
-        "width",
-        "design: grid\nparameters: {training.learning_rate: [1e-6, 3e-3], data.encoder:"
-        " [boundary]}",
-    )
-    sweep = plan_sweep(tiny_steady(epochs=3), ducts, space, None, str(tmp_path / "runs"))
-    results = run_sweep(sweep, early_stopping=False)
-    assert [(result.state, result.epochs) for result in results] == [("finished", 3)] * 2
-    best = best_trial(results)
-    assert best.setting["training.learning_rate"] == 3e-3
-    case = ducts[ducts.cases("test")[0]]
-    assert courant.load(best.run).predict_case(case).shape == (case.num_points, 2)
+    assert best_trial(results).setting["training.learning_rate"] == 3e-3
 
 
 DRIVER = """
@@ -123,19 +111,19 @@ import sys
 import ray, simgen
 from pathlib import Path
 from courant.sweeps.ray_trials import run_sweep
-from tests.training.test_ray_tune import sweep_of
+from tests.sweeps.test_ray_trials import sweep_of
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 run_sweep(sweep_of(simgen.open_dataset(sys.argv[1]), Path(sys.argv[2]), num=3, epochs=30))
 """
 
 
 def test_a_killed_sweep_goes_on_and_repeats_no_finished_trial(
-    dataset: Dataset, tmp_path: Path
+    waves: Dataset, tmp_path: Path
 ) -> None:
-    sweep = sweep_of(dataset, tmp_path, num=3, epochs=30)
+    sweep = sweep_of(waves, tmp_path, num=3, epochs=30)
     first, second = sweep.trials[0].run, sweep.trials[1].run
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, dataset.url, str(tmp_path)],
+        [sys.executable, "-c", DRIVER, waves.url, str(tmp_path)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -173,33 +161,57 @@ def _wait_until_gone(process: int) -> None:
     raise AssertionError(f"process {process} outlives its driver")
 
 
-def test_tune_does_not_tell_users_how_long_its_own_steps_took(
+def test_benchmarks_are_trained_and_assessed_and_what_cannot_be_is_reported_after_all_others(
+    ducts: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = planned(
+        ducts, tiny_steady(), tmp_path, ["courant"], "1epoch", rates=(3e-3,), seeds=2
+    )
+    phases: list[tuple[str, int]] = []
+    cancelled: list[object] = []
+    monkeypatch.setattr(ray, "cancel", lambda task, **options: cancelled.append(task))
+    trials = run_benchmark(benchmark, on_phase=lambda *phase: phases.append(phase))
+    assert phases == [("first seed", 1), ("further seeds", 1), ("test errors", 2)]
+    assert [trial.run.url for trial in final_trials(benchmark)] == [t.run.url for t in trials]
+    assert read_assessment(trials[0].run)["prediction_processor_s"]["1000"] > 0
+    (record,) = read_records(trials[0].run)
+    assert record.processor_s > 0
+    # A process of its own: not this one's peak, and a plausible one.
+    assert 0.1 < record.peak_memory_gb < 4
+    assert next_phase(benchmark) is None
+    for trial in trials:
+        trial.run.write_json("assessment.json", {})
+    with pytest.raises(InputError, match="nowhere"):
+        assess_trials(trials, str(tmp_path / "nowhere"), Share())
+    assert cancelled == [], "Ray ends the driver that cancels a task as it completes"
+
+
+def test_processes_of_trials_load_torch_only_after_their_threads_are_set() -> None:
+    code = "import sys, courant.sweeps.ray_trials; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_tune_does_not_print_how_long_its_own_steps_took(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ray.tune.utils.util.START_OF_TIME", 0.0)  # It is silent for a minute.
     logger = logging.getLogger("ray.tune.utils.util")
-    logger.addHandler(caplog.handler)  # Ray's loggers hand nothing on
+    logger.addHandler(caplog.handler)  # Ray's loggers do not propagate.
     with warn_if_slow("any step", threshold=-1.0):
         pass
     logger.removeHandler(caplog.handler)
     assert caplog.text == ""
 
 
-def test_bad_requests_are_refused_before_any_trial(dataset: Dataset, tmp_path: Path) -> None:
+def test_bad_requests_are_errors_before_any_trial(waves: Dataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="num_anchors 0 is impossible"):
-        sweep_of(dataset, tmp_path, "design: grid\nparameters: {model.num_anchors: [0]}")
-    with pytest.raises(InputError, match="say how many trials"):
-        sweep_of(
-            dataset,
-            tmp_path,
-            "design: random\nparameters: {training.learning_rate: {min: 0.1, max: 1.0}}",
-        )
-    with pytest.raises(
-        InputError,
-        match="asks for 64 CPUs and 0 GPUs on one node, the nodes have 2 CPUs and 0 GPUs",
-    ):
-        run_sweep(sweep_of(dataset, tmp_path), cpus_per_trial=64)
+        sweep_of(waves, tmp_path, "design: grid\nparameters: {model.num_anchors: [0]}")
+    drawn = "design: random\nparameters: {training.learning_rate: {min: 0.1, max: 1.0}}"
+    with pytest.raises(InputError, match="--trials 12"):
+        sweep_of(waves, tmp_path, drawn)
+    with pytest.raises(InputError, match=r"64 CPUs and 0 GPUs .* have 2 CPUs and 0 GPUs"):
+        run_sweep(sweep_of(waves, tmp_path), cpus_per_trial=64)
     with pytest.raises(InputError, match=r"asks for 1 CPUs and 0\.5 GPUs"):
-        run_sweep(sweep_of(dataset, tmp_path), gpus_per_trial=0.5)
+        run_sweep(sweep_of(waves, tmp_path), gpus_per_trial=0.5)
     assert not list(tmp_path.glob("*/trials/*"))
-    assert simgen.open_dataset(dataset.url)

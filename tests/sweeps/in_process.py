@@ -1,0 +1,55 @@
+"""Plan benchmarks, and train and assess them in this process as Ray's processes do."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import simgen
+from courant.experiment import Experiment
+from courant.runs.record import write_status
+from courant.sweeps.assess import assess
+from courant.sweeps.benchmark import (
+    Benchmark,
+    choose_contenders,
+    next_phase,
+    parse_budget,
+    plan_benchmark,
+)
+from courant.training.loop import TrainingError, fit
+from simgen.store.read import Dataset
+from tests.baselines.tiny import OWN
+
+
+def planned(
+    dataset: Dataset,
+    base: Experiment,
+    out: Path,
+    models: Sequence[str] = ("courant", "transolver"),
+    budget: str = "4epochs",
+    sizes: dict[str, dict[str, Any]] = OWN,
+    **options: Any,
+) -> Benchmark:
+    own = {name: sizes[name] for name in models if name in sizes}
+    contenders = choose_contenders(models, base, dataset, own)
+    options = {"rates": (1e-3, 3e-3), "runs_url": "unused", "out": str(out), **options}
+    return plan_benchmark(base, contenders, dataset, parse_budget(budget), **options)
+
+
+def run_here(benchmark: Benchmark) -> tuple[list[str], list[str]]:
+    """Do what is left of a benchmark; return the names of the trained and the assessed trials."""
+    benchmark.write()
+    dataset = simgen.open_dataset(benchmark.dataset_url, benchmark.version)
+    trained: list[str] = []
+    assessed: list[str] = []
+    while (phase := next_phase(benchmark)) is not None:
+        for trial in phase.trials:
+            if phase.assesses:
+                assessed.append(trial.experiment.name)
+                assess(trial.run.url, dataset.url)
+                continue
+            trained.append(trial.experiment.name)
+            try:
+                fit(trial.experiment, dataset, trial.run)
+            except TrainingError as error:
+                write_status(trial.run, "failed", reason=str(error))
+    return trained, assessed

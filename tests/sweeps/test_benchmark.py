@@ -1,0 +1,392 @@
+"""A benchmark's table shows what its trials found, and no trial is trained twice."""
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from courant.evaluation.evaluate import evaluate as evaluate_run
+from courant.evaluation.ledger import Interval
+from courant.evaluation.metrics import METRICS, Metric
+from courant.evaluation.quantities import FigureScore
+from courant.evaluation.record import QuantityScore, read_evaluation
+from courant.prediction.surrogate import NotFiniteError
+from courant.report.benchmark_page import FIGURE, write_benchmark_page
+from courant.runs.directory import RunDirectory
+from courant.runs.record import read_records
+from courant.sweeps.benchmark import (
+    Benchmark,
+    contender_of,
+    final_trials,
+    first_trials,
+    next_phase,
+    search_trials,
+    settings_of,
+    speed_trials,
+)
+from courant.sweeps.benchmark_table import BenchmarkTable, QuantityRow, quantity_rows, read_table
+from courant.sweeps.paper import paper_numbers
+from courant.sweeps.search_space import load_space
+from courant.sweeps.sweep import read_result
+from flows.stages.benchmark import Comparison
+from simgen.errors import InputError
+from simgen.store.read import Dataset
+from tests.baselines.tiny import OWN
+from tests.sweeps.in_process import planned, run_here
+from tests.training.ducts import tiny_steady
+from tests.training.waves import tiny_experiment
+
+
+def table_of(benchmark: Benchmark, dataset: Dataset) -> BenchmarkTable:
+    return read_table(benchmark, dataset, final_trials(benchmark))
+
+
+@pytest.fixture(scope="module")
+def done(ducts: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Benchmark, Path]:
+    """A steady benchmark of two models with two seeds each, and its page."""
+    out = tmp_path_factory.mktemp("steady") / "out"
+    benchmark = planned(ducts, tiny_steady(), out, seeds=2)
+    _, assessed = run_here(benchmark)
+    assert sorted(assessed) == sorted(each.experiment.name for each in final_trials(benchmark))
+    return benchmark, Path(write_benchmark_page(table_of(benchmark, ducts)))
+
+
+def rows_of(page: Path) -> dict[str, dict[str, Any]]:
+    content = json.loads((page.parent / "table.json").read_text())
+    return {row["name"]: row for row in content["rows"]}
+
+
+def lines_of(page: Path) -> dict[str, dict[str, str]]:
+    lines = csv.DictReader((page.parent / "table.csv").open())
+    return {line["name"]: line for line in lines}
+
+
+def test_models_and_references_are_in_one_table_ordered_by_error(done) -> None:
+    _, page = done
+    lines = lines_of(page)
+    references = {"nearest design", "training mean", "POD + GP", "POD + RBF"}
+    assert set(lines) == {"courant", "transolver"} | references
+    errors = [float(line["errors.overall.nmae.mean"]) for line in lines.values()]
+    assert errors == sorted(errors)
+    for name in ("courant", "transolver"):
+        line = lines[name]
+        assert int(line["errors.overall.nmae.count"]) == 2
+        for key in ("training_s.mean", "search_s", "prediction_s.1000"):
+            assert float(line[f"cost.{key}"]) > 0
+        for key in ("overall.nmae.half_width", "components.velocity.x.rae.mean"):
+            assert float(line[f"errors.{key}"]) > 0
+    text = page.read_text()
+    assert 'src="data:image/webp;base64,' in text
+    assert (page.parent / FIGURE).read_bytes().startswith(b"\x89PNG")
+    assert "300 designs, here 14" in text
+    assert "models of other sizes than here (courant, transolver)" in text
+    best = next(name for name in lines if name in references)
+    beaten = [name for name in lines if name not in references and list(lines).index(name)]
+    assert text.count(f"predictions; but {best} is better, without a training") == len(beaten) > 0
+    paper = {name: row["paper_nmae"] for name, row in rows_of(page).items() if row["paper_nmae"]}
+    assert paper == {"courant": 0.096, "transolver": 0.086}
+
+
+def test_the_mean_is_that_of_the_seeds_own_evaluations(done) -> None:
+    _, page = done
+    rows = rows_of(page)
+    errors = rows["courant"]["errors"]
+    runs = sorted((page.parent / "trials").glob("courant-seed-*"))
+    assert len(runs) == 2
+    found = [json.loads((run / "evaluation.json").read_text()) for run in runs]
+    for metric in ("nmae", "rae"):
+        values = [each["overall"]["model"][metric] for each in found]
+        assert errors["overall"][metric]["mean"] == pytest.approx(sum(values) / 2)
+        # Student's factor of two values is 12.7 for 95 %.
+        half = 12.706 * abs(values[0] - values[1]) / 2
+        assert errors["overall"][metric]["half_width"] == pytest.approx(half, rel=1e-3)
+    typical = [
+        median(case["overall"]["model"]["nmae"] for case in each["cases"].values())
+        for each in found
+    ]
+    assert errors["typical"]["mean"] == pytest.approx(sum(typical) / 2)
+    # The mean of the training everywhere has an error of about the fields' variation.
+    mean = rows["training mean"]["errors"]["overall"]["rae"]["mean"]
+    assert mean == pytest.approx(1, abs=1e-6)
+
+
+def test_every_model_has_the_same_batches_steps_and_data(done) -> None:
+    first, second = (trial.experiment.model_dump() for trial in first_trials(done[0]))
+    first["training"].pop("learning_rate"), second["training"].pop("learning_rate")
+    assert first["training"] == second["training"]
+    first["data"].pop("encoder"), second["data"].pop("encoder")
+    assert first["data"] == second["data"]
+
+
+def test_a_finished_benchmark_trains_nothing_again_and_more_seeds_only_those(done) -> None:
+    benchmark, _ = done
+    assert run_here(benchmark) == ([], [])
+    more = benchmark.model_copy(update={"seeds": 3, "best": 1})
+    first = {contender_of(trial): read_result(trial).nmae for trial in first_trials(benchmark)}
+    better = min(first, key=lambda name: first[name])
+    trained, assessed = run_here(more)
+    assert trained == assessed == [f"{better}-seed-44"]
+    trials = final_trials(more)
+    assert sorted(map(contender_of, trials)) == sorted([better] * 3 + [*first.keys() - {better}])
+
+
+def test_a_finished_benchmark_is_shown_before_anything_starts(done, ducts, tmp_path) -> None:
+    benchmark, page = done
+    experiment, sizes = tmp_path / "experiment.json", tmp_path / "sizes.json"
+    experiment.write_text(json.dumps(benchmark.base.model_dump(mode="json")))
+    sizes.write_text(json.dumps({"transolver": OWN["transolver"]}))
+    asked = Comparison(
+        ducts.url,
+        models=["courant", "transolver"],
+        budget="4epochs",
+        rates=[1e-3, 3e-3],
+        seeds=2,
+        sizes=str(sizes),
+        experiment=str(experiment),
+        out=str(page.parent),
+    )
+    found = asked.done()
+    assert found is not None and found.page == str(page)
+    assert "has the lowest NMAE of the models" in found.verdict
+    assert replace(asked, seeds=4).done() is None
+    with pytest.raises(InputError, match="holds another benchmark"):
+        replace(asked, rates=[1e-4]).done()
+    both = replace(asked, models=None, space="features")
+    with pytest.raises(InputError, match="sizes are those of models"):
+        both.plan()
+
+
+def test_a_folder_holds_one_benchmark(done, ducts) -> None:
+    _, page = done
+    other = planned(ducts, tiny_steady(), page.parent, budget="5epochs")
+    with pytest.raises(InputError, match=r"holds another benchmark: its budget .* --out"):
+        run_here(other)
+
+
+def test_the_ledger_counts_solves_search_and_training(done, ducts) -> None:
+    needed = len(ducts.cases()) - len(ducts.cases("test"))
+    for row in rows_of(done[1]).values():
+        if row["is_reference"]:
+            assert row["ledger"] is None
+            continue
+        ledger = row["ledger"]
+        assert ledger["solver"]["num_solved"] == needed
+        assert ledger["solver"]["spent_s"] == pytest.approx(20.5 * needed)
+        assert ledger["solver"]["per_prediction"]["mean"] == pytest.approx(20.0)
+        spent = 20.5 * needed + ledger["training"]["mean"] + ledger["tuning_s"]
+        expected = spent / (20.0 - ledger["prediction_s"])
+        assert row["break_even"]["expected"] == pytest.approx(expected, abs=1)
+        assert row["break_even"]["low"] <= row["break_even"]["expected"]
+        assert row["break_even"]["expected"] <= row["break_even"]["high"]
+
+
+def test_quantities_of_predicted_fields_are_beside_their_null(done, ducts, tmp_path) -> None:
+    table = table_of(done[0], ducts)
+    # The modelled velocity tells the split, and no null could be fitted to so few designs.
+    (share,) = table.quantities
+    assert (share.name, share.null) == ("branch1_share", None)
+    assert set(share.models) == {row.name for row in table.models if row.errors}
+    elsewhere = done[0].model_copy(update={"url": str(tmp_path)})
+    shown = {name: Interval.of([0.1, 0.2]) for name in share.models}
+    shared = FigureScore("back_flow", "least squares", math.nan, math.nan, 8, 4)
+    page = write_benchmark_page(
+        replace(
+            table,
+            benchmark=elsewhere,
+            quantities=(QuantityRow("peak_speed", 0.125, shown), QuantityRow("share", None, {})),
+            nulls=(shared,),
+        )
+    )
+    cells = Path(page).read_text().replace(' class="n"', "")
+    assert f"<td>peak_speed</td><td>0.125</td>{'<td>0.150 ± 0.635</td>' * 2}" in cells
+    assert f"<td>share</td>{'<td>–</td>' * 3}" in cells
+    # A figure that all test cases share has no score.
+    assert "<td>back_flow</td><td>least squares</td><td>–</td><td>–</td>" in cells
+
+
+def test_quantities_are_gathered_over_seeds_and_models(done) -> None:
+    evaluation = read_evaluation(final_trials(done[0])[0].run, "test")
+    assert evaluation is not None
+
+    def scored(error: float | None) -> Any:
+        score = QuantityScore(
+            unit="m/s",
+            meaning="",
+            truth={},
+            predicted={},
+            error=error,
+            rank_correlation=None,
+            null_error=0.3,
+        )
+        return evaluation.model_copy(update={"quantities": {"peak_speed": score}})
+
+    found = {"a": [scored(0.1), scored(0.3)], "b": [scored(0.2), scored(None)], "c": []}
+    (row,) = quantity_rows(found)
+    assert (row.name, row.null, set(row.models)) == ("peak_speed", 0.3, {"a"})
+    assert row.models["a"].mean == pytest.approx(0.2)
+
+
+def test_processor_time_decides_how_many_epochs_a_model_gets(waves, tmp_path) -> None:
+    benchmark = planned(
+        waves, tiny_experiment(), tmp_path, ["courant", "fno"], "1s", rates=(3e-3,), seeds=1
+    )
+    run_here(benchmark)
+    for trial, speed in zip(final_trials(benchmark), speed_trials(benchmark), strict=True):
+        per_batch = [each.processor_s / 6 for each in read_records(speed.run)[1:]]
+        batches = trial.experiment.training.epochs * 6
+        assert 0.9 / max(per_batch) - 6 <= batches <= 1.1 / min(per_batch)
+    page = Path(write_benchmark_page(table_of(benchmark, waves)))
+    text = page.read_text()
+    assert "1 s of processor time" in text and '<h2 id="steps">' in text
+    assert "The paper's task is another" in text.replace("&#39;", "'")
+    lines = lines_of(page)
+    assert {"persistence", "training mean", "DMD"} <= set(lines)
+    assert float(lines["fno"]["errors.steps.2.nmae.mean"]) > 0
+
+
+def test_a_whole_pass_is_measured_by_a_part_of_it(ducts, tmp_path) -> None:
+    base = tiny_steady(samples_per_epoch=None, warmup_steps=10_000)
+    benchmark = planned(ducts, base, tmp_path, ["courant"], "2s", rates=(3e-3,))
+    run_here(benchmark)
+    (speed,), (trial,) = speed_trials(benchmark), final_trials(benchmark)
+    assert speed.experiment.training.samples_per_epoch == 10 * base.training.batch_size
+    assert trial.experiment.training.samples_per_epoch is None
+    per_batch = [each.processor_s / 10 for each in read_records(speed.run)[1:]]
+    batches = len(ducts.cases("train")) // base.training.batch_size
+    done = trial.experiment.training.epochs * batches
+    assert 1.8 / max(per_batch) - batches <= done <= 2.2 / min(per_batch)
+    assert trial.experiment.training.warmup_steps == int(0.1 * done)
+
+
+def test_a_budget_below_one_epoch_is_reported_with_the_time_of_an_epoch(waves, tmp_path) -> None:
+    benchmark = planned(waves, tiny_experiment(), tmp_path, ["courant"], "0.001s")
+    with pytest.raises(InputError, match=r"courant, which takes .* s of .* raise --budget"):
+        run_here(benchmark)
+
+
+def test_speed_is_measured_at_the_lowest_rate_and_a_schedule_of_steps_fits_the_budget(
+    ducts, tmp_path
+) -> None:
+    steps = {"schedule": "step", "step_epochs": 10, "epochs": 40, "learning_rate": 0.1}
+    base = tiny_steady().derive(training=steps)
+    rates = (1e-3, 1e-4)
+    (speed,) = speed_trials(planned(ducts, base, tmp_path, ["courant"], "8s", rates=rates))
+    assert speed.experiment.training.learning_rate == 1e-4
+    benchmark = planned(ducts, base, tmp_path, ["courant"], "8epochs", rates=rates)
+    one_rate = benchmark.model_copy(update={"rates": (1e-3,)})
+    trials = (*search_trials(benchmark), *final_trials(one_rate))
+    lengths = [(t.experiment.training.epochs, t.experiment.training.step_epochs) for t in trials]
+    assert lengths == [(2, 1), (2, 1), (8, 2)]
+
+
+def test_a_rate_that_diverges_is_not_chosen_and_a_model_that_always_does_is_named(
+    ducts, tmp_path
+) -> None:
+    base, names = tiny_steady(), ["courant"]
+    benchmark = planned(ducts, base, tmp_path / "one", names, "1epoch", rates=(1e-3, 1e30))
+    run_here(benchmark)
+    (row,) = table_of(benchmark, ducts).models
+    assert (row.rate, row.rate_at_edge) == (1e-3, True)
+    never = planned(ducts, base, tmp_path / "never", names, "1epoch", rates=(1e30, 1e31))
+    run_here(never)
+    assert final_trials(never) == []
+    with pytest.raises(InputError, match="every training failed; the first: training diverged"):
+        table_of(never, ducts)
+
+
+def test_a_seed_that_failed_is_missed_in_the_table(
+    done, ducts, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = final_trials(done[0])
+    failed = next(each for each in trials if each.experiment.training.seed == 43)
+    found = {trial.run.url: read_evaluation(trial.run, "test") for trial in trials}
+    found[failed.run.url] = None
+    monkeypatch.setattr(
+        "courant.sweeps.benchmark_table.read_evaluation", lambda run, split: found[run.url]
+    )
+    table = table_of(done[0], ducts)
+    (row,) = (each for each in table.models if each.failures)
+    assert row.name == contender_of(failed) and row.failures == ("seed 43: not trained",)
+    assert f"these numbers are too good: {row.name}." in table.verdict()
+    elsewhere = done[0].model_copy(update={"url": str(tmp_path)})
+    page = Path(write_benchmark_page(replace(table, benchmark=elsewhere))).read_text()
+    assert ">1 of 2<" in page and "seed 43: not trained" in page
+
+
+def test_a_prediction_that_is_not_finite_fails_its_trial_alone(
+    ducts, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = planned(ducts, tiny_steady(), tmp_path, budget="1epoch", rates=(3e-3,))
+
+    def evaluate(run: str, *of: str) -> object:
+        if "transolver" in run:
+            raise NotFiniteError("the prediction is not finite")
+        return evaluate_run(run, *of)
+
+    monkeypatch.setattr("courant.sweeps.assess.evaluate", evaluate)
+    run_here(benchmark)
+    failures = {row.name: row.failures for row in table_of(benchmark, ducts).models}
+    assert failures == {"courant": (), "transolver": ("the prediction is not finite",)}
+    assert run_here(benchmark) == ([], []), "it is on record"
+
+
+def test_a_trial_that_was_evaluated_otherwise_is_assessed_again(ducts, tmp_path) -> None:
+    benchmark = planned(ducts, tiny_steady(), tmp_path, ["courant"], "1epoch", rates=(3e-3,))
+    run_here(benchmark)
+    (trial,) = final_trials(benchmark)
+    evaluate_run(trial.run.url, "validation")
+    assert run_here(benchmark) == ([], [trial.experiment.name])
+    assert next_phase(benchmark) is None
+
+
+def test_a_dataset_without_a_test_split_is_an_error(ducts, tmp_path, monkeypatch) -> None:
+    cases = ducts.cases
+    monkeypatch.setattr(ducts, "cases", lambda split=None: [] if split == "test" else cases(split))
+    with pytest.raises(InputError, match="no test case to judge by"):
+        planned(ducts, tiny_steady(), tmp_path, ["courant"])
+    assert RunDirectory(tmp_path).names() == []
+
+
+def test_rows_of_the_papers_ablations_come_with_its_numbers(ducts, tmp_path) -> None:
+    space, base = load_space("features"), tiny_steady()
+    benchmark = planned(ducts, base, tmp_path, ["courant"], "1epoch", rates=(1e-3,), space=space)
+    contenders = settings_of(space, base, ducts)
+    assert contenders[0].name == "courant" and contenders[0].experiment == base
+    benchmark = benchmark.model_copy(update={"contenders": contenders})
+    numbers = paper_numbers(benchmark, ducts).nmae
+    assert numbers["courant"] == 0.097 and numbers["Learned anchors"] == 0.089
+    assert "MLP ODE integrator" not in numbers
+    assert any("MLP ODE integrator does not apply" in line for line in benchmark.left_out)
+    assert benchmark.identity()["space"] == "features"
+    names = [trial.experiment.name for trial in first_trials(benchmark)]
+    assert "gwa-enc-dec-seed-42" in names and len(set(names)) == len(contenders)
+
+
+def test_a_benchmark_reaches_a_cluster_as_it_was_planned(done) -> None:
+    content = json.dumps(done[0].model_dump(mode="json"))
+    assert Benchmark.model_validate(json.loads(content)) == done[0]
+
+
+def test_a_registered_metric_is_in_the_page_the_lines_and_the_json(
+    done, ducts: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test of the file: records with this metric are none for the others."""
+    benchmark, page = done
+    metric = Metric("joint RMS", "", lambda of: float((of.squared.sum() / of.power.sum()) ** 0.5))
+    monkeypatch.setitem(METRICS, "joint_rms", metric)
+    found = [evaluate_run(trial.run.url) for trial in final_trials(benchmark)]
+    write_benchmark_page(table_of(benchmark, ducts))
+    assert ">joint RMS<" in page.read_text()
+    values = {
+        name: row["errors"]["overall"]["joint_rms"]["mean"] for name, row in rows_of(page).items()
+    }
+    assert values["training mean"] == pytest.approx(found[0].overall["training mean"]["joint_rms"])
+    lines = lines_of(page)
+    assert {
+        name: float(line["errors.overall.joint_rms.mean"]) for name, line in lines.items()
+    } == pytest.approx(values)
