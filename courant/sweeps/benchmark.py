@@ -485,7 +485,7 @@ def training_length(benchmark: Benchmark, contender: Contender) -> tuple[int | N
         samples = int(trial.run.read_object("timings.json")["different_samples"])
     tried = trial.experiment.training
     assert tried.samples_per_epoch is not None
-    used = median(record.cost_s for record in read_records(trial.run)[1:])
+    used = median(record.processor_s for record in read_records(trial.run)[1:])
     batches = max(1, samples // training.batch_size)
     epoch_s = used * batches / (tried.samples_per_epoch // tried.batch_size)
     if budget.amount < epoch_s:

@@ -265,7 +265,7 @@ def _row(
     for (trial, evaluation), epochs in zip(trained, records, strict=True):
         spent, validated = 0.0, []
         for record in epochs:
-            spent += record.cost_s
+            spent += record.processor_s
             if record.validation_nmae is not None:
                 validated.append((spent, record.validation_nmae))
         seed = trial.experiment.training.seed
@@ -276,7 +276,9 @@ def _row(
     cost = ModelCost(
         training_s=Interval.of([curve.processor_s for curve in curves]),
         wall_s=Interval.of([sum(each.seconds for each in of) for of in records]),
-        search_s=sum(record.cost_s for trial in searched for record in read_records(trial.run)),
+        search_s=sum(
+            record.processor_s for trial in searched for record in read_records(trial.run)
+        ),
         memory_gb=max(memory, default=None),
         prediction_s=dict(assessment.get("prediction_processor_s", {})),
     )

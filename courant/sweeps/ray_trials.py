@@ -292,7 +292,7 @@ class Follower(tune.Callback):
 
         The process of a stopped trial waits at a report and writes nothing any more.
         """
-        from courant.runs.tracking.trackers import end_stopped
+        from courant.runs.trackers import end_stopped
 
         ended = self._trials[trial.config["trial"]["number"]]
         result = read_result(ended)

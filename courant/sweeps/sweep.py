@@ -23,7 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from courant.experiment import MACHINE, MAX_NAME, Experiment
 from courant.runs.directory import RunDirectory
@@ -194,15 +194,13 @@ def plan_sweep(
 
 def read_result(trial: Trial) -> TrialResult:
     """Read the state of a trial from its run directory."""
-    status: dict[str, Any] = (
-        read_status(trial.run) if trial.run.exists(STATUS) else {"state": "waiting"}
-    )
+    status = read_status(trial.run) if trial.run.exists(STATUS) else None
     records = read_records(trial.run)
     best = best_record(records)
     nmae = best.validation_nmae if best else None
     return TrialResult(
         number=trial.number,
-        state=status["state"],
+        state=status.state if status else "waiting",
         nmae=nmae if nmae is not None and math.isfinite(nmae) else None,
         best_epoch=best.epoch if best else None,
         epochs=records[-1].epoch if records else 0,
@@ -210,7 +208,7 @@ def read_result(trial: Trial) -> TrialResult:
         seed=trial.experiment.training.seed,
         setting=trial.setting,
         run=trial.run.url,
-        reason=status.get("reason", ""),
+        reason=status.reason if status else "",
     )
 
 
