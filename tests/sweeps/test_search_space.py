@@ -144,10 +144,7 @@ def test_drawn_values_lie_in_their_range_whole_where_the_bounds_are() -> None:
         ),
         ("design: grid\nparameters: {num_anchors: [1]}", "an experiment has no key num_anchors"),
         ("design: grid\nparameters: {model.num_anchors: [0]}", "num_anchors 0 is impossible"),
-        (
-            "design: grid\nparameters: {model.num_heads: [1000]}",
-            "num_heads 1000 is impossible",
-        ),
+        ("design: grid\nparameters: {model.num_heads: [1000]}", "num_heads 1000 is impossible"),
         (
             "design: grid\nparameters: {training.learning_rate: [fast]}",
             "learning_rate fast is impossible",
