@@ -88,10 +88,10 @@ def coverage(
         screen.print(_table(found))
         if found.outside:
             screen.print(_table_outside(found))
-        if found.refused:
+        if found.without:
             print_line(
-                f"no band for {counted(len(found.refused), 'case')} of {found.num_cases}:"
-                f" {next(iter(found.refused.values()))}"
+                f"no band for {counted(len(found.without), 'case')} of {found.num_cases}:"
+                f" {next(iter(found.without.values()))}"
             )
 
 
