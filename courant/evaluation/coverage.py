@@ -128,9 +128,10 @@ def measure_coverage(
         if not low < high:
             raise InputError(f"--inside {name}={low:g}:{high:g}: the first end has to be the lower")
     check_settings(dataset, dataset.cases(split), trained_on)
-    table = dataset.design.loc[dataset.cases(split), list(inside)].to_dict("index")
-    cases = [case for case in dataset.cases(split) if is_inside(inside, table[case])]
-    beyond = [case for case in dataset.cases(split) if not is_inside(inside, table[case])]
+    rows = dataset.design.loc[dataset.cases(split), list(inside)].to_numpy(float).tolist()
+    held = [is_inside(inside, dict(zip(inside, row, strict=True))) for row in rows]
+    cases = [case for case, within in zip(dataset.cases(split), held, strict=True) if within]
+    beyond = [case for case in dataset.cases(split) if case not in cases]
     if not cases:
         where = " inside of the box" if beyond else ""
         raise InputError(f"{dataset.url} {dataset.version} has no {split} case{where}")
@@ -147,14 +148,14 @@ def measure_coverage(
         for name, each in of_case.items():
             found.setdefault(name, []).append(each)
     scores = score_quantities(surrogate, dataset, pairs, trained_on.cases("train"))
-    rows = {}
-    for name, held in found.items():
-        designs = np.stack([each.design for each in held])
-        errors = np.array([each.error for each in held])
-        widths = np.array([each.width for each in held])
-        score, size = scores.get(name), sum(each.size for each in held)
-        rows[name] = BandScore(
-            num_cases=len(held),
+    scored = {}
+    for name, of in found.items():
+        designs = np.stack([each.design for each in of])
+        errors = np.array([each.error for each in of])
+        widths = np.array([each.width for each in of])
+        score, size = scores.get(name), sum(each.size for each in of)
+        scored[name] = BandScore(
+            num_cases=len(of),
             coverage=float((errors <= widths).mean()),
             worst_eighth=worst_eighth(designs, errors / np.maximum(widths, 1e-300)),
             width=float(widths.mean() / max(errors.mean(), 1e-300)),
@@ -168,7 +169,7 @@ def measure_coverage(
         level=level,
         num_cases=len(cases),
         without=without,
-        bands=rows,
+        bands=scored,
         outside=_score_outside(surrogate, bands, dataset, beyond, level),
     )
     run.write_json(COVERAGE, coverage.model_dump(mode="json"))

@@ -68,8 +68,10 @@ def scaled_designs(dataset: Dataset, cases: Sequence[str]) -> np.ndarray:
     They are read from the dataset's table: no case is opened.
     """
     parameters = dataset.schema.parameters
-    rows = dataset.design.loc[list(cases), [each.name for each in parameters]].to_dict("records")
-    return np.array([scaled(parameters, row) for row in rows]).reshape(-1, len(parameters))
+    names = [each.name for each in parameters]
+    rows = dataset.design.loc[list(cases), names].to_numpy(float).tolist()
+    designs = [scaled(parameters, dict(zip(names, row, strict=True))) for row in rows]
+    return np.array(designs).reshape(-1, len(parameters))
 
 
 def fit_quantity(designs: np.ndarray, values: np.ndarray) -> GaussianProcess | None:

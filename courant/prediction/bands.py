@@ -216,10 +216,9 @@ def fit_scale(predicted: Sequence[Predicted]) -> FieldScale:
         for _ in range(_ROUNDS):
             fitted = nnls(features / scale[:, None], errors / scale)[0]
             scale = np.maximum(features @ fitted, floor)
-        weights.append(tuple(fitted.tolist()))
-    flat = FieldScale(
-        weights=tuple(weights), floors=tuple(floors.tolist()), growth=(1.0,) * num_steps
-    )
+        weights.append(fitted.tolist())
+    fits = {"weights": weights, "floors": floors.tolist(), "growth": (1.0,) * num_steps}
+    flat = FieldScale.model_validate(fits)
     of_step = sum(
         (one.errors / flat.at(one.points, one.values)).mean(axis=(1, 2)) for one in predicted
     ) / len(predicted)

@@ -401,8 +401,9 @@ class Surrogate:
         seconds = replace(start.seconds, prediction=time.perf_counter() - began)
         bands = self.bands_around(prepared, values, cloud.points, point.parameters, begin)
         if bands is not None and start_of is not None:
-            without = {"no_field": FROM_ANOTHER, "no_quantities": FROM_ANOTHER}
-            bands = replace(bands, quantities={}, field=None, **without)
+            bands = replace(
+                bands, quantities={}, field=None, no_field=FROM_ANOTHER, no_quantities=FROM_ANOTHER
+            )
 
         times = None if begin is None else self.times(begin, steps)
         channels = self.normaliser.channels
