@@ -1,4 +1,4 @@
-"""End a command that is interrupted: in seconds, with one line, and with no process left.
+"""End a command: after an interruption in seconds, with one line, and with no process left.
 
 Notable features:
 - The first Ctrl-C raises KeyboardInterrupt in the work; further ones change nothing, so that nobody
@@ -7,8 +7,6 @@ Notable features:
   what is raised in a finalizer, and prints it.
 - If the work has not ended after GRACE_S, this process and everything that it has started are
   killed.
-- The process ends after the last `atexit` callback, without Python's own finalization: threads of
-  libraries that wake up during it abort the process once in some hundred commands.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from types import FrameType
 
 from simgen.log_lines import is_json, line_of
@@ -42,19 +39,14 @@ class _Ending:
 
     line: str | None = None
     """None until it is interrupted"""
-    code = 0
-    """After an interruption"""
-    returned: int | None = None
-    """The command's own code, once it has returned"""
-
-
-_ending = _Ending()
+    code: int | None = None
+    """The command's own code, once it has returned; after an interruption that of the signal"""
 
 
 def answer_interrupts() -> None:
     """Make Ctrl-C and SIGTERM end the command in time; call this from the main thread, first."""
-    signal.signal(signal.SIGINT, _interrupted)
-    signal.signal(signal.SIGTERM, _interrupted)
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.unraisablehook = _raise_again
     atexit.register(_end)  # the first one that is registered is the last that is called
 
@@ -72,11 +64,12 @@ def exit_code(code: int) -> int:
         except (OSError, ValueError):  # no reader, or closed: Python would exit with 120
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    _ending.returned = _ending.code if _ending.line is not None else code
-    return _ending.returned
+    if _Ending.code is None:
+        _Ending.code = code
+    return _Ending.code
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_IGN)
     if number == signal.SIGINT:
         _begin(INTERRUPTED, INTERRUPTED_CODE)
@@ -85,68 +78,53 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _begin(line: str, code: int) -> None:
+    """Make sure that everything ends within GRACE_S."""
+    if _Ending.line is None:
+        _Ending.line, _Ending.code = line, code
+        in_time = threading.Timer(GRACE_S, _end)
+        in_time.daemon = True
+        in_time.start()
+
+
 def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
     """Send a signal anew whose exception was dropped; have Python print anything else."""
     if not isinstance(dropped.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
         return
-    number = signal.SIGTERM if _ending.code == TERMINATED_CODE else signal.SIGINT
-    signal.signal(number, _interrupted)
+    number = signal.SIGTERM if _Ending.code == TERMINATED_CODE else signal.SIGINT
+    signal.signal(number, _interrupt)
     main = threading.main_thread().ident
     assert main is not None
     threading.Timer(FINALIZED_S, signal.pthread_kill, (main, number)).start()
 
 
-def _begin(line: str, code: int) -> None:
-    """Make sure that everything ends within GRACE_S."""
-    if _ending.line is None:
-        _ending.line, _ending.code = line, code
-        threading.Thread(target=_end_in_time, name="end-in-time", daemon=True).start()
-
-
-def _end_in_time() -> None:
-    time.sleep(GRACE_S)
-    _end()
-
-
 def _end() -> None:
     """Exit; after an interruption kill what this process has started, and write the last line.
 
-    At once: nothing that Python's own end waits for is of use any more.
+    Without Python's own finalization: threads of libraries that wake up during it abort the
+    process once in some hundred commands.
     """
-    if _ending.line is None:
-        if _ending.returned is not None:
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError, ValueError):
-                    stream.flush()
-            os._exit(_ending.returned)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    if _Ending.code is None:  # an error that Python has printed
         return
-    screen = _take_screen()
-    for process, start in descendants(os.getpid()):
-        if start_of(process) == start:
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
-    with contextlib.suppress(OSError):
-        begin = ERASED_LINE if os.isatty(screen) else ""
-        line = line_of(_ending.line) if is_json() else _ending.line
-        os.write(screen, f"{begin}{line}\n".encode())
-    os._exit(_ending.code)
-
-
-def _take_screen() -> int:
-    """Return standard error as it is, after which nothing else of this process reaches it.
-
-    Libraries print of processes that are killed under them, and a bar that is still drawn by a
-    thread would be under the last line.
-    """
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    screen = 2
-    # Where standard error is closed, or no file is left to open, the end goes on all the same.
-    with contextlib.suppress(OSError):
-        screen = os.dup(2)
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-    return screen
+    if _Ending.line is not None:
+        # Nothing else reaches standard error from here on: libraries print of processes that are
+        # killed under them, and a thread may still draw a bar.
+        screen = 2
+        with contextlib.suppress(OSError):  # it is closed, or no file is left to open
+            screen = os.dup(2)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+        for process, start in descendants(os.getpid()):
+            if start_of(process) == start:
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            begin = ERASED_LINE if os.isatty(screen) else ""
+            line = line_of(_Ending.line) if is_json() else _Ending.line
+            os.write(screen, f"{begin}{line}\n".encode())
+    os._exit(_Ending.code)

@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from uuid import UUID
 
 import httpx
 from prefect import artifacts, flow, task
@@ -36,18 +35,16 @@ from prefect.settings import (
 
 import simgen
 from courant.runs.directory import RunDirectory
-from flows.display import progress_note
 from flows.request_models import flow_function
 from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
-from flows.stages.benchmark import Comparison, FinishedBenchmark
+from flows.stages import Result, Stage
 from flows.stages.evaluation import Measurement, Report
 from flows.stages.generation import Generation, PublishedVersion
 from flows.stages.main_job import MainJob, Outcome
-from flows.stages.stage import Result, Stage
-from flows.stages.sweep import FinishedSweep, Trials
-from flows.stages.training import TrainedRun, Training
-from flows.terminal import start_logs
+from flows.stages.training import Training, open_training
+from flows.stages.trials import FinishedBenchmark, FinishedSweep, ModelBenchmark, Trials
+from flows.terminal import progress_note, read_progress, start_logs
 from simgen.design_space import DesignPoint
 from simgen.log_lines import fields_here, set_field
 from simgen.store.write import DatasetWriter
@@ -105,14 +102,15 @@ def _in_task(name: str, work: Callable[[], Result]) -> Result:
 
 @task(name="solve", task_run_name="{name}", persist_result=False, cache_policy=NO_CACHE)
 def _follow(name: str, cases: Sequence[tuple[DesignPoint, Future[SolvedFork]]]) -> None:
-    """Log how cases go that are solved elsewhere; the last one's end is this task's."""
+    """Log the progress of cases that are solved elsewhere; end with the last one."""
     scratch = Path(load_settings().scratch)
     for point, future in cases:
         values = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
         logger.info("case %s: %s", point.id, values)
         last = ""
         while not wait([future], LOOK_S).done:
-            if (note := progress_note(scratch, point.id)) and note != last:
+            progress = read_progress(scratch / point.id)
+            if progress and (note := progress_note(progress)) != last:
                 logger.info("%s", note)
                 last = note
         solved = future.result()
@@ -144,97 +142,6 @@ def solve_followed(
             each.wait()
 
 
-def _generate(stage: Generation) -> PublishedVersion:
-    published = stage.done() or stage.execute(solve_followed)
-    _show_dataset(published)
-    return published
-
-
-def _train(stage: Training) -> TrainedRun:
-    done = stage.done()
-    if done is not None:
-        return done
-    experiment, _ = stage.open()
-    bar = _Progress(f"train-{experiment.name}", f"{experiment.name} on {stage.dataset}")
-
-    def on_epoch(record: EpochRecord) -> None:
-        bar.update(100 * record.epoch / record.epochs)
-
-    trained: TrainedRun = _in_task(f"train {experiment.name}", lambda: stage.execute(on_epoch))
-    status = RunDirectory(trained.url).read_json("status.json")
-    _show_markdown(
-        f"## {trained.url.rsplit('/', 1)[-1]}\n\n`{trained.url}`\n\nbest epoch"
-        f" {status['best_epoch']} of {status['epochs']}\n\n"
-        f'```python\nimport courant\nsurrogate = courant.load("{trained.url}")\n```\n',
-        f"run-{experiment.name}",
-        trained.url,
-    )
-    return trained
-
-
-def _sweep(stage: Trials) -> FinishedSweep:
-    from courant.report.sweep_page import HYPERPARAMETERS
-    from courant.sweeps.sweep import TABLE
-
-    finished: FinishedSweep = _in_task("try-settings", stage.execute)
-    folder = RunDirectory(finished.page.rpartition("/")[0])
-    key = f"sweep-{_key(stage.plan().space.name)}"
-    _show(artifacts.create_table_artifact, folder.read_json(TABLE), key=f"{key}-trials")
-    _show_markdown(f"## {key}\n\n{finished.verdict}\n\nPage: {page_link(finished.page)}\n", key)
-    _show_figure(folder, HYPERPARAMETERS, f"{key}-hyperparameters")
-    return finished
-
-
-def _benchmark(stage: Comparison) -> FinishedBenchmark:
-    from courant.report.benchmark_page import FIGURE
-    from courant.sweeps.benchmark_table import CSV
-
-    finished: FinishedBenchmark = _in_task("try-models", stage.execute)
-    place = finished.page.rpartition("/")[0]
-    folder, key = RunDirectory(place), f"benchmark-{_key(place.rpartition('/')[2])}"
-    rows = list(csv.DictReader(io.StringIO(folder.read_bytes(CSV).decode())))
-    _show(artifacts.create_table_artifact, rows, key=f"{key}-table")
-    _show_markdown(f"## {key}\n\n{finished.verdict}\n\nPage: {page_link(finished.page)}\n", key)
-    _show_figure(folder, FIGURE, f"{key}-figure")
-    return finished
-
-
-def _evaluate(stage: Measurement) -> Report:
-    from courant.evaluation.record import read_evaluation
-    from courant.report.report import main_figure
-
-    report: Report = stage.done() or _in_task("evaluate-model", stage.execute)
-    key = _key(report.run.rsplit("/", 1)[-1])
-    text = f"## {key}\n\n{report.verdict}\n\nReport: {page_link(report.url)}\n"
-    _show_markdown(text, f"report-{key}", report.url)
-    evaluation = read_evaluation(RunDirectory(report.run), stage.split)
-    if evaluation is not None:
-        _show_figure(RunDirectory(stage.folder), main_figure(evaluation), f"errors-{key}")
-    return report
-
-
-def _generate_and_train(job: MainJob) -> Outcome:
-    return job.execute(in_flow)
-
-
-generate = _flow("generate", "generate {family}, {cases} cases", Generation, _generate)
-train = _flow("train", "train on {dataset}", Training, _train)
-sweep = _flow("sweep", "sweep {space}", Trials, _sweep)
-benchmark = _flow("benchmark", "benchmark at {budget}", Comparison, _benchmark)
-evaluate = _flow("evaluate", "evaluate {run}", Measurement, _evaluate)
-generate_and_train = _flow(
-    "generate-and-train", "{family}, {cases} cases", MainJob, _generate_and_train
-)
-FLOWS: dict[type, Any] = {
-    Generation: generate,
-    Training: train,
-    Trials: sweep,
-    Comparison: benchmark,
-    Measurement: evaluate,
-    MainJob: generate_and_train,
-}
-
-
 @flow(name="solve-cases", validate_parameters=False)
 def solve_in_flow(points: Sequence[DesignPoint], dataset: str, execution: Execution) -> None:
     """Solve cases in a flow run of their own, for a job on a cluster."""
@@ -245,20 +152,8 @@ def solve_in_flow(points: Sequence[DesignPoint], dataset: str, execution: Execut
     solve_followed(points, writer, execution)
 
 
-class _Progress:
-    """A bar on Prefect's pages."""
-
-    def __init__(self, key: str, text: str) -> None:
-        create = artifacts.create_progress_artifact
-        self._id = cast(UUID | None, _show(create, 0.0, key=_key(key), description=text))
-
-    def update(self, percent: float) -> None:
-        if self._id is not None:
-            _show(artifacts.update_progress_artifact, self._id, percent)
-
-
-def _show_dataset(published: PublishedVersion) -> None:
-    """Show a table of cases, and what the version holds."""
+def _generate(stage: Generation) -> PublishedVersion:
+    published = stage.done() or stage.execute(solve_followed)
     dataset = simgen.open_dataset(published.dataset, published.version)
     design, family = dataset.design, dataset.schema.family
     shown = shown_cases(design)
@@ -281,6 +176,94 @@ def _show_dataset(published: PublishedVersion) -> None:
         f"dataset-{family}",
         f"{family} {published.version}",
     )
+    return published
+
+
+def _train(stage: Training) -> str:
+    done = stage.done()
+    if done is not None:
+        return done
+    experiment, _ = open_training(stage)
+    key, text = _key(f"train-{experiment.name}"), f"{experiment.name} on {stage.dataset}"
+    bar = _show(artifacts.create_progress_artifact, 0.0, key=key, description=text)
+
+    def on_epoch(record: EpochRecord) -> None:
+        if bar is not None:
+            _show(artifacts.update_progress_artifact, bar, 100 * record.epoch / record.epochs)
+
+    url = _in_task(f"train {experiment.name}", lambda: stage.execute(on_epoch))
+    status = RunDirectory(url).read_json("status.json")
+    _show_markdown(
+        f"## {url.rsplit('/', 1)[-1]}\n\n`{url}`\n\nbest epoch"
+        f" {status['best_epoch']} of {status['epochs']}\n\n"
+        f'```python\nimport courant\nsurrogate = courant.load("{url}")\n```\n',
+        f"run-{experiment.name}",
+        url,
+    )
+    return url
+
+
+def _sweep(stage: Trials) -> FinishedSweep:
+    from courant.report.sweep_page import HYPERPARAMETERS
+    from courant.sweeps.sweep import TABLE
+
+    finished = _in_task("try-settings", stage.execute)
+    folder = RunDirectory(finished.page.rpartition("/")[0])
+    key = f"sweep-{_key(stage.plan().space.name)}"
+    _show(artifacts.create_table_artifact, folder.read_json(TABLE), key=f"{key}-trials")
+    _show_markdown(f"## {key}\n\n{finished.verdict}\n\nPage: {page_link(finished.page)}\n", key)
+    _show_figure(folder, HYPERPARAMETERS, f"{key}-hyperparameters")
+    return finished
+
+
+def _benchmark(stage: ModelBenchmark) -> FinishedBenchmark:
+    from courant.report.benchmark_page import FIGURE
+    from courant.sweeps.benchmark_table import CSV
+
+    finished = _in_task("try-models", stage.execute)
+    place = finished.page.rpartition("/")[0]
+    folder, key = RunDirectory(place), f"benchmark-{_key(place.rpartition('/')[2])}"
+    rows = list(csv.DictReader(io.StringIO(folder.read_bytes(CSV).decode())))
+    _show(artifacts.create_table_artifact, rows, key=f"{key}-table")
+    _show_markdown(f"## {key}\n\n{finished.verdict}\n\nPage: {page_link(finished.page)}\n", key)
+    _show_figure(folder, FIGURE, f"{key}-figure")
+    return finished
+
+
+def _evaluate(stage: Measurement) -> Report:
+    from courant.evaluation.record import read_evaluation
+    from courant.report.report import main_figure
+
+    report = stage.done() or _in_task("evaluate-model", stage.execute)
+    key = _key(report.run.rsplit("/", 1)[-1])
+    text = f"## {key}\n\n{report.verdict}\n\nReport: {page_link(report.url)}\n"
+    _show_markdown(text, f"report-{key}", report.url)
+    evaluation = read_evaluation(RunDirectory(report.run), stage.split)
+    if evaluation is not None:
+        _show_figure(RunDirectory(stage.folder), main_figure(evaluation), f"errors-{key}")
+    return report
+
+
+def _generate_and_train(job: MainJob) -> Outcome:
+    return job.execute(in_flow)
+
+
+generate = _flow("generate", "generate {family}, {cases} cases", Generation, _generate)
+train = _flow("train", "train on {dataset}", Training, _train)
+sweep = _flow("sweep", "sweep {space}", Trials, _sweep)
+benchmark = _flow("benchmark", "benchmark at {budget}", ModelBenchmark, _benchmark)
+evaluate = _flow("evaluate", "evaluate {run}", Measurement, _evaluate)
+generate_and_train = _flow(
+    "generate-and-train", "{family}, {cases} cases", MainJob, _generate_and_train
+)
+FLOWS: dict[type, Any] = {
+    Generation: generate,
+    Training: train,
+    Trials: sweep,
+    ModelBenchmark: benchmark,
+    Measurement: evaluate,
+    MainJob: generate_and_train,
+}
 
 
 def shown_cases(design: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ import simgen
 from courant.experiment import parse_experiment
 from courant.ray_session import connect_ray
 from courant.runs.directory import RunDirectory
-from flows.ray_variables import begin_worker, unseal
+from flows.ray_jobs import unseal
 from flows.terminal import start_logs
 from simgen.errors import SimgenError
 from simgen.log_lines import set_field
@@ -93,33 +93,27 @@ def solve(request: Parameters) -> None:
         solve_cases(left, writer, execution)
 
 
-KINDS: dict[str, Callable[[Parameters], None]] = {
-    "train": train,
-    "sweep": sweep,
-    "benchmark": benchmark,
-    "solve": solve,
-}
-
-
 def main() -> int:
-    """Return the exit code.
-
-    It is 1, with one line that begins with `error: `, where the request cannot be carried out.
-    """
+    """Return the exit code: 1 for an error, with one line that begins with `error: `."""
     start_logs()
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     if flow_run := (job.get("metadata") or {}).get("flow_run"):
         set_field("flow_run", str(flow_run))  # of the flow run that waits for this job
     folder, _, name = sys.argv[1].rpartition("/")
     try:
-        unseal()
+        begin_worker = unseal()
         request = RunDirectory(folder).read_json(name)
-        connect_ray(begin_worker=begin_worker())
+        connect_ray(begin_worker=begin_worker)
         KINDS[request.pop("kind")](request)
     except SimgenError as error:
         _print(f"error: {error}")
         return 1
     return 0
+
+
+KINDS: dict[str, Callable[[Parameters], None]] = {
+    each.__name__: each for each in (train, sweep, benchmark, solve)
+}
 
 
 def _print(line: str) -> None:

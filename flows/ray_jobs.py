@@ -10,13 +10,18 @@ Notable features:
   where the request says.
 - The code is sent as the job's working directory, packed from a copy of the three packages: no
   dataset, run or environment.
-- Environment variables are passed only if they are named in COURANT_JOB_ENV, and sealed, because
-  Ray shows the values (`ray_variables`).
+- Environment variables are passed only if they are named in COURANT_JOB_ENV. Ray shows a runtime
+  environment on its pages and through its API, writes it into logs that every user of a node can
+  read, and puts it on command lines. So they are sealed with the token that the cluster asks for,
+  which nodes and flows know already. Of a cluster without a token all users can run code as its
+  user; its jobs get the variables as they are. Workers get them by a function that each of them
+  runs first: Ray keeps it in the memory of its head, and shows its name only.
 - A job is stopped when its flow is interrupted.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -33,18 +38,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from cryptography.fernet import Fernet, InvalidToken
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from courant.runs.directory import RunDirectory
-from flows.ray_variables import seal
 from flows.settings import LOOPBACK, check_reach, host_of, load_settings
 from simgen.errors import InputError, SimgenError
 from simgen.log_lines import about, fields_here, parse_line
 from simgen.provenance import REVISION_FILE, source_revision
 
 POLL_S = 2.0
-#: Written by Ray's job manager into a job's log; the flow has said it already.
+#: Written by Ray's job manager into a job's log; the flow has printed it already.
 RAY_LINE = re.compile(r"INFO job_manager\.py|^Running entrypoint for job ")
 #: How long a dashboard may fail to answer before the flow gives up on following its job.
 PATIENCE_S = 120.0
@@ -60,8 +65,7 @@ PLAIN_VARIABLES = (
     "MLFLOW_TRACKING_URI",
     "MLFLOW_EXPERIMENT_NAME",
 )
-
-
+SEALED = "COURANT_SEALED_VARIABLES"
 PACKAGES = ("simgen", "courant", "flows")
 
 
@@ -86,9 +90,8 @@ class JobRequest:
         The number of the attempt is appended.
         """
         content = json.dumps([self.kind, self.place, self.parameters], sort_keys=True)
-        return (
-            f"courant-{self.kind}-{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
-        )
+        digest = hashlib.sha256(content.encode()).hexdigest()[:10]
+        return f"courant-{self.kind}-{self.name}-{digest}"
 
 
 def run_job(
@@ -108,47 +111,41 @@ def run_job(
     assert address is not None, "run_job is for RAY_ADDRESS=http://..."
     check_reach(address, request.place)
     logging.getLogger("ray").setLevel(logging.WARNING)
-    with _speaking_plainly(address):
+    with _as_input_errors(address):
         client = JobSubmissionClient(address)
-        found = _find(client, request)
-        job = found or f"{request.submission_id}-{_next_number(client, request)}"
-    with _ended_with_its_flow(client, job):
-        if found is None:
-            with _speaking_plainly(address):
+        attempts = _attempts(client, request)
+        running = [number for number, job in attempts.items() if not job.status.is_terminal()]
+        # A number that none had: older attempts may have been deleted.
+        number = running[-1] if running else max(attempts, default=0) + 1
+    job = f"{request.submission_id}-{number}"
+    try:
+        if not running:
+            with _as_input_errors(address):
                 _submit(client, request, job, address)
         on_line(f"job {job} on {address}")
         details = _follow(client, job, on_line, on_poll)
+    except Exception:
+        raise
+    except BaseException:  # interrupted, even during submission: the job ends before the flow does
+        with contextlib.suppress(RuntimeError, OSError):
+            client.stop_job(job)
+            deadline = time.monotonic() + STOP_S
+            while not client.get_job_info(job).status.is_terminal() and time.monotonic() < deadline:
+                time.sleep(0.5)
+        raise
     if details.status != JobStatus.SUCCEEDED:
         raise JobError(f"job {job} on {address} {_reason(client, job, details)}")
     return job
 
 
-def _next_number(client: JobSubmissionClient, request: JobRequest) -> int:
-    """Return the number after the newest attempt's: older ones may have been deleted."""
-    return max((_number(job) for job in _attempts(client, request)), default=0) + 1
-
-
-def _number(job: JobDetails) -> int:
-    """Return which attempt of its request a job is; 0 for an id that was not made here."""
-    number = (job.submission_id or "").rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0
-
-
-def _attempts(client: JobSubmissionClient, request: JobRequest) -> list[JobDetails]:
-    """List this request's jobs on the cluster, the oldest first."""
-    known = request.submission_id
-    found = [
-        job for job in client.list_jobs() if (job.submission_id or "").rpartition("-")[0] == known
-    ]
-    return sorted(found, key=_number)
-
-
-def _find(client: JobSubmissionClient, request: JobRequest) -> str | None:
-    """Find the request's running job."""
-    running = [
-        job.submission_id for job in _attempts(client, request) if not job.status.is_terminal()
-    ]
-    return running[-1] if running else None
+def _attempts(client: JobSubmissionClient, request: JobRequest) -> dict[int, JobDetails]:
+    """Return this request's jobs on the cluster by their number, in order."""
+    found = {}
+    for job in client.list_jobs():
+        known, _, number = (job.submission_id or "").rpartition("-")
+        if known == request.submission_id and number.isdecimal():
+            found[int(number)] = job
+    return dict(sorted(found.items()))
 
 
 def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address: str) -> None:
@@ -161,12 +158,12 @@ def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address:
                 entrypoint=f"python -m flows.ray_entrypoint {shlex.quote(f'{folder.url}/{file}')}",
                 submission_id=job,
                 runtime_env={"working_dir": code, "env_vars": job_variables(address)},
-                # Ray's dashboard shows it, and the job's log lines carry it.
+                # Ray's dashboard shows it, and the job's log lines have it.
                 metadata=fields_here(),
             )
         except RuntimeError:
             # Another process with the same request may have been faster.
-            if not any(attempt.submission_id == job for attempt in _attempts(client, request)):
+            if not any(each.submission_id == job for each in _attempts(client, request).values()):
                 raise
 
 
@@ -175,29 +172,9 @@ def pack_code(target: Path) -> None:
     for name in PACKAGES:
         found = find_spec(name)
         assert found is not None and found.origin is not None
-        shutil.copytree(
-            Path(found.origin).parent,
-            target / name,
-            ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
-        )
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+        shutil.copytree(Path(found.origin).parent, target / name, ignore=ignored)
     (target / REVISION_FILE).write_text(source_revision())
-
-
-def job_variables(address: str) -> dict[str, str]:
-    """Select the variables of this process's environment for the job's processes.
-
-    Those that may hold a secret are sealed.
-    """
-    names, secret = [*PLAIN_VARIABLES], [*load_settings().job_variables]
-    api = os.environ.get("PREFECT_API_URL", "")
-    if host_of(api) not in (None, *LOOPBACK) or host_of(address) in LOOPBACK:
-        names.append("PREFECT_API_URL")
-        secret.append("PREFECT_API_AUTH_STRING")
-    return {**_of_here(names), **seal(_of_here(secret))}
-
-
-def _of_here(names: list[str]) -> dict[str, str]:
-    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _follow(
@@ -237,43 +214,17 @@ def _follow(
         shown += sum(map(len, whole))
         for line in map(str.rstrip, whole):
             if line and not RAY_LINE.search(line):
-                _pass_on(line, on_line)
+                ids, message = parse_line(line)  # of a line in JSON
+                with about(**ids):
+                    on_line(message)
         on_poll()
         if ended:
             return details
         time.sleep(POLL_S)
 
 
-def _pass_on(line: str, on_line: Callable[[str], None]) -> None:
-    """Give a line of the job to `on_line`; of one in JSON its message, with its ids."""
-    ids, message = parse_line(line)
-    with about(**ids):
-        on_line(message)
-
-
-@contextlib.contextmanager
-def _ended_with_its_flow(client: JobSubmissionClient, job: str) -> Iterator[None]:
-    """Stop the job if the flow is interrupted, even during submission; not on errors."""
-    try:
-        yield
-    except Exception:
-        raise
-    except BaseException:
-        _stop(client, job)
-        raise
-
-
-def _stop(client: JobSubmissionClient, job: str) -> None:
-    """Tell the cluster to end the job, and wait for it: the job ends before the flow does."""
-    with contextlib.suppress(RuntimeError, OSError):
-        client.stop_job(job)
-        deadline = time.monotonic() + STOP_S
-        while not client.get_job_info(job).status.is_terminal() and time.monotonic() < deadline:
-            time.sleep(0.5)
-
-
 def _reason(client: JobSubmissionClient, job: str, details: JobDetails) -> str:
-    """Give the reason in one line: the job's own error where it printed one."""
+    """Return the reason in one line: the job's own error where it printed one."""
     if details.status == JobStatus.STOPPED:
         return "was stopped; run the same again to go on from there"
     printed = [line for line in client.get_job_logs(job).splitlines() if line.startswith("error: ")]
@@ -283,7 +234,7 @@ def _reason(client: JobSubmissionClient, job: str, details: JobDetails) -> str:
 
 
 @contextlib.contextmanager
-def _speaking_plainly(address: str) -> Iterator[None]:
+def _as_input_errors(address: str) -> Iterator[None]:
     try:
         yield
     except AuthenticationError as error:
@@ -300,3 +251,65 @@ def _speaking_plainly(address: str) -> Iterator[None]:
 
 def _first_line(error: object) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def job_variables(address: str) -> dict[str, str]:
+    """Select the variables of this process's environment for the job's processes.
+
+    Those that may hold a secret are sealed.
+    """
+    names, secret = [*PLAIN_VARIABLES], [*load_settings().job_variables]
+    api = os.environ.get("PREFECT_API_URL", "")
+    if host_of(api) not in (None, *LOOPBACK) or host_of(address) in LOOPBACK:
+        names.append("PREFECT_API_URL")
+        secret.append("PREFECT_API_AUTH_STRING")
+    plain, sealed = (
+        {name: os.environ[name] for name in each if name in os.environ} for each in (names, secret)
+    )
+    return {**plain, **seal(sealed)}
+
+
+def seal(variables: dict[str, str]) -> dict[str, str]:
+    """Return the variables of a job that hold these, readable only with the cluster's token."""
+    cipher = _cipher()
+    if cipher is None or not variables:
+        return variables
+    return {SEALED: cipher.encrypt(json.dumps(variables).encode()).decode()}
+
+
+def unseal() -> Callable[[], None] | None:
+    """Set the variables that this job was given sealed; return the function by which workers do.
+
+    None where there are none. InputError if the token here is not the one that they were sealed
+    with.
+    """
+    if SEALED not in os.environ:
+        return None
+    cipher = _cipher()
+    try:
+        if cipher is None:
+            raise InvalidToken
+        variables: dict[str, str] = json.loads(cipher.decrypt(os.environ[SEALED].encode()))
+    except InvalidToken as error:
+        raise InputError(
+            "the variables of COURANT_JOB_ENV were sealed with another token than this node's;"
+            " give the flow and all nodes of the cluster the same RAY_AUTH_TOKEN, or none where the"
+            " cluster asks for none"
+        ) from error
+    os.environ.update(variables)
+    return lambda: os.environ.update(variables)
+
+
+def _cipher() -> Fernet | None:
+    """Return what seals with the cluster's token, from where Ray reads it; None without one."""
+    if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
+        return None
+    token = os.environ.get("RAY_AUTH_TOKEN", "")
+    if not token:
+        file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+        with contextlib.suppress(OSError):
+            token = file.read_text()
+    if not token.strip():
+        return None
+    key = hashlib.sha256(b"variables of a job\0" + token.strip().encode()).digest()
+    return Fernet(base64.urlsafe_b64encode(key))

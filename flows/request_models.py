@@ -193,14 +193,12 @@ class TrainingRequest:
 
 
 @request
-class SweepRequest:
+class SweepRequest(TrainingRequest):
     """Try a space's settings around a recipe or the experiment in a JSON file.
 
     Finished trials are not repeated.
     """
 
-    dataset: Dataset
-    version: Version = None
     space: Annotated[
         str,
         about(
@@ -209,9 +207,6 @@ class SweepRequest:
         ),
     ] = "anchors"
     trials: Trials = None
-    recipe: Recipe = None
-    experiment: ExperimentFile = None
-    runs: Runs = None
     seed: Annotated[
         int, about("Seed of settings' order and of drawn values.", ge=0, le=MAX_SEED)
     ] = 42
@@ -246,11 +241,9 @@ class EvaluationRequest:
 
 
 @request
-class BenchmarkRequest:
+class BenchmarkRequest(TrainingRequest):
     """Compare models on a dataset version at an equal budget. Finished trials are not repeated."""
 
-    dataset: Dataset
-    version: Version = None
     models: Annotated[
         list[str] | None,
         about(
@@ -291,9 +284,6 @@ class BenchmarkRequest:
     sizes: Annotated[
         str | None, about('A JSON file of model sizes, such as {"transolver": {"width": 64}}.')
     ] = None
-    recipe: Recipe = None
-    experiment: ExperimentFile = None
-    runs: Runs = None
     out: Annotated[
         str | None,
         about("The benchmark's folder or s3://bucket/prefix; one among the runs where not given."),
@@ -374,29 +364,28 @@ def with_options_of(asked: type, *without: str) -> Callable[[Callable[..., None]
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
         left_out = {*without, *(each.name for each in own)}
         hints, infos = get_type_hints(asked), info_of(asked)
-        made, parsers = [], {}
-        for each in fields(asked):
-            if each.name not in left_out:
-                parsers[each.name] = _parser(hints[each.name])
-                shown = _typer_type(each.name, hints[each.name], infos[each.name], each.default)
-                default = inspect.Parameter.empty if each.default is MISSING else each.default
-                made.append(_keyword(each.name, shown, default))
+        names = [each.name for each in fields(asked) if each.name not in left_out]
 
         def run(**given: Any) -> None:
-            command({name: parse(given.pop(name)) for name, parse in parsers.items()}, **given)
+            command({name: _parse(given.pop(name), hints[name]) for name in names}, **given)
 
-        made += [_keyword(each.name, each.annotation, each.default) for each in own]
+        made = [
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if each.default is MISSING else each.default,
+                annotation=_typer_type(each.name, hints[each.name], infos[each.name], each.default),
+            )
+            for each in fields(asked)
+            if each.name in names
+        ]
+        made += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
         run.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in made}
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         return run
 
     return decorate
-
-
-def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def _typer_type(name: str, hint: Any, info: FieldInfo, default: Any) -> Any:
@@ -416,15 +405,13 @@ def _typer_type(name: str, hint: Any, info: FieldInfo, default: Any) -> Any:
     return Annotated[hint, typer.Option(option, **named)]
 
 
-def _parser(hint: Any) -> Callable[[Any], Any]:
-    """Return what makes the field's value of what typer found."""
+def _parse(value: Any, hint: Any) -> Any:
+    """Return the field's value of what typer found."""
     if _holds(hint, dict):
-        return parse_settings
+        return parse_settings(value)
     if _holds(hint, list):
-        return lambda text: (
-            [part.strip() for part in text.split(",") if part.strip()] if text else None
-        )
-    return lambda value: value
+        return [part.strip() for part in value.split(",") if part.strip()] if value else None
+    return value
 
 
 def _holds(hint: Any, kind: type) -> bool:

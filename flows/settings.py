@@ -42,10 +42,12 @@ from simgen.store.local_files import local_path
 #: Whole numbers beyond 64 bits make Prefect's database unreadable.
 MAX_SEED = 2**32 - 1
 MOST_TIME_S = 2_000_000
-"""What a case may be given to be meshed, and to be solved: operating systems wait no longer"""
+"""Limit of a case's meshing, and of its solver: operating systems wait no longer"""
 STORE, RUNS, REPORTS = "courant-data/store", "courant-data/runs", "courant-data/reports"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts that mean this machine"""
+ANSWER_S = 10.0
+"""For Prefect's server to answer"""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Settings:
 def load_settings() -> Settings:
     """Read the settings of this process."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    log_format = os.environ.get("COURANT_LOG_FORMAT") or "text"
+    if log_format not in get_args(Format):
+        formats = " or ".join(get_args(Format))
+        raise InputError(f"COURANT_LOG_FORMAT is {log_format!r}; give {formats}")
+    variables = os.environ.get("COURANT_JOB_ENV", "").split(",")
     return Settings(
         # Empty is as good as not set: it would be the folder that a command happens to run in.
         store=os.environ.get("COURANT_STORE") or STORE,
@@ -78,22 +85,13 @@ def load_settings() -> Settings:
         scratch=os.environ.get("COURANT_SCRATCH")
         or str(Path(cache).expanduser() / "courant" / "scratch"),
         ray_address=os.environ.get("RAY_ADDRESS") or None,
-        job_variables=tuple(
-            filter(None, map(str.strip, os.environ.get("COURANT_JOB_ENV", "").split(",")))
-        ),
-        log_format=_log_format(),
+        job_variables=tuple(filter(None, map(str.strip, variables))),
+        log_format=cast(Format, log_format),
     )
 
 
-def _log_format() -> Format:
-    given = os.environ.get("COURANT_LOG_FORMAT") or "text"
-    if given not in get_args(Format):
-        raise InputError(f"COURANT_LOG_FORMAT is {given!r}; give {' or '.join(get_args(Format))}")
-    return cast(Format, given)
-
-
 def absolute(url: str) -> str:
-    """Make a URL mean the same in every process of this machine: local paths become absolute.
+    """Return a URL that means the same in every process: local paths become absolute.
 
     InputError for what is meant as S3 and would become a local folder named `s3:`, and for the home
     of an unknown user.
@@ -104,7 +102,7 @@ def absolute(url: str) -> str:
 
 
 def check_folder(place: str) -> None:
-    """Raise InputError if a local folder cannot be written; what it takes to find out is little."""
+    """Raise InputError if a local folder cannot be written."""
     if "://" in place:
         return
     path = local_path(place)
@@ -143,14 +141,32 @@ def keep_loopback_direct() -> None:
             del os.environ[name]
 
 
-def prefect_defaults(verbose: bool = False) -> None:
-    """Set what Prefect needs inside one command; the user's own variables win."""
-    defaults = {
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-        # The command prints what a person needs to know; Prefect would repeat each error with its
-        # traceback.
-        "PREFECT_LOGGING_LEVEL": "INFO" if verbose else "CRITICAL",
-    }
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
+def prefect_url() -> str | None:
+    """Return PREFECT_API_URL; None where it is not set."""
+    return os.environ.get("PREFECT_API_URL") or None
+
+
+def check_prefect(url: str) -> None:
+    """Raise InputError where no server of Prefect answers at PREFECT_API_URL."""
+    if not prefect_answers(url):
+        raise InputError(
+            f"Prefect's server at {url} (PREFECT_API_URL) does not answer; start it, or unset"
+            " PREFECT_API_URL: no command needs a server"
+        )
+
+
+def prefect_answers(url: str) -> bool:
+    """Check whether a server is there, which needs no password."""
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=ANSWER_S):
+            return True
+    except urllib.error.HTTPError as error:
+        # A proxy may ask for authentication: the server is there. One of 500 and more, such as 502,
+        # means that it has no answer of the server.
+        return error.code < 500
+    except (OSError, ValueError, http.client.HTTPException):  # no server, or no address of one
+        return False

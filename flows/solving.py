@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flows.display import CaseBars, duration, write_progress
 from flows.executor import Executor, Item, LocalExecutor, as_they_end, closing
 from flows.settings import load_settings
+from flows.terminal import CaseBars, duration, write_progress
 from simgen.case import CaseResult, Progress, SolvedCase, Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique

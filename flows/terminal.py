@@ -1,16 +1,22 @@
-"""Share between commands where they print, how they show progress, and how they end.
+"""Print lines, errors and progress: bars with an ETA on a terminal, one line per event elsewhere.
 
-They end in one line. What is printed may come from a stranger's file: no control character of it
-reaches the terminal, and no password in a URL.
+What is printed may come from a stranger's file: no control character of it reaches the terminal,
+and no password in a URL. Cases run in other processes. Each writes a small progress file to its
+scratch directory, and the bars are drawn from these files. Files on a cluster's other nodes cannot
+be read here: their cases appear in the bar over all cases only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from io import TextIOBase
+from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
 import typer
@@ -20,18 +26,30 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.segment import Segment
+from rich.table import Column, Table
 from rich.text import Text
 
 from flows.ending import INTERRUPTED_CODE
 from flows.settings import load_settings
 from simgen import log_lines
+from simgen.case import Progress as CaseProgress
+from simgen.case import Status
 from simgen.errors import SimgenError
 from simgen.log_lines import without_user_info
+
+logger = logging.getLogger("flows.terminal")
+
+PROGRESS_FILE = "progress.json"
+REFRESH_S = 0.5
+#: Of the terminal. Each frame takes milliseconds of a core, through hours of work.
+FRAMES_PER_S = 4
 
 
 class SafeConsole(Console):
@@ -55,6 +73,68 @@ screen = SafeConsole(emoji=False)
 errors = SafeConsole(stderr=True, emoji=False)
 
 
+def print_markup(text: str) -> None:
+    """Print a line of markup, not wrapped to the screen; what others named has to be escaped."""
+    screen.print(text, highlight=False, soft_wrap=True)
+
+
+def print_line(text: str) -> None:
+    """Print a line as it is, not wrapped to the screen: brackets in a path are no markup."""
+    screen.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def announce(text: str) -> None:
+    """Write one lasting line to standard error, or to the log where that is kept as JSON.
+
+    Where Prefect shows this run, it gets the line too.
+    """
+    logger.info(text)
+    if not log_lines.is_json():
+        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_error(text: str, title: str = "error", style: str = "bold red") -> None:
+    """Print one line with a coloured title on standard error."""
+    line = f"[{style}]{title}:[/{style}] {escape(text)}"
+    errors.print(line, highlight=False, soft_wrap=True)
+
+
+def fail(message: str) -> NoReturn:
+    """Print the error and end with exit code 1."""
+    print_error(message)
+    raise typer.Exit(1)
+
+
+def plain_table(*columns: str | Column) -> Table:
+    """Return a table without lines."""
+    return Table(*columns, box=None, header_style="bold")
+
+
+def add_row(table: Table, *cells: str) -> None:
+    """Add a row of plain text: brackets in a stranger's names are no markup."""
+    table.add_row(*map(escape, cells))
+
+
+def printable(text: str) -> str:
+    """Replace terminal control characters in text that may come from a foreign file."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
+    )
+
+
+def counted(number: int, thing: str) -> str:
+    """Return `1 case`, `2 cases`."""
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def duration(seconds: float | None) -> str:
+    """Format as `1 min 05 s`; an unknown duration is empty."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
 def start_logs() -> None:
     """Begin the logs of this process as COURANT_LOG_FORMAT says.
 
@@ -63,14 +143,6 @@ def start_logs() -> None:
     if load_settings().log_format == "json" and not log_lines.is_json():
         log_lines.start("json")
         errors.file = cast(IO[str], _PrintedLines())
-
-
-def log_details() -> None:
-    """Log what cases and trainings do, on standard error."""
-    if not log_lines.is_json():
-        logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
-        for name in ("simgen", "courant", "flows.case"):
-            logging.getLogger(name).setLevel(logging.INFO)
 
 
 class _PrintedLines(TextIOBase):
@@ -94,76 +166,57 @@ class _PrintedLines(TextIOBase):
 def one_line_errors() -> Iterator[None]:
     """End in one line on stderr and with an exit code: 1 for errors, 130 for an interruption.
 
-    After an interruption `flows.ending` prints the line, as the last one.
+    After an interruption `flows.ending` prints the line, as the last one. Warnings of this project
+    are lines too; those of libraries stay as Python shows them.
     """
+    show = warnings.showwarning
+
+    def show_in_one_line(message: Any, category: Any, *where: Any, **details: Any) -> None:
+        if category is UserWarning:
+            print_error(str(message), "warning", "yellow")
+        else:
+            show(message, category, *where, **details)
+
     try:
-        with _one_line_warnings():
+        with warnings.catch_warnings():
+            warnings.showwarning = show_in_one_line
             yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED_CODE) from None
-    except Exception as error:
-        if isinstance(error, SimgenError):
-            fail(str(error))
-        if _is_parameter_error(error):
-            fail(" ".join(str(error).split()))
-        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            place = f": {error.filename}" if error.filename else ""
-            fail(f"{error.strerror or error}{place}")
+    except SimgenError as error:
+        fail(str(error))
+    except BrokenPipeError:
         raise
+    except OSError as error:
+        fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
 
 
-@contextlib.contextmanager
-def _one_line_warnings() -> Iterator[None]:
-    """Show this project's warnings as lines; those of libraries stay as Python shows them."""
-    with warnings.catch_warnings():
-        show = warnings.showwarning
+class Bars:
+    """A live bar with lines above it; without a terminal, the lines alone."""
 
-        def show_in_one_line(message: Any, category: Any, *where: Any, **details: Any) -> None:
-            if category is not UserWarning:
-                show(message, category, *where, **details)
-                return
-            errors.print(
-                f"[yellow]warning:[/yellow] {escape(str(message))}", highlight=False, soft_wrap=True
-            )
+    def __init__(self, title: str, total: int | None, *columns: ProgressColumn) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            *(columns or [TextColumn("{task.fields[note]}", style="dim")]),
+            console=errors,
+            disable=not errors.is_terminal,
+            transient=True,
+            refresh_per_second=FRAMES_PER_S,
+        )
+        self._main = self._progress.add_task(title, total=total, note="")
 
-        warnings.showwarning = show_in_one_line
-        yield
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
 
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
 
-def fail(message: str) -> NoReturn:
-    """Print the error and end with exit code 1."""
-    errors.print(f"[bold red]error:[/bold red] {escape(message)}", highlight=False, soft_wrap=True)
-    raise typer.Exit(1)
-
-
-def print_markup(text: str) -> None:
-    """Print a line of markup, not wrapped to the screen; what others named has to be escaped."""
-    screen.print(text, highlight=False, soft_wrap=True)
-
-
-def print_line(text: str) -> None:
-    """Print a line as it is, not wrapped to the screen: brackets in a path are no markup."""
-    screen.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def printable(text: str) -> str:
-    """Replace terminal control characters in text that may come from a foreign file."""
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text
-    )
-
-
-def counted(number: int, thing: str) -> str:
-    """Return `1 case`, `2 cases`."""
-    return f"{number} {thing}{'s' * (number != 1)}"
-
-
-def _is_parameter_error(error: Exception) -> bool:
-    """Recognise Prefect's rejection of a flow's parameters by its name.
-
-    Importing its class would cost a second.
-    """
-    return type(error).__name__ in ("ParameterTypeError", "ParameterBindError")
+    def advance(self, completed: int, note: str = "", total: int | None = None) -> None:
+        self._progress.update(self._main, completed=completed, note=note, total=total)
 
 
 @contextlib.contextmanager
@@ -172,13 +225,73 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
     Yields a function that takes the numbers done and in total.
     """
-    columns = (
-        TextColumn(title),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, disable=not errors.is_terminal, transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with Bars(title, None, TimeRemainingColumn()) as bars:
+        yield lambda done, total: bars.advance(done, total=total)
+
+
+class CaseBars(Bars):
+    """Bars over running cases: one for all, and one for each case that runs on this machine."""
+
+    def __init__(self, num_cases: int, scratch: Path) -> None:
+        super().__init__("cases", num_cases)
+        self._scratch = scratch
+        self._under_way: set[str] = set()
+        self._bars: dict[str, TaskID] = {}
+        self._num_done = 0
+        self._stop = threading.Event()
+        self._follower = threading.Thread(target=self._follow, name="follow-cases", daemon=True)
+
+    def __enter__(self) -> CaseBars:
+        super().__enter__()
+        if errors.is_terminal:
+            self._follower.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        if self._follower.is_alive():
+            self._follower.join()
+        super().__exit__(*error)
+
+    def started(self, case: str) -> None:
+        """Follow a case that may begin from now on."""
+        self._under_way.add(case)
+
+    def finished(self, case: str, status: Status, reason: str, seconds: float) -> None:
+        """Report a case that has ended and is on record."""
+        self._num_done += 1
+        self._under_way.discard(case)
+        if case in self._bars:
+            self._progress.remove_task(self._bars.pop(case))
+        announce(f"case {case}  {status}  {duration(seconds)}{'  ' + reason if reason else ''}")
+        self.advance(self._num_done)
+
+    def _follow(self) -> None:
+        while not self._stop.wait(REFRESH_S):
+            for case in tuple(self._under_way):
+                progress = read_progress(self._scratch / case)
+                if progress is None:
+                    continue
+                if case not in self._bars:
+                    self._bars[case] = self._progress.add_task(f"  {case}", total=100, note="")
+                done, note = int(100 * progress.fraction), progress_note(progress)
+                self._progress.update(self._bars[case], completed=done, note=note)
+
+
+def write_progress(progress: CaseProgress, directory: Path) -> None:
+    """Write a case's progress to the file that the display reads."""
+    if directory.is_dir():
+        (directory / PROGRESS_FILE).write_text(json.dumps(asdict(progress)))
+
+
+def read_progress(directory: Path) -> CaseProgress | None:
+    """Read the progress file of a case that is solved on this machine; None where there is none."""
+    try:
+        return CaseProgress(**json.loads((directory / PROGRESS_FILE).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def progress_note(progress: CaseProgress) -> str:
+    """Describe how far a case is: `t = 3 of 12 s, ..., 20 s left`."""
+    return f"{progress.message}{f', {duration(progress.eta_s)} left' if progress.eta_s else ''}"

@@ -52,8 +52,8 @@ def _corners(family: CaseFamily, short: bool) -> list[dict[str, float]]:
 
 
 def _generate(name: str, which: str, designs: Sequence[Mapping[str, float]], folder: Path) -> None:
+    from flows.stages import execute
     from flows.stages.generation import Generation
-    from flows.stages.stage import execute
 
     file = folder / f"{name}-{which}.csv"
     with file.open("w", newline="") as lines:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor
+from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor, rollout_latents
 from courant.prediction.surrogate import Surrogate
 from courant.problems.transient import read_states, times_between
 from courant.runs.directory import RunDirectory
@@ -246,7 +246,7 @@ def watch_case(surrogate: Surrogate, case: StoredCase, monitor: Monitor) -> Watc
     if start is None or steps is None:
         raise ValueError("a steady case has no rollout")
     steps = min(steps, MAX_STEPS)
-    latents = surrogate.rollout_latents(surrogate.prepare_case(case, start, steps))
+    latents = rollout_latents(surrogate, surrogate.prepare_case(case, start, steps))
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
     times = surrogate.problem.times(start, steps)
     assert times is not None and case.time is not None
@@ -261,7 +261,7 @@ def watch_case(surrogate: Surrogate, case: StoredCase, monitor: Monitor) -> Watc
 def short_rollouts(surrogate: Surrogate, case: StoredCase, most: int) -> list[np.ndarray]:
     """Return latents (T + 1, L, d) of rollouts as long as a training window, over the case."""
     return [
-        surrogate.rollout_latents(surrogate.prepare_case(case, start))
+        rollout_latents(surrogate, surrogate.prepare_case(case, start))
         for start in _starts(surrogate, case, most)
     ]
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from courant.evaluation.ledger import Interval, Ledger, solver_times
 from courant.evaluation.quantities import Dependence, dependences
 from courant.evaluation.record import Evaluation, QuantityScore
-from courant.prediction.bands import LEVEL, GridError
+from courant.prediction.bands import LEVEL, GridError, refused, scaled_design
 from courant.report.context import Context
 from courant.report.drawing import MODEL_COLOR, PALETTE
 from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
@@ -33,7 +33,7 @@ def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> Table | N
     if bands is None:
         return None
     alone = [
-        bands.by_regression(surrogate.scaled(context.dataset[case].parameters))
+        bands.by_regression(scaled_design(surrogate, context.dataset[case].parameters))
         for case in context.evaluation.cases
     ]
     units = {each.name: each.unit for each in context.dataset.schema.quantities}
@@ -143,10 +143,13 @@ def half_widths(context: Context) -> dict[str, np.ndarray]:
     if bands is None:
         return {}
     cases = [context.dataset[case] for case in context.evaluation.cases]
-    designs = [surrogate.scaled(case.parameters) for case in cases]
+    designs = [scaled_design(surrogate, case.parameters) for case in cases]
     holds = [
-        not surrogate.no_band(
-            surrogate.prepare_case(case, surrogate.problem.start(case)), case.parameters, bands
+        not refused(
+            surrogate,
+            bands,
+            case.parameters,
+            surrogate.prepare_case(case, surrogate.problem.start(case)),
         )
         for case in cases
     ]

@@ -1,21 +1,44 @@
-"""Define the command line `courant`."""
+"""Define the command line `courant`: the stages as commands, and the groups of other commands.
+
+Options of the stages are made of their requests. Heavy imports wait inside the commands, so that
+`courant --help` answers at once.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import logging
+import os
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from flows.cli.analysis import analysis_app
-from flows.cli.bands import bands_app
-from flows.cli.dataset import dataset_app
+from flows.cli.datasets import dataset_app
 from flows.cli.doctor import doctor_app
-from flows.cli.families import families_app
-from flows.cli.model import model_app, recipes_app
-from flows.cli.observing import metrics_app, status_app
-from flows.cli.runs import runs_app
-from flows.cli.stages import stages_app
-from flows.terminal import one_line_errors, start_logs
+from flows.cli.models import model_app, recipes_app, runs_app
+from flows.cli.observing import status_app
+from flows.request_models import (
+    BenchmarkRequest,
+    EvaluationRequest,
+    GenerationRequest,
+    MainJobRequest,
+    SweepRequest,
+    TrainingRequest,
+    with_options_of,
+)
+from flows.settings import check_prefect, prefect_url
+from flows.terminal import errors, one_line_errors, print_line, start_logs
+from simgen import log_lines
+
+if TYPE_CHECKING:
+    from flows.stages import Stage
+    from flows.stages.evaluation import Report
+
+Result = TypeVar("Result")
+Asked = dict[str, Any]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Log what cases and trainings do, and Prefect.")
+]
 
 app = typer.Typer(
     name="courant",
@@ -27,13 +50,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-app.add_typer(stages_app)
-app.add_typer(dataset_app, name="dataset")
-app.add_typer(runs_app, name="runs")
-app.add_typer(recipes_app, name="recipes")
-for commands in (status_app, metrics_app, families_app, doctor_app, model_app, bands_app):
-    app.add_typer(commands)
-app.add_typer(analysis_app, name="analyse")
 
 
 def _print_version(wanted: bool) -> None:
@@ -53,6 +69,192 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Handle the options that stand before a command, and begin its log."""
+    """Handle the options that are given before a command, and begin its log."""
     with one_line_errors():
         start_logs()
+
+
+@app.command(
+    epilog=(
+        "Example: courant run cylinder-flow --cases 8 --preset trial --recipe cylinder-flow-demo"
+        " --out demo-run"
+    )
+)
+@with_options_of(MainJobRequest, "store", "runs", "report")
+def run(
+    asked: Asked,
+    family: Annotated[
+        str | None,
+        typer.Argument(
+            help="Case family, such as cylinder-flow; not needed with --dataset or --run."
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="One place for everything: store/, runs/ and report/ below it."),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Sample, solve, publish, train, evaluate and report, all in one.
+
+    Run again, it goes on where it stopped. Stages can be skipped: `--dataset` and `--run` take what
+    is there, `--until` ends after a dataset or a run.
+    """
+    given = "--dataset" if asked["dataset"] else "--run" if asked["run"] else None
+    if family is None and given is None:
+        raise typer.BadParameter("name a family to generate cases of, or give --dataset or --run")
+    if family is not None and given is not None:
+        raise typer.BadParameter(f"{given} has cases of its own; leave {family} out")
+    if asked["trials"] is not None and asked["sweep"] is None:
+        raise typer.BadParameter("--trials are those of a sweep; give --sweep too")
+    _check_one_experiment(asked)
+    if family is not None:
+        asked["family"] = family
+    if out is not None:
+        asked |= {place: f"{out.rstrip('/')}/{place}" for place in ("store", "runs", "report")}
+    with one_line_errors():
+        from flows.stages.main_job import MainJob
+
+        outcome = execute_stage(MainJob(**asked), verbose)
+    if outcome.report:
+        _print_report(outcome.report)
+    elif outcome.run:
+        print_line(f"run  {outcome.run}")
+    elif outcome.dataset:
+        print_line(f"dataset  {outcome.dataset.dataset}  {outcome.dataset.version}")
+
+
+@app.command(
+    epilog=(
+        "Example: courant generate cylinder-flow --cases 32 --set end_time=200"
+        " --store s3://bucket/store"
+    )
+)
+@with_options_of(GenerationRequest, "design_parameters")
+def generate(
+    asked: Asked,
+    family: Annotated[str, typer.Argument(help="Case family, such as cylinder-flow.")],
+    verbose: Verbose = False,
+) -> None:
+    """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
+    with one_line_errors():
+        from flows.stages.generation import Generation
+
+        published = execute_stage(Generation(family, **asked), verbose)
+    print_line(f"dataset  {published.dataset}  {published.version}")
+
+
+@app.command(
+    epilog=(
+        "Example: courant train demo-run/store/cylinder-flow --recipe cylinder-flow-small"
+        " --runs demo-run/runs"
+    )
+)
+@with_options_of(TrainingRequest)
+def train(asked: Asked, verbose: Verbose = False) -> None:
+    """Fit a surrogate to a dataset version."""
+    _check_one_experiment(asked)
+    with one_line_errors():
+        from flows.stages.training import Training
+
+        print_line(f"run  {execute_stage(Training(**asked), verbose)}")
+
+
+@app.command(
+    epilog=(
+        "Example: courant sweep demo-run/store/cylinder-flow --space anchors --trials 12"
+        " --recipe cylinder-flow-demo"
+    )
+)
+@with_options_of(SweepRequest)
+def sweep(asked: Asked, verbose: Verbose = False) -> None:
+    """Try settings around a recipe on Ray Tune.
+
+    It leaves a table, figures, and the best configuration for `train`.
+    """
+    _check_one_experiment(asked)
+    with one_line_errors():
+        from flows.stages.trials import Trials
+
+        swept = execute_stage(Trials(**asked), verbose)
+    print_line(f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}")
+
+
+@app.command(
+    epilog=(
+        "Example: courant benchmark demo-run/store/cylinder-flow --recipe cylinder-flow-demo"
+        " --models courant,transolver,upt --budget 10min --seeds 3"
+    )
+)
+@with_options_of(BenchmarkRequest)
+def benchmark(asked: Asked, verbose: Verbose = False) -> None:
+    """Compare models at an equal budget: a table, a figure, and what a surrogate is worth.
+
+    Run it again to go on after an interruption; docs/benchmark.md explains every number.
+    """
+    _check_one_experiment(asked)
+    with one_line_errors():
+        from flows.stages.trials import ModelBenchmark
+
+        finished = execute_stage(ModelBenchmark(**asked), verbose)
+    print_line(f"page  {finished.page}\n{finished.verdict}")
+
+
+@app.command(
+    epilog="Example: courant evaluate demo-run/runs/cylinder-flow-demo-0123456789 --split test"
+)
+@with_options_of(EvaluationRequest)
+def evaluate(asked: Asked, verbose: Verbose = False) -> None:
+    """Errors of a trained model beside its references, and the report."""
+    with one_line_errors():
+        from flows.stages.evaluation import Measurement
+
+        _print_report(execute_stage(Measurement(**asked), verbose))
+
+
+def execute_stage(stage: Stage[Result], verbose: bool) -> Result:
+    """Return the result of a stage, which is executed unless it is done.
+
+    With PREFECT_API_URL it is executed in its flow.
+    """
+    if verbose and not log_lines.is_json():
+        logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
+        for name in ("simgen", "courant", "flows.case"):
+            logging.getLogger(name).setLevel(logging.INFO)
+    done = stage.done()
+    if done is not None:
+        if line := getattr(done, "line", str)():
+            errors.print(line, highlight=False, soft_wrap=True)
+        return done
+    stage.check()
+    url = prefect_url()
+    if url is None:
+        return stage.execute()
+    check_prefect(url)
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    # Prefect would repeat each error with its traceback.
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "INFO" if verbose else "CRITICAL")
+    with errors.status("starting"):
+        from flows.prefect_flows import in_flow
+    return in_flow(stage)
+
+
+def _check_one_experiment(asked: Asked) -> None:
+    """Reject a recipe beside an experiment: it would not be used."""
+    if asked["experiment"] is not None and asked["recipe"] is not None:
+        raise typer.BadParameter(
+            f"--experiment and --recipe {asked['recipe']} are given; leave one out"
+        )
+
+
+def _print_report(report: Report) -> None:
+    print_line(f"run     {report.run}\nreport  {report.url}\n{report.verdict}")
+
+
+app.add_typer(dataset_app, name="dataset")
+app.add_typer(runs_app, name="runs")
+app.add_typer(recipes_app, name="recipes")
+for commands in (status_app, doctor_app, model_app):
+    app.add_typer(commands)
+app.add_typer(analysis_app, name="analyse")

@@ -22,7 +22,7 @@ from rich.table import Table
 
 import courant
 from courant.data.normalisation import Channel
-from courant.prediction.bands import DesignBands
+from courant.prediction.bands import DesignBands, bands_of_case
 from courant.prediction.design import PredictedDesign
 from courant.prediction.surrogate import Surrogate
 from courant.report.fields import draw_prediction
@@ -178,7 +178,7 @@ def write_prediction(
     begin = surrogate.problem.start(stored, start_s)
     predicted = surrogate.predict_case(stored, start_s=begin, steps=steps)
     times = None if begin is None else surrogate.times(begin, steps)
-    bands = surrogate.bands_of_case(stored, predicted, begin)
+    bands = bands_of_case(surrogate, stored, predicted, begin)
     found = _Predicted(surrogate, stored, times, predicted, bands.field if bands else None)
     if out.suffix == ".npz":
         line = _write_npz(out, found)
@@ -186,7 +186,7 @@ def write_prediction(
         line = _write_last(out, found)
     else:
         line = _write_series(out, found)
-    refusal = bands.no_field if bands else ""
+    refusal = bands.refusal if bands else ""
     return f"{line}\nno band of the field holds: {refusal}" if refusal else line
 
 
@@ -438,10 +438,10 @@ def trust_lines(bands: DesignBands | None) -> list[str]:
     """Say what the bands do not: where none holds, and whether the design has a solution."""
     if bands is None:
         return []
-    of = {"the field": bands.no_field, "the quantities": bands.no_quantities}
+    of = {"the field": bands.refusal, "the quantities": bands.no_quantities}
     lines = {f"no band of {what} holds: {why}" for what, why in of.items() if why}
-    if bands.no_field and bands.no_field == bands.no_quantities:
-        lines = {f"no band holds: {bands.no_field}"}
+    if bands.refusal and bands.refusal == bands.no_quantities:
+        lines = {f"no band holds: {bands.refusal}"}
     if bands.unsolved >= TOLD_UNSOLVED:
         lines.add(
             f"of the designs near this one {bands.unsolved:.0%} had no accepted solution: there"

@@ -48,12 +48,8 @@ class Measurement(EvaluationRequest):
         run = RunDirectory(self.url)
         check_trained(run)
         evaluation = read_evaluation(run, self.split)
-        if evaluation is None:
-            return None
-        page = current_page(run, RunDirectory(self.folder), evaluation)
-        if page is None:
-            return None
-        return Report(page, self.url, summary_line(evaluation))
+        page = evaluation and current_page(run, RunDirectory(self.folder), evaluation)
+        return Report(page, self.url, summary_line(evaluation)) if evaluation and page else None
 
     def check(self) -> None:
         """Find the dataset of the training, and check that the evaluation can be kept."""

@@ -6,7 +6,6 @@ Killed at any moment, the same request goes on from there.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import simgen
-from flows.display import announce
 from flows.request_models import GenerationRequest
 from flows.settings import absolute, check_reach, load_settings
-from simgen.case import CaseFamily, Status
+from flows.terminal import announce
+from simgen.case import Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublishedVersion:
-    """Name a version of a dataset; the stages hand it to each other."""
+    """Name a version of a dataset; the stages pass it on."""
 
     dataset: str
     version: str
@@ -56,73 +55,48 @@ class Generation(GenerationRequest):
         return f"{absolute(self.store or load_settings().store).rstrip('/')}/{self.family}"
 
     @property
-    def known_preset(self) -> str:
-        """Return the preset that is asked for, or the family's usual one."""
-        return self.preset or self._family.usual_preset
-
-    @property
     def remake(self) -> dict[str, Any]:
         """Return the parameters that make the version again, for its record."""
-        return {
-            "family": self.family,
-            "cases": self.cases,
-            "sampler": self.sampler,
-            "seed": self.seed,
-            "preset": self.known_preset,
-            "settings": self.settings or {},
-            "designs": self.designs,
-            "design_parameters": self.design_parameters,
-            "time_limit_s": self.time_limit_s,
-            "split": self.split,
-        }
+        names = "family cases sampler seed preset settings designs design_parameters"
+        given = {name: getattr(self, name) for name in (*names.split(), "time_limit_s", "split")}
+        return {**given, "preset": self._preset, "settings": self.settings or {}}
+
+    @property
+    def _preset(self) -> str:
+        return self.preset or get_family(self.family).usual_preset
 
     @cached_property
     def points(self) -> list[DesignPoint]:
         """The points to solve: sampled, given, or as `designs` says."""
-        if self.designs and self.design_parameters is None and self._names_a_dataset(self.designs):
-            return unique(self._points_of(simgen.open_dataset(absolute(self.designs))))
-        values = self._family.settings(self.known_preset, self.settings)
-        return unique([self._family.point(each, values) for each in self._designs()])
-
-    @staticmethod
-    def _names_a_dataset(designs: str) -> bool:
-        return not local_path(designs).is_file() and repository_exists(absolute(designs))
-
-    def _points_of(self, dataset: simgen.Dataset) -> list[DesignPoint]:
-        """Return the test designs of a dataset with its settings, but for those given here."""
-        if dataset.schema.family != self.family:
-            raise InputError(
-                f"--designs {dataset.url} holds {dataset.schema.family}, not {self.family}"
-            )
-        cases = [dataset[case] for case in dataset.cases("test")]
-        if not cases:
-            raise InputError(f"--designs {dataset.url} {dataset.version} has no test case")
-        return [
-            self._family.point(
-                case.parameters,
-                self._family.settings(
-                    self.known_preset, {**case.settings, **(self.settings or {})}
-                ),
-            )
-            for case in cases
-        ]
-
-    def _designs(self) -> list[dict[str, float]]:
-        space = self._family.design_space
+        family, settings = get_family(self.family), self.settings or {}
+        values = family.settings(self._preset, settings)
         if self.designs and self.design_parameters is not None:
             raise InputError("designs and design_parameters both name the designs; give one")
         if self.design_parameters is not None:
             if not self.design_parameters:
                 raise InputError("design_parameters names no design; leave it out to sample some")
-            return self.design_parameters
-        if self.designs:
-            return space.read_csv(local_path(self.designs))
-        return space.sample(self.cases, self.sampler, self.seed)
+            designs = self.design_parameters
+        elif not self.designs:
+            designs = family.design_space.sample(self.cases, self.sampler, self.seed)
+        elif local_path(self.designs).is_file() or not repository_exists(absolute(self.designs)):
+            designs = family.design_space.read_csv(local_path(self.designs))
+        else:
+            dataset = simgen.open_dataset(absolute(self.designs))
+            if dataset.schema.family != self.family:
+                raise InputError(
+                    f"--designs {dataset.url} holds {dataset.schema.family}, not {self.family}"
+                )
+            cases = [dataset[case] for case in dataset.cases("test")]
+            if not cases:
+                raise InputError(f"--designs {dataset.url} {dataset.version} has no test case")
+            each = [family.settings(self._preset, {**c.settings, **settings}) for c in cases]
+            return unique([family.point(c.parameters, s) for c, s in zip(cases, each, strict=True)])
+        return unique([family.point(design, values) for design in designs])
 
     def done(self) -> PublishedVersion | None:
         """Return the newest version if it holds all on record, and all points are on record."""
         points = self.points
-        record = find_record(self.url, Schema.of(self._family))
+        record = find_record(self.url, Schema.of(get_family(self.family)))
         if record is None or record.version is None:
             return None
         left = to_solve(points, record.known, self.retry_failed)
@@ -131,47 +105,40 @@ class Generation(GenerationRequest):
     def check(self) -> None:
         """Find the solver, make the scratch folder, and open the store.
 
-        A new store is created, since nothing else tells whether it can be written.
+        A new store is created, since nothing else shows whether it can be written.
         """
         settings = load_settings()
-        if not settings.jobs_address and not os.environ.get("RAY_ADDRESS"):
+        if not settings.ray_address:
             make_scratch(Path(settings.scratch))
         self.open()
 
     def execute(self, solve: SolveCases | None = None) -> PublishedVersion:
         """Solve the points that are left, here or on the cluster, and publish a version.
 
-        Here they are solved by `solve`, else by `solve_cases`.
+        Here they are solved by `solve`, else by `solve_cases`. A job's request names all points,
+        however many are solved by now: it stays the same request, and so the same job.
         """
         from flows.solving import Execution, solve_cases
 
-        writer, pending = self.open()
+        writer, left = self.open()
         execution = Execution(self.time_limit_s, self.cores, self.archive_raw, self.split)
-        if pending and load_settings().jobs_address:
-            self._solve_on_cluster(asdict(execution))
-        elif pending:
-            (solve or solve_cases)(pending, writer, execution)
-        message = f"{self.family}: {self.known_preset} preset, {len(self.points)} designs"
+        if left and load_settings().jobs_address:
+            from flows.ray_jobs import JobRequest, run_job
+
+            store, _, family = self.url.rpartition("/")
+            request = {
+                "points": [asdict(point) for point in self.points],
+                "dataset": self.url,
+                "execution": asdict(execution),
+                "retry_failed": self.retry_failed,
+            }
+            run_job(JobRequest("solve", family, store, request), announce)
+        elif left:
+            (solve or solve_cases)(left, writer, execution)
+        message = f"{self.family}: {self._preset} preset, {len(self.points)} designs"
         published = PublishedVersion(self.url, writer.publish(message, self.remake))
         announce(published.line())
         return published
-
-    def _solve_on_cluster(self, execution: dict[str, Any]) -> None:
-        """Solve the points in a job on the cluster.
-
-        The request names all points, however many are solved by now: it stays the same request, and
-        so the same job.
-        """
-        from flows.ray_jobs import JobRequest, run_job
-
-        store, _, family = self.url.rpartition("/")
-        request = {
-            "points": [asdict(point) for point in self.points],
-            "dataset": self.url,
-            "execution": execution,
-            "retry_failed": self.retry_failed,
-        }
-        run_job(JobRequest("solve", family, store, request), announce)
 
     def open(self) -> tuple[DatasetWriter, list[DesignPoint]]:
         """Return the dataset's writer and the points that are left to solve.
@@ -179,26 +146,22 @@ class Generation(GenerationRequest):
         InputError where that needs a solver which is not there, StoreError where the store cannot
         be written.
         """
+        family = get_family(self.family)
+
+        def find_solver() -> None:
+            if cluster := load_settings().jobs_address:
+                check_reach(cluster, self.url)
+            else:
+                find_openfoam(needed_applications(family, self.cores))
+
         if not repository_exists(self.url):
             # Before there is anything on disk; a dataset that has all designs needs no solver.
-            self._find_solver()
-        writer = DatasetWriter.open(self.url, Schema.of(self._family))
+            find_solver()
+        writer = DatasetWriter.open(self.url, Schema.of(family))
         left = to_solve(self.points, writer.known(), self.retry_failed)
         if left:
-            self._find_solver()
+            find_solver()
         return writer, left
-
-    @property
-    def _family(self) -> CaseFamily:
-        return get_family(self.family)
-
-    def _find_solver(self) -> None:
-        """Look for the solver here, or whether the cluster that solves sees the store."""
-        cluster = load_settings().jobs_address
-        if cluster:
-            check_reach(cluster, self.url)
-        else:
-            find_openfoam(needed_applications(self._family, self.cores))
 
 
 def to_solve(

@@ -10,11 +10,11 @@ from courant.recipes import get_recipe, recipe_of
 from courant.sweeps.search_space import load_space
 from flows.request_models import CaseRequest, MainJobRequest
 from flows.settings import absolute
+from flows.stages import Each, Result, Stage, execute
 from flows.stages.evaluation import Measurement, Report
 from flows.stages.generation import Generation, PublishedVersion
-from flows.stages.stage import Each, Result, Stage, execute
-from flows.stages.sweep import Trials
 from flows.stages.training import Training, read_experiment
+from flows.stages.trials import Trials
 from simgen.cases import get_family
 from simgen.errors import InputError
 
@@ -35,8 +35,9 @@ class Outcome:
 class MainJob(MainJobRequest):
     """Run dataset, sweep, model, evaluation and report, or those that are asked for."""
 
+    @cached_property
     def resolved(self) -> MainJob:
-        """Return this job with its dataset version and its recipe named.
+        """This job with its dataset version and its recipe named.
 
         InputError for wrong names: it comes now, and not when the cases are solved. The newest
         version is named here, so that all stages take the same.
@@ -65,20 +66,29 @@ class MainJob(MainJobRequest):
             return found  # imported: the training fits a recipe to the data
         return found._with_recipe(opened.schema.family)
 
-    @cached_property
-    def _resolved(self) -> MainJob:
-        return self.resolved()
+    def _with_recipe(self, family: str) -> MainJob:
+        """Name the family's recipe for a demonstration if no other is named."""
+        if self.until == "dataset":
+            return self
+        if self.experiment:
+            chosen, recipe = read_experiment(self.experiment), None
+        else:
+            name = self.recipe or recipe_of(family, "demo")
+            if name is None:
+                return self  # of a user's own: the training fits a recipe to the data
+            chosen = get_recipe(name)
+            recipe = chosen.name
+        if chosen.family != family:
+            raise InputError(
+                f"experiment {chosen.name} is for {chosen.family}, the cases are of {family};"
+                " choose a recipe of that family"
+            )
+        return replace(self, recipe=recipe)
 
     @cached_property
     def generation(self) -> Generation:
-        """Return the first stage, for a job without a given dataset or run."""
-        asked = {each.name: getattr(self, each.name) for each in fields(CaseRequest)}
-        return Generation(**asked)
-
-    def training_on(self, published: PublishedVersion) -> Training:
-        """Return the training on a version."""
-        where = published.dataset, published.version
-        return Training(*where, self.recipe, self.experiment, self.runs)
+        """The first stage, for a job without a given dataset or run."""
+        return Generation(**{each.name: getattr(self, each.name) for each in fields(CaseRequest)})
 
     def done(self) -> Outcome | None:
         """Return what is there if no stage has anything left to do; a sweep always has."""
@@ -103,44 +113,26 @@ class MainJob(MainJobRequest):
 
     def _walk(self, each: Each) -> Outcome | None:
         """Go through the stages; None where `each` returns None for one of them."""
-        job = self._resolved
-        if job.run:
-            url = absolute(job.run)
-            report = each(Measurement(url, job.report))
-            return Outcome(None, url, report) if report else None
-        given = PublishedVersion(job.dataset, job.version) if job.dataset and job.version else None
-        published = given or each(job.generation)
-        if published is None or job.until == "dataset":
-            return Outcome(published, None, None) if published else None
-        training = job.training_on(published)
-        if job.sweep:
-            tried = each(Trials(space=job.sweep, trials=job.trials, **asdict(training)))
-            if tried is None:
-                return None
-            # A trial is an ordinary run: the best one is found there if it was trained to its end,
-            # and goes on if not.
-            training = replace(training, recipe=None, experiment=tried.best, runs=tried.trials)
-        trained = each(training)
-        if trained is None or job.until == "run":
-            return Outcome(published, trained.url, None) if trained else None
-        report = each(Measurement(trained.url, job.report))
-        return Outcome(published, trained.url, report) if report else None
-
-    def _with_recipe(self, family: str) -> MainJob:
-        """Name the family's recipe for a demonstration if no other is named."""
-        if self.until == "dataset":
-            return self
-        if self.experiment:
-            chosen, recipe = read_experiment(self.experiment), None
-        else:
-            name = self.recipe or recipe_of(family, "demo")
-            if name is None:
-                return self  # of a user's own: the training fits a recipe to the data
-            chosen = get_recipe(name)
-            recipe = chosen.name
-        if chosen.family != family:
-            raise InputError(
-                f"experiment {chosen.name} is for {chosen.family}, the cases are of {family};"
-                " choose a recipe of that family"
-            )
-        return replace(self, recipe=recipe)
+        job = self.resolved
+        published, trained = None, absolute(job.run) if job.run else None
+        if trained is None:
+            if job.dataset and job.version:
+                published = PublishedVersion(job.dataset, job.version)
+            else:
+                published = each(job.generation)
+            if published is None or job.until == "dataset":
+                return Outcome(published, None, None) if published else None
+            where = published.dataset, published.version
+            training = Training(*where, job.recipe, job.experiment, job.runs)
+            if job.sweep:
+                tried = each(Trials(space=job.sweep, trials=job.trials, **asdict(training)))
+                if tried is None:
+                    return None
+                # A trial is an ordinary run: the best one is found there if it was trained to its
+                # end, and goes on if not.
+                training = replace(training, recipe=None, experiment=tried.best, runs=tried.trials)
+            trained = each(training)
+            if trained is None or job.until == "run":
+                return Outcome(published, trained, None) if trained else None
+        report = each(Measurement(trained, job.report))
+        return Outcome(published, trained, report) if report else None

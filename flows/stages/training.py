@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import simgen
@@ -11,57 +10,39 @@ from courant.experiment import Experiment, parse_experiment
 from courant.recipes import get_recipe, recipe_of
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, is_finished
-from flows.display import Bars, duration
 from flows.request_models import TrainingRequest
 from flows.settings import absolute, check_reach, load_settings
+from flows.terminal import Bars, announce, duration
 from simgen.errors import InputError
 from simgen.log_lines import about
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset
 
-OnEpoch = Callable[[EpochRecord], None]
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """Name a run directory by its URL."""
-
-    url: str
-
 
 class Training(TrainingRequest):
-    """Train an experiment on a dataset version."""
+    """Train an experiment on a dataset version; the result is the URL of the run."""
 
-    @property
-    def place(self) -> str:
-        """Return the URL of the folder of the runs."""
-        return absolute(self.runs or load_settings().runs)
-
-    def open(self) -> tuple[Experiment, Dataset]:
-        """Return the experiment and the dataset version that it is fitted to."""
-        opened = simgen.open_dataset(absolute(self.dataset), self.version)
-        return choose_experiment(opened, self.recipe, self.experiment), opened
-
-    def done(self) -> TrainedRun | None:
+    def done(self) -> str | None:
         """Return the run if it was trained to its end."""
-        experiment, dataset = self.open()
-        run = RunDirectory(self.place) / experiment.run_id(dataset.snapshot_id)
-        return TrainedRun(run.url) if is_finished(run) else None
+        run = _run_of(self, *open_training(self))
+        return run.url if is_finished(run) else None
 
     def check(self) -> None:
         """Compare the experiment with the data, and write both to the run's record."""
         from courant.training.loop import set_up_run
 
         if cluster := load_settings().jobs_address:
-            check_reach(cluster, self.place)
-        experiment, dataset = self.open()
-        set_up_run(experiment, dataset, self.place)
+            check_reach(cluster, runs_url(self))
+        set_up_run(*open_training(self), runs_url(self))
 
-    def execute(self, on_epoch: OnEpoch = lambda record: None) -> TrainedRun:
-        """Train here, or on the cluster, with a line for each validation and a bar."""
-        experiment, dataset = self.open()
-        run = RunDirectory(self.place) / experiment.run_id(dataset.snapshot_id)
+    def execute(self, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> str:
+        """Train here, or on the cluster, with a line for each validation and a bar.
+
+        Of a job on the cluster the log is shown, and progress is read from the run directory.
+        """
+        experiment, dataset = open_training(self)
+        run, settings = _run_of(self, experiment, dataset), load_settings()
         name = run.url.rsplit("/", 1)[-1]
         ids = about(dataset=dataset.url, training_run=name, experiment=experiment.name)
         with ids, Bars(f"train {experiment.name}", experiment.training.epochs) as bars:
@@ -69,47 +50,48 @@ class Training(TrainingRequest):
             def show(record: EpochRecord) -> None:
                 left = f"{duration(record.eta_s)} left"
                 bars.advance(record.epoch, f"loss {record.train_loss:.4f}, {left}")
-                if record.validation_nmae is not None and not load_settings().jobs_address:
-                    bars.line(record.line())
+                if record.validation_nmae is not None and not settings.jobs_address:
+                    announce(record.line())
                 on_epoch(record)
 
-            bars.line(f"run {run.url}")
+            announce(f"run {run.url}")
             bars.advance(0, "reading the dataset")
-            if load_settings().jobs_address:
-                self._fit_on_cluster(experiment, dataset, run, show, bars)
+            if settings.jobs_address:
+                from courant.training.following import check_finished, following
+                from flows.ray_jobs import JobRequest, run_job
+
+                request = {
+                    "experiment": experiment.model_dump(mode="json"),
+                    "dataset": dataset.url,
+                    "version": dataset.version,
+                    "runs": runs_url(self),
+                }
+                with following(run, show):
+                    run_job(JobRequest("train", name, runs_url(self), request), announce)
+                check_finished(run)
             else:
-                self._fit(experiment, dataset, show)
-        return TrainedRun(run.url)
+                if settings.ray_address:
+                    from courant.training.ray_train import train
+                else:
+                    from courant.training.train import train
+                version, place = dataset.version, runs_url(self)
+                train(experiment, dataset.url, version, place, on_epoch=show)
+        return run.url
 
-    def _fit(self, experiment: Experiment, dataset: Dataset, on_epoch: OnEpoch) -> None:
-        if load_settings().ray_address:
-            from courant.training.ray_train import train
-        else:
-            from courant.training.train import train
-        train(experiment, dataset.url, dataset.version, self.place, on_epoch=on_epoch)
 
-    def _fit_on_cluster(
-        self,
-        experiment: Experiment,
-        dataset: Dataset,
-        run: RunDirectory,
-        on_epoch: OnEpoch,
-        bars: Bars,
-    ) -> None:
-        """Train as a job: the job's log is shown, and progress is read from the run directory."""
-        from courant.training.following import check_finished, following
-        from flows.ray_jobs import JobRequest, run_job
+def runs_url(asked: TrainingRequest) -> str:
+    """Return the URL of the folder of the runs."""
+    return absolute(asked.runs or load_settings().runs)
 
-        request = {
-            "experiment": experiment.model_dump(mode="json"),
-            "dataset": dataset.url,
-            "version": dataset.version,
-            "runs": self.place,
-        }
-        name = run.url.rsplit("/", 1)[-1]
-        with following(run, on_epoch):
-            run_job(JobRequest("train", name, self.place, request), bars.line)
-        check_finished(run)
+
+def open_training(asked: TrainingRequest) -> tuple[Experiment, Dataset]:
+    """Return the experiment and the dataset version that it is fitted to."""
+    opened = simgen.open_dataset(absolute(asked.dataset), asked.version)
+    return choose_experiment(opened, asked.recipe, asked.experiment), opened
+
+
+def _run_of(asked: TrainingRequest, experiment: Experiment, dataset: Dataset) -> RunDirectory:
+    return RunDirectory(runs_url(asked)) / experiment.run_id(dataset.snapshot_id)
 
 
 def choose_experiment(dataset: Dataset, recipe: str | None, experiment: str | None) -> Experiment:

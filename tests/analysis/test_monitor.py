@@ -24,6 +24,7 @@ from courant.prediction.monitor import (
     MonitoredPrediction,
     RolloutQuality,
     fit_monitor,
+    watch_rollout,
 )
 from courant.prediction.surrogate import Surrogate
 from flows.cli.app import app
@@ -255,4 +256,4 @@ def test_a_model_without_latents_is_not_monitored(
     )
     plain.__dict__["monitor"] = monitor
     with pytest.raises(InputError, match="this is a transient model of kind plain"):
-        plain.rollout_quality(prepared)
+        watch_rollout(plain, plain.monitor, prepared)

@@ -15,7 +15,6 @@ from courant import models
 from courant.sweeps.benchmark import contender_names, of_members
 from courant.sweeps.search_space import load_space
 from flows import terminal
-from flows.cli import stages
 from tests.documentation.elsewhere import ELSEWHERE
 from tests.documentation.pages import SETUPS, Setup, run_block, setup_of
 from tests.documentation.shell import Shell
@@ -77,11 +76,11 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
     monkeypatch.setattr(terminal.screen, "_width", 200)
-    monkeypatch.setattr(stages, "api_url", ends_well)
+    monkeypatch.setattr("flows.cli.app.prefect_url", ends_well)
     if setup.saved:  # a page's own model is taken from the registry afterwards
         monkeypatch.setitem(models._MODELS, "my-model", None)
     if setup.serves:
-        monkeypatch.setattr("flows.cli.serving._load", no_ray)
+        monkeypatch.setattr("flows.serving._load", no_ray)
     shell, namespace = Shell(folder, tmp_path, monkeypatch), dict[str, object]()
     with setup.surroundings() as replaced, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -16,8 +16,7 @@ import simgen
 from courant.experiment import parse_experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import run_state
-from flows.cli.serving import DeploymentSolver
-from flows.deployments import find_deployment
+from flows.serving import DeploymentSolver, find_deployment
 from simgen.cases import get_family
 from simgen.errors import InputError
 from tests.end_to_end.conftest import BIN, ROOT, run, solvers, stop, wait_for

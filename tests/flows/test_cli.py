@@ -245,8 +245,14 @@ def test_the_case_of_the_examples_is_one_of_the_demo():
             ("dataset", "generate-benchmark", "elasticity", "--train", "1", "--store", "s3:/x"),
             "the URL s3:/x names no bucket",
         ),
-        (("predict", "RUN", "case", "--parameters", "radius=2", "--out", "x.npz"), "belong to a"),
-        (("predict", "RUN", "case", "--boundary", "x.vtu", "--out", "x.npz"), "belong to a mesh"),
+        (
+            ("predict", "RUN", "case", "--parameters", "radius=2", "--out", "x.npz"),
+            "--parameters belongs to a mesh file",
+        ),
+        (
+            ("predict", "RUN", "case", "--boundary", "x.vtu", "--out", "x.npz"),
+            "--boundary belongs to a mesh file",
+        ),
         (("report", "RUN", "--out", "/etc/passwd"), "/etc/passwd is a file"),
         (("run", "--run", "RUN", "--recipe", "cylinder-flow-demo"), "only its report is left"),
     ],

@@ -106,7 +106,7 @@ def test_a_signal_ends_a_command_in_one_line(number: signal.Signals, line: str, 
 DRAWING = """
 import signal, time
 from flows import ending
-from flows.display import Bars
+from flows.terminal import Bars
 
 ending.GRACE_S = 0.5
 ending.answer_interrupts()

@@ -279,9 +279,9 @@ def test_a_family_without_a_recipe_has_one_that_is_fitted_to_its_data(
     mine.publish()
     dataset = simgen.open_dataset(mine.url)
     assert choose_experiment(dataset, None, None).name == "my-flow-fitted"
-    resolved = MainJob("my-flow", dataset=mine.url).resolved()
+    resolved = MainJob("my-flow", dataset=mine.url).resolved
     assert (resolved.recipe, resolved.version) == (None, "v1")
     plate = HeatedPlate()
     monkeypatch.setitem(FAMILIES, plate.name, plate)
-    assert MainJob(plate.name, cases=2, store=str(tmp_path)).resolved().recipe is None
-    assert MainJob("branched-pipe", cases=2).resolved().recipe == "branched-pipe-demo"
+    assert MainJob(plate.name, cases=2, store=str(tmp_path)).resolved.recipe is None
+    assert MainJob("branched-pipe", cases=2).resolved.recipe == "branched-pipe-demo"

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows import ray_jobs, ray_variables
-from flows.ray_jobs import RAY_LINE, JobRequest, job_variables, pack_code
+from flows import ray_jobs
+from flows.ray_jobs import RAY_LINE, SEALED, JobRequest, job_variables, pack_code, seal, unseal
+from simgen.errors import InputError
 
 
 def request(**changes) -> JobRequest:
@@ -79,7 +80,7 @@ def test_variables_are_handed_over_by_name(monkeypatch, address, api, handed_ove
     assert ("PREFECT_API_URL" in variables) == handed_over
     monkeypatch.setenv("COURANT_JOB_ENV", "AWS_SECRET_ACCESS_KEY, NOT_SET_ANYWHERE")
     # Whatever Ray this process has started before; with a token they are sealed.
-    monkeypatch.setattr(ray_variables, "_cipher", lambda: None)
+    monkeypatch.setattr(ray_jobs, "_cipher", lambda: None)
     assert job_variables(address) == {**variables, "AWS_SECRET_ACCESS_KEY": "secret"}
 
 
@@ -110,13 +111,77 @@ def test_a_job_that_the_cluster_has_lost_is_told_as_such(monkeypatch: pytest.Mon
     assert client.asked == ray_jobs.MOST_LOST + 1
 
 
-def test_the_next_attempt_has_a_number_that_none_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_attempt_has_a_number_that_none_had() -> None:
     """`ray job delete` takes older attempts away."""
     known = request().submission_id
 
     class Client:
         def list_jobs(self) -> list[object]:
-            names = (f"{known}-2", f"{known}-3", f"{known}-x", "another-9", None)
+            names = (f"{known}-3", f"{known}-2", f"{known}-x", "another-9", None)
             return [SimpleNamespace(submission_id=name) for name in names]
 
-    assert ray_jobs._next_number(Client(), request()) == 4
+    assert list(ray_jobs._attempts(Client(), request())) == [2, 3]
+
+
+GIVEN = {"AWS_SECRET_ACCESS_KEY": "a long secret", "LICENCE": "ünï"}
+
+
+@pytest.fixture
+def token(monkeypatch):
+    """Set the token of the cluster, as Ray reads it."""
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere/token")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    return lambda value: monkeypatch.setenv("RAY_AUTH_TOKEN", value)
+
+
+def test_the_cluster_sees_no_value_and_the_job_has_them_all(token, monkeypatch):
+    token("of the cluster")
+    sealed = seal(GIVEN)
+    assert set(sealed) == {SEALED}
+    assert not [value for value in GIVEN.values() if value in sealed[SEALED]]
+    monkeypatch.setenv(SEALED, sealed[SEALED])
+    for name in GIVEN:
+        monkeypatch.delenv(name, raising=False)
+    unseal()
+    assert {name: os.environ[name] for name in GIVEN} == GIVEN
+
+
+def test_workers_of_a_job_have_them_too(token, monkeypatch):
+    token("of the cluster")
+    assert unseal() is None
+    monkeypatch.setenv(SEALED, seal(GIVEN)[SEALED])
+    set_variables = unseal()
+    for name in GIVEN:
+        monkeypatch.delenv(name)
+    set_variables()
+    assert {name: os.environ[name] for name in GIVEN} == GIVEN
+
+
+def test_the_token_of_a_file_seals_too(token, monkeypatch, tmp_path):
+    (tmp_path / "token").write_text("of the cluster\n")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    sealed = seal(GIVEN)
+    token("of the cluster")
+    monkeypatch.setenv(SEALED, sealed[SEALED])
+    unseal()
+    assert os.environ["LICENCE"] == GIVEN["LICENCE"]
+
+
+def test_nothing_to_hand_over_is_nothing(token):
+    token("of the cluster")
+    assert seal({}) == {}
+    unseal()
+
+
+def test_a_cluster_without_a_token_gets_them_as_they_are(token):
+    assert seal(GIVEN) == GIVEN
+
+
+@pytest.mark.parametrize("other", ["another one", ""])
+def test_another_token_is_one_line(token, monkeypatch, other):
+    token("of the cluster")
+    monkeypatch.setenv(SEALED, seal(GIVEN)[SEALED])
+    token(other)
+    with pytest.raises(InputError, match="same RAY_AUTH_TOKEN"):
+        unseal()

@@ -53,8 +53,11 @@ def generate(*arguments: str) -> str:
         ),
         (("b0159c13a91f", "--verify"), "--from-solver and --verify belong to --design"),
         (("case.vtu", "--from-solver", "10"), "--from-solver and --verify belong to --design"),
-        (("--design", "radius=2", "--start", "3"), "--start does not go with --design"),
-        (("--design", "radius=2", "--parameters", "radius=2"), "--parameters does not go with"),
+        (("--design", "radius=2", "--start", "3"), "--start belongs to a stored case"),
+        (
+            ("--design", "radius=2", "--parameters", "radius=2"),
+            "--parameters belongs to a mesh file",
+        ),
     ],
 )
 def test_a_prediction_is_of_a_case_or_of_a_design(tmp_path, arguments, said):

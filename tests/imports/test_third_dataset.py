@@ -84,7 +84,7 @@ def test_the_page_shows_the_importer_that_is_tested() -> None:
 
 
 def test_the_main_job_fits_a_recipe_to_imported_data(rod: Dataset) -> None:
-    job = MainJob(dataset=rod.url).resolved()
+    job = MainJob(dataset=rod.url).resolved
     assert job.dataset and job.version
     experiment, _ = job.training_on(PublishedVersion(job.dataset, job.version)).open()
     assert experiment == fitted_recipe(rod)

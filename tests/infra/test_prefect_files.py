@@ -85,7 +85,7 @@ def test_null_drops_a_parameter_that_is_set_and_excludes_another(pool: str) -> N
             asked = {**given, **dropped, "run": "s3://bucket/run"}
             known = {field.name for field in fields(MainJob)}
             job = MainJob(**{name: value for name, value in asked.items() if name in known})
-            assert job.resolved().run == "s3://bucket/run"
+            assert job.resolved.run == "s3://bucket/run"
         if flow.name == "benchmark":
             asked = {**given, "models": None, "space": "anchors"}
             flow.validate_parameters(asked)

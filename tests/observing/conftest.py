@@ -6,8 +6,8 @@ import pytest
 
 from courant.runs.directory import RunDirectory
 from courant.runs.record import HEARTBEAT, EpochRecord, write_records, write_status
-from flows.display import write_progress
-from flows.observing.overview import Places
+from flows.observing import Places
+from flows.terminal import write_progress
 from simgen.case import Progress
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result

@@ -13,9 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from courant.runs.directory import RunDirectory
-from flows.observing import metrics
-from flows.observing.metrics import METRICS, RecordMetrics, metrics_server
-from flows.observing.overview import Places, Watch
+from flows import observing as metrics
+from flows.observing import METRICS, Places, RecordMetrics, Watch, metrics_server
 from simgen.errors import InputError, StoreError
 from tests.observing.conftest import make_run, solve_some
 
@@ -72,7 +71,7 @@ def test_a_store_that_goes_away_ends_nothing_and_is_counted(
         raise StoreError("the store is away")
 
     metrics = RecordMetrics(Watch(places), 0.0)
-    monkeypatch.setattr("flows.observing.overview.read_progress", away)
+    monkeypatch.setattr("flows.observing.read_progress", away)
     found = exported(metrics)
     assert found["courant_unreadable", ""] == 1 and found["courant_training_epoch", "running"] == 3
 

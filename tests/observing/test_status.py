@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 
 from courant.runs.directory import RunDirectory
 from flows.cli.app import app
-from flows.cli.observing import keep_up
-from flows.observing.overview import Places, Watch
-from flows.observing.screen import draw, short_time
+from flows.cli.observing import draw, draw_until_interrupted, short_time
+from flows.observing import Places, Watch
 from flows.terminal import screen
 from simgen.errors import InputError
 from simgen.solving.case_lock import own_case
@@ -102,9 +101,7 @@ def test_runs_that_have_ended_are_read_once(places, monkeypatch):
     watch = Watch(places)
     watch.look()
     read: list[str] = []
-    monkeypatch.setattr(
-        "flows.observing.overview.read_run_progress", lambda run: read.append(run.url)
-    )
+    monkeypatch.setattr("flows.observing.read_run_progress", lambda run: read.append(run.url))
     watch.look()
     assert read and not [url for url in read if url.endswith(("1111111111", "/one"))]
 
@@ -147,7 +144,7 @@ def test_on_a_terminal_it_keeps_up_with_what_goes_on(places):
     drawn = io.StringIO()
     terminal = Console(file=drawn, force_terminal=True, color_system=None, width=80, height=40)
     with pytest.raises(KeyboardInterrupt):
-        keep_up(TwoLooks(places), 0.0, terminal)
+        draw_until_interrupted(TwoLooks(places), 0.0, terminal)
     lines = [line for line in drawn.getvalue().splitlines() if "cylinder-flow  " in line]
     assert [line.split()[1:3] for line in lines] == [["solving", "2"], ["unpublished", "4"]]
 

@@ -6,16 +6,18 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.states import Completed, Failed, Scheduled
 
 import simgen
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_dataset_record
 from courant.serving.http_app import Solve, Solving
-from flows.cli import serving as offers
-from flows.cli.serving import DeploymentSolver, offer_solver
-from flows.deployments import DeploymentRun
+from flows import serving as offers
+from flows.serving import DeploymentSolver, offer_solver
 from simgen.case import CaseResult
 from simgen.errors import InputError
 from simgen.store.schema import Schema
@@ -81,41 +83,40 @@ def test_a_server_without_a_solver_says_so() -> None:
         assert status == 404 and told["detail"] == "only courant explore starts the solver"
 
 
-class Runs:
+class StandInServer(DeploymentSolver):
     """A deployment whose runs are what a test says."""
 
-    def __init__(self) -> None:
-        self.asked: list[Mapping[str, Any]] = []
-        self.state, self.message = "Scheduled", ""
+    asked: list[Mapping[str, Any]]
+    state: State = Scheduled()
 
-    def begin(self, parameters: Mapping[str, Any]) -> DeploymentRun:
-        self.asked.append(parameters)
-        return self.look(f"run-{len(self.asked)}")
+    def _start(self, parameters: dict[str, Any]) -> FlowRun:
+        self.asked = [*getattr(self, "asked", ()), parameters]
+        return FlowRun(id=uuid4(), flow_id=uuid4(), state=self.state)
 
-    def look(self, run: str) -> DeploymentRun:
-        ended = self.state in ("Completed", "Failed")
-        completed = self.state == "Completed"
-        return DeploymentRun(run, self.state, ended, completed, self.message, f"https://ui/{run}")
+    def _read(self, run: str) -> FlowRun | None:
+        return FlowRun(id=UUID(run), flow_id=uuid4(), state=self.state)
 
 
 def test_a_design_is_solved_once_at_a_time_into_the_dataset_of_the_model(tmp_path: Path) -> None:
     trained_on_pipes(tmp_path)
     url = str(tmp_path / "store" / "branched-pipe")
-    runs = Runs()
-    solver = DeploymentSolver(runs, url, "branched-pipe", SETTINGS)
+    solver = StandInServer(uuid4(), url, "branched-pipe", SETTINGS)
     begun = solver.begin(DESIGN)
-    assert solver.begin(DESIGN) == begun and len(runs.asked) == 1, "a second click starts no second"
-    asked = runs.asked[0]
+    assert solver.begin(DESIGN) == begun and len(solver.asked) == 1, (
+        "a second click starts no second"
+    )
+    asked = solver.asked[0]
     assert asked["design_parameters"] == [DESIGN] and asked["settings"] == SETTINGS
     assert (asked["store"], asked["split"]) == (str(tmp_path / "store"), "train")
-    assert begun.url == "https://ui/run-1"
+    assert begun.state == "Scheduled" and not begun.ended
 
-    runs.state, runs.message = "Failed", "no solver"
+    solver.state = Failed(message="no solver")
     assert solver.look(begun.id).reason == "the run ended as Failed: no solver"
-    runs.state = "Scheduled"
-    assert solver.begin({**DESIGN, "aperture": 25.0}).id == "run-2"
-    runs.state = "Completed"
-    assert "does not have it" in solver.look(begun.id).reason
+    solver.state = Scheduled()
+    second = solver.begin({**DESIGN, "aperture": 25.0})
+    assert second.id != begun.id
+    solver.state = Completed()
+    assert "has no such case" in solver.look(begun.id).reason
     writer = DatasetWriter.open(url, Schema.of(FAMILY))
     fork = writer.fork()
     point = FAMILY.point(DESIGN, SETTINGS)
@@ -125,7 +126,7 @@ def test_a_design_is_solved_once_at_a_time_into_the_dataset_of_the_model(tmp_pat
     writer.commit([fork])
     writer.publish("two more")
     assert solver.look(begun.id).reason == ""
-    assert solver.look("run-2").reason == "the case is rejected: it swings"
+    assert solver.look(second.id).reason == "the case is rejected: it swings"
 
     with pytest.raises(InputError, match="no run that this server"):
         solver.look("another")
@@ -146,8 +147,7 @@ def test_where_the_solver_cannot_be_started_the_reason_is_told(
     pipes_run: str, monkeypatch: pytest.MonkeyPatch, host: str, api: str | None, reason: str
 ) -> None:
     record = read_dataset_record(RunDirectory(pipes_run))
-    monkeypatch.setattr(offers, "api_url", lambda: api)
-    monkeypatch.setattr("flows.deployments.api_url", lambda: api)
+    monkeypatch.setattr(offers, "prefect_url", lambda: api)
     offer = offer_solver(record, simgen.open_dataset(record["url"]), host)
     assert offer.solver is None and reason in offer.reason
 
@@ -156,7 +156,7 @@ def test_a_dataset_that_no_deployment_adds_to_has_no_solver(
     pipes_run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = read_dataset_record(RunDirectory(pipes_run))
-    monkeypatch.setattr(offers, "api_url", lambda: "http://127.0.0.1:9/api")
+    monkeypatch.setattr(offers, "prefect_url", lambda: "http://127.0.0.1:9/api")
     assert "cannot be read" in offer_solver(record, None, "127.0.0.1").reason
     dataset = simgen.open_dataset(record["url"])
     dataset.url = "s3://bucket/pipes-of-2024"

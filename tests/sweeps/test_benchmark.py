@@ -33,7 +33,7 @@ from courant.sweeps.benchmark_table import BenchmarkTable, QuantityRow, quantity
 from courant.sweeps.paper import paper_numbers
 from courant.sweeps.search_space import load_space
 from courant.sweeps.sweep import read_result
-from flows.stages.benchmark import Comparison
+from flows.stages.trials import ModelBenchmark
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import OWN
@@ -140,7 +140,7 @@ def test_a_finished_benchmark_is_shown_before_anything_starts(done, ducts, tmp_p
     experiment, sizes = tmp_path / "experiment.json", tmp_path / "sizes.json"
     experiment.write_text(json.dumps(benchmark.base.model_dump(mode="json")))
     sizes.write_text(json.dumps({"transolver": OWN["transolver"]}))
-    asked = Comparison(
+    asked = ModelBenchmark(
         ducts.url,
         models=["courant", "transolver"],
         budget="4epochs",

@@ -12,7 +12,8 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import simgen
 from courant.experiment import parse_experiment
@@ -23,29 +24,23 @@ from courant.runs.record import open_recorded, read_dataset_record
 from courant.serving.http_app import MAX_CONNECTIONS, HttpServer, Model, Solve, Solving, build_app
 from courant.serving.model import ServedModel
 from courant.serving.predictions import Limits
-from flows.deployments import DeploymentRun, api_url, find_deployment
-from flows.settings import LOOPBACK, host_of, load_settings
+from flows.settings import LOOPBACK, check_prefect, host_of, load_settings, prefect_url
 from flows.terminal import errors, print_line
 from simgen.cases import get_family
 from simgen.errors import InputError, SimgenError
 from simgen.store.read import Dataset
 
-
-class Runs(Protocol):
-    """Declare what is needed of a deployment."""
-
-    def begin(self, parameters: Mapping[str, Any]) -> DeploymentRun: ...
-
-    def look(self, run: str) -> DeploymentRun: ...
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import FlowRun
 
 
 class DeploymentSolver:
-    """The solver of a dataset's cases, as runs of its deployment."""
+    """The solver of a dataset's cases, as flow runs of its deployment on a Prefect server."""
 
     def __init__(
-        self, runs: Runs, dataset: str, family: str, settings: Mapping[str, float]
+        self, deployment: UUID, dataset: str, family: str, settings: Mapping[str, float]
     ) -> None:
-        self._runs, self._dataset = runs, dataset
+        self._deployment, self._dataset = deployment, dataset
         self._family, self._settings = get_family(family), dict(settings)
         self._lock = threading.Lock()
         self._cases: dict[str, str] = {}
@@ -56,7 +51,7 @@ class DeploymentSolver:
         point = self._family.point(parameters, self._settings)
         with self._lock:
             for run in [run for run, case in self._cases.items() if case == point.id]:
-                if not (under_way := self._look(run)).ended:
+                if not (under_way := self.look(run)).ended:
                     return under_way
             asked = {
                 "family": self._family.name,
@@ -68,72 +63,106 @@ class DeploymentSolver:
                 "split": "train",
                 "retry_failed": True,
             }
-            begun = self._runs.begin(asked)
-            self._cases[begun.id] = point.id
+            begun = self._start(asked)
+            self._cases[str(begun.id)] = point.id
         return self._described(begun)
 
     def look(self, solve: str) -> Solve:
         """Return how far a run is that this solver has begun."""
         if solve not in self._cases:
             raise InputError(f"{solve[:100]} is no run that this server has started")
-        return self._look(solve)
+        found = self._read(solve)
+        if found is None:
+            reason = "the run was deleted on Prefect's server"
+            return Solve(id=solve, state="Deleted", ended=True, url="", reason=reason)
+        return self._described(found)
 
-    def _look(self, solve: str) -> Solve:
-        return self._described(self._runs.look(solve))
+    def _start(self, parameters: dict[str, Any]) -> FlowRun:
+        from prefect.client.orchestration import get_client
 
-    def _described(self, run: DeploymentRun) -> Solve:
-        reason = ""
-        if run.completed:
-            reason = self._outcome(self._cases[run.id])
-        elif run.ended:
-            reason = f"the run ended as {run.state}: {run.message}"[:500]
-        return Solve(id=run.id, state=run.state, ended=run.ended, url=run.url, reason=reason)
+        with get_client(sync_client=True) as client:
+            return client.create_flow_run_from_deployment(self._deployment, parameters=parameters)
 
-    def _outcome(self, case: str) -> str:
-        """Say why the dataset has no accepted case of this id; empty where it has."""
-        dataset = simgen.open_dataset(self._dataset)
-        if case in dataset.cases():
-            return ""
-        if case not in dataset.design.index:
-            return f"{dataset.version} of the dataset does not have it: the worker has another one"
-        stored = dataset[case]
-        return f"the case is {stored.status}: {stored.reason}"[:500]
+    def _read(self, run: str) -> FlowRun | None:
+        from prefect.client.orchestration import get_client
+        from prefect.exceptions import ObjectNotFound
+
+        with get_client(sync_client=True) as client:
+            try:
+                return client.read_flow_run(UUID(run))
+            except ObjectNotFound:
+                return None
+
+    def _described(self, run: FlowRun) -> Solve:
+        """Return the run's state and, once it has ended, why there is no accepted case."""
+        from prefect.utilities.urls import url_for
+
+        name, state, reason = str(run.id), run.state, ""
+        ended = state is not None and state.is_final()
+        if state is not None and state.is_completed():
+            case, dataset = self._cases[name], simgen.open_dataset(self._dataset)
+            if case not in dataset.design.index:
+                reason = f"{dataset.version} of the dataset has no such case: the worker's differs"
+            elif case not in dataset.cases():
+                reason = f"the case is {dataset[case].status}: {dataset[case].reason}"
+        elif ended and state is not None:
+            reason = f"the run ended as {state.name}: {state.message}"
+        url = url_for("flow-run", obj_id=run.id) or ""
+        label = (state and state.name) or "Scheduled"
+        return Solve(id=name, state=label, ended=ended, url=url, reason=reason[:500])
+
+
+def find_deployment(name: str) -> UUID:
+    """Find a deployment by FLOW/DEPLOYMENT; InputError where there is none, or no server."""
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    url = prefect_url()
+    if url is None:
+        raise InputError("PREFECT_API_URL names no Prefect server")
+    check_prefect(url)
+    try:
+        with get_client(sync_client=True) as client:
+            return client.read_deployment_by_name(name).id
+    except ObjectNotFound:
+        raise InputError(
+            f"Prefect's server has no deployment {name}; prefect --no-prompt deploy --all makes it"
+        ) from None
 
 
 def offer_solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) -> Solving:
-    """Return the solver for a run's designs, or say why there is none."""
+    """Return the solver for a run's designs, or the reason why there is none."""
     try:
-        return Solving(_solver(record, dataset, host))
+        if host not in LOOPBACK:
+            raise InputError(
+                "the solver is started only where the server listens on loopback alone"
+            )
+        url = prefect_url()
+        if url is None:
+            raise InputError("PREFECT_API_URL names no Prefect server")
+        if dataset is None:
+            raise InputError("the run's dataset cannot be read from here")
+        family, place = record["family"], dataset.url.rstrip("/")
+        if place.rpartition("/")[2] != family:
+            raise InputError(
+                f"the dataset is not at STORE/{family}, where its deployment would add to it"
+            )
+        if "://" not in place and host_of(url) not in LOOPBACK:
+            raise InputError(
+                "the dataset is a folder of this machine, which the workers of another machine's"
+                " Prefect server do not see"
+            )
+        settings = record.get("settings") or dataset[0].settings
+        deployment = find_deployment(f"generate/{family}")
+        return Solving(DeploymentSolver(deployment, place, family, settings))
     except SimgenError as error:
         return Solving(reason=str(error))
-
-
-def _solver(record: Mapping[str, Any], dataset: Dataset | None, host: str) -> DeploymentSolver:
-    if host not in LOOPBACK:
-        raise InputError("the solver is started only where the server listens on loopback alone")
-    url = api_url()
-    if url is None:
-        raise InputError("PREFECT_API_URL names no Prefect server")
-    if dataset is None:
-        raise InputError("the run's dataset cannot be read from here")
-    family, place = record["family"], dataset.url.rstrip("/")
-    if place.rpartition("/")[2] != family:
-        raise InputError(
-            f"the dataset is not at STORE/{family}, where its deployment would add to it"
-        )
-    if "://" not in place and host_of(url) not in LOOPBACK:
-        raise InputError(
-            "the dataset is a folder of this machine, which the workers of another machine's"
-            " Prefect server do not see"
-        )
-    settings = record.get("settings") or dataset[0].settings
-    return DeploymentSolver(find_deployment(f"generate/{family}"), place, family, settings)
 
 
 def explore_model(
     run: str, host: str, port: int, place: str | None = None, names: Sequence[str] = ()
 ) -> None:
-    """Serve a run, and tell where its page is; InputError for a model that has none.
+    """Serve a run and print where its page is; InputError for a model that has none.
 
     `place` is where its dataset lies now, if not where the run says; `names` as in `serve_model`.
     """
@@ -141,7 +170,13 @@ def explore_model(
     experiment = parse_experiment(parts.read_object("experiment.json"))
     get_family(experiment.family)
     record = read_dataset_record(parts)
-    dataset = _dataset(run, record, place)
+    try:
+        dataset = open_recorded(run, record, place)
+    except SimgenError as error:
+        if place is not None:
+            raise
+        warnings.warn(f"no solved designs are shown: {error}", stacklevel=1)
+        dataset = None
     if dataset is None and experiment.task != "steady":
         raise InputError(
             f"{run} is a transient model: its page starts from the states of solved designs, and"
@@ -150,19 +185,8 @@ def explore_model(
         )
     solving = offer_solver(record, dataset, host)
     page = f"explorer#{solving.token}" if solving.solver else "explorer"
-    place = None if dataset is None else dataset.url
-    serve_model(run, host, port, Limits(), page, place, solving, names)
-
-
-def _dataset(run: str, record: Mapping[str, Any], place: str | None) -> Dataset | None:
-    """Open the run's dataset; None, with a warning, where no place was named and none is found."""
-    try:
-        return open_recorded(run, record, place)
-    except SimgenError as error:
-        if place is not None:
-            raise
-        warnings.warn(f"no solved designs are shown: {error}", stacklevel=1)
-        return None
+    url = None if dataset is None else dataset.url
+    serve_model(run, host, port, Limits(), page, url, solving, names)
 
 
 def serve_model(
@@ -180,7 +204,7 @@ def serve_model(
     On loopback, and where `names` are given, clients must ask for it by a name of loopback, by
     `host` or by one of `names`.
 
-    `page` is what a person is told to open, `dataset` the place of the run's dataset (None: it is
+    `page` is printed for a person to open, `dataset` the place of the run's dataset (None: it is
     not opened), and `solving` starts the solver. With RAY_ADDRESS the model is placed on that
     cluster. InputError where the port is taken.
     """
@@ -200,12 +224,11 @@ def serve_model(
         server.start()
     try:
         address = f"http://{in_address(host)}:{port}"
-        told = (
-            f"serving  {address}/predict   what it takes: /model and /docs"
-            if page == "docs"
-            else f"open  {address}/{page}"
-        )
-        print_line(f"{told}   end with Ctrl-C")
+        if page == "docs":
+            line = f"serving  {address}/predict   what it takes: /model and /docs"
+        else:
+            line = f"open  {address}/{page}"
+        print_line(f"{line}   end with Ctrl-C")
         # Not earlier: while the model is loaded, Ctrl-C ends the command at once.
         signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
         asked_to_end.wait()

@@ -1,0 +1,538 @@
+"""Define the commands on trained models: runs, recipes, reports, bands, predictions, serving.
+
+Heavy imports are inside the commands, so that `courant --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column
+
+from flows.cli.options import AllowedHosts, MovedDataset, RunUrl, SplitChoice, allowed_hosts
+from flows.request_models import parse_settings
+from flows.settings import RUNS, absolute, check_folder, load_settings
+from flows.terminal import (
+    add_row,
+    counted,
+    one_line_errors,
+    plain_table,
+    print_error,
+    print_line,
+    progress_bar,
+    screen,
+)
+from simgen.errors import InputError
+from simgen.store.local_files import local_path
+
+if TYPE_CHECKING:
+    from courant.evaluation.coverage import Coverage
+    from courant.runs.summary import RunSummary
+
+MAX_SHOWN = 500
+"""Characters of one setting that are shown"""
+WIDE = 110
+"""Columns of a screen that has room for every figure of a run"""
+
+runs_app = typer.Typer(help="Trained models: list, show, compare, pack.", no_args_is_help=True)
+recipes_app = typer.Typer(help="The training recipes: list them, show one.")
+model_app = typer.Typer()
+
+
+@runs_app.command("ls", epilog="Example: courant runs ls s3://bucket/runs")
+def runs_ls(
+    runs: Annotated[
+        str | None,
+        typer.Argument(
+            help=(
+                "Folder or s3://bucket/prefix of runs; a sweep's are under <sweep>/trials."
+                f" [env: COURANT_RUNS; default: {RUNS}]"
+            )
+        ),
+    ] = None,
+) -> None:
+    """List the runs of a place.
+
+    Columns: recipe, dataset version, size, epochs, errors, date, training time, revision.
+    """
+    with one_line_errors():
+        from courant.runs.summary import list_runs
+
+        where = absolute(runs or load_settings().runs)
+        found, unreadable = list_runs(where)
+        for damaged in unreadable:
+            print_error(damaged.reason, "unreadable")
+        if not found:
+            raise InputError(
+                f"no run in {where}; train one with: courant train DATASET --runs {where}"
+            )
+        right: dict[str, Any] = {"justify": "right", "no_wrap": True}
+        columns = {
+            "run": Column("run", overflow="fold", min_width=16),
+            "dataset": Column("dataset", overflow="fold", min_width=13),
+            "parameters": Column("parameters", **right),
+            "epochs": Column("epochs", overflow="fold", min_width=6),
+            "validation NMAE": Column("NMAE", **right),
+            "test NMAE": Column("test", **right),
+            "started": Column("started", no_wrap=True),
+            "training time": Column("trained", **right),
+            "revision": Column("revision", no_wrap=True),
+        }
+        if screen.width < WIDE:  # `runs show` has what a narrow screen has no room for
+            del columns["parameters"], columns["revision"]
+        table = plain_table(*columns.values())
+        for run in found:
+            dataset = f"{run.dataset.rsplit('/', 1)[-1]} {run.version}"
+            cells = {**_facts(run), "run": run.name, "dataset": dataset}
+            add_row(table, *(cells[name] for name in columns))
+        screen.print(table)
+
+
+@runs_app.command(
+    "show", epilog="Example: courant runs show demo-run/runs/cylinder-flow-demo-0123456789"
+)
+def runs_show(run: RunUrl) -> None:
+    """Show one run in full: its experiment, dataset version, course and errors."""
+    with one_line_errors():
+        from courant.runs.summary import flatten, read_run
+
+        found = read_run(absolute(run))
+        facts = plain_table(Column("", style="bold"), Column("", overflow="fold"))
+        for name, value in _facts(found).items():
+            add_row(facts, name, value)
+        settings = plain_table(Column("setting", style="bold"), Column("value", overflow="fold"))
+        for key, setting in flatten(found.settings).items():
+            add_row(settings, key, _text(setting))
+        screen.print(facts, "", settings)
+
+
+@runs_app.command("compare", epilog="Example: courant runs compare RUN OTHER-RUN")
+def runs_compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Two run directories or more: folders or s3://bucket/prefix."),
+    ],
+) -> None:
+    """Compare runs: the settings in which they differ, and their results."""
+    with one_line_errors():
+        from courant.runs.summary import differing_settings, read_run
+
+        if len(runs) < 2:
+            raise InputError("one run has nothing to be compared with; name two or more")
+        found = [read_run(absolute(run)) for run in runs]
+        table = plain_table("", *[Column(escape(run.name), overflow="fold") for run in found])
+        for key, values in differing_settings(found).items():
+            add_row(table, key, *map(_text, values))
+        table.add_section()
+        facts = [_facts(run) for run in found]
+        for name in facts[0]:
+            add_row(table, name, *(fact[name] for fact in facts))
+        screen.print(table)
+
+
+@runs_app.command(
+    "export",
+    epilog="Example: courant runs export demo-run/runs/cylinder-flow-demo-0123456789 --out m.zip",
+)
+def runs_export(
+    run: RunUrl,
+    out: Annotated[
+        str | None,
+        typer.Option(help="File or s3://bucket/key to write; default: RUN.zip in this folder."),
+    ] = None,
+) -> None:
+    """Pack a run into one file that predicts on a machine without its dataset.
+
+    Commands and `courant.load` take the file in place of a run directory; `unzip` makes it one.
+    """
+    with one_line_errors():
+        from courant.runs.directory import RunDirectory
+        from courant.runs.summary import pack_run
+
+        source = RunDirectory(absolute(run))
+        name = source.url.rsplit("/", 1)[-1].removesuffix(".zip")
+        print_line(f"packed  {pack_run(source, absolute(out or f'{name}.zip'))}")
+
+
+def _facts(run: RunSummary) -> dict[str, str]:
+    """Return what is known of a run, as text by name."""
+    epochs = f"{run.epoch}/{run.epochs}"
+    minutes = run.train_s / 60
+    commit, _, changed = (run.revision or "").partition("-")
+    return {
+        "run": run.url,
+        "dataset": f"{run.dataset} {run.version}",
+        "snapshot": run.snapshot_id,
+        "parameters": f"{run.num_parameters:,}" if run.num_parameters else "",
+        "epochs": epochs if run.state == "finished" else f"{epochs} {run.state}",
+        "validation NMAE": f"{run.validation_nmae:.3f}" if run.validation_nmae is not None else "",
+        "test NMAE": f"{run.test_nmae:.3f}" if run.test_nmae is not None else "",
+        "started": run.started[:10] if run.started else "",
+        "training time": f"{minutes:.0f} min" if minutes >= 1 else f"{run.train_s:.0f} s",
+        # A star marks local changes.
+        "revision": f"{commit[:8]}{'*' if changed else ''}",
+        "best epoch": _text(run.best_epoch),
+        "samples/s": f"{run.samples / run.train_s:.0f}" if run.train_s else "",
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))[:MAX_SHOWN]
+    return "" if value is None else str(value)[:MAX_SHOWN]
+
+
+@recipes_app.callback(invoke_without_command=True)
+def recipes(context: typer.Context) -> None:
+    """List the training recipes, with what they are for; `show` prints one."""
+    if context.invoked_subcommand:
+        return
+    with one_line_errors():
+        from courant.recipes import RECIPES
+
+        table = plain_table("recipe", "")
+        for name, recipe in RECIPES.items():
+            first, _, _ = " ".join((recipe.__doc__ or "").split()).partition(". ")
+            table.add_row(name, first.removesuffix("."))
+        screen.print(table)
+
+
+@recipes_app.command(
+    "show", epilog="Example: courant recipes show cylinder-flow-small > experiment.json"
+)
+def recipes_show(
+    name: Annotated[str, typer.Argument(help="A recipe, such as cylinder-flow-small.")],
+) -> None:
+    """Print a recipe as JSON: change it, and train it with --experiment FILE."""
+    with one_line_errors():
+        from courant.recipes import get_recipe
+
+        typer.echo(get_recipe(name).model_dump_json(indent=2))
+
+
+@model_app.command(
+    epilog="Example: courant report demo-run/runs/cylinder-flow-demo-0123456789 --out report"
+)
+def report(
+    run: RunUrl,
+    out: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix.")] = "report",
+    dataset: MovedDataset = None,
+) -> None:
+    """Write the report of an evaluated run again, without Prefect."""
+    with one_line_errors():
+        from courant.report.report import write_report
+
+        check_folder(absolute(out))
+        print_line(f"report  {write_report(absolute(run), absolute(out), _place(dataset))}")
+
+
+@model_app.command(epilog="Example: courant reports courant-data/reports")
+def reports(
+    folder: Annotated[
+        str | None, typer.Argument(help="Folder of reports; default: COURANT_REPORTS.")
+    ] = None,
+) -> None:
+    """Write the index page of a folder of reports again, as after one was removed."""
+    with one_line_errors():
+        from courant.report.index import write_index
+
+        print_line(f"index  {write_index(absolute(folder or load_settings().reports))}")
+
+
+@model_app.command(
+    epilog=(
+        "Example: courant predict RUN b0159c13a91f --start 100 --out prediction.npz, or courant"
+        " predict RUN case.vtu --parameters radius=2,center_x=0,center_y=1 --out prediction.vtu"
+    )
+)
+def predict(
+    run: RunUrl,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help=(
+                "File to write: .npz (all steps), .pvd (all steps, for ParaView) or .vtu (the last"
+                " step)."
+            )
+        ),
+    ],
+    case: Annotated[
+        str | None,
+        typer.Argument(
+            help=(
+                "Id of a case of the dataset that the model was trained on, or a mesh file such as"
+                " case.vtu, whose arrays named like the model's fields are the initial state."
+            )
+        ),
+    ] = None,
+    design: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=VALUE,...",
+            help="In place of a case: a design that nobody has solved. It is meshed (OpenFOAM).",
+        ),
+    ] = None,
+    from_solver: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="With --design, transient: seconds that the solver runs before the model goes on.",
+        ),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="With --design: solve it as well, and show both.")
+    ] = False,
+    start: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, help="Transient: time of the initial snapshot, in seconds; 100 by default."
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, help="Transient: rollout steps; 10 by default."),
+    ] = None,
+    parameters: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=VALUE,...",
+            help="With a mesh file: the design parameters of its geometry.",
+        ),
+    ] = None,
+    boundary: Annotated[
+        Path | None,
+        typer.Option(
+            help=(
+                "With a mesh file and a steady model: the faces of its boundary, with `patch` and"
+                " what is prescribed."
+            )
+        ),
+    ] = None,
+    dataset: MovedDataset = None,
+) -> None:
+    """Predict a stored case, from the state on a mesh of your own, or a design never solved.
+
+    A transient model starts from a case's snapshot at --start or a file's arrays, a steady one from
+    a case's geometry and boundary conditions.
+    """
+    with one_line_errors():
+        if (case is None) == (design is None):
+            raise InputError("name a case or a mesh file, or give a --design NAME=VALUE,...")
+        if case is not None and (from_solver is not None or verify):
+            raise InputError("--from-solver and --verify belong to --design")
+        is_file = case is not None and "." in Path(case).name
+        kind = "a design" if design else "a mesh file" if is_file else "a stored case"
+        options = {
+            "--start": (start, "a stored case"),
+            "--dataset": (dataset, "a stored case"),
+            "--parameters": (parameters, "a mesh file"),
+            "--boundary": (boundary, "a mesh file"),
+        }
+        for option, (given, needed) in options.items():
+            if given is not None and kind != needed:
+                raise InputError(f"{option} belongs to {needed}, not to {kind}; leave it out")
+        out, url = local_path(str(out)), absolute(run)
+        if is_file:
+            from flows.cli.foreign_mesh import predict_file
+
+            asked = parse_settings(parameters.split(",") if parameters else None, "--parameters")
+            faces = None if boundary is None else local_path(str(boundary))
+            lines = predict_file(url, local_path(str(case)), faces, asked, steps, out)
+        elif design is not None:
+            from flows.cli.prediction_files import predict_to_files
+
+            asked = parse_settings(design.split(","), "--design") or {}
+            predict_to_files(url, asked, out, steps=steps, from_solver_s=from_solver, verify=verify)
+            return
+        else:
+            from flows.cli.prediction_files import write_prediction
+
+            lines = write_prediction(url, str(case), start, steps, out, _place(dataset))
+        print_line(lines)
+
+
+@model_app.command(
+    epilog="Example: courant serve demo-run/runs/cylinder-flow-demo-0123456789 --port 8000"
+)
+def serve(
+    run: RunUrl,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for other machines.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    max_points: Annotated[
+        int, typer.Option(min=1, help="Points of one request, queries included.")
+    ] = 200_000,
+    max_steps: Annotated[int, typer.Option(min=1, help="Rollout steps of one request.")] = 200,
+    max_point_steps: Annotated[
+        int, typer.Option(min=1, help="Points where one request predicts, times its rollout steps.")
+    ] = 2_000_000,
+    max_megabytes: Annotated[
+        float, typer.Option(min=0.001, max=10_000, help="Size of one request.")
+    ] = 64.0,
+    allow_host: AllowedHosts = None,
+) -> None:
+    """Answer predictions over HTTP through Ray Serve, until Ctrl-C."""
+    with one_line_errors():
+        names = allowed_hosts(allow_host)
+        _check_trained(run)
+        from courant.serving.predictions import Limits
+        from flows.serving import serve_model
+
+        limits = Limits(
+            max_points=max_points,
+            max_steps=max_steps,
+            max_megabytes=max_megabytes,
+            max_point_steps=max_point_steps,
+        )
+        serve_model(absolute(run), host, port, limits, names=names)
+
+
+@model_app.command(epilog="Example: courant explore pipe-run/runs/branched-pipe-small-0123456789")
+def explore(
+    run: RunUrl,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for other machines.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    dataset: MovedDataset = None,
+    allow_host: AllowedHosts = None,
+) -> None:
+    """Explore a design space in the browser: sliders, fields, quantities with bands.
+
+    Until Ctrl-C; sliders of a steady model need OpenFOAM's mesh tools on this machine.
+    """
+    with one_line_errors():
+        names = allowed_hosts(allow_host)
+        _check_trained(run)
+        from flows.serving import explore_model
+
+        explore_model(absolute(run), host, port, _place(dataset), names)
+
+
+def _check_trained(run: str) -> None:
+    """Raise before the server is imported, which takes seconds."""
+    from courant.runs.directory import RunDirectory
+    from courant.runs.record import check_trained
+
+    check_trained(RunDirectory(absolute(run)))
+
+
+def _place(dataset: str | None) -> str | None:
+    return None if dataset is None else absolute(dataset)
+
+
+@model_app.command(epilog="Example: courant calibrate RUN")
+def calibrate(
+    run: RunUrl,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Dataset of some designs solved on meshes of several sizes: the mesh's own error.",
+        ),
+    ] = None,
+    dataset: MovedDataset = None,
+) -> None:
+    """Predict the calibration cases of the run's dataset, for bands of error around predictions.
+
+    Cases are added by `courant generate ... --split calibration`; docs/bands.md has the whole.
+    """
+    with one_line_errors():
+        from courant.evaluation.calibrate import calibrate as calibrate_run
+
+        with progress_bar("calibrating") as progress:
+            bands = calibrate_run(absolute(run), _place(dataset), _place(grid), progress)
+        names = "".join(f", {_plain(name)}" for name in bands.quantities)
+        cases = counted(len(bands.cases), "calibration case")
+        print_line(f"bands  {cases} of {bands.version}: the fields{names}")
+        if bands.regressed is not None:
+            regressed = ", ".join(map(_plain, bands.regressed.quantities))
+            designs = counted(len(bands.regressed.designs), "training design")
+            print_line(f"by regression on the parameters of {designs}: {regressed}")
+        for name, error in bands.grid.items():
+            print_line(
+                f"mesh   {_plain(name)} on a fine mesh: {error.low:+.1%} to"
+                f" {error.high:+.1%} (order {error.order:.1f}, {error.num_designs} designs)"
+            )
+        for name, reason in bands.no_grid.items():
+            print_line(f"mesh   {_plain(name)}: {reason}")
+
+
+@model_app.command(epilog="Example: courant coverage RUN --split test")
+def coverage(
+    run: RunUrl,
+    split: Annotated[
+        SplitChoice, typer.Option(help="Which cases, of the newest version.")
+    ] = SplitChoice.test,
+    level: Annotated[
+        float, typer.Option(min=0.5, max=0.99, help="Probability with which bands are to hold.")
+    ] = 0.9,
+    inside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=LOW:HIGH,...",
+            help="Score cases outside of these ranges apart: are those with large errors refused?",
+        ),
+    ] = None,
+    dataset: MovedDataset = None,
+) -> None:
+    """Compare the bands of a calibrated run with solved cases: how often do they hold?"""
+    with one_line_errors():
+        from courant.evaluation.coverage import measure_coverage
+
+        box = {} if inside is None else parse_box(inside)
+        with progress_bar("predicting") as progress:
+            found = measure_coverage(
+                absolute(run), split.value, _place(dataset), level, progress, box
+            )
+        _print_coverage(found)
+
+
+def parse_box(text: str) -> dict[str, tuple[float, float]]:
+    """Read `aperture=24:37,inlet_velocity=3:8`."""
+    box = {}
+    for part in text.split(","):
+        name, _, ends = part.partition("=")
+        low, _, high = ends.partition(":")
+        try:
+            box[name.strip()] = float(low), float(high)
+        except ValueError:
+            raise InputError(
+                f"--inside {part}: give NAME=LOW:HIGH, such as aperture=24:37"
+            ) from None
+    return box
+
+
+def _print_coverage(found: Coverage) -> None:
+    """Print how often bands hold, and where designs lie outside of the box."""
+    columns = ("cases", "holds", "worst eighth", "width", "error", "of the null")
+    table = plain_table(f"{found.level:.0%} band of", *columns)
+    for name, score in found.bands.items():
+        shares = ((score.worst_eighth, 0), (score.error, 1), (score.null_error, 1))
+        worst, error, null = (
+            "" if share is None else f"{share:.{digits}%}" for share, digits in shares
+        )
+        holds, width = f"{score.coverage:.1%}", f"{score.width:.2f}"
+        table.add_row(_plain(name), str(score.num_cases), holds, worst, width, error, null)
+    screen.print(table)
+    if found.outside:
+        refusals = ("refused by ranges", "by latents", "by either")
+        table = plain_table("outside of the box", "cases", "error exceeds band", *refusals)
+        for name, out in found.outside.items():
+            refused = (out.by_ranges, out.by_latents, out.by_either)
+            parts = (f"{each / out.exceeding:.0%}" if out.exceeding else "" for each in refused)
+            table.add_row(_plain(name), str(out.num_cases), str(out.exceeding), *parts)
+        screen.print(table)
+    if found.refused:
+        print_line(
+            f"no band for {counted(len(found.refused), 'case')} of {found.num_cases}:"
+            f" {next(iter(found.refused.values()))}"
+        )
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ")

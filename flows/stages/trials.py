@@ -1,0 +1,257 @@
+"""Stages `sweep` and `benchmark`: many trainings -> table, figures and page.
+
+A sweep tries a search space around a recipe and leaves the best configuration; a benchmark trains
+models at an equal budget. Both run their trials on Ray, here or as a job on a cluster, which leaves
+them where this process finds them.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from courant.runs.directory import RunDirectory
+from courant.sweeps.search_space import load_space
+from flows.request_models import BenchmarkRequest, SweepRequest
+from flows.settings import absolute, check_reach, load_settings
+from flows.stages.training import open_training, runs_url
+from flows.terminal import Bars, announce
+from simgen.errors import InputError, SimgenError, StoreError
+from simgen.log_lines import about
+
+if TYPE_CHECKING:
+    from courant.sweeps.benchmark import Benchmark
+    from courant.sweeps.sweep import Sweep, TrialResult
+    from simgen.store.read import Dataset
+
+MODELS = ("courant", "transolver", "upt")
+
+
+@dataclass(frozen=True)
+class FinishedSweep:
+    """The URLs of a sweep's page, its trials' runs and the best one's experiment; a summary."""
+
+    page: str
+    trials: str
+    best: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class FinishedBenchmark:
+    """The URL of a benchmark's page, and its summary."""
+
+    page: str
+    verdict: str
+
+
+class Trials(SweepRequest):
+    """Try the settings of a search space."""
+
+    def plan(self) -> Sweep:
+        """Plan every trial, and compare each with the data."""
+        from courant.sweeps.sweep import plan_sweep
+
+        space = load_space(self.space)
+        return plan_sweep(*open_training(self), space, self.trials, runs_url(self), self.seed)
+
+    def done(self) -> FinishedSweep | None:
+        """Return None: `execute` looks at each trial, and skips those that have ended."""
+        load_space(self.space)
+        open_training(self)
+        return None
+
+    def check(self) -> None:
+        """Reject settings that do not fit the data."""
+        if cluster := load_settings().jobs_address:
+            check_reach(cluster, runs_url(self))
+        self.plan()
+
+    def execute(self) -> FinishedSweep:
+        """Run all trials on Ray, with a line as each ends, and write the page."""
+        from courant.report.sweep_page import verdict, write_sweep_page
+        from courant.sweeps.sweep import BEST
+
+        plan = self.plan()
+        folder = plan.folder.url
+        ids = about(dataset=plan.dataset_url, sweep=folder.rsplit("/", 1)[-1])
+        with ids, Bars(f"sweep {plan.space.name}", len(plan.trials)) as bars:
+            for line in (f"sweep {folder}", *plan.left_out):
+                announce(line)
+            bars.advance(0, "starting trials")
+            on_cluster = load_settings().jobs_address is not None
+            results = (self._try_on_cluster if on_cluster else self._try)(plan, bars)
+        page, best = write_sweep_page(plan, results), f"{folder}/{BEST}"
+        return FinishedSweep(page, f"{folder}/trials", best, verdict(plan, results))
+
+    def _try(self, plan: Sweep, bars: Bars) -> list[TrialResult]:
+        from courant.sweeps.ray_trials import run_sweep
+
+        ended: set[int] = set()
+        errors: list[float] = []
+
+        def on_trial(result: TrialResult) -> None:
+            if result.nmae is not None:
+                errors.append(result.nmae)
+            if result.state != "running":
+                ended.add(result.number)
+                announce(result.line())
+            best = f", lowest NMAE {min(errors):.3f}" if errors else ""
+            bars.advance(len(ended), f"trial {result.number}, epoch {result.epochs}{best}")
+
+        return run_sweep(
+            plan,
+            early_stopping=self.early_stopping,
+            cpus_per_trial=self.cpus_per_trial,
+            gpus_per_trial=self.gpus_per_trial,
+            on_trial=on_trial,
+        )
+
+    def _try_on_cluster(self, plan: Sweep, bars: Bars) -> list[TrialResult]:
+        """Run the sweep as a job, which makes the same plan."""
+        from courant.sweeps.sweep import ENDED, TABLE, is_done, read_result
+        from flows.ray_jobs import JobRequest, run_job
+
+        def count_ended() -> None:
+            # The store may be away for a moment: the sweep itself goes on on the cluster.
+            with suppress(StoreError):
+                table = plan.folder.read_json(TABLE) if plan.folder.exists(TABLE) else []
+                bars.advance(sum(row["state"] in ENDED for row in table))
+
+        if not all(is_done(read_result(trial), self.early_stopping) for trial in plan.trials):
+            runs, _, name = plan.folder.url.rpartition("/")
+            request = {
+                "experiment": plan.experiment.model_dump(mode="json"),
+                "space": plan.asked.model_dump(mode="json"),
+                "dataset": plan.dataset_url,
+                "version": plan.version,
+                "runs": runs,
+                "trials": len(plan.trials),
+                "seed": plan.seed,
+                "early_stopping": self.early_stopping,
+                "cpus": self.cpus_per_trial,
+                "gpus": self.gpus_per_trial,
+            }
+            run_job(JobRequest("sweep", name, runs, request), announce, count_ended)
+        return [read_result(trial) for trial in plan.trials]
+
+
+class ModelBenchmark(BenchmarkRequest):
+    """Train models at an equal budget, and compare them."""
+
+    def plan(self) -> tuple[Benchmark, Dataset]:
+        """Make every experiment, and compare each with the data."""
+        from courant.problems import open_problem
+        from courant.sweeps import benchmark
+
+        budget = benchmark.parse_budget(self.budget)
+        base, opened = open_training(self)
+        if self.space and self.models:
+            raise InputError(
+                "give models to compare or a space of one model's settings, not both (models=null"
+                " for a deployment that sets them)"
+            )
+        if self.space and self.sizes:
+            raise InputError(
+                "sizes are those of models; a space of settings has none, leave them out"
+            )
+        space = load_space(self.space) if self.space else None
+        if space:
+            space = space.for_data(base, lambda made: open_problem(made, opened))
+            contenders = benchmark.settings_of(space, base, opened)
+        else:
+            sizes = _read_sizes(self.sizes)
+            contenders = benchmark.choose_contenders(self.models or MODELS, base, opened, sizes)
+        planned = benchmark.plan_benchmark(
+            base,
+            contenders,
+            opened,
+            budget,
+            runs_url=runs_url(self),
+            out=None if self.out is None else absolute(self.out),
+            rates=self.rates or benchmark.RATES,
+            seeds=self.seeds,
+            best=self.best,
+            space=space,
+        )
+        return planned, opened
+
+    def done(self) -> FinishedBenchmark | None:
+        """Write the page anew where every trial is on record."""
+        planned, dataset = self.plan()
+        planned.check_folder()
+        return _results(planned, dataset)
+
+    def check(self) -> None:
+        """Reject what does not fit the data, or a folder that is another benchmark's."""
+        planned, _ = self.plan()
+        if cluster := load_settings().jobs_address:
+            check_reach(cluster, planned.url)
+        planned.write()
+
+    def execute(self) -> FinishedBenchmark:
+        """Run all trials on Ray, with a line as each ends, and write the results."""
+        from courant.sweeps.benchmark import next_phase
+
+        planned, dataset = self.plan()
+        with Bars(f"benchmark of {len(planned.contenders)} models", 1) as bars:
+
+            def on_trial(result: TrialResult) -> None:
+                if result.state != "running":
+                    announce(result.line())
+                bars.advance(0, f"{result.setting['model']}, epoch {result.epochs}")
+
+            announce(f"benchmark {planned.url}")
+            if load_settings().jobs_address is None:
+                from courant.sweeps.ray_trials import run_benchmark
+
+                run_benchmark(
+                    planned,
+                    cpus_per_trial=self.cpus_per_trial,
+                    gpus_per_trial=self.gpus_per_trial,
+                    on_phase=lambda phase, num: announce(f"{phase}: {num} to do"),
+                    on_trial=on_trial,
+                )
+            elif next_phase(planned) is not None:
+                from flows.ray_jobs import JobRequest, run_job
+
+                place, _, name = planned.url.rpartition("/")
+                limits = {"cpus": self.cpus_per_trial, "gpus": self.gpus_per_trial}
+                content = {"benchmark": planned.model_dump(mode="json"), **limits}
+                run_job(JobRequest("benchmark", name, place, content), announce)
+        results = _results(planned, dataset)
+        if results is None:
+            raise SimgenError(
+                f"{planned.url}: some trials did not end; run the benchmark again to go on"
+            )
+        return results
+
+
+def _results(planned: Benchmark, dataset: Dataset) -> FinishedBenchmark | None:
+    """Write the results where every trial is on record, else return None."""
+    from courant.report.benchmark_page import write_benchmark_page
+    from courant.sweeps.benchmark import final_trials, next_phase
+    from courant.sweeps.benchmark_table import read_table
+
+    if next_phase(planned) is not None:
+        return None
+    table = read_table(planned, dataset, final_trials(planned))
+    return FinishedBenchmark(write_benchmark_page(table), table.verdict())
+
+
+def _read_sizes(path: str | None) -> dict[str, dict[str, Any]]:
+    """Read the JSON file of model sizes."""
+    if path is None:
+        return {}
+    folder, _, name = absolute(path).rpartition("/")
+    try:
+        content = json.loads(RunDirectory(folder or "/").read_bytes(name))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+        raise InputError(
+            f'{path} holds no sizes by model, such as {{"transolver": {{"width": 64}}}}'
+        )
+    return content
