@@ -1,61 +1,64 @@
-"""Follow long rollouts of cases.
+"""The dynamics of a model in long rollouts of stored cases: frequencies, modes, eigenvalues.
 
-Follow the rhythm of a rollout of a stored case: in the flow, in the latents, in the processor.
-
-The rollout begins where training windows do and is as long as the case, or as asked, so that most
-of it lies beyond the training horizon.
-
-Measure on many cases whether long rollouts keep the frequency of the solution.
+A rollout begins where training windows do and is as long as the case, or as asked, so that most of
+it lies beyond the training horizon. Its frequencies are those in the flow, in the latents and of
+the processor, beside the solution's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from courant.analysis.frequencies import (
+from courant.analysis.dynamics import (
     BAND,
+    LEADING,
     MIN_SAMPLES,
     Components,
+    Dmd,
+    Pod,
+    Rhythm,
     Scalogram,
     Spectrum,
+    StepSpectrum,
     change_frequency,
+    compare_modes,
+    dmd,
     drift,
     end_reach,
     frequency_range,
-    lock_in_errors,
     lost_at,
     mean_frequency,
+    pod,
     principal_components,
-    read_rhythm,
+    reference_rhythm,
     scalogram,
     spectrum,
-)
-from courant.analysis.modes import (
-    LEADING,
-    Dmd,
-    ModeComparison,
-    Pod,
-    StepSpectrum,
-    dmd,
-    latent_spectrum,
-    pod,
-    rolled_out,
+    spectrum_at,
 )
 from courant.field_model import Evolves
 from courant.prediction.surrogate import Surrogate
+from courant.problems.transient import read_states, time_tolerance
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 
+STEPS = 40
+"""Steps of the paper's long rollouts"""
 MAX_STEPS = 100
 DMD_RANK = 12
-EXACT_UP_TO = 1024
-"""Numbers in a state up to which all eigenvalues are computed: more would take minutes"""
+FEW_NUMBERS = 1024
+"""Numbers in a state up to which a report computes all eigenvalues: more would take minutes"""
+STEADY = 0.05
+"""A rhythm weaker than this share of the training's standard deviation counts as none"""
+FOUND = ("predicted_hz", "dmd_hz", "latent_hz")
+"""Frequencies of a prediction, to be compared with the solution's"""
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -74,21 +77,33 @@ class CaseDynamics:
     """(T, P), at the rollout's times"""
     predicted_series: np.ndarray
     """(T, P)"""
-    components: Components
-    find_jacobians: Callable[[], tuple[tuple[float, StepSpectrum], ...]]
     modes: tuple[Dmd, Dmd]
     """DMD of solution and prediction at the rollout's times"""
     pods: tuple[Pod, Pod]
     """POD of the same, of as many modes at most"""
     volumes: np.ndarray
     """(N,) of the cells"""
-    probes: np.ndarray | None = None
+    probes: np.ndarray | None
     """(P, d) m, where the series are read; None where they are not of single places"""
+    model: Evolves
+    latents: torch.Tensor
+    """(T, L, d)"""
 
     @cached_property
     def jacobians(self) -> tuple[tuple[float, StepSpectrum], ...]:
-        """Return time in s and eigenvalues there; of a large model they take a while."""
-        return self.find_jacobians()
+        """Time in s and eigenvalues after the first and the last step; they take a while."""
+        return tuple(
+            (
+                step * self.interval_s,
+                _latent_spectrum(self.model, self.latents[step - 1], self.interval_s, FEW_NUMBERS),
+            )
+            for step in (1, len(self.times))
+        )
+
+    @cached_property
+    def components(self) -> Components:
+        """The latents' principal components, fitted on the training's steps."""
+        return principal_components(self.latents.cpu().numpy(), self.horizon)
 
     @cached_property
     def predicted_hz(self) -> float:
@@ -97,9 +112,9 @@ class CaseDynamics:
     @cached_property
     def spectra(self) -> tuple[Spectrum, Spectrum]:
         """Welch spectra of solution and prediction, at the rollout's times."""
-        return tuple(  # type: ignore[return-value]
-            spectrum(series, self.interval_s)
-            for series in (self.true_series, self.predicted_series)
+        return (
+            spectrum(self.true_series, self.interval_s),
+            spectrum(self.predicted_series, self.interval_s),
         )
 
     @cached_property
@@ -116,7 +131,7 @@ class CaseDynamics:
     def anchor_hz(self) -> np.ndarray:
         """The frequency at which each anchor's first component changes fastest, (L,) Hz.
 
-        NaN for an anchor that stands still.
+        NaN for an anchor that is constant.
         """
         series = self.components.series[..., 0].T
         return np.array([change_frequency(each[:, None], self.interval_s) for each in series])
@@ -130,7 +145,7 @@ class CaseDynamics:
     @property
     def lock_in(self) -> np.ndarray:
         """The relative error of the frequency of each anchor's first component, (L,)."""
-        return lock_in_errors(self.anchor_hz, self.reference_hz)
+        return np.abs(drift(self.anchor_hz, self.reference_hz))
 
     @cached_property
     def scalogram(self) -> Scalogram:
@@ -144,10 +159,7 @@ class CaseDynamics:
 
     @property
     def last_drift(self) -> float:
-        """The drift at the last time on which the record's end has no influence.
-
-        NaN where the rollout is too short to have one.
-        """
+        """The drift at the last time on which the record's end has no influence; NaN for none."""
         reach = end_reach(self.reference_hz)
         known = np.flatnonzero(
             (self.times - self.times[0] >= reach) & (self.times[-1] - self.times >= reach)
@@ -159,37 +171,134 @@ class CaseDynamics:
         """When the leading anchor leaves the reference frequency, s from the start; None: never."""
         return lost_at(self.times, self.drift, self.reference_hz)
 
+    def scores(self) -> dict[str, float]:
+        """Return how well the rollout keeps the solution's rhythm."""
+        # Times are those after each step: a rollout without the frequency is lost at the first.
+        lost, end = self.lost_s, float(self.times[-1] - self.times[0])
+        return {
+            "frequency_error": abs(self.predicted_hz - self.reference_hz) / self.reference_hz,
+            "locked_in": float((self.lock_in <= BAND).mean()),
+            "rhythm_kept": 1.0 if lost is None else (lost - float(self.times[0])) / end,
+        }
+
+    def record(self, case: str) -> dict[str, Any]:
+        """Return the frequencies in Hz and all else that a study lists; None for what is unknown.
+
+        `true_dmd_hz` and `dmd_hz` are of the strongest oscillating DMD modes in the rollout's time,
+        `drift` is the last one of the leading anchor.
+        """
+        true_modes, modes = self.modes
+        reference = self.reference_hz
+        found = {
+            "predicted_hz": self.predicted_hz,
+            "dmd_hz": modes.leading_frequency(),
+            "latent_hz": self.latent_hz,
+        }
+        numbers = {
+            "duration_s": float(self.times[-1]),
+            "reference_hz": reference,
+            "true_dmd_hz": true_modes.leading_frequency(),
+            **found,
+            **{f"{key}_error": abs(each - reference) / reference for key, each in found.items()},
+            "locked_in": self.scores()["locked_in"],
+            "drift": self.last_drift,
+        }
+        return {
+            "case": case,
+            "steps": len(self.times),
+            "series_name": self.series_name,
+            **{key: each if np.isfinite(each) else None for key, each in numbers.items()},
+            "lost_s": self.lost_s,
+            "modes": compare_modes(self.pods, self.modes, self.volumes),
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what the frequencies were found in; eigenvalues are not computed."""
+        true_modes, modes = self.modes
+        return {
+            "time": self.times,
+            "reference_frequency": np.array([self.reference_hz]),
+            "true_series": self.true_series,
+            "predicted_series": self.predicted_series,
+            "components": self.components.series,
+            "anchor_frequencies": self.anchor_hz,
+            "lock_in_error": self.lock_in,
+            "scalogram": self.scalogram.magnitude,
+            "scalogram_frequencies": self.scalogram.frequencies,
+            "peak_frequency": self.scalogram.peaks,
+            "drift": self.drift,
+            "true_pod_energies": self.pods[0].energies,
+            "pod_energies": self.pods[1].energies,
+            "true_pod_modes": self.pods[0].modes[:LEADING],
+            "pod_modes": self.pods[1].modes[:LEADING],
+            "true_dmd_frequencies": true_modes.frequencies,
+            "true_dmd_growth_rates": true_modes.growth_rates,
+            "dmd_frequencies": modes.frequencies,
+            "dmd_growth_rates": modes.growth_rates,
+        }
+
+
+@dataclass(frozen=True)
+class CaseRhythm:
+    """The F snapshots of a solution from some time on, and their frequency."""
+
+    times: np.ndarray
+    """(F,) s"""
+    states: np.ndarray
+    """(F, N, C)"""
+    volumes: np.ndarray
+    """(N,), ones where the dataset has none"""
+    rhythm: Rhythm
+    series: np.ndarray
+    """What the rhythm is read from, (F, P)"""
+    frequency: float
+    """Hz, from all these snapshots"""
+
+
+def read_rhythm(surrogate: Surrogate, case: StoredCase, start: float) -> CaseRhythm | None:
+    """Return the rhythm of a case from `start` s on; None for a steady flow."""
+    assert case.time is not None
+    late = np.flatnonzero(case.time >= start - time_tolerance(case.time))
+    if len(late) < 2:
+        return None
+    states = read_states(case, surrogate.normaliser.channels, slice(int(late[0]), None))
+    std = np.asarray(surrogate.normaliser.std, np.float32)
+    volumes = case.volumes if case.dataset.schema.volumes else np.ones(case.num_points)
+    channels = surrogate.channels
+    rhythm = reference_rhythm(states, channels, std, case.points, volumes, case.parameters)
+    series = rhythm.read(states)
+    if rhythm.strength(series) <= STEADY:
+        return None
+    times = np.asarray(case.time[late])
+    frequency = mean_frequency(series, float(np.diff(times).mean()))
+    return CaseRhythm(times, states, volumes, rhythm, series, frequency)
+
 
 def follow_case(
-    surrogate: Surrogate,
-    case: StoredCase,
-    *,
-    steps: int = MAX_STEPS,
-    at: Sequence[int] = (),
-    exact_up_to: int = EXACT_UP_TO,
+    surrogate: Surrogate, case: StoredCase, *, steps: int = MAX_STEPS
 ) -> CaseDynamics | None:
     """Roll a case out, at most `steps` and to its end; None where there is no rhythm on record.
 
-    That is so of a steady model, of one without latents, of a flow that stands still, and of a case
-    that is too short for a spectrum or for the frequency that it has. Eigenvalues are those after
-    the steps `at` (from 1; none named: the first and the last), all of them for states of up to
-    `exact_up_to` numbers.
+    That is so of a steady model, of one without latents, of a steady flow, and of a case that is
+    too short for a spectrum or for the frequency that it has.
     """
-    step_s, start = surrogate.step_s, surrogate.problem.start(case)
+    step_s, start, model = surrogate.step_s, surrogate.problem.start(case), surrogate.model
     if step_s is None or start is None or case.time is None:
         return None
     steps = min(steps, int((case.time[-1] - start) / step_s + 1e-6))
-    if not isinstance(surrogate.model, Evolves) or steps < MIN_SAMPLES:
+    if not isinstance(model, Evolves) or steps < MIN_SAMPLES:
         return None
     found = read_rhythm(surrogate, case, start)
-    if found is None or not _is_resolved(found.frequency, steps, step_s):
+    if found is None:
+        return None
+    low, high = frequency_range(steps, step_s, found.frequency)
+    if not low < found.frequency < high:
         return None
     wanted = start + step_s * np.arange(1, steps + 1)
-    frames = found.frames(wanted)
+    frames = np.abs(found.times[None] - wanted[:, None]).argmin(axis=1)
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
-    latents = rolled_out(surrogate, surrogate.model, case, start, steps)[1:]
     std, rank = np.asarray(surrogate.normaliser.std, np.float32), min(DMD_RANK, steps // 2)
-    states = (found.states[frames] / std, predicted / std)
+    true_states, states = found.states[frames] / std, predicted / std
     return CaseDynamics(
         times=wanted - start,
         interval_s=step_s,
@@ -198,153 +307,52 @@ def follow_case(
         series_name=found.rhythm.name,
         true_series=found.series[frames],
         predicted_series=found.rhythm.read(predicted),
-        components=principal_components(latents.cpu().numpy(), surrogate.problem.num_steps),
-        find_jacobians=partial(
-            _jacobians, surrogate.model, latents, at or (1, steps), step_s, exact_up_to
-        ),
         modes=(
-            dmd(states[0], found.volumes, step_s, rank),
-            dmd(states[1], found.volumes, step_s, rank),
+            dmd(true_states, found.volumes, step_s, rank),
+            dmd(states, found.volumes, step_s, rank),
         ),
-        pods=(pod(states[0], found.volumes, rank), pod(states[1], found.volumes, rank)),
+        pods=(pod(true_states, found.volumes, rank), pod(states, found.volumes, rank)),
         volumes=found.volumes,
         probes=found.rhythm.places,
+        model=model,
+        latents=_rolled_out(surrogate, model, case, start, steps)[1:],
     )
-
-
-def rhythm_scores(found: CaseDynamics) -> dict[str, float]:
-    """Return how well the rollout keeps the solution's rhythm."""
-    # Times are those after each step: a rollout that never had the frequency is lost at the first.
-    lost, end = found.lost_s, float(found.times[-1] - found.times[0])
-    return {
-        "frequency_error": abs(found.predicted_hz - found.reference_hz) / found.reference_hz,
-        "locked_in": float((found.lock_in <= BAND).mean()),
-        "rhythm_kept": 1.0 if lost is None else (lost - float(found.times[0])) / end,
-    }
-
-
-def _is_resolved(reference: float, steps: int, step_s: float) -> bool:
-    """Tell whether so many steps can show a frequency."""
-    try:
-        low, high = frequency_range(steps, step_s, reference)
-    except ValueError:
-        return False
-    return low < reference < high
-
-
-def _jacobians(
-    model: Evolves, latents: torch.Tensor, at: Sequence[int], step_s: float, exact_up_to: int
-) -> tuple[tuple[float, StepSpectrum], ...]:
-    """Return times and eigenvalues after some steps, of states (T, L, d) from the first step on."""
-    return tuple(
-        (step * step_s, latent_spectrum(model, latents[step - 1], step_s, exact_up_to))
-        for step in at
-    )
-
-
-STEPS = 40
-"""Steps of the paper's long rollouts"""
-
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class CaseFrequencies:
-    """The frequencies of one rollout in Hz, NaN where nothing swings."""
-
-    case: str
-    steps: int
-    duration_s: float
-    series_name: str
-    reference_hz: float
-    """Of the solution, from all its snapshots"""
-    predicted_hz: float
-    """Of the prediction, where `reference_hz` was read"""
-    true_dmd_hz: float
-    """Of the strongest oscillating DMD mode of the solution, in the rollout's time"""
-    dmd_hz: float
-    """The same of the prediction"""
-    latent_hz: float
-    """At which the latents of all anchors together change fastest"""
-    locked_in: float
-    """Share of the anchors whose first component has the reference's frequency within 20 %"""
-    drift: float
-    """Of the leading anchor's frequency at the end, relative; NaN for a rollout too short"""
-    modes: ModeComparison
-    """POD and DMD of the solution and of the prediction"""
-    lost_s: float | None
-    """When the leading anchor leaves the reference's frequency for good; None: never"""
-
-    @classmethod
-    def of(cls, case: str, found: CaseDynamics) -> CaseFrequencies:
-        true_modes, modes = found.modes
-        return cls(
-            case=case,
-            steps=len(found.times),
-            duration_s=float(found.times[-1]),
-            series_name=found.series_name,
-            reference_hz=found.reference_hz,
-            predicted_hz=found.predicted_hz,
-            true_dmd_hz=true_modes.leading_frequency(),
-            dmd_hz=modes.leading_frequency(),
-            latent_hz=found.latent_hz,
-            locked_in=rhythm_scores(found)["locked_in"],
-            drift=found.last_drift,
-            modes=ModeComparison.of(found.pods, found.modes, found.volumes),
-            lost_s=found.lost_s,
-        )
-
-    def error(self, name: str) -> float:
-        """Return |f - f_ref| / f_ref of one of the frequencies above, such as "dmd_hz"."""
-        return abs(float(getattr(self, name)) - self.reference_hz) / self.reference_hz
-
-
-FOUND = ("predicted_hz", "dmd_hz", "latent_hz")
-"""Frequencies of a prediction, to be compared with the solution's"""
 
 
 @dataclass(frozen=True)
 class FrequencyStudy:
-    """The cases whose solutions swing, and those that were left out."""
+    """The records of cases whose solutions oscillate, and the cases that were left out."""
 
-    cases: tuple[CaseFrequencies, ...]
+    cases: tuple[dict[str, Any], ...]
     without: tuple[str, ...]
-    """Cases that stand still, or are too short to tell their frequency"""
+    """Cases that are steady, or too short for their frequency"""
 
     @property
-    def medians(self) -> dict[str, float]:
-        """Return medians over the cases: errors of the frequencies, lock-in, drift, time kept.
+    def medians(self) -> dict[str, float | None]:
+        """Medians over the cases: errors of the frequencies, lock-in, drift, time kept.
 
-        NaN where no case has the number. A rollout that never loses the frequency keeps it over
+        None where no case has the number. A rollout that never loses the frequency keeps it over
         its whole duration.
         """
-        kept = [
-            1.0 if each.lost_s is None else each.lost_s / each.duration_s for each in self.cases
-        ]
-        return {
-            **{
-                f"{name}_error": _median([each.error(name) for each in self.cases])
-                for name in FOUND
-            },
-            "locked_in": _median([each.locked_in for each in self.cases]),
-            "absolute_drift": _median([abs(each.drift) for each in self.cases]),
-            "kept": _median(kept),
-        }
+        keys = [*(f"{name}_error" for name in FOUND), "locked_in", "drift", "kept"]
+        found: dict[str, list[float]] = {key: [] for key in keys}
+        for each in self.cases:
+            lost = each["lost_s"]
+            kept = 1.0 if lost is None else lost / each["duration_s"]
+            for key, values in found.items():
+                value = kept if key == "kept" else each[key]
+                if value is not None:
+                    values.append(abs(value))
+        found["absolute_drift"] = found.pop("drift")
+        return {key: float(np.median(each)) if each else None for key, each in found.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return all numbers; those that are not known are null."""
         return {
-            "medians": {name: _known(value) for name, value in self.medians.items()},
-            "never_lost": sum(each.lost_s is None for each in self.cases),
+            "medians": self.medians,
+            "never_lost": sum(each["lost_s"] is None for each in self.cases),
             "without_rhythm": list(self.without),
-            "cases": [
-                {
-                    **{name: _known(value) for name, value in vars(each).items()},
-                    "modes": each.modes.to_json(),
-                    **{f"{name}_error": _known(each.error(name)) for name in FOUND},
-                }
-                for each in self.cases
-            ],
+            "cases": list(self.cases),
         }
 
 
@@ -361,54 +369,113 @@ def study_frequencies(
     `keep` gets each rollout, which is in memory for one case at a time. InputError for a steady
     model, and for one without latents that evolve.
     """
-    if surrogate.step_s is None or not isinstance(surrogate.model, Evolves):
-        raise InputError(
-            f"{surrogate.url}: only rollouts of a model with latents have these frequencies, this"
-            f" is a {surrogate.problem.kind} model of kind {surrogate.model.config.kind}"
-        )
-    found: list[CaseFrequencies] = []
+    _check_evolves(surrogate)
+    found: list[dict[str, Any]] = []
     without: list[str] = []
     for number, case in enumerate(cases, start=1):
         followed = follow_case(surrogate, dataset[case], steps=steps)
         if followed is None:
             without.append(case)
         else:
-            found.append(CaseFrequencies.of(case, followed))
+            found.append(followed.record(case))
             keep(case, followed)
         progress(number, len(cases))
     return FrequencyStudy(tuple(found), tuple(without))
 
 
-def rhythm_arrays(found: CaseDynamics) -> dict[str, np.ndarray]:
-    """Return what the frequencies of a rollout were found in; eigenvalues are not computed."""
-    true_modes, modes = found.modes
-    return {
-        "time": found.times,
-        "reference_frequency": np.array([found.reference_hz]),
-        "true_series": found.true_series,
-        "predicted_series": found.predicted_series,
-        "components": found.components.series,
-        "anchor_frequencies": found.anchor_hz,
-        "lock_in_error": found.lock_in,
-        "scalogram": found.scalogram.magnitude,
-        "scalogram_frequencies": found.scalogram.frequencies,
-        "peak_frequency": found.scalogram.peaks,
-        "drift": found.drift,
-        "true_pod_energies": found.pods[0].energies,
-        "pod_energies": found.pods[1].energies,
-        "true_pod_modes": found.pods[0].modes[:LEADING],
-        "pod_modes": found.pods[1].modes[:LEADING],
-        "true_dmd_frequencies": true_modes.frequencies,
-        "true_dmd_growth_rates": true_modes.growth_rates,
-        "dmd_frequencies": modes.frequencies,
-        "dmd_growth_rates": modes.growth_rates,
-    }
+@dataclass(frozen=True)
+class CaseSpectra:
+    """The eigenvalues along the rollout of a case."""
+
+    case: str
+    reference_hz: float | None
+    """Of the solution; None where it is steady"""
+    states: dict[int, StepSpectrum]
+    """By step; 0 is the state that was encoded"""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return of each state the pair that lasts longest, and the one nearest to the flow's."""
+        reference = self.reference_hz
+        return {
+            "case": self.case,
+            "reference_hz": reference,
+            "states": [
+                {
+                    "step": step,
+                    "time_s": step * each.unit_s,
+                    "exact": each.exact,
+                    "eigenvalues": len(each.step),
+                    "longest": each.pair(each.longest, reference),
+                    "nearest": each.pair(each.nearest(reference), reference),
+                }
+                for step, each in self.states.items()
+            ],
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return lambda and mu of every state, the largest |mu| first."""
+        steps = np.array(list(self.states))
+        times = np.array([step * each.unit_s for step, each in self.states.items()])
+        found = {"step": steps, "time": times}
+        for step, each in self.states.items():
+            found[f"derivative_eigenvalues_{step}"] = each.derivative
+            found[f"step_eigenvalues_{step}"] = each.step
+        return found
 
 
-def _median(values: Sequence[float]) -> float:
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.median(known)) if known else float("nan")
+def case_spectra(
+    surrogate: Surrogate,
+    case: StoredCase,
+    at: Sequence[int],
+    exact_up_to: int,
+    progress: Progress = lambda done, total: None,
+) -> CaseSpectra:
+    """Roll a case out, and return the eigenvalues after some steps; none named: after 1 and 10.
+
+    All are computed of states of up to `exact_up_to` numbers. InputError for a steady model, and
+    for one without latents that evolve.
+    """
+    model, start = _check_evolves(surrogate), surrogate.problem.start(case)
+    assert surrogate.step_s is not None and start is not None
+    chosen = sorted(set(at)) or [1, surrogate.problem.num_steps]
+    latents = _rolled_out(surrogate, model, case, start, max(1, *chosen))
+    rhythm = read_rhythm(surrogate, case, start)
+    states: dict[int, StepSpectrum] = {}
+    for step in chosen:
+        states[step] = _latent_spectrum(model, latents[step], surrogate.step_s, exact_up_to)
+        progress(len(states), len(chosen))
+    return CaseSpectra(case.id, None if rhythm is None else rhythm.frequency, states)
 
 
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+def _check_evolves(surrogate: Surrogate) -> Evolves:
+    model = surrogate.model
+    if surrogate.step_s is None or not isinstance(model, Evolves):
+        raise InputError(
+            f"{surrogate.url}: only a transient model with latents has a processor and long"
+            f" rollouts, this is a {surrogate.problem.kind} model of kind {model.config.kind}"
+        )
+    return model
+
+
+def _rolled_out(
+    surrogate: Surrogate, model: Evolves, case: StoredCase, start: float, steps: int
+) -> torch.Tensor:
+    """Return the latents of a rollout from Z(0) on, (T + 1, L, d), in the model's precision."""
+    inputs, _ = surrogate.model_inputs(case, start)
+    with torch.no_grad():
+        encoded = model.encode(inputs)
+        return torch.cat([encoded[:, None], model.rollout(encoded, steps)], dim=1)[0]
+
+
+def _latent_spectrum(
+    model: Evolves, state: torch.Tensor, step_s: float, exact_up_to: int
+) -> StepSpectrum:
+    """Return the eigenvalues at latents (L, d) of a model whose steps take `step_s` seconds."""
+    return spectrum_at(
+        lambda Z: model.derivative(Z[None])[0],
+        state,
+        model.inner_step,
+        step_s,
+        solver=model.inner_solver,
+        exact_up_to=exact_up_to,
+    )

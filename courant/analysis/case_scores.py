@@ -1,157 +1,157 @@
-"""Score the decomposition of a case's prediction.
+"""The decomposition of a case's prediction: its scores, its controls, and maps of its anchors.
 
-Set one anchor's latent to zero at a time, and measure how much the prediction changes.
+Contributions are as many fields as there are anchors, so they are reduced for one part of the cells
+at a time. Scores are of the last step of a rollout, or of the one field of a steady case.
 
-    after   z_k = 0 in the state that is decoded
-    before  z_k = 0 in the state that was encoded, from which the processor goes on
+The error has an address: at each point the anchors' weights w_k sum to one (heads averaged), so the
+squared error divides among the anchors completely. e is in standard deviations.
 
-The change is the mean square over cells of the prediction at the last step, in standard deviations.
-A field delta_k alone does not say it: without z_k the weights of the other anchors change too, and
-what the processor would have made of z_k is lost to them. Where energies order the anchors as these
-changes do, strong fields are those that the prediction depends on.
+    E_k = integral of w_k |e|^2        sum over k of E_k = integral of |e|^2, exactly
+    V_k = integral of w_k              sum over k of V_k = 1
 
-Score the decomposition of a predicted case, beside controls of the same field.
+E_k / V_k is the mean square error where anchor k has weight. It shows where the error is; the
+anchor need not be its cause.
 
-Contributions are as many fields as there are anchors, so they are reduced for one part of the
-cells at a time. Scores are of the last step of a rollout, or of the one field of a steady case.
-
-Make the decompositions that a case's fields are compared with.
-
-Rank the contributions of a prediction by energy, and keep the strongest as arrays.
+An ablation sets one anchor's latent to zero at a time, in the state that is decoded ("after") or
+in the state that was encoded, from which the processor goes on ("before"). The effect is the mean
+square change of the prediction at the last step. A field delta_k alone does not show it: without
+z_k the weights of the other anchors change too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from scipy.spatial import cKDTree
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from courant.analysis.error_addresses import AddressSums, ErrorAddresses, address_sums
+from courant.analysis.dynamics import pod
 from courant.analysis.scores import (
     TOP,
     AnchorFields,
-    carried_cells,
+    by_energy,
     contiguity,
-    dominant_anchors,
     field_scores,
     following_scores,
-    is_connected,
-    match_parts,
+    match,
     motion_sums,
-    moving_centroids,
-    nearest_anchor_partition,
-    neighbour_pairs,
+    partition_fields,
     place_scores,
-    pod_fields,
     product_sums,
-    random_partition,
-    solved_cores,
-    spacing,
+    swirl,
     temporal_moments,
     temporal_variance,
+    velocity_gradients,
+    vortex_cores,
 )
 from courant.evaluation.metrics import ALL, ErrorSums
 from courant.evaluation.references import TrainingFields
 from courant.field_model import (
-    Contributions,
     Decodes,
     Evolves,
     FieldDecomposition,
     MovesAnchors,
     Partitions,
     Queries,
+    Reads,
 )
 from courant.prediction.surrogate import Surrogate
 from courant.problems.transient import read_states
+from simgen.errors import InputError
 from simgen.store.read import StoredCase
-
-MAX_CELLS = 2048
-"""Cells at which predictions are compared: every n-th of the case"""
-TOGETHER = 16
-"""Anchors that are left out at once, each in a copy of the state"""
-
-
-@dataclass(frozen=True)
-class AblationEffects:
-    """The mean square change of the prediction without each anchor."""
-
-    after: np.ndarray
-    """(L,)"""
-    before: np.ndarray | None
-    """(L,); None for a model without a processor"""
-
-    def scores(self, energies: np.ndarray) -> dict[str, float]:
-        """Return Spearman's correlations of energies (L,) with these changes."""
-        found = {"ablation_after": self.after, "ablation_before": self.before}
-        return {
-            name: float(spearmanr(energies, effects)[0])
-            for name, effects in found.items()
-            if effects is not None and np.ptp(effects) > 0 and np.ptp(energies) > 0
-        }
-
-
-def ablation_effects(
-    surrogate: Surrogate, case: StoredCase, start_s: float | None
-) -> AblationEffects | None:
-    """Leave out each anchor in turn; None for a model that cannot decode a changed state."""
-    model, steps = surrogate.model, surrogate.problem.num_steps
-    if not isinstance(model, Decodes):
-        return None
-    inputs, queries = surrogate.model_inputs(case, start_s)
-    num = queries.points.shape[1]
-    queries = queries.part(slice(0, num, -(-num // MAX_CELLS)))
-    anchors = inputs.anchors
-    if anchors is None:
-        anchors = model.place_anchors(inputs.points, inputs.mask)
-    evolves = surrogate.step_s is not None and isinstance(model, Evolves)
-    with torch.inference_mode():
-        encoded = model.encode(inputs)
-        state = _last(model, encoded, steps) if evolves else encoded
-        whole = _decoded(model, state, queries, anchors)
-
-        def change(states: Tensor) -> Tensor:
-            return (_decoded(model, states, queries, anchors) - whole).square().mean((1, 2))
-
-        after = torch.cat([change(part) for part in _without_one(state)])
-        before = None
-        if evolves:
-            left = _without_one(encoded)
-            before = torch.cat([change(_last(model, part, steps)) for part in left])
-    return AblationEffects(after.cpu().numpy(), None if before is None else before.cpu().numpy())
-
-
-def _without_one(Z: Tensor) -> list[Tensor]:
-    """Return copies of a state (1, L, d), each without one of its anchors, in parts (b, L, d)."""
-    number = Z.shape[1]
-    kept = 1 - torch.eye(number, device=Z.device, dtype=Z.dtype)
-    return [Z * part[..., None] for part in kept.split(TOGETHER)]
-
-
-def _last(model: torch.nn.Module, Z: Tensor, steps: int) -> Tensor:
-    assert isinstance(model, Evolves)
-    return model.rollout(Z, steps)[:, -1]
-
-
-def _decoded(model: torch.nn.Module, Z: Tensor, queries: Queries, anchors: Tensor | None) -> Tensor:
-    """Return the fields (b, M, C) of states (b, L, d) at the same queries (1, M, ...)."""
-    assert isinstance(model, Decodes)
-    points, features = (
-        None if each is None else each.expand(len(Z), *each.shape[1:])
-        for each in (queries.points, queries.features)
-    )
-    assert points is not None
-    places = None if anchors is None else anchors.expand(len(Z), *anchors.shape[1:])
-    return model.decode(Z, Queries(points, features), anchors=places)
-
 
 MAX_VALUES = 1 << 22
 """Numbers of contributions in memory at once, 16 MiB; computing them takes a few times as much"""
+WORST_SHARE = 0.1
+"""Share of the anchors whose part in the error is reported"""
+CORE_RADIUS = 0.5
+"""Radius around a vortex core, in spacings of the anchors: they cannot resolve nearer ones"""
+MAX_SNAPSHOTS = 256
+"""Stored snapshots that POD is made from"""
+RANDOM, NEAREST, POD = "random partition", "nearest-anchor partition", "POD"
+MAX_CELLS = 2048
+"""Cells at which predictions are compared in an ablation: every n-th of the case"""
+TOGETHER = 16
+"""Anchors that are left out at once, each in a copy of the state"""
+MAPPED_WEIGHTS = 8_192
+"""Points whose weights are in memory at once, times steps, heads and anchors"""
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ErrorAddresses:
+    """The squared error of a prediction, divided among L anchors."""
+
+    sums: np.ndarray
+    """sums over points of V w_k |e|^2, V w_k and V w_k |e|^2 x: (L, 2 + d)"""
+    volume: float
+    squared: np.ndarray
+    """|e|^2 at each point: (M,)"""
+
+    @classmethod
+    def of(
+        cls, weights: np.ndarray, errors: np.ndarray, points: np.ndarray, volumes: np.ndarray
+    ) -> ErrorAddresses:
+        """Divide errors (M, C) at points (M, d) by weights (M, L) that sum to one."""
+        weights, volumes = weights.astype(np.float64), volumes.astype(np.float64)
+        # In single precision the weights sum to one to 1e-7 only.
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        squared = np.square(errors, dtype=np.float64).sum(axis=1)
+        density = (volumes * squared)[:, None]
+        columns = np.hstack([density, volumes[:, None], density * points.astype(np.float64)])
+        return cls(weights.T @ columns, float(volumes.sum()), squared)
+
+    @classmethod
+    def joined(cls, parts: Sequence[ErrorAddresses]) -> ErrorAddresses:
+        """Join the addresses at parts of the points, in order."""
+        return cls(
+            np.sum([part.sums for part in parts], axis=0),
+            float(sum(part.volume for part in parts)),
+            np.concatenate([part.squared for part in parts]),
+        )
+
+    @property
+    def errors(self) -> np.ndarray:
+        """E_k: (L,)."""
+        return self.sums[:, 0] / self.volume
+
+    @property
+    def governed(self) -> np.ndarray:
+        """V_k: (L,), each anchor's share of the volume."""
+        return self.sums[:, 1] / self.volume
+
+    @property
+    def centres(self) -> np.ndarray:
+        """The centroid of w_k |e|^2, (L, d) m; NaN where E_k is zero."""
+        error, moments = self.sums[:, :1], self.sums[:, 2:]
+        return np.divide(moments, error, out=np.full_like(moments, np.nan), where=error > 0)
+
+    @property
+    def total(self) -> float:
+        """The mean square error over the volume, summed over the components."""
+        return float(self.errors.sum())
+
+    @property
+    def densities(self) -> np.ndarray:
+        """E_k / V_k, the mean square error where each anchor has weight: (L,)."""
+        errors, governed = self.errors, self.governed
+        return np.divide(errors, governed, out=np.zeros_like(errors), where=governed > 0)
+
+    @property
+    def worst(self) -> np.ndarray:
+        """The numbers of the anchors, the one with most of the error first."""
+        return np.argsort(-self.errors, kind="stable")
+
+    def carried(self, share: float = WORST_SHARE) -> float:
+        """Return the part of the error at the worst `share` of the anchors, at least one."""
+        number, total = max(1, round(share * len(self.sums))), self.total
+        return float(self.errors[self.worst[:number]].sum()) / total if total else 0.0
 
 
 @dataclass(frozen=True)
@@ -165,42 +165,11 @@ class CaseScores:
     controls: dict[str, AnchorFields] = field(default_factory=dict)
     control_scores: dict[str, dict[str, float]] = field(default_factory=dict)
     dominant: np.ndarray | None = None
-    """The dominant anchor of each cell, (M,); None where the model has no weights"""
+    """The anchor of largest weight in each cell, (M,); None where the model has no weights"""
     temporal_variance: np.ndarray | None = None
     """v_k, (L,); None for one state"""
     addresses: ErrorAddresses | None = None
     """None where the model has no weights, or the case no solution at the time"""
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What is kept of one part of the cells."""
-
-    fields: AnchorFields
-    starts: np.ndarray | None
-    """Where the anchors start, (L, 3) m; None where they are there still, or nowhere"""
-    dominant: np.ndarray | None
-    over_time: np.ndarray | None
-    """Products of the first with the last step; None for one step"""
-    moments: np.ndarray | None
-    """Of the steps; None for one"""
-    motion: np.ndarray | None
-    """Of the steps, as `vortices` has it; None for one"""
-    with_other: np.ndarray | None
-    with_neighbour: np.ndarray | None
-    addresses: AddressSums | None
-
-
-@dataclass(frozen=True)
-class _Prediction:
-    """The last predicted state of a case, and its error, in standard deviations."""
-
-    values: np.ndarray
-    """(M, C), not centred"""
-    errors: np.ndarray | None
-    """(M, C); None where the case has no solution at the time"""
-    nmae: float | None
-    """In physical units, as evaluations have it"""
 
 
 def score_case(
@@ -215,42 +184,95 @@ def score_case(
     """Score the prediction that ends at the case's last snapshot (steady: the prediction).
 
     `other` is a second run, such as one of another seed, whose fields are matched with these, and
-    `neighbour` a case of another design, whose fields are carried over to be matched. `training`
+    `neighbour` a case of another design, whose fields at the nearest cells are matched. `training`
     reads the training cases, of which the POD of a steady case is made; without it there is none.
     InputError for a model that does not decompose its predictions.
     """
-    shown = _predict(surrogate, case)
-    parts = list(_parts(surrogate, case, shown, other, neighbour, progress))
-    fields = AnchorFields.joined([part.fields for part in parts])
-    domain = 2 * surrogate.normaliser.length_scale
-    between = spacing(domain, fields.num_anchors)
-    dominant = [part.dominant for part in parts if part.dominant is not None]
-    labels = np.concatenate(dominant) if dominant else None
-    over_time = [part.over_time for part in parts if part.over_time is not None]
-    moments = [part.moments for part in parts if part.moments is not None]
-    variance = temporal_variance(np.sum(moments, axis=0)) if moments else None
-    controls = case_controls(surrogate, case, fields, shown.values, training)
-    sums = [part.addresses for part in parts if part.addresses is not None]
-    addresses = ErrorAddresses.joined(sums) if sums else None
+    problem, points, volumes = surrogate.problem, case.points, volumes_of(case)
+    start = problem.shown_start(case)
+    scores: dict[str, float] = {}
+
+    # The predicted state and its error, (M, C) in standard deviations.
+    times = None if start is None else surrogate.times(start)
+    last = surrogate.predict_last(case, start_s=start)
+    std = np.asarray(surrogate.normaliser.at(case.parameters).std, np.float32)
+    truth = problem.solution(case, None if times is None else float(times[-1]))
+    if truth is not None:
+        errors = ErrorSums(surrogate.channels)
+        errors.add(last[None], truth[None])
+        scores["nmae"] = errors.total(ALL)["nmae"]
+
+    # One walk over the cells: fields and labels are joined, all else adds up.
+    decomposed = surrogate.decomposition(case, start_s=start)
+    starts, places = _anchor_places(surrogate, decomposed)
+    size = _chunk(decomposed)
+    compared = {}
+    if other is not None:
+        steps = None if start is None else problem.num_steps
+        beside = other.decomposition(case, start_s=start, steps=steps)
+        compared["seed_correlation"] = beside.chunks(size)
+    if neighbour is not None:
+        cells = np.asarray(cKDTree(neighbour.points).query(points)[1])
+        its_start = problem.shown_start(neighbour)
+        its = surrogate.decomposition(neighbour, start_s=its_start, cells=cells)
+        compared["design_correlation"] = its.chunks(size)
+    joined, labels, addressed = [], [], []
+    sums: dict[str, np.ndarray] = {}
+    for part in decomposed.chunks(size):
+        values = part.contributions[0].cpu().numpy()  # (T, L, m, C)
+        at, here = points[part.queries], volumes[part.queries]
+        joined.append(AnchorFields.of(values[-1], at, here, places))
+        found = {
+            key: product_sums(values[-1], next(parts).contributions[0, -1].cpu().numpy(), here)
+            for key, parts in compared.items()
+        }
+        if len(values) > 1:
+            found["time"] = product_sums(values[0], values[-1], here)
+            found["moments"] = temporal_moments(values, here)
+            found["motion"] = motion_sums(values, at, here)
+        for key, value in found.items():
+            sums[key] = value + sums.get(key, 0.0)
+        if isinstance(part, Partitions):
+            weights = part.weights[0, -1].mean(0).cpu().numpy()
+            labels.append(np.argmax(weights, axis=-1))
+            if truth is not None:
+                error = (last[part.queries] - truth[part.queries]) / std
+                addressed.append(ErrorAddresses.of(weights, error, at, here))
+        progress(part.queries.stop, len(points))
+
+    fields = AnchorFields.joined(joined)
+    spacing_m = 2 * surrogate.normaliser.length_scale / math.sqrt(fields.num_anchors)
+    scores |= field_scores(fields, spacing_m)
+    if starts is not None:
+        at_starts = place_scores(replace(fields, anchors=starts), spacing_m)
+        scores |= {f"start_{key}": each for key, each in at_starts.items() if np.isfinite(each)}
+    variance = None
+    if "time" in sums:
+        over_time = match(sums["time"])
+        variance = temporal_variance(sums["moments"])
+        scores |= {"time_correlation": over_time.score, "time_kept": over_time.kept}
+        if np.isfinite(variance).any():
+            scores["temporal_variance"] = float(np.nanmedian(variance))
+    dominant = np.concatenate(labels) if labels else None
+    if dominant is not None:
+        whole = contiguity(dominant, fields.points, fields.volumes, case.dataset.schema.dimension)
+        scores |= {} if whole is None else {"contiguity": whole}
+    scores |= {key: match(sums[key]).score for key in compared}
+    if start is not None and "motion" in sums:
+        cores = solved_cores(surrogate, case, start, CORE_RADIUS * spacing_m)
+        if cores is not None:
+            strongest = by_energy(fields.gram)[:TOP]
+            columns = [*range(cores[0].shape[1]), -1]
+            motion = sums["motion"][:, strongest][..., columns]
+            scores |= following_scores(motion, cores, spacing_m)
+    addresses = ErrorAddresses.joined(addressed) if addressed else None
+    if addresses is not None:
+        scores["error_carried"] = addresses.carried()
+
+    controls = case_controls(surrogate, case, fields, last / std, training)
+    control_scores = {name: field_scores(each, spacing_m) for name, each in controls.items()}
     return CaseScores(
-        case.id,
-        {
-            **({} if shown.nmae is None else {"nmae": shown.nmae}),
-            **field_scores(fields, between),
-            **_at_starts(fields, parts[0].starts, between),
-            **_over_time(over_time, variance),
-            **_contiguity(labels, fields, case),
-            **_between(parts),
-            **_following(surrogate, case, parts, fields, between),
-            **({} if addresses is None else {"error_carried": addresses.carried()}),
-        },
-        fields,
-        between,
-        controls,
-        {name: field_scores(each, between) for name, each in controls.items()},
-        labels,
-        variance,
-        addresses,
+        case.id, scores, fields, spacing_m, controls, control_scores, dominant, variance, addresses
     )
 
 
@@ -259,68 +281,9 @@ def volumes_of(case: StoredCase) -> np.ndarray:
     return case.volumes if case.dataset.schema.volumes else np.ones(case.num_points, np.float32)
 
 
-def _predict(surrogate: Surrogate, case: StoredCase) -> _Prediction:
-    start = surrogate.problem.shown_start(case)
-    times = None if start is None else surrogate.times(start)
-    truth = surrogate.problem.solution(case, None if times is None else float(times[-1]))
-    last = surrogate.predict_last(case, start_s=start)
-    std = np.asarray(surrogate.normaliser.at(case.parameters).std, np.float32)
-    if truth is None:
-        return _Prediction(last / std, None, None)
-    sums = ErrorSums(surrogate.channels)
-    sums.add(last[None], truth[None])
-    return _Prediction(last / std, (last - truth) / std, sums.total(ALL)["nmae"])
-
-
-def _parts(
-    surrogate: Surrogate,
-    case: StoredCase,
-    shown: _Prediction,
-    other: Surrogate | None,
-    neighbour: StoredCase | None,
-    progress: Progress,
-) -> Iterator[_Part]:
-    start = surrogate.problem.shown_start(case)
-    decomposed = surrogate.decomposition(case, start_s=start)
-    points, volumes = case.points, volumes_of(case)
-    starts, places = _anchor_places(surrogate, decomposed)
-    size = max(1, MAX_VALUES // next(decomposed.chunks(1)).contributions.numel())
-    steps = None if start is None else surrogate.problem.num_steps
-    beside = (
-        None
-        if other is None
-        else other.decomposition(case, start_s=start, steps=steps).chunks(size)
-    )
-    carried = None if neighbour is None else _carried(surrogate, neighbour, points, size)
-    for part in decomposed.chunks(size):
-        values = part.contributions[0].cpu().numpy()
-        here = volumes[part.queries]
-        labels, with_other, with_neighbour, addresses = None, None, None, None
-        if isinstance(part, Partitions):
-            weights = part.weights[0, -1].mean(0).cpu().numpy()
-            labels = dominant_anchors(weights)
-            if shown.errors is not None:
-                errors = shown.errors[part.queries]
-                addresses = address_sums(weights, errors, points[part.queries], here)
-        if beside is not None:
-            with_other = product_sums(
-                values[-1], next(beside).contributions[0, -1].cpu().numpy(), here
-            )
-        if carried is not None:
-            its = next(carried).contributions[0, -1].cpu().numpy()
-            with_neighbour = product_sums(values[-1], its, here)
-        yield _Part(
-            AnchorFields.of(values[-1], points[part.queries], here, places),
-            starts,
-            labels,
-            product_sums(values[0], values[-1], here) if len(values) > 1 else None,
-            temporal_moments(values, here) if len(values) > 1 else None,
-            motion_sums(values, points[part.queries], here) if len(values) > 1 else None,
-            with_other,
-            with_neighbour,
-            addresses,
-        )
-        progress(part.queries.stop, len(points))
+def _chunk(decomposed: FieldDecomposition) -> int:
+    """Return how many points' contributions are in memory at once."""
+    return max(1, MAX_VALUES // next(iter(decomposed.chunks(1))).contributions.numel())
 
 
 def _anchor_places(
@@ -339,84 +302,28 @@ def _anchor_places(
     return starts, surrogate.places(moved.reshape(-1, *moved.shape[-2:])[-1])
 
 
-def _carried(
-    surrogate: Surrogate, neighbour: StoredCase, points: np.ndarray, size: int
-) -> Iterator[Contributions]:
-    """Yield the contributions of another design's case at the cells nearest to some points."""
-    return surrogate.decomposition(
-        neighbour,
-        start_s=surrogate.problem.shown_start(neighbour),
-        cells=carried_cells(neighbour, points),
-    ).chunks(size)
+def solved_cores(
+    surrogate: Surrogate, case: StoredCase, start_s: float, radius: float
+) -> list[np.ndarray] | None:
+    """Return the vortex cores (n, d) m of the solution at each step of a training's rollout.
 
-
-def _at_starts(
-    fields: AnchorFields, starts: np.ndarray | None, spacing_m: float
-) -> dict[str, float]:
-    """Return the scores of places for where the anchors start, if windows have moved them."""
-    if starts is None:
-        return {}
-    found = place_scores(replace(fields, anchors=starts), spacing_m)
-    return {f"start_{name}": value for name, value in found.items() if np.isfinite(value)}
-
-
-def _over_time(parts: list[np.ndarray], variance: np.ndarray | None) -> dict[str, float]:
-    if variance is None:
-        return {}
-    found = match_parts(parts)
-    known = variance[np.isfinite(variance)]
-    return {
-        "time_correlation": found.score,
-        "time_kept": found.kept,
-        **({"temporal_variance": float(np.median(known))} if len(known) else {}),
-    }
-
-
-def _between(parts: list[_Part]) -> dict[str, float]:
-    """Return how well the fields match those of the other run, and of the other design."""
-    sums = {
-        "seed_correlation": [part.with_other for part in parts if part.with_other is not None],
-        "design_correlation": [
-            part.with_neighbour for part in parts if part.with_neighbour is not None
-        ],
-    }
-    return {key: match_parts(found).score for key, found in sums.items() if found}
-
-
-def _following(
-    surrogate: Surrogate,
-    case: StoredCase,
-    parts: list[_Part],
-    fields: AnchorFields,
-    spacing_m: float,
-) -> dict[str, float]:
-    """Return whether the strongest fields follow vortices; nothing for a flow without any."""
-    motion = [part.motion for part in parts if part.motion is not None]
-    start = surrogate.problem.shown_start(case)
-    if not motion or start is None:
-        return {}
-    cores = solved_cores(surrogate, case, start, spacing_m)
-    if cores is None:
-        return {}
-    centroids = moving_centroids(np.sum(motion, axis=0))
-    strongest = np.argsort(-fields.energies, kind="stable")[:TOP]
-    return following_scores(centroids[:, strongest, : cores[0].shape[1]], cores, spacing_m)
-
-
-def _contiguity(
-    labels: np.ndarray | None, fields: AnchorFields, case: StoredCase
-) -> dict[str, float]:
-    if labels is None:
-        return {}
-    pairs = neighbour_pairs(fields.points, case.dataset.schema.dimension)
-    if not is_connected(fields.volumes, pairs):
-        return {}
-    return {"contiguity": contiguity(labels, fields.volumes, pairs)}
-
-
-MAX_SNAPSHOTS = 256
-"""Stored snapshots that POD is made from"""
-RANDOM, NEAREST, POD = "random partition", "nearest-anchor partition", "POD"
+    None where the velocity is not modelled in all directions of the domain, or the case has no
+    solution at one of the times.
+    """
+    dimension = case.dataset.schema.dimension
+    names = [f"velocity.{axis}" for axis in "xyz"[:dimension]]
+    times = surrogate.times(start_s)
+    if times is None or dimension < 2 or not set(names) <= set(surrogate.channels):
+        return None
+    columns = [surrogate.channels.index(name) for name in names]
+    points, found = case.points[:, :dimension], []
+    for time in times.tolist():
+        state = surrogate.problem.solution(case, time)
+        if state is None:
+            return None
+        strength = swirl(velocity_gradients(points, state[:, columns]))
+        found.append(vortex_cores(points, strength, radius))
+    return found
 
 
 def case_controls(
@@ -429,111 +336,212 @@ def case_controls(
     """Return decompositions of a predicted field, `values` (M, C) in standard deviations.
 
     They are by chance, by place and by POD: of the case's own snapshots, which favours it, or of
-    the training cases' fields, carried over, where the case is steady.
+    the training cases' fields at the nearest cells, where the case is steady.
     """
-    found = {RANDOM: random_partition(fields)}
-    if (nearest := nearest_anchor_partition(fields)) is not None:
-        found[NEAREST] = nearest
-    start = surrogate.problem.start(case)
+    labels = np.random.default_rng(0).integers(fields.num_anchors, size=len(fields.points))
+    found = {RANDOM: partition_fields(fields, labels)}
+    if fields.anchors is not None:
+        nearest = np.asarray(cKDTree(fields.anchors).query(fields.points)[1])
+        found[NEAREST] = partition_fields(fields, nearest)
+    start, snapshots = surrogate.problem.start(case), np.zeros((0, *values.shape))
+    normaliser = surrogate.normaliser.at(case.parameters)
+    std = np.asarray(normaliser.std, np.float32)
     if start is not None and case.time is not None:
         frames = np.flatnonzero(case.time >= start)
-        stride = -(-len(frames) // MAX_SNAPSHOTS)
-        chosen = slice(int(frames[0]), None, stride)
-        states = read_states(case, surrogate.normaliser.channels, chosen)
-        std = np.asarray(surrogate.normaliser.std, np.float32)
-        found[POD] = pod_fields(
-            states / std, values, fields.points, fields.volumes, fields.num_anchors
-        )
+        chosen = slice(int(frames[0]), None, -(-len(frames) // MAX_SNAPSHOTS))
+        snapshots = read_states(case, normaliser.channels, chosen) / std
     elif start is None and training is not None:
-        scaled = surrogate.normaliser.at(case.parameters)
-        shift = np.asarray(scaled.mean, np.float32) / np.asarray(scaled.std, np.float32)
+        shift = np.asarray(normaliser.mean, np.float32) / std
         snapshots = training().carried(case.points, without=case.id) + shift
-        if len(snapshots) > 1:
-            found[POD] = pod_fields(
-                snapshots, values, fields.points, fields.volumes, fields.num_anchors
-            )
+    if len(snapshots) > 1:
+        modes = pod(snapshots, fields.volumes, fields.num_anchors)
+        projected = modes.fields(values, fields.volumes)
+        found[POD] = AnchorFields.of(projected, fields.points, fields.volumes)
+    return found
+
+
+def ablation_effects(
+    surrogate: Surrogate, case: StoredCase, start_s: float | None
+) -> dict[str, np.ndarray]:
+    """Return the change of the prediction without each anchor, (L,), "before" and "after".
+
+    Empty for a model that cannot decode a changed state; no "before" without a processor.
+    """
+    model, steps = surrogate.model, surrogate.problem.num_steps
+    if not isinstance(model, Decodes):
+        return {}
+    inputs, queries = surrogate.model_inputs(case, start_s)
+    num = queries.points.shape[1]
+    queries = queries.part(slice(0, num, -(-num // MAX_CELLS)))
+    anchors = inputs.anchors
+    if anchors is None:
+        anchors = model.place_anchors(inputs.points, inputs.mask)
+
+    def decode(Z: Tensor) -> Tensor:
+        """States (b, L, d) -> fields (b, m, C) at the same queries."""
+        points, features, places = (
+            None if each is None else each.expand(len(Z), *each.shape[1:])
+            for each in (queries.points, queries.features, anchors)
+        )
+        assert points is not None
+        return model.decode(Z, Queries(points, features), anchors=places)
+
+    def advance(Z: Tensor) -> Tensor:
+        return model.rollout(Z, steps)[:, -1] if isinstance(model, Evolves) else Z
+
+    def effects(Z: Tensor, change: Callable[[Tensor], Tensor]) -> np.ndarray:
+        kept = 1 - torch.eye(Z.shape[1], device=Z.device, dtype=Z.dtype)
+        fields = (decode(change(Z * part[..., None])) for part in kept.split(TOGETHER))
+        return torch.cat([(each - whole).square().mean((1, 2)) for each in fields]).cpu().numpy()
+
+    with torch.inference_mode():
+        encoded = model.encode(inputs)
+        evolves = surrogate.step_s is not None and isinstance(model, Evolves)
+        state = advance(encoded) if evolves else encoded
+        whole = decode(state)
+        found = {"after": effects(state, lambda Z: Z)}
+        return found | ({"before": effects(encoded, advance)} if evolves else {})
+
+
+def ablation_scores(effects: dict[str, np.ndarray], energies: np.ndarray) -> dict[str, float]:
+    """Return Spearman's correlations of energies (L,) with the effects of ablations."""
+    return {
+        f"ablation_{name}": float(spearmanr(energies, values)[0])
+        for name, values in effects.items()
+        if np.ptp(values) > 0 and np.ptp(energies) > 0
+    }
+
+
+def ranked_fields(surrogate: Surrogate, case: StoredCase, top: int) -> dict[str, np.ndarray]:
+    """Return the prediction that `score_case` scores as arrays, in physical units.
+
+    `offset` u_0 (C,), `contributions` (K, M, C) of the `top` strongest anchors, `total` u (M, C);
+    of all anchors `energies` E_k (L,) in standard deviations squared, their `ranking` (L,), the
+    strongest first, and the `anchors` where they start (L, 3) m, if any; `points` (M, 3) m and
+    `volumes` (M,). InputError for a model that does not decompose its predictions.
+    """
+    decomposed = surrogate.decomposition(case, start_s=surrogate.problem.shown_start(case))
+    volumes, normaliser = volumes_of(case), surrogate.normaliser.at(case.parameters)
+    std = np.asarray(normaliser.std, np.float32)
+
+    def parts() -> Iterator[tuple[slice, np.ndarray]]:
+        for part in decomposed.chunks(_chunk(decomposed)):
+            yield part.queries, part.contributions[0, -1].cpu().numpy()
+
+    energies, sums = [], []
+    for where, fields in parts():
+        energies.append(np.square(fields).sum(axis=-1) @ volumes[where].astype(np.float64))
+        sums.append(fields.sum(axis=0))
+    energy = np.sum(energies, axis=0) / volumes.sum(dtype=np.float64)
+    ranking = np.argsort(-energy, kind="stable")
+    kept = np.concatenate([fields[ranking[:top]] for _, fields in parts()], axis=1)
+    offset = np.asarray(normaliser.restore(decomposed.offset.cpu().numpy()))
+    found = {
+        "ranking": ranking,
+        "energies": energy,
+        "offset": offset,
+        "contributions": kept * std,
+        "total": offset + np.concatenate(sums) * std,
+        "points": case.points,
+        "volumes": volumes,
+    }
+    if decomposed.anchors is not None:
+        found["anchors"] = surrogate.places(decomposed.anchors[0].detach().cpu().numpy())
     return found
 
 
 @dataclass(frozen=True)
-class RankedFields:
-    """The prediction u = u_0 + sum of delta_k at the last step, in physical units."""
+class AnchorMaps:
+    """Maps of A chosen anchors in a prediction of T steps (1 of a steady model) at M points."""
 
-    case: str
-    ranking: np.ndarray
-    """(L,) numbers of the anchors, the one of most energy first"""
-    energies: np.ndarray
-    """E_k, (L,), of the anchors in their own order; in standard deviations squared"""
-    offset: np.ndarray
-    """u_0, (C,)"""
-    contributions: np.ndarray
-    """delta_k of the first anchors of the ranking, (K, M, C)"""
-    total: np.ndarray
-    """u, (M, C)"""
+    chosen: np.ndarray
+    """(A,) numbers of the anchors"""
+    times: np.ndarray | None
+    """(T,) s; None of a steady model"""
+    dominant: np.ndarray
+    """The anchor of largest decoder weight at each step and point, heads averaged: (T, M)"""
+    weights: np.ndarray
+    """Decoder weights of the chosen anchors: (T, A, M), 0..1"""
     points: np.ndarray
     """(M, 3) m"""
-    volumes: np.ndarray
-    """(M,)"""
-    anchors: np.ndarray | None
-    """Where anchors start, (L, 3) m; None for anchors without positions"""
+    reading: np.ndarray | None
+    """Encoder attention of the chosen anchors to the input points, at each level: (levels, A, N),
+    one in sum over the points; None for a model without
+    """
+    read_points: np.ndarray
+    """(N, 3) m, the points that the encoder reads"""
+    places: np.ndarray | None
+    """(L, 3) m; None for anchors without positions"""
+    moved: np.ndarray | None
+    """The places of all anchors at each level, (levels, L, 3) m; None where levels move none"""
+
+    @property
+    def displacements(self) -> np.ndarray | None:
+        """How far each level has moved each anchor from where it started, (levels, L) m."""
+        if self.moved is None or self.places is None:
+            return None
+        found: np.ndarray = np.linalg.norm(self.moved - self.places, axis=-1)
+        return found
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all but the case's id; what is not known is left out."""
-        found = {name: values for name, values in vars(self).items() if name != "case"}
+        """Return all arrays that are there, by name."""
+        found = {**vars(self), "displacements": self.displacements}
         return {name: values for name, values in found.items() if values is not None}
 
 
-def rank(energies: np.ndarray) -> np.ndarray:
-    """Return the numbers of the anchors, the one of most energy first."""
-    return np.argsort(-energies, kind="stable")
+def map_anchors(
+    surrogate: Surrogate, case: StoredCase, chosen: Sequence[int], start: float | None = None
+) -> AnchorMaps:
+    """Map some anchors in the prediction of a case that starts at a time.
 
-
-def ranked_fields(surrogate: Surrogate, case: StoredCase, top: int) -> RankedFields:
-    """Take the prediction that `score_case` scores apart, and keep its `top` strongest fields.
-
-    InputError for a model that does not decompose its predictions.
+    InputError for a number that no anchor has, and for a model whose contributions do not divide
+    the points among anchors.
     """
-    start = surrogate.problem.shown_start(case)
-    decomposed, volumes = surrogate.decomposition(case, start_s=start), volumes_of(case)
-    normaliser = surrogate.normaliser.at(case.parameters)
-    std = np.asarray(normaliser.std, np.float32)
-    energies, whole = _energies_and_sum(decomposed, volumes)
-    ranking = rank(energies)
-    kept = _of_anchors(decomposed, ranking[:top])
-    offset = np.asarray(normaliser.restore(decomposed.offset.cpu().numpy()))
-    starts = None if decomposed.anchors is None else decomposed.anchors[0].detach().cpu().numpy()
-    return RankedFields(
-        case=case.id,
-        ranking=ranking,
-        energies=energies,
-        offset=offset,
-        contributions=kept * std,
-        total=offset + whole * std,
-        points=case.points,
-        volumes=volumes,
-        anchors=None if starts is None else surrogate.places(starts),
+    model, decomposed = surrogate.model, surrogate.decomposition(case, start_s=start)
+    first = next(decomposed.chunks(1))
+    if not isinstance(first, Partitions):
+        raise InputError(
+            f"{surrogate.url}: a model of kind {model.config.kind} does not divide the domain among"
+            " anchors, so there is nothing to map"
+        )
+    number = first.weights.shape[-1]
+    if wrong := [each for each in chosen if not 0 <= each < number]:
+        raise InputError(f"anchor {wrong[0]}: this model has anchors 0 to {number - 1}")
+    dominant, weights = [], []
+    for part in decomposed.chunks(max(1, MAPPED_WEIGHTS // first.weights.shape[1])):
+        assert isinstance(part, Partitions)
+        averaged = part.weights[0].mean(dim=1).cpu().numpy()  # (T, m, L)
+        dominant.append(np.argmax(averaged, axis=-1))
+        weights.append(averaged[..., list(chosen)].swapaxes(1, 2))
+    inputs, _ = surrogate.model_inputs(case, start)
+    reading, moved = None, []
+    if isinstance(model, Reads):
+        with torch.inference_mode():
+            found = model.reading(inputs, chosen)
+        reading = found.weights[0].cpu().numpy()
+        # Learned anchors are weights: where none has moved yet they are still those.
+        moved = [surrogate.places(each[0].detach().cpu().numpy()) for each in found.anchors]
+    places = decomposed.anchors
+    return AnchorMaps(
+        chosen=np.array(chosen),
+        times=None if start is None else surrogate.times(start),
+        dominant=np.concatenate(dominant, axis=1),
+        weights=np.concatenate(weights, axis=2),
+        points=np.asarray(case.points),
+        reading=reading,
+        read_points=surrogate.places(inputs.points[0].cpu().numpy()),
+        places=None if places is None else surrogate.places(places[0].detach().cpu().numpy()),
+        moved=np.stack(moved) if moved else None,
     )
 
 
-def _energies_and_sum(
-    decomposed: FieldDecomposition, volumes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return E_k, (L,), and the sum of all fields (M, C), a part of the points at a time."""
-    energies, sums = [], []
-    for part in decomposed.chunks(_size(decomposed)):
-        fields = part.contributions[0, -1].cpu().numpy()
-        energies.append(np.square(fields).sum(axis=-1) @ volumes[part.queries].astype(np.float64))
-        sums.append(fields.sum(axis=0))
-    return np.sum(energies, axis=0) / volumes.sum(dtype=np.float64), np.concatenate(sums)
+def representative_anchors(energies: np.ndarray, variance: np.ndarray | None) -> list[int]:
+    """Choose three anchors of the stronger half: the two that vary most in time and the steadiest.
 
-
-def _of_anchors(decomposed: FieldDecomposition, chosen: np.ndarray) -> np.ndarray:
-    """Return the fields (K, M, C) of some anchors."""
-    parts = decomposed.chunks(_size(decomposed))
-    return np.concatenate(
-        [part.contributions[0, -1].cpu().numpy()[chosen] for part in parts], axis=1
-    )
-
-
-def _size(decomposed: FieldDecomposition) -> int:
-    return max(1, MAX_VALUES // next(iter(decomposed.chunks(1))).contributions.numel())
+    Of a steady case, whose `variance` is None, the three strongest.
+    """
+    strong = np.argsort(-energies, kind="stable")[: max(3, len(energies) // 2)]
+    if variance is None:
+        return [int(each) for each in strong[:3]]
+    by_variance = strong[np.argsort(-np.nan_to_num(variance[strong]), kind="stable")]
+    return [int(each) for each in dict.fromkeys([*by_variance[:2], by_variance[-1]])]

@@ -1,6 +1,4 @@
-"""Calibrate the monitor of rollouts, and judge its detection.
-
-Judge whether a monitor's flag comes before the error of a rollout has doubled.
+"""Calibrate the monitor of rollouts, and judge whether it flags one before its error has doubled.
 
     level       the root mean square of the error over the steps that the model was trained on
     doubled     the first step after those whose error is at least twice the level
@@ -9,11 +7,9 @@ Judge whether a monitor's flag comes before the error of a rollout has doubled.
 
 A rollout no longer than the training's has no step at which it could double.
 
-Calibrate a run's monitor on its dataset, and judge it against solved cases.
-
-Training and validation rollouts are as long as a training window and start all over the cases, so
-that what is usual is what the model was trained for. Rollouts of test cases go on to the case's
-end, beside their true error.
+The monitor is calibrated on training and validation rollouts, as long as a training window and from
+starts all over the cases. It is judged on such rollouts of test cases (false alarms), and on
+rollouts to the cases' ends, beside their true errors.
 """
 
 from __future__ import annotations
@@ -36,6 +32,13 @@ from simgen.store.read import Dataset, StoredCase
 FACTOR = 2.0
 LEAST_LEAD = 1
 """Steps by which a flag has to come first"""
+MAX_CASES = 100
+"""Cases of a split that are rolled out"""
+ROLLOUTS = 400
+"""Rollouts of a split, spread over its cases"""
+MAX_STEPS = 200
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,7 @@ class Detection:
 
     @property
     def lead(self) -> int | None:
-        """Return the steps from the flag to the doubling, negative for a late flag.
-
-        None where either never comes.
-        """
+        """Steps from the flag to the doubling, negative for a late flag; None without either."""
         if self.doubled_at is None or self.flagged_at is None:
             return None
         return self.doubled_at - self.flagged_at
@@ -63,61 +63,18 @@ class Detection:
         return self.lead is not None and self.lead >= LEAST_LEAD
 
 
-@dataclass(frozen=True)
-class DetectionRate:
-    """How many of some rollouts were flagged before their errors doubled."""
-
-    rollouts: int
-    doubled: int
-    detected: int
-    flagged_in_vain: int
-    """Rollouts that are flagged although their errors never double"""
-    median_lead: float | None
-    """Steps, over the detected rollouts; None where there is none"""
-
-    @classmethod
-    def of(cls, rollouts: Sequence[Detection]) -> DetectionRate:
-        doubled = [each for each in rollouts if each.doubled_at is not None]
-        leads = [each.lead for each in doubled if each.detected and each.lead is not None]
-        others = [each for each in rollouts if each.doubled_at is None]
-        return cls(
-            rollouts=len(rollouts),
-            doubled=len(doubled),
-            detected=len(leads),
-            flagged_in_vain=sum(each.flagged_at is not None for each in others),
-            median_lead=float(np.median(leads)) if leads else None,
-        )
-
-    @property
-    def rate(self) -> float | None:
-        """Return the detected share of the rollouts that double; None where none does."""
-        return self.detected / self.doubled if self.doubled else None
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "rate": self.rate, "least_lead": LEAST_LEAD, "factor": FACTOR}
-
-
 def detect(errors: np.ndarray, horizon: int, flagged_at: int | None) -> Detection:
     """Find the doubling of errors (T,) of a rollout, whose first `horizon` steps are the level."""
     level = float(np.sqrt(np.mean(np.square(errors[:horizon], dtype=np.float64))))
-    # Errors that are not finite have doubled: a comparison with NaN would not say so.
+    # Errors that are not finite have doubled: a comparison with NaN is false.
     grown = np.flatnonzero(~(errors[horizon:] < FACTOR * level))
     doubled_at = horizon + int(grown[0]) + 1 if len(grown) else None
     return Detection(level, doubled_at, flagged_at)
 
 
-MAX_CASES = 100
-"""Cases of a split that are rolled out"""
-ROLLOUTS = 400
-"""Rollouts of a split, spread over its cases"""
-MAX_STEPS = 200
-
-Progress = Callable[[int, int], None]
-
-
 @dataclass(frozen=True)
 class WatchedRollout:
-    """A rollout to a case's end, with what the monitor says and the true error at each step."""
+    """A rollout to a case's end, with the monitor's result and the true error at each step."""
 
     case: str
     start_s: float
@@ -129,8 +86,21 @@ class WatchedRollout:
 
     @property
     def detection(self) -> Detection:
-        """When the error doubled against its level within the training's steps, and the flag."""
         return detect(self.errors, self.quality.horizon, self.quality.flagged_at)
+
+    def to_json(self) -> dict[str, Any]:
+        detection = self.detection
+        return {
+            "case": self.case,
+            "start_s": self.start_s,
+            "steps": len(self.times),
+            "flagged_at_step": detection.flagged_at,
+            "error_level": detection.level,
+            "error_doubled_at_step": detection.doubled_at,
+            "lead_steps": detection.lead,
+            "departure": self.quality.departure.tolist(),
+            "error": self.errors.tolist(),
+        }
 
 
 @dataclass(frozen=True)
@@ -145,15 +115,32 @@ class MonitorJudgement:
 
     @property
     def rank_correlation(self) -> float:
-        """Return Spearman's correlation of departure and error over all steps of long rollouts."""
+        """Spearman's correlation of departure and error over all steps of long rollouts."""
         departure = np.concatenate([each.quality.departure for each in self.watched])
         errors = np.concatenate([each.errors for each in self.watched])
         return float(spearmanr(departure, errors)[0])
 
     @property
-    def detection(self) -> DetectionRate:
-        """Return how many long rollouts are flagged before their errors double."""
-        return DetectionRate.of([each.detection for each in self.watched])
+    def detection(self) -> dict[str, Any]:
+        """How many long rollouts are flagged before their errors double.
+
+        `flagged_in_vain` counts flags of others; `rate` is the detected share of the rollouts that
+        double, and `median_lead` is over the detected ones, in steps; None where there is none.
+        """
+        every = [each.detection for each in self.watched]
+        doubled = [each for each in every if each.doubled_at is not None]
+        leads = [each.lead for each in doubled if each.detected and each.lead is not None]
+        vain = [each for each in every if each.doubled_at is None and each.flagged_at is not None]
+        return {
+            "rollouts": len(every),
+            "doubled": len(doubled),
+            "detected": len(leads),
+            "flagged_in_vain": len(vain),
+            "median_lead": float(np.median(leads)) if leads else None,
+            "rate": len(leads) / len(doubled) if doubled else None,
+            "least_lead": LEAST_LEAD,
+            "factor": FACTOR,
+        }
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -161,21 +148,8 @@ class MonitorJudgement:
             "rollouts": self.num_rollouts,
             "horizon": self.monitor.horizon,
             "rank_correlation": self.rank_correlation,
-            "detection": self.detection.to_json(),
-            "long_rollouts": [
-                {
-                    "case": each.case,
-                    "start_s": each.start_s,
-                    "steps": len(each.times),
-                    "flagged_at_step": each.quality.flagged_at,
-                    "error_level": each.detection.level,
-                    "error_doubled_at_step": each.detection.doubled_at,
-                    "lead_steps": each.detection.lead,
-                    "departure": each.quality.departure.tolist(),
-                    "error": each.errors.tolist(),
-                }
-                for each in self.watched
-            ],
+            "detection": self.detection,
+            "long_rollouts": [each.to_json() for each in self.watched],
         }
 
 
@@ -189,22 +163,22 @@ def calibrate_monitor(
 
     InputError for a steady model, one without latents, and for too few validation rollouts.
     """
-    train, validation = (dataset.cases(split)[:MAX_CASES] for split in ("train", "validation"))
-    found: dict[str, list[np.ndarray]] = {"train": [], "validation": []}
+    splits = {split: dataset.cases(split)[:MAX_CASES] for split in ("train", "validation")}
+    total = sum(map(len, splits.values()))
+    found: dict[str, list[np.ndarray]] = {split: [] for split in splits}
     number = 0
-    for split, cases in (("train", train), ("validation", validation)):
+    for split, cases in splits.items():
         for case in cases:
-            most = -(-rollouts // len(cases))
-            found[split] += short_rollouts(surrogate, dataset[case], most)
+            found[split] += short_rollouts(surrogate, dataset[case], -(-rollouts // len(cases)))
             number += 1
-            progress(number, len(train) + len(validation))
+            progress(number, total)
     return fit_monitor(found["train"], found["validation"]).model_copy(
         update={"weights": surrogate.weights, "version": dataset.version}
     )
 
 
 def write_monitor(surrogate: Surrogate, monitor: Monitor) -> None:
-    """Keep the monitor in the run, where `surrogate.predict` finds it."""
+    """Write the monitor into the run, where `surrogate.predict` finds it."""
     run = RunDirectory(surrogate.url)
     run.check_writable()
     run.write_json(MONITOR, monitor.model_dump(mode="json"))
@@ -219,7 +193,7 @@ def judge_monitor(
     progress: Progress = lambda done, total: None,
     rollouts: int = ROLLOUTS,
 ) -> MonitorJudgement:
-    """Count false alarms on cases, and watch a rollout of each to its end.
+    """Count false alarms on cases, and watch a rollout of each to its end, at most 200 steps.
 
     InputError for a case of the validation split, on which the monitor is calibrated.
     """
@@ -234,22 +208,20 @@ def judge_monitor(
     for number, case in enumerate(cases, start=1):
         for latents in short_rollouts(surrogate, dataset[case], -(-rollouts // len(cases))):
             flagged.append(bool(monitor.quality(latents).max() >= 1))
-        watched.append(watch_case(surrogate, dataset[case], monitor))
+        watched.append(_watch_case(surrogate, dataset[case], monitor))
         progress(number, len(cases))
     return MonitorJudgement(monitor, float(np.mean(flagged)), len(flagged), tuple(watched))
 
 
-def watch_case(surrogate: Surrogate, case: StoredCase, monitor: Monitor) -> WatchedRollout:
-    """Roll a case out to its end, at most 200 steps, beside its solution."""
-    start = surrogate.problem.start(case)
-    steps = surrogate.problem.steps_to_end(case, start)
-    if start is None or steps is None:
-        raise ValueError("a steady case has no rollout")
+def _watch_case(surrogate: Surrogate, case: StoredCase, monitor: Monitor) -> WatchedRollout:
+    problem, start = surrogate.problem, surrogate.problem.start(case)
+    steps = problem.steps_to_end(case, start)
+    assert start is not None and steps is not None and case.time is not None
     steps = min(steps, MAX_STEPS)
     latents = rollout_latents(surrogate, surrogate.prepare_case(case, start, steps))
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
-    times = surrogate.problem.times(start, steps)
-    assert times is not None and case.time is not None
+    times = problem.times(start, steps)
+    assert times is not None
     frames = np.abs(np.asarray(case.time)[None] - times[:, None]).argmin(axis=1)
     solved = read_states(case, surrogate.normaliser.channels, slice(None))[frames]
     deviation = (predicted - solved) / np.asarray(surrogate.normaliser.std)
@@ -258,22 +230,13 @@ def watch_case(surrogate: Surrogate, case: StoredCase, monitor: Monitor) -> Watc
     return WatchedRollout(case.id, start, times - start, quality, errors)
 
 
-def short_rollouts(surrogate: Surrogate, case: StoredCase, most: int) -> list[np.ndarray]:
-    """Return latents (T + 1, L, d) of rollouts as long as a training window, over the case."""
-    return [
-        rollout_latents(surrogate, surrogate.prepare_case(case, start))
-        for start in _starts(surrogate, case, most)
-    ]
-
-
-def _starts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[float | None]:
-    """Yield starts, evenly spread, whose rollouts end within the case."""
+def short_rollouts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterator[np.ndarray]:
+    """Yield latents (T + 1, L, d) of rollouts as long as a training window, over the case."""
     first, last = surrogate.problem.start(case), surrogate.problem.shown_start(case)
-    if first is None or last is None or case.time is None:
-        yield None  # The rollout says why a steady model has none.
-        return
-    usable = times_between(np.asarray(case.time), first, last)
-    if not len(usable):  # a case shorter than a rollout
-        return
-    for number in np.unique(np.linspace(0, len(usable) - 1, most).round().astype(int)):
-        yield float(usable[number])
+    starts: list[float | None] = [None]  # The rollout raises for a steady model.
+    if first is not None and last is not None and case.time is not None:
+        usable = times_between(np.asarray(case.time), first, last)  # none of a short case
+        chosen = np.linspace(0, len(usable) - 1, most).round() if len(usable) else np.zeros(0)
+        starts = [float(usable[number]) for number in np.unique(chosen.astype(int))]
+    for start in starts:
+        yield rollout_latents(surrogate, surrogate.prepare_case(case, start))

@@ -1,80 +1,50 @@
-"""Score the fields of anchors, as functions of arrays.
-
-Reduce the fields of anchors to what their scores need, one part of the points at a time.
+"""Scores of the fields of anchors, as functions of arrays: what each is, and what is good.
 
 A field delta_k is one anchor's contribution to a prediction, in standard deviations of the training
 cases, so that components of different units count alike. Integrals over the domain are weighted by
-the cells' volumes and divided by the total volume: an energy is a mean square, without a unit.
+the cells' volumes and divided by the total volume: an energy E_k is a mean square, without a unit.
 
-Find the case whose design is nearest to another's, and carry its fields over.
-
-Measure the regions that anchors divide the domain into, and which anchors move with the flow.
-
-    dominant anchor     the anchor of largest weight at a point, heads averaged
-    contiguity          the share of the volume in the largest connected piece of its region
-    temporal variance   v_k = mean over time of |delta_k - its mean|^2 / mean of |delta_k|^2
-
-A contiguity of 1 means that every region is in one piece. Neighbours are the nearest points, so in
-cells that are stretched across a layer even one region over everything falls into pieces; there
-contiguity tells nothing (`is_connected`). v_k is 0 for an anchor whose field stands
-still and 1 for one that swings around zero.
-
-Measure how local the fields of anchors are, and whether they lie where their anchors are.
+Locality. Lengths are in m; scores divide them by domain / sqrt(L), the spacing of L windows that
+tile the domain. A field without energy has no centroid: its numbers are NaN.
 
     centroid            c_k = integral of x |delta_k|^2 / E_k
     radius of gyration  r_k = sqrt(integral of |x - c_k|^2 |delta_k|^2 / E_k)
-    support             the smallest share of the volume that holds 90 % of E_k
+    support             the smallest share of the volume that has 90 % of E_k
     overlap             integral of |delta_k| |delta_l| / sqrt(E_k E_l), the mean over pairs k != l
 
-Lengths are in m here; scores divide them by the spacing domain / sqrt(L), the paper's width of L
-windows that tile the domain. A field without energy has no centroid: its numbers are NaN.
+Economy: how few anchors make up a prediction, and how much of them cancels.
 
-Measure how few anchors carry a prediction, and how much of them cancels.
+    curve               sum of the k largest E_k over sum of all E_k
+    Gini                0 where all energies are equal, 1 - 1/L where one anchor has all
+    cancellation        integral of sum_k |delta_k| over integral of |sum_k delta_k|, from 1 on
 
-curve         sum of the k largest E_k over sum of all E_k
-Gini          0 where all anchors carry the same energy, 1 - 1/L where one carries all
-cancellation  integral of sum_k |delta_k| over integral of |sum_k delta_k|: 1 where none cancels
-
-Measure whether the anchors that carry most energy are those that the prediction depends on.
-
-Anchors are taken out of the sum, or put into it, one after the other in some order. S is the set
-of the first j anchors, and u - u_0 the sum of all fields:
+Faithfulness: whether the prediction depends on the anchors of most energy. S is the set of the
+first j anchors in some order, and u - u_0 the sum of all fields.
 
     deletion(j)   |sum over S of delta_k|^2 / |u - u_0|^2            what is lost without them
     insertion(j)  |sum over the others of delta_k|^2 / |u - u_0|^2   what they alone do not explain
 
-Both are relative squared errors. A decomposition that can be trusted loses much by few anchors
-(large area under deletion) and is rebuilt by few (small area under insertion), compared with a
-random order. All curves follow from the Gram matrix G_kl, so that no field is added up again.
-Fields that cancel each other take a curve above one.
+A decomposition that can be trusted loses much by few anchors (large area under deletion) and is
+rebuilt by few (small area under insertion), compared with a random order. All curves follow from
+the Gram matrix G_kl. Fields that cancel each other take a curve above one.
 
-Match the fields of two decompositions, across time, seeds or designs, and correlate them.
+Stability: whether the same fields are there again, across time, seeds or designs.
 
-    correlation  c_kl = integral of a_k . b_l / (|a_k| |b_l|), in -1..1
-    matching     the pairs k, l(k) that make the sum of the correlations largest (Hungarian)
+    correlation   c_kl = integral of a_k . b_l / (|a_k| |b_l|), in -1..1
+    matching      the pairs k, l(k) that make the sum of the correlations largest (Hungarian)
+    score         the mean of c_{k,l(k)}, weighted by the energy of a_k
 
-The score is the mean of c_{k,l(k)} weighted by the energy of a_k, so that anchors that contribute
-nothing do not count. 1 means that the same fields are there again, in whatever order.
+Meaning: the regions of anchors, and which anchors move with the flow.
 
-Make decompositions to compare with: of the same field, but not by a model.
-
-- random partition: every cell belongs to an anchor drawn at random; what chance gives
-- nearest-anchor partition: every cell belongs to its nearest anchor; as local as fields can be
-- POD: the field's projections on the modes of stored snapshots; the most economical linear basis
-
-Find vortex cores in a flow, and tell whether the fields of anchors follow them.
-
-    swirl     lambda_ci, the largest imaginary part of the eigenvalues of the velocity's gradient
-              (Zhou et al. 1999, J. Fluid Mech. 387): zero in a shear flow, half the vorticity in a
-              rotation
-    core      a point of largest swirl within a radius, of at least a fifth of the domain's largest
-    distance  from the centroid of the moving part of a field to the nearest core, at each step
-
-The moving part of delta_k is what differs from its mean over the steps: a part that stands still
-could follow nothing. Whether a field follows the vortices shows beside the distance to the cores of
-all other steps, which are where vortices are at times, but not now.
-
-Score a decomposition: name every score, say what is good, and compute it from the fields.
+    contiguity         the share of the volume in the largest connected piece of its region
+    temporal variance  v_k = mean over time of |delta_k - its mean|^2 / mean of |delta_k|^2, from 0
+                       (constant) to 1 (oscillates around zero)
+    swirl              lambda_ci, the largest imaginary part of the eigenvalues of the velocity's
+                       gradient (Zhou et al. 1999, J. Fluid Mech. 387): zero in a shear flow, half
+                       the vorticity in a rotation
+    vortex core        a point of largest swirl within a radius, of at least a fifth of the largest
+    vortex distance    from the centroid of delta_k - its mean to the nearest core at each step,
+                       beside the same to the cores of all other steps, which is what chance gives
 """
 
 from __future__ import annotations
@@ -91,9 +61,18 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from courant.analysis.modes import pod
-from courant.prediction.surrogate import Surrogate
-from simgen.store.read import Dataset, StoredCase
+TOP = 8
+"""Number of anchors that the paper's figures show"""
+ENERGY_SHARE = 0.9
+"""Share of a field's energy that its support has"""
+JOINED_NEIGHBOURS = {1: 2, 2: 6, 3: 10}
+"""Nearest points that count as neighbours, by the dimension of the domain"""
+CONNECTED = 0.99
+STENCIL = {1: 3, 2: 8, 3: 16}
+"""Points that a gradient is fitted to, by the dimension of the domain"""
+WEAKEST = 0.2
+"""Swirl of a core, over the largest in the domain"""
+MAX_CANDIDATES = 5000
 
 
 @dataclass(frozen=True)
@@ -179,467 +158,6 @@ class AnchorFields:
     def energies(self) -> np.ndarray:
         """E_k = integral of |delta_k|^2 over the domain: (L,)."""
         return np.diagonal(self.gram)
-
-
-def nearest_design(dataset: Dataset, case: StoredCase) -> StoredCase | None:
-    """Return the other case of the version, of any split, whose parameters are nearest.
-
-    Each parameter is taken over its range among the cases. None where there is no other case, or
-    where no parameter tells cases apart.
-    """
-    others = [name for name in dataset.cases() if name != case.id]
-    names = list(case.parameters)
-    if not others or not names:
-        return None
-    designs = np.array([[dataset[each].parameters[name] for name in names] for each in others])
-    own = np.array([case.parameters[name] for name in names])
-    span = np.ptp(np.vstack([designs, own]), axis=0)
-    if not span.any():
-        return None
-    away = np.square((designs - own)[:, span > 0] / span[span > 0]).sum(axis=1)
-    return dataset[others[int(np.argmin(away))]]
-
-
-def carried_cells(case: StoredCase, points: np.ndarray) -> np.ndarray:
-    """Return the case's cell nearest to each of some points (M, d), (M,)."""
-    return np.asarray(cKDTree(case.points).query(points)[1])
-
-
-JOINED_NEIGHBOURS = {1: 2, 2: 6, 3: 10}
-"""Nearest points that count as neighbours, by the dimension of the domain"""
-CONNECTED = 0.99
-
-
-def dominant_anchors(weights: np.ndarray) -> np.ndarray:
-    """Return the number of the anchor of largest weight at each point: (M, L) -> (M,)."""
-    return np.argmax(weights, axis=-1)
-
-
-def neighbour_pairs(points: np.ndarray, dimension: int) -> np.ndarray:
-    """Return pairs of neighbouring points (P, 2): each point with its nearest ones.
-
-    Points on the two sides of a body thinner than the cells around it are neighbours too.
-    """
-    number = min(JOINED_NEIGHBOURS[dimension] + 1, len(points))
-    near = cKDTree(points[:, :dimension]).query(points[:, :dimension], k=number)[1]
-    near = np.asarray(near).reshape(len(points), number)[:, 1:]
-    own = np.repeat(np.arange(len(points)), near.shape[1])
-    return np.stack([own, near.ravel()], axis=1)
-
-
-def is_connected(volumes: np.ndarray, pairs: np.ndarray) -> bool:
-    """Tell whether neighbours make all of the domain one piece, but for a hundredth."""
-    return contiguity(np.zeros(len(volumes), int), volumes, pairs) >= CONNECTED
-
-
-def contiguity(labels: np.ndarray, volumes: np.ndarray, pairs: np.ndarray) -> float:
-    """Return the share of the volume that lies in the largest piece of its region, 0..1."""
-    alike = pairs[labels[pairs[:, 0]] == labels[pairs[:, 1]]]
-    num = len(labels)
-    graph = coo_array((np.ones(len(alike), bool), (alike[:, 0], alike[:, 1])), shape=(num, num))
-    num_pieces, piece = connected_components(graph, directed=False)
-    sizes = np.bincount(piece, weights=volumes, minlength=num_pieces)
-    largest = np.zeros(int(labels.max()) + 1)
-    np.maximum.at(largest, labels, sizes[piece])
-    return float(largest.sum() / volumes.sum())
-
-
-def temporal_moments(fields: np.ndarray, volumes: np.ndarray) -> np.ndarray:
-    """Return sums over points of V Var_t(delta_k) and V mean_t |delta_k|^2, (2, L).
-
-    `fields` are (T, L, M, C). The sums add up over parts of the points.
-    """
-    mean = fields.mean(axis=0)
-    variance = np.square(fields - mean).mean(axis=0).sum(axis=-1)
-    power = np.square(fields).mean(axis=0).sum(axis=-1)
-    return np.stack([variance @ volumes, power @ volumes]).astype(np.float64)
-
-
-def temporal_variance(moments: np.ndarray) -> np.ndarray:
-    """Return v_k, (L,), from the summed moments (2, L); NaN for a field without energy."""
-    variance, power = moments
-    return np.divide(variance, power, out=np.full_like(power, np.nan), where=power > 0)
-
-
-ENERGY_SHARE = 0.9
-"""Share of a field's energy that its support holds"""
-
-
-def spacing(domain: float, num_anchors: int) -> float:
-    """Return domain / sqrt(L) in m, the distance between anchors that tile a square domain."""
-    return domain / math.sqrt(num_anchors)
-
-
-def gyration_radii(fields: AnchorFields) -> np.ndarray:
-    """Return the root mean square distance of each field's energy from its centroid, (L,) m."""
-    found = np.full(fields.num_anchors, np.nan)
-    for number, centre in enumerate(fields.centroids):
-        cells, density = fields.density(number)
-        if energy := density.sum():
-            away = np.square(fields.points[cells] - centre).sum(axis=1)
-            found[number] = math.sqrt(density @ away / energy)
-    return found
-
-
-def support_fractions(fields: AnchorFields, share: float = ENERGY_SHARE) -> np.ndarray:
-    """Return the smallest share of the volume that holds `share` of each field's energy, (L,).
-
-    Between a cell's volume and `share`, which a field of constant magnitude has.
-    """
-    found = np.full(fields.num_anchors, np.nan)
-    for number, magnitude in enumerate(fields.magnitudes):
-        cells, density = fields.density(number)
-        order = np.argsort(-magnitude[cells])
-        held = np.cumsum(density[order])
-        if len(held):
-            # Rounding must not add a cell to a sum that is exact.
-            last = int(np.searchsorted(held, share * held[-1] * (1 - 1e-9)))
-            found[number] = fields.shares[cells[order[: last + 1]]].sum()
-    return found
-
-
-def overlap(fields: AnchorFields) -> float:
-    """Return the mean overlap of pairs of fields: 0 apart, 1 with the same magnitude everywhere."""
-    roots, joint, num = np.sqrt(fields.shares), np.zeros(len(fields.points)), 0
-    for magnitude in fields.magnitudes:
-        scaled = roots * magnitude
-        if norm := float(np.linalg.norm(scaled)):
-            joint += scaled / norm
-            num += 1
-    # |sum of unit vectors|^2 is num plus the sum over ordered pairs.
-    return max(0.0, float((joint @ joint - num) / (num * (num - 1)))) if num > 1 else 0.0
-
-
-def anchor_distances(fields: AnchorFields) -> np.ndarray | None:
-    """Return the distance from each anchor to its field's centroid, (L,) m; None without places."""
-    if fields.anchors is None:
-        return None
-    return np.linalg.norm(fields.centroids - fields.anchors, axis=1)
-
-
-def own_anchor_nearest(fields: AnchorFields) -> np.ndarray | None:
-    """Tell for each field whether no anchor is nearer to its centroid than its own, (L,) bool."""
-    if fields.anchors is None:
-        return None
-    centres = fields.centroids
-    has_energy = np.isfinite(centres).all(axis=1)
-    nearest = cKDTree(fields.anchors).query(np.nan_to_num(centres))[0]
-    own = np.linalg.norm(centres - fields.anchors, axis=1)
-    return has_energy & (own <= nearest * (1 + 1e-9))
-
-
-def energy_curve(energies: np.ndarray) -> np.ndarray:
-    """Return the share of the energy that the k strongest hold, for k = 0..L: (L + 1,)."""
-    held = np.concatenate([[0.0], np.cumsum(np.sort(energies)[::-1])])
-    return held / held[-1] if held[-1] else held
-
-
-def top_share(energies: np.ndarray, number: int) -> float:
-    """Return the share of the energy that the `number` strongest hold."""
-    return float(energy_curve(energies)[min(number, len(energies))])
-
-
-def gini(energies: np.ndarray) -> float:
-    """Return the Gini coefficient of the energies, 0 (all alike) to 1 - 1/L (one has all)."""
-    total, num = float(energies.sum()), len(energies)
-    if not total:
-        return 0.0
-    ranks = np.arange(1, num + 1)
-    return float(2 * (ranks @ np.sort(energies)) / (num * total) - (num + 1) / num)
-
-
-def cancellation(fields: AnchorFields) -> float:
-    """Return how many times larger the fields are than their sum; 1 is the least, NaN of zero."""
-    shares = fields.shares
-    apart = float((fields.magnitudes @ shares).sum())
-    together = float(fields.total @ shares)
-    return apart / together if together else float("nan")
-
-
-def by_energy(gram: np.ndarray) -> np.ndarray:
-    """Return the numbers of the anchors, the strongest first."""
-    return np.argsort(-np.diagonal(gram), kind="stable")
-
-
-def deletion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the relative squared error without the first j anchors, j = 0..L: (L + 1,)."""
-    ordered = gram[np.ix_(order, order)]
-    # The sum over the leading j x j block, for every j.
-    blocks = np.diagonal(np.cumsum(np.cumsum(ordered, axis=0), axis=1))
-    return np.concatenate([[0.0], blocks]) / _whole(gram)
-
-
-def insertion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the relative squared error with only the first j anchors, j = 0..L: (L + 1,)."""
-    return deletion_curve(gram, order[::-1])[::-1]
-
-
-def random_deletion(gram: np.ndarray) -> np.ndarray:
-    """Return the mean deletion curve over all orders, exactly: (L + 1,)."""
-    num, own, whole = len(gram), float(np.trace(gram)), _whole(gram)
-    taken = np.arange(num + 1)
-    pairs = taken * (taken - 1) / max(1, num * (num - 1))
-    return (taken / num * own + pairs * (whole - own)) / whole
-
-
-def random_insertion(gram: np.ndarray) -> np.ndarray:
-    """Return the mean insertion curve over all orders, exactly: (L + 1,)."""
-    return random_deletion(gram)[::-1]
-
-
-def area(curve: np.ndarray) -> float:
-    """Return the area under a curve over the share j / L of the anchors, 0 to 1."""
-    return float((curve[1:] + curve[:-1]).mean() / 2)
-
-
-def _whole(gram: np.ndarray) -> float:
-    """Return |u - u_0|^2; ValueError where the fields add up to nothing."""
-    whole = float(gram.sum())
-    if whole <= 0:
-        raise ValueError("the fields add up to zero: there is no prediction to take apart")
-    return whole
-
-
-@dataclass(frozen=True)
-class Matching:
-    """Each field's partner in the other decomposition."""
-
-    partners: np.ndarray
-    """(K,) number of the partner; -1 for a field that is left over"""
-    correlations: np.ndarray
-    """(K,) with the partner; 0 for a field that is left over"""
-    energies: np.ndarray
-    """(K,) of the first decomposition's fields"""
-
-    @property
-    def score(self) -> float:
-        """Return the mean correlation, weighted by energy."""
-        total = float(self.energies.sum())
-        return float(self.correlations @ self.energies) / total if total else 0.0
-
-    @property
-    def kept(self) -> float:
-        """Return the share of the energy whose fields are their own partners."""
-        total = float(self.energies.sum())
-        own = self.partners == np.arange(len(self.partners))
-        return float(self.energies[own].sum()) / total if total else 0.0
-
-
-def products(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> np.ndarray:
-    """Return sum over points of V a_k . b_l, (K, L), of fields (K, M, C) and (L, M, C).
-
-    It adds up over parts of the points.
-    """
-    scaled = (first * volumes[:, None].astype(first.dtype)).reshape(len(first), -1)
-    return (scaled @ second.reshape(len(second), -1).T).astype(np.float64)
-
-
-def product_sums(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> np.ndarray:
-    """Return products of fields, with both energies in a further row and column: (K + 1, L + 1)."""
-    found = np.zeros((len(first) + 1, len(second) + 1))
-    found[:-1, :-1] = products(first, second, volumes)
-    found[:-1, -1] = np.square(first).sum(axis=-1) @ volumes
-    found[-1, :-1] = np.square(second).sum(axis=-1) @ volumes
-    return found
-
-
-def match_parts(parts: Sequence[np.ndarray]) -> Matching:
-    """Match fields by the `product_sums` of all parts of the points."""
-    summed = np.sum(parts, axis=0)
-    return match(summed[:-1, :-1], summed[:-1, -1], summed[-1, :-1])
-
-
-def match(cross: np.ndarray, first: np.ndarray, second: np.ndarray) -> Matching:
-    """Match fields by their products (K, L) and energies (K,) and (L,), all in the same unit."""
-    norms = np.sqrt(np.outer(first, second))
-    correlations = np.divide(cross, norms, out=np.zeros_like(cross), where=norms > 0)
-    rows, columns = linear_sum_assignment(correlations, maximize=True)
-    partners, found = np.full(len(first), -1), np.zeros(len(first))
-    partners[rows], found[rows] = columns, correlations[rows, columns]
-    return Matching(partners, found, np.asarray(first, dtype=np.float64))
-
-
-def partition_fields(
-    labels: np.ndarray,
-    num_anchors: int,
-    total: np.ndarray,
-    points: np.ndarray,
-    volumes: np.ndarray,
-    anchors: np.ndarray | None,
-) -> AnchorFields:
-    """Give all of a field, whose magnitude is `total` (M,), to the anchors that `labels` name."""
-    cells = np.arange(len(labels))
-    magnitudes = np.zeros((num_anchors, len(labels)), dtype=total.dtype)
-    magnitudes[labels, cells] = total
-    energies = np.bincount(
-        labels, weights=volumes * np.square(total, dtype=np.float64), minlength=num_anchors
-    )
-    return AnchorFields(points, volumes, magnitudes, total, np.diag(energies), anchors)
-
-
-def random_partition(fields: AnchorFields, seed: int = 0) -> AnchorFields:
-    """Return the sum of the fields divided among as many anchors at random."""
-    generator = np.random.default_rng(seed)
-    labels = generator.integers(fields.num_anchors, size=len(fields.points))
-    return _divided(fields, labels)
-
-
-def nearest_anchor_partition(fields: AnchorFields) -> AnchorFields | None:
-    """Return the sum of the fields divided by nearest anchors; None for anchors without places."""
-    if fields.anchors is None:
-        return None
-    return _divided(fields, np.asarray(cKDTree(fields.anchors).query(fields.points)[1]))
-
-
-def pod_fields(
-    snapshots: np.ndarray, values: np.ndarray, points: np.ndarray, volumes: np.ndarray, rank: int
-) -> AnchorFields:
-    """Return the projections of `values` (M, C) on at most `rank` modes of snapshots (T, M, C)."""
-    found = pod(snapshots, volumes, rank)
-    return AnchorFields.of(found.fields(values, volumes), points, volumes)
-
-
-def _divided(fields: AnchorFields, labels: np.ndarray) -> AnchorFields:
-    return partition_fields(
-        labels, fields.num_anchors, fields.total, fields.points, fields.volumes, fields.anchors
-    )
-
-
-STENCIL = {1: 3, 2: 8, 3: 16}
-"""Points that a gradient is fitted to, by the dimension of the domain"""
-WEAKEST = 0.2
-"""Swirl of a core, over the largest in the domain"""
-MAX_CANDIDATES = 5000
-RADIUS = 0.5
-"""Of a core's surroundings, in spacings of the anchors: they cannot tell nearer ones apart"""
-
-
-def velocity_gradients(points: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    """Return du_i/dx_j at points (N, d) of velocities (N, d), (N, d, d), by least squares.
-
-    Each is fitted to the nearest points, weighted by the inverse square of their distance, so a
-    linear flow is found exactly. Zero where the points do not span the domain's directions.
-    """
-    dimension = points.shape[1]
-    number = min(STENCIL[dimension] + 1, len(points))
-    near = np.asarray(cKDTree(points).query(points, k=number)[1]).reshape(len(points), number)
-    apart = points[near[:, 1:]].astype(np.float64) - points[:, None]
-    change = velocity[near[:, 1:]].astype(np.float64) - velocity[:, None]
-    weight = 1 / np.maximum(np.square(apart).sum(axis=-1, keepdims=True), 1e-300)
-    moments = np.swapaxes(apart * weight, 1, 2) @ apart
-    flux = np.swapaxes(apart * weight, 1, 2) @ change
-    return np.swapaxes(np.linalg.pinv(moments, rcond=1e-9, hermitian=True) @ flux, 1, 2)
-
-
-def swirl(gradients: np.ndarray) -> np.ndarray:
-    """Return lambda_ci of gradients (N, d, d), (N,) 1/s."""
-    return np.asarray(np.abs(np.linalg.eigvals(gradients).imag).max(axis=-1))
-
-
-def vortex_cores(points: np.ndarray, strength: np.ndarray, radius: float) -> np.ndarray:
-    """Return the points (n, d) where the swirl `strength` (N,) is largest within a radius."""
-    largest = float(strength.max())
-    if largest <= 0:
-        return points[:0]
-    candidates = np.flatnonzero(strength >= WEAKEST * largest)
-    candidates = candidates[np.argsort(-strength[candidates], kind="stable")][:MAX_CANDIDATES]
-    around = cKDTree(points[candidates]).query_ball_point(points[candidates], radius)
-    # Candidates are in order: a core is the first of those around it.
-    cores = [number for number, near in enumerate(around) if min(near) == number]
-    return points[candidates[cores]]
-
-
-def moving_centroids(sums: np.ndarray) -> np.ndarray:
-    """Return centroids (T, L, d) of summed moments (T, L, d + 1); NaN without energy."""
-    energy = sums[..., -1:]
-    return np.divide(
-        sums[..., :-1], energy, out=np.full_like(sums[..., :-1], np.nan), where=energy > 0
-    )
-
-
-def motion_sums(fields: np.ndarray, points: np.ndarray, volumes: np.ndarray) -> np.ndarray:
-    """Return sums over points of V x |delta'|^2 and V |delta'|^2, (T, L, d + 1).
-
-    `fields` (T, L, M, C), of which delta' is what differs from the mean over time. The sums add up
-    over parts of the points.
-    """
-    density = np.square(fields - fields.mean(axis=0)).sum(axis=-1) * volumes
-    extended = np.concatenate([points, np.ones((len(points), 1))], axis=1)
-    return np.asarray(density.astype(np.float64) @ extended)
-
-
-def core_distances(
-    centroids: np.ndarray, cores: Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return distances (T, L) from centroids (T, L, d) to the nearest core now, and at other times.
-
-    The second is the mean over all other steps. NaN at a step without a core, and for a centroid
-    that is not known.
-    """
-    num = len(cores)
-    every = np.full((num, *centroids.shape[:2]), np.nan)
-    known = np.isfinite(centroids).all(axis=-1)
-    for step, places in enumerate(cores):
-        if len(places):
-            found = cKDTree(places).query(np.nan_to_num(centroids))[0]
-            every[step] = np.where(known, found, np.nan)
-    now = every[np.arange(num), np.arange(num)]
-    others = ~np.eye(num, dtype=bool)
-    filled, counted = np.nan_to_num(every), np.isfinite(every)
-    total = np.einsum("st,stk->tk", others.astype(float), filled)
-    count = np.einsum("st,stk->tk", others.astype(float), counted.astype(float))
-    return now, np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-
-
-def following_scores(
-    centroids: np.ndarray, cores: Sequence[np.ndarray], spacing_m: float
-) -> dict[str, float]:
-    """Return the median over fields of their mean distances, now and at other times, in spacings.
-
-    Nothing where there are no cores at two steps or more.
-    """
-    if sum(len(places) > 0 for places in cores) < 2:
-        return {}
-    now, others = core_distances(centroids, cores)
-    both = np.isfinite(now) & np.isfinite(others)
-    seen = both.any(axis=0)
-    if not seen.any():
-        return {}
-    means = (
-        np.where(both, each, 0.0).sum(axis=0)[seen] / both.sum(axis=0)[seen]
-        for each in (now, others)
-    )
-    here, elsewhere = (float(np.median(each)) / spacing_m for each in means)
-    return {"vortex_distance": here, "vortex_chance": elsewhere}
-
-
-def solved_cores(
-    surrogate: Surrogate, case: StoredCase, start_s: float, spacing_m: float
-) -> list[np.ndarray] | None:
-    """Return the cores (n, d) m at each step of a rollout of the training's length.
-
-    None where the velocity is not modelled in all directions of the domain, or the case has no
-    solution at one of the times.
-    """
-    dimension = case.dataset.schema.dimension
-    names = [f"velocity.{axis}" for axis in "xyz"[:dimension]]
-    times = surrogate.times(start_s)
-    if times is None or dimension < 2 or not set(names) <= set(surrogate.channels):
-        return None
-    columns = [surrogate.channels.index(name) for name in names]
-    points = case.points[:, :dimension]
-    found = []
-    for time in times.tolist():
-        state = surrogate.problem.solution(case, time)
-        if state is None:
-            return None
-        strength = swirl(velocity_gradients(points, state[:, columns]))
-        found.append(vortex_cores(points, strength, RADIUS * spacing_m))
-    return found
-
-
-TOP = 8
-"""Number of anchors that the paper's figures show"""
 
 
 @dataclass(frozen=True)
@@ -738,7 +256,7 @@ def field_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
         "support": _median(support_fractions(fields)),
         "gyration_radius": _median(gyration_radii(fields)) / spacing_m,
         "overlap": overlap(fields),
-        "top_share": top_share(energies, TOP),
+        "top_share": float(energy_curve(energies)[min(TOP, len(energies))]),
         "gini": gini(energies),
         "cancellation": cancellation(fields),
     }
@@ -750,12 +268,6 @@ def field_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
             "random_area": area(random_deletion(gram)),
         }
     return {key: value for key, value in values.items() if math.isfinite(value)}
-
-
-def mean_scores(scores: list[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each score over the cases that have it."""
-    keys = [score.key for score in SCORES if any(score.key in each for each in scores)]
-    return {key: float(np.mean([each[key] for each in scores if key in each])) for key in keys}
 
 
 def place_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
@@ -772,3 +284,343 @@ def place_scores(fields: AnchorFields, spacing_m: float) -> dict[str, float]:
 def _median(values: np.ndarray) -> float:
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else float("nan")
+
+
+def values_by_score(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Return the values of each score that cases or runs have, in the order of SCORES."""
+    found = {}
+    for score in SCORES:
+        if values := [each[score.key] for each in scores if score.key in each]:
+            found[score.key] = values
+    return found
+
+
+def mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each score over the cases that have it."""
+    return {key: float(np.mean(values)) for key, values in values_by_score(scores).items()}
+
+
+def gyration_radii(fields: AnchorFields) -> np.ndarray:
+    """Return the root mean square distance of each field's energy from its centroid, (L,) m."""
+    found = np.full(fields.num_anchors, np.nan)
+    for number, centre in enumerate(fields.centroids):
+        cells, density = fields.density(number)
+        if energy := density.sum():
+            away = np.square(fields.points[cells] - centre).sum(axis=1)
+            found[number] = math.sqrt(density @ away / energy)
+    return found
+
+
+def support_fractions(fields: AnchorFields, share: float = ENERGY_SHARE) -> np.ndarray:
+    """Return the smallest share of the volume that holds `share` of each field's energy, (L,).
+
+    Between a cell's volume and `share`, which a field of constant magnitude has.
+    """
+    found = np.full(fields.num_anchors, np.nan)
+    for number, magnitude in enumerate(fields.magnitudes):
+        cells, density = fields.density(number)
+        order = np.argsort(-magnitude[cells])
+        held = np.cumsum(density[order])
+        if len(held):
+            # Rounding must not add a cell to a sum that is exact.
+            last = int(np.searchsorted(held, share * held[-1] * (1 - 1e-9)))
+            found[number] = fields.shares[cells[order[: last + 1]]].sum()
+    return found
+
+
+def overlap(fields: AnchorFields) -> float:
+    """Return the mean overlap of pairs of fields: 0 apart, 1 with the same magnitude everywhere."""
+    roots, joint, num = np.sqrt(fields.shares), np.zeros(len(fields.points)), 0
+    for magnitude in fields.magnitudes:
+        scaled = roots * magnitude
+        if norm := float(np.linalg.norm(scaled)):
+            joint += scaled / norm
+            num += 1
+    # |sum of unit vectors|^2 is num plus the sum over ordered pairs.
+    return max(0.0, float((joint @ joint - num) / (num * (num - 1)))) if num > 1 else 0.0
+
+
+def anchor_distances(fields: AnchorFields) -> np.ndarray | None:
+    """Return the distance from each anchor to its field's centroid, (L,) m; None without places."""
+    if fields.anchors is None:
+        return None
+    return np.linalg.norm(fields.centroids - fields.anchors, axis=1)
+
+
+def own_anchor_nearest(fields: AnchorFields) -> np.ndarray | None:
+    """Tell for each field whether no anchor is nearer to its centroid than its own, (L,) bool."""
+    if fields.anchors is None:
+        return None
+    centres = fields.centroids
+    has_energy = np.isfinite(centres).all(axis=1)
+    nearest = cKDTree(fields.anchors).query(np.nan_to_num(centres))[0]
+    own = np.linalg.norm(centres - fields.anchors, axis=1)
+    return has_energy & (own <= nearest * (1 + 1e-9))
+
+
+def energy_curve(energies: np.ndarray) -> np.ndarray:
+    """Return the share of the energy that the k strongest hold, for k = 0..L: (L + 1,)."""
+    held = np.concatenate([[0.0], np.cumsum(np.sort(energies)[::-1])])
+    return held / held[-1] if held[-1] else held
+
+
+def gini(energies: np.ndarray) -> float:
+    """Return the Gini coefficient of the energies, 0 (all alike) to 1 - 1/L (one has all)."""
+    total, num = float(energies.sum()), len(energies)
+    if not total:
+        return 0.0
+    ranks = np.arange(1, num + 1)
+    return float(2 * (ranks @ np.sort(energies)) / (num * total) - (num + 1) / num)
+
+
+def cancellation(fields: AnchorFields) -> float:
+    """Return how many times larger the fields are than their sum; 1 is the least, NaN of zero."""
+    shares = fields.shares
+    apart = float((fields.magnitudes @ shares).sum())
+    together = float(fields.total @ shares)
+    return apart / together if together else float("nan")
+
+
+def by_energy(gram: np.ndarray) -> np.ndarray:
+    """Return the numbers of the anchors, the strongest first."""
+    return np.argsort(-np.diagonal(gram), kind="stable")
+
+
+def deletion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the relative squared error without the first j anchors, j = 0..L: (L + 1,)."""
+    ordered = gram[np.ix_(order, order)]
+    # The sum over the leading j x j block, for every j.
+    blocks = np.diagonal(np.cumsum(np.cumsum(ordered, axis=0), axis=1))
+    return np.concatenate([[0.0], blocks]) / _whole(gram)
+
+
+def insertion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the relative squared error with only the first j anchors, j = 0..L: (L + 1,)."""
+    return deletion_curve(gram, order[::-1])[::-1]
+
+
+def random_deletion(gram: np.ndarray) -> np.ndarray:
+    """Return the mean deletion curve over all orders, exactly: (L + 1,)."""
+    num, own, whole = len(gram), float(np.trace(gram)), _whole(gram)
+    taken = np.arange(num + 1)
+    pairs = taken * (taken - 1) / max(1, num * (num - 1))
+    return (taken / num * own + pairs * (whole - own)) / whole
+
+
+def random_insertion(gram: np.ndarray) -> np.ndarray:
+    """Return the mean insertion curve over all orders, exactly: (L + 1,)."""
+    return random_deletion(gram)[::-1]
+
+
+def area(curve: np.ndarray) -> float:
+    """Return the area under a curve over the share j / L of the anchors, 0 to 1."""
+    return float((curve[1:] + curve[:-1]).mean() / 2)
+
+
+def _whole(gram: np.ndarray) -> float:
+    """Return |u - u_0|^2; ValueError where the fields add up to nothing."""
+    whole = float(gram.sum())
+    if whole <= 0:
+        raise ValueError("the fields add up to zero: there is no prediction to take apart")
+    return whole
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Each field's partner in the other decomposition."""
+
+    partners: np.ndarray
+    """(K,) number of the partner; -1 for a field that is left over"""
+    correlations: np.ndarray
+    """(K,) with the partner; 0 for a field that is left over"""
+    energies: np.ndarray
+    """(K,) of the first decomposition's fields"""
+
+    @property
+    def score(self) -> float:
+        """Return the mean correlation, weighted by energy."""
+        total = float(self.energies.sum())
+        return float(self.correlations @ self.energies) / total if total else 0.0
+
+    @property
+    def kept(self) -> float:
+        """Return the share of the energy whose fields are their own partners."""
+        total = float(self.energies.sum())
+        own = self.partners == np.arange(len(self.partners))
+        return float(self.energies[own].sum()) / total if total else 0.0
+
+
+def product_sums(first: np.ndarray, second: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+    """Return sums over points of V a_k . b_l, of fields (K, M, C) and (L, M, C): (K + 1, L + 1).
+
+    The further row and column are the energies. The sums add up over parts of the points.
+    """
+    found = np.zeros((len(first) + 1, len(second) + 1))
+    scaled = (first * volumes[:, None].astype(first.dtype)).reshape(len(first), -1)
+    found[:-1, :-1] = scaled @ second.reshape(len(second), -1).T
+    found[:-1, -1] = np.square(first).sum(axis=-1) @ volumes
+    found[-1, :-1] = np.square(second).sum(axis=-1) @ volumes
+    return found
+
+
+def match(sums: np.ndarray) -> Matching:
+    """Match fields by their `product_sums` over all points."""
+    cross, first, second = sums[:-1, :-1], sums[:-1, -1], sums[-1, :-1]
+    norms = np.sqrt(np.outer(first, second))
+    correlations = np.divide(cross, norms, out=np.zeros_like(cross), where=norms > 0)
+    rows, columns = linear_sum_assignment(correlations, maximize=True)
+    partners, found = np.full(len(first), -1), np.zeros(len(first))
+    partners[rows], found[rows] = columns, correlations[rows, columns]
+    return Matching(partners, found, first)
+
+
+def temporal_moments(fields: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+    """Return sums over points of V Var_t(delta_k) and V mean_t |delta_k|^2, (2, L).
+
+    `fields` are (T, L, M, C). The sums add up over parts of the points.
+    """
+    mean = fields.mean(axis=0)
+    variance = np.square(fields - mean).mean(axis=0).sum(axis=-1)
+    power = np.square(fields).mean(axis=0).sum(axis=-1)
+    return np.stack([variance @ volumes, power @ volumes]).astype(np.float64)
+
+
+def temporal_variance(moments: np.ndarray) -> np.ndarray:
+    """Return v_k, (L,), from the summed moments (2, L); NaN for a field without energy."""
+    variance, power = moments
+    return np.divide(variance, power, out=np.full_like(power, np.nan), where=power > 0)
+
+
+def contiguity(
+    labels: np.ndarray, points: np.ndarray, volumes: np.ndarray, dimension: int
+) -> float | None:
+    """Return the share of the volume in the largest piece of its region, (M,) labels, 0..1.
+
+    Neighbours are the nearest points, so the two sides of a body thinner than its cells count as
+    one piece. In cells that are stretched across a layer even the whole domain falls into pieces;
+    there contiguity means nothing, and the result is None.
+    """
+    number = min(JOINED_NEIGHBOURS[dimension] + 1, len(points))
+    near = cKDTree(points[:, :dimension]).query(points[:, :dimension], k=number)[1]
+    near = np.asarray(near).reshape(len(points), number)[:, 1:]
+    own, near = np.repeat(np.arange(len(points)), near.shape[1]), near.ravel()
+
+    def share(labels: np.ndarray) -> float:
+        alike, num = labels[own] == labels[near], len(labels)
+        joined = (np.ones(int(alike.sum()), bool), (own[alike], near[alike]))
+        num_pieces, piece = connected_components(
+            coo_array(joined, shape=(num, num)), directed=False
+        )
+        sizes = np.bincount(piece, weights=volumes, minlength=num_pieces)
+        largest = np.zeros(int(labels.max()) + 1)
+        np.maximum.at(largest, labels, sizes[piece])
+        return float(largest.sum() / volumes.sum())
+
+    return share(labels) if share(np.zeros_like(labels)) >= CONNECTED else None
+
+
+def velocity_gradients(points: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+    """Return du_i/dx_j at points (N, d) of velocities (N, d), (N, d, d), by least squares.
+
+    Each is fitted to the nearest points, weighted by the inverse square of their distance, so a
+    linear flow is found exactly. Zero where the points do not span the domain's directions.
+    """
+    dimension = points.shape[1]
+    number = min(STENCIL[dimension] + 1, len(points))
+    near = np.asarray(cKDTree(points).query(points, k=number)[1]).reshape(len(points), number)
+    apart = points[near[:, 1:]].astype(np.float64) - points[:, None]
+    change = velocity[near[:, 1:]].astype(np.float64) - velocity[:, None]
+    weight = 1 / np.maximum(np.square(apart).sum(axis=-1, keepdims=True), 1e-300)
+    moments = np.swapaxes(apart * weight, 1, 2) @ apart
+    flux = np.swapaxes(apart * weight, 1, 2) @ change
+    return np.swapaxes(np.linalg.pinv(moments, rcond=1e-9, hermitian=True) @ flux, 1, 2)
+
+
+def swirl(gradients: np.ndarray) -> np.ndarray:
+    """Return lambda_ci of gradients (N, d, d), (N,) 1/s."""
+    return np.asarray(np.abs(np.linalg.eigvals(gradients).imag).max(axis=-1))
+
+
+def vortex_cores(points: np.ndarray, strength: np.ndarray, radius: float) -> np.ndarray:
+    """Return the points (n, d) where the swirl `strength` (N,) is largest within a radius."""
+    largest = float(strength.max())
+    if largest <= 0:
+        return points[:0]
+    candidates = np.flatnonzero(strength >= WEAKEST * largest)
+    candidates = candidates[np.argsort(-strength[candidates], kind="stable")][:MAX_CANDIDATES]
+    around = cKDTree(points[candidates]).query_ball_point(points[candidates], radius)
+    # Candidates are in order: a core is the first of those around it.
+    cores = [number for number, near in enumerate(around) if min(near) == number]
+    return points[candidates[cores]]
+
+
+def motion_sums(fields: np.ndarray, points: np.ndarray, volumes: np.ndarray) -> np.ndarray:
+    """Return sums over points of V x |delta'|^2 and V |delta'|^2, (T, L, d + 1).
+
+    `fields` (T, L, M, C), of which delta' is what differs from the mean over time. The sums add up
+    over parts of the points.
+    """
+    density = np.square(fields - fields.mean(axis=0)).sum(axis=-1) * volumes
+    extended = np.concatenate([points, np.ones((len(points), 1))], axis=1)
+    return np.asarray(density.astype(np.float64) @ extended)
+
+
+def core_distances(
+    centroids: np.ndarray, cores: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return distances (T, L) from centroids (T, L, d) to the nearest core now, and at other times.
+
+    The second is the mean over all other steps. NaN at a step without a core, and for a centroid
+    that is not known.
+    """
+    num = len(cores)
+    every = np.full((num, *centroids.shape[:2]), np.nan)
+    known = np.isfinite(centroids).all(axis=-1)
+    for step, places in enumerate(cores):
+        if len(places):
+            found = cKDTree(places).query(np.nan_to_num(centroids))[0]
+            every[step] = np.where(known, found, np.nan)
+    now = every[np.arange(num), np.arange(num)]
+    others = ~np.eye(num, dtype=bool)
+    filled, counted = np.nan_to_num(every), np.isfinite(every)
+    total = np.einsum("st,stk->tk", others.astype(float), filled)
+    count = np.einsum("st,stk->tk", others.astype(float), counted.astype(float))
+    return now, np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+
+def following_scores(
+    motion: np.ndarray, cores: Sequence[np.ndarray], spacing_m: float
+) -> dict[str, float]:
+    """Return the median over fields of their mean distances, now and at other times, in spacings.
+
+    Takes `motion_sums` over all points, (T, L, d + 1). Nothing where there are no cores at two
+    steps or more.
+    """
+    if sum(len(places) > 0 for places in cores) < 2:
+        return {}
+    energy = motion[..., -1:]
+    unknown = np.full_like(motion[..., :-1], np.nan)
+    centroids = np.divide(motion[..., :-1], energy, out=unknown, where=energy > 0)
+    now, others = core_distances(centroids, cores)
+    both = np.isfinite(now) & np.isfinite(others)
+    seen = both.any(axis=0)
+    if not seen.any():
+        return {}
+    means = (
+        np.where(both, each, 0.0).sum(axis=0)[seen] / both.sum(axis=0)[seen]
+        for each in (now, others)
+    )
+    here, elsewhere = (float(np.median(each)) / spacing_m for each in means)
+    return {"vortex_distance": here, "vortex_chance": elsewhere}
+
+
+def partition_fields(fields: AnchorFields, labels: np.ndarray) -> AnchorFields:
+    """Divide the sum of fields: each cell's to the anchor that `labels` (M,) names, as a control.
+
+    Random labels show what chance gives; by nearest anchors no fields are more local.
+    """
+    magnitudes = np.zeros_like(fields.magnitudes)
+    magnitudes[labels, np.arange(len(labels))] = fields.total
+    weights = fields.volumes * np.square(fields.total, dtype=np.float64)
+    energies = np.bincount(labels, weights=weights, minlength=fields.num_anchors)
+    return replace(fields, magnitudes=magnitudes, products=np.diag(energies))

@@ -13,14 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from courant.analysis.case_dynamics import CaseDynamics
-from courant.analysis.case_scores import CaseScores
-from courant.analysis.comparison import case_arrays
-from courant.analysis.error_addresses import (
+from courant.analysis.case_scores import (
     AnchorMaps,
+    CaseScores,
     ErrorAddresses,
     map_anchors,
     representative_anchors,
 )
+from courant.analysis.comparison import case_arrays
 from courant.analysis.scores import (
     SCORES,
     TOP,

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from courant.analysis.case_dynamics import CaseDynamics
-from courant.analysis.frequencies import BAND, shown_anchors, spectrum
-from courant.analysis.modes import StepSpectrum
+from courant.analysis.dynamics import BAND, StepSpectrum, shown_anchors, spectrum
 from courant.analysis.monitoring import (
     MonitorJudgement,
     WatchedRollout,

@@ -6,7 +6,6 @@ Heavy imports are inside the commands, so that `courant --help` answers at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,37 +19,19 @@ from flows.terminal import counted, one_line_errors, print_line, progress_bar, s
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from courant.analysis.case_dynamics import CaseDynamics, FrequencyStudy
+    from courant.analysis.case_dynamics import CaseDynamics, CaseSpectra, FrequencyStudy
     from courant.analysis.comparison import RunComparison, RunScores
-    from courant.analysis.modes import CaseSpectra, StateSpectrum
-    from courant.analysis.monitoring import DetectionRate, MonitorJudgement
+    from courant.analysis.monitoring import MonitorJudgement
     from courant.prediction.surrogate import Surrogate
     from courant.runs.directory import RunDirectory
     from simgen.store.read import Dataset
 
-
-def _opened(run: str, out: str, dataset: str | None) -> tuple[RunDirectory, Surrogate, Dataset]:
-    """Return the folder of the numbers, the model and its dataset."""
-    from courant.prediction.surrogate import load
-    from courant.runs.directory import RunDirectory
-
-    surrogate = load(absolute(run))
-    opened = surrogate.open_dataset(absolute(dataset) if dataset else None)
-    return RunDirectory(absolute(out)), surrogate, opened
-
-
-def chosen_cases(dataset: Dataset, named: Sequence[str] | None) -> list[str]:
-    """Return the named cases, or those of the test split; InputError where there is none."""
-    chosen = list(named or ()) or dataset.cases("test")
-    if not chosen:
-        raise InputError(f"{dataset.url} {dataset.version} has no test case; name one by --case")
-    return chosen
-
-
+DEFAULT = "scores"
 #: Width of a score's name in 80 columns; a longer one takes two lines.
 _NAME = 30
 _NUMBER = 9
-EXAMPLE = "Example: courant analyse RUN --case b0159c13a91f --out analysis"
+#: Between the columns of a terminal's table.
+_GAP = 2
 
 ChosenCases = Annotated[
     list[str] | None,
@@ -63,6 +44,63 @@ OutFolder = Annotated[
 ]
 
 
+class _WithDefault(TyperGroup):
+    """Read `analyse RUN` as `analyse scores RUN`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] != "--help" and args[0] not in self.commands:
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+
+analysis_app = typer.Typer(
+    cls=_WithDefault,
+    help="The inside of a trained model: what each anchor does, and where it errs.",
+    epilog="`courant analyse RUN` is `courant analyse scores RUN`. docs/analysis.md explains all.",
+    no_args_is_help=True,
+)
+
+
+def _opened(run: str, out: str, dataset: str | None) -> tuple[RunDirectory, Surrogate, Dataset]:
+    """Return the folder of the numbers, the model and its dataset."""
+    from courant.prediction.surrogate import load
+    from courant.runs.directory import RunDirectory
+
+    surrogate = load(absolute(run))
+    opened = surrogate.open_dataset(absolute(dataset) if dataset else None)
+    return RunDirectory(absolute(out)), surrogate, opened
+
+
+def _chosen_cases(dataset: Dataset, named: Sequence[str] | None) -> list[str]:
+    """Return the named cases, or those of the test split; InputError where there is none."""
+    chosen = list(named or ()) or dataset.cases("test")
+    if not chosen:
+        raise InputError(f"{dataset.url} {dataset.version} has no test case; name one by --case")
+    return chosen
+
+
+def _write_numbers(folder: RunDirectory, name: str, content: dict[str, Any]) -> None:
+    folder.write_json(name, content)
+    print_line(f"numbers  {folder.url.rstrip('/')}/{name}")
+
+
+def _table(rows: Sequence[dict[str, str]]) -> Table:
+    """Return a table of rows by the names of their columns, all but the first to the right."""
+    table = Table(box=None, header_style="bold")
+    for number, name in enumerate(rows[0]):
+        table.add_column(name, justify="right" if number else "left", no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*row.values())
+    return table
+
+
+def _text(value: float | None, form: str, absent: str = "none") -> str:
+    return absent if value is None else format(value, form)
+
+
+@analysis_app.command(
+    DEFAULT, epilog="Example: courant analyse RUN --case b0159c13a91f --out analysis"
+)
 def analyse_scores(
     run: RunUrl,
     case: ChosenCases = None,
@@ -80,7 +118,7 @@ def analyse_scores(
     docs/analysis.md explains every score.
     """
     with one_line_errors():
-        from courant.analysis.comparison import score_run, write_arrays, write_scores
+        from courant.analysis.comparison import case_arrays, score_run
         from courant.runs.directory import RunDirectory
 
         folder = RunDirectory(absolute(out))
@@ -91,13 +129,14 @@ def analyse_scores(
                 absolute(other) if other else None,
                 progress,
                 absolute(dataset) if dataset else None,
-                partial(write_arrays, folder),
+                lambda found: folder.write_arrays(f"{found.case}.npz", case_arrays(found)),
             )
-        screen.print(score_table(scores))
-        print_line(f"scores  {write_scores(folder, scores)}")
+        screen.print(_score_table(scores))
+        folder.write_json("scores.json", scores.to_json())
+        print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
 
 
-def score_table(scores: RunScores) -> Table:
+def _score_table(scores: RunScores) -> Table:
     """Return one row for each score that the run has, with its controls, below its subject."""
     from courant.analysis.scores import SCORES
 
@@ -114,24 +153,18 @@ def score_table(scores: RunScores) -> Table:
         if each.subject != subject:
             table.add_row(each.subject, style="bold")
             subject = each.subject
-        values = [_score_text(found.get(each.key)) for found in (mean, *controls.values())]
+        values = [_text(found.get(each.key), ".3g", "") for found in (mean, *controls.values())]
         table.add_row(each.name, *values, each.aim_sign)
     return table
 
 
-def _score_text(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-JUDGEMENT_FILE = "monitor_judgement.json"
-
-
+@analysis_app.command("monitor", epilog="Example: courant analyse monitor RUN")
 def analyse_monitor(
     run: RunUrl, case: ChosenCases = None, out: OutFolder = "analysis", dataset: MovedDataset = None
 ) -> None:
     """Calibrate the monitor of a transient model's rollouts, and judge it on test cases.
 
-    The run keeps it as monitor.json; `surrogate.predict(..., monitor=True)` then tells from the
+    The run then has monitor.json, with which `surrogate.predict(..., monitor=True)` finds from the
     latents when a rollout leaves the dynamics that the model was trained on.
     """
     with one_line_errors():
@@ -152,51 +185,45 @@ def analyse_monitor(
             return
         with progress_bar("judging") as progress:
             found = judge_monitor(surrogate, opened, monitor, chosen, progress)
-        screen.print(_watched_table(found))
-        print_line(
-            f"false alarms  {found.false_alarms:.1%} of {found.num_rollouts} rollouts of"
-            f" {monitor.horizon} steps, of cases that it was not calibrated on"
-        )
-        print_line(_detection(found.detection))
-        folder.write_json(JUDGEMENT_FILE, found.to_json())
-        print_line(f"numbers  {folder.url.rstrip('/')}/{JUDGEMENT_FILE}")
+        _print_judgement(found)
+        _write_numbers(folder, "monitor_judgement.json", found.to_json())
 
 
-def _detection(found: DetectionRate) -> str:
-    """Say how many doublings of the error were flagged in time, and how many flags were idle."""
-    if found.rate is None:
-        told = f"none of {found.rollouts} rollouts to a case's end doubles its error"
-    else:
-        told = (
-            f"{found.detected} of {found.doubled} rollouts whose error doubles are flagged at"
-            f" least one step before ({found.rate:.0%})"
-        )
-        if found.median_lead is not None:
-            told += f", by {found.median_lead:g} steps in the median"
-    others = found.rollouts - found.doubled
-    return f"detection  {told}; {found.flagged_in_vain} of the {others} others are flagged too"
-
-
-def _watched_table(found: MonitorJudgement) -> Table:
-    table = Table("case, rolled out to its end", box=None, header_style="bold")
-    names = ("steps", "flag at step", "error doubled at", "lead")
-    for name in (*names, "error before (std)", "error from there on (std)"):
-        table.add_column(name, justify="right")
+def _print_judgement(found: MonitorJudgement) -> None:
+    rows = []
     for each in found.watched:
-        flag = each.quality.flagged_at
-        before = each.errors[: None if flag is None else flag - 1]
-        after = each.errors[len(each.errors) if flag is None else flag - 1 :]
-        table.add_row(
-            each.case,
-            str(len(each.times)),
-            "never" if flag is None else str(flag),
-            "never" if each.detection.doubled_at is None else str(each.detection.doubled_at),
-            "" if each.detection.lead is None else str(each.detection.lead),
-            *(f"{part.mean():.2f}" if len(part) else "" for part in (before, after)),
+        detection = each.detection
+        flag = len(each.errors) if detection.flagged_at is None else detection.flagged_at - 1
+        before, after = (
+            f"{part.mean():.2f}" if len(part) else ""
+            for part in (each.errors[:flag], each.errors[flag:])
         )
-    return table
+        rows.append(
+            {
+                "case, rolled out to its end": each.case,
+                "steps": str(len(each.times)),
+                "flag at step": _text(detection.flagged_at, "d", "never"),
+                "error doubled at": _text(detection.doubled_at, "d", "never"),
+                "lead": _text(detection.lead, "d", ""),
+                "error before (std)": before,
+                "error from there on (std)": after,
+            }
+        )
+    screen.print(_table(rows))
+    print_line(
+        f"false alarms  {found.false_alarms:.1%} of {found.num_rollouts} rollouts of"
+        f" {found.monitor.horizon} steps, of cases that it was not calibrated on"
+    )
+    rates = found.detection
+    print_line(
+        f"detection  {rates['detected']} of {rates['doubled']} rollouts whose error doubles are"
+        f" flagged at least one step before ({_text(rates['rate'], '.0%')}), by"
+        f" {_text(rates['median_lead'], 'g')} steps in the median; {rates['flagged_in_vain']} of"
+        f" the {rates['rollouts'] - rates['doubled']} others are flagged too"
+    )
 
 
+@analysis_app.command("fields", epilog="Example: courant analyse fields RUN --top 8")
 def analyse_fields(
     run: RunUrl,
     case: ChosenCases = None,
@@ -215,59 +242,59 @@ def analyse_fields(
         from courant.analysis.case_scores import ranked_fields
 
         folder, surrogate, opened = _opened(run, out, dataset)
-        names = chosen_cases(opened, case)
+        names = _chosen_cases(opened, case)
         with progress_bar("decomposing") as progress:
             for number, name in enumerate(names, start=1):
                 found = ranked_fields(surrogate, opened[name], top)
-                folder.write_arrays(f"{name}_fields.npz", found.arrays())
+                folder.write_arrays(f"{name}_fields.npz", found)
                 progress(number, len(names))
-                share = found.energies[found.ranking[:top]].sum() / found.energies.sum()
-                listed = ", ".join(map(str, found.ranking[:top].tolist()))
-                print_line(f"{name}  anchors {listed} hold {share:.0%} of the energy")
+                energies, strongest = found["energies"], found["ranking"][:top]
+                share = energies[strongest].sum() / energies.sum()
+                listed = ", ".join(map(str, strongest.tolist()))
+                print_line(f"{name}  anchors {listed} have {share:.0%} of the energy")
         print_line(f"fields  {folder.url.rstrip('/')}/<case>_fields.npz")
 
 
+@analysis_app.command("maps", epilog="Example: courant analyse maps RUN --anchor 14")
 def analyse_maps(
     run: RunUrl,
     case: ChosenCases = None,
     anchor: Annotated[
         list[int] | None,
-        typer.Option(help="Number of an anchor, as often as wanted; default: three telling ones."),
+        typer.Option(
+            help="Number of an anchor, as often as wanted; default: three representative ones."
+        ),
     ] = None,
     out: OutFolder = "analysis",
     dataset: MovedDataset = None,
 ) -> None:
     """Write maps of some anchors as arrays: decoder weights over time, and encoder attention.
 
-    <case>_maps.npz holds the dominant anchor of each point and step too, and where levels move the
+    <case>_maps.npz has the dominant anchor of each point and step too, and where levels move the
     anchors their places at each.
     """
     with one_line_errors():
-        from courant.analysis.case_scores import score_case
-        from courant.analysis.error_addresses import map_anchors, representative_anchors
+        from courant.analysis.case_scores import map_anchors, representative_anchors, score_case
 
         folder, surrogate, opened = _opened(run, out, dataset)
-        names = chosen_cases(opened, case)
+        names = _chosen_cases(opened, case)
         with progress_bar("mapping") as progress:
-            for number, name in enumerate(names):
+            for number, name in enumerate(names, start=1):
                 stored, chosen = opened[name], anchor
                 if not chosen:
                     scores = score_case(surrogate, stored)
-                    chosen = representative_anchors(
-                        scores.fields.energies, scores.temporal_variance
-                    )
+                    energies = scores.fields.energies
+                    chosen = representative_anchors(energies, scores.temporal_variance)
                 start = surrogate.problem.shown_start(stored)
                 found = map_anchors(surrogate, stored, chosen, start)
                 folder.write_arrays(f"{name}_maps.npz", found.arrays())
-                progress(number + 1, len(names))
-        listed = ", ".join(f"{name}_maps.npz" for name in names[:3])
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        print_line(f"maps  {folder.url}: {listed}{more}")
+                progress(number, len(names))
+        print_line(
+            f"maps  {folder.url.rstrip('/')}/<case>_maps.npz of {counted(len(names), 'case')}"
+        )
 
 
-FREQUENCIES_FILE = "frequencies.json"
-
-
+@analysis_app.command("frequencies", epilog="Example: courant analyse frequencies RUN --steps 40")
 def analyse_frequencies(
     run: RunUrl,
     case: ChosenCases = None,
@@ -279,93 +306,77 @@ def analyse_frequencies(
 ) -> None:
     """Compare the frequency of long rollouts with that of the solution, in flow and latents.
 
-    docs/analysis.md explains the columns. <case>_frequencies.npz holds the series, the scalogram
-    and the modes behind them.
+    docs/analysis.md explains the columns. <case>_frequencies.npz has the series, the scalogram and
+    the modes behind them.
     """
     with one_line_errors():
-        from courant.analysis.case_dynamics import rhythm_arrays, study_frequencies
+        from courant.analysis.case_dynamics import study_frequencies
 
         folder, surrogate, opened = _opened(run, out, dataset)
-        chosen = chosen_cases(opened, case)
+        chosen = _chosen_cases(opened, case)
 
         def keep(name: str, rollout: CaseDynamics) -> None:
-            folder.write_arrays(f"{name}_frequencies.npz", rhythm_arrays(rollout))
+            folder.write_arrays(f"{name}_frequencies.npz", rollout.arrays())
 
         with progress_bar("rolling out") as progress:
             found = study_frequencies(surrogate, opened, chosen, steps, progress, keep)
         if found.cases:
-            screen.print(_frequency_table(found))
-            screen.print(_modes_table(found))
+            _print_frequencies(found)
         if found.without:
             print_line(
-                f"without  {counted(len(found.without), 'case')} that stand still or are too short"
-                f" to tell their frequency: {', '.join(found.without)}"
+                f"without  {counted(len(found.without), 'case')} that are steady, or too short for"
+                f" their frequency: {', '.join(found.without)}"
             )
-        folder.write_json(FREQUENCIES_FILE, found.to_json())
-        print_line(f"numbers  {folder.url.rstrip('/')}/{FREQUENCIES_FILE}")
+        _write_numbers(folder, "frequencies.json", found.to_json())
 
 
-def _frequency_table(found: FrequencyStudy) -> Table:
-    table = Table("case", box=None, header_style="bold")
-    names = ("steps", "solution (Hz)", "prediction", "DMD", "latents", "anchors locked in")
-    for name in (*names, "drift at the end", "lost after (s)"):
-        table.add_column(name, justify="right")
+def _print_frequencies(found: FrequencyStudy) -> None:
+    """Print the frequencies with their medians, and the modes of solution and prediction."""
+    rows, modes_rows = [], []
     for each in found.cases:
-        table.add_row(
-            each.case,
-            str(each.steps),
-            f"{each.reference_hz:.4g}",
-            *(
-                _formatted(value, ".4g")
-                for value in (each.predicted_hz, each.dmd_hz, each.latent_hz)
-            ),
-            f"{each.locked_in:.0%}",
-            _formatted(each.drift, "+.1%"),
-            "never" if each.lost_s is None else f"{each.lost_s:g}",
+        rows.append(
+            {
+                "case": each["case"],
+                "steps": str(each["steps"]),
+                "solution (Hz)": _text(each["reference_hz"], ".4g"),
+                "prediction": _text(each["predicted_hz"], ".4g"),
+                "DMD": _text(each["dmd_hz"], ".4g"),
+                "latents": _text(each["latent_hz"], ".4g"),
+                "anchors locked in": _text(each["locked_in"], ".0%"),
+                "drift at the end": _text(each["drift"], "+.1%"),
+                "lost after (s)": _text(each["lost_s"], "g", "never"),
+            }
         )
-    medians = found.medians
+        modes = each["modes"]
+        growth = " / ".join(_text(value, "+.2g") for value in modes["growth_rates"])
+        modes_rows.append(
+            {
+                "case, solution / prediction": each["case"],
+                "variance (std²)": " / ".join(f"{value:.3g}" for value in modes["variances"]),
+                "in two POD modes": " / ".join(f"{v:.0%}" for v in modes["leading_shares"]),
+                "their correlation": f"{modes['pod_correlation']:.2f}",
+                "DMD growth (1/s)": growth,
+                "DMD correlation": _text(modes["dmd_correlation"], ".2f"),
+            }
+        )
+    table, medians = _table(rows), found.medians
     table.add_row(
         f"median error of {len(found.cases)}",
         "",
         "",
-        *(
-            _formatted(medians[f"{name}_hz_error"], ".1%")
-            for name in ("predicted", "dmd", "latent")
-        ),
-        _formatted(medians["locked_in"], ".0%"),
-        _formatted(medians["absolute_drift"], ".1%"),
+        *(_text(medians[f"{key}_hz_error"], ".1%") for key in ("predicted", "dmd", "latent")),
+        _text(medians["locked_in"], ".0%"),
+        _text(medians["absolute_drift"], ".1%"),
         f"{medians['kept']:.0%} of the time",
         style="bold",
     )
-    return table
+    screen.print(table)
+    screen.print(_table(modes_rows))
 
 
-def _modes_table(found: FrequencyStudy) -> Table:
-    """Return the modes of the solution and of the prediction, side by side."""
-    table = Table("case, solution / prediction", box=None, header_style="bold")
-    names = ("variance (std²)", "in two POD modes", "their correlation", "DMD growth (1/s)")
-    for name in (*names, "DMD correlation"):
-        table.add_column(name, justify="right")
-    for each in found.cases:
-        modes = each.modes
-        table.add_row(
-            each.case,
-            " / ".join(f"{value:.3g}" for value in modes.variances),
-            " / ".join(f"{value:.0%}" for value in modes.leading_shares),
-            f"{modes.pod_correlation:.2f}",
-            " / ".join(_formatted(value, "+.2g") for value in modes.growth_rates),
-            _formatted(modes.dmd_correlation, ".2f"),
-        )
-    return table
-
-
-def _formatted(value: float, form: str) -> str:
-    return format(value, form) if value == value else "none"
-
-
-SPECTRUM_FILE = "spectrum.json"
-
-
+@analysis_app.command(
+    "spectrum", epilog="Example: courant analyse spectrum RUN --case b0159c13a91f --at 1 --at 40"
+)
 def analyse_spectrum(
     run: RunUrl,
     case: ChosenCases = None,
@@ -391,13 +402,13 @@ def analyse_spectrum(
 ) -> None:
     """Compute the eigenvalues of the processor's Jacobian J and of its step, I + hJ for Euler's.
 
-    Without --case it takes the first test case. <case>_spectrum.npz holds all eigenvalues.
+    Without --case it takes the first test case. <case>_spectrum.npz has all eigenvalues.
     """
     with one_line_errors():
-        from courant.analysis.modes import case_spectra
+        from courant.analysis.case_dynamics import case_spectra
 
         folder, surrogate, opened = _opened(run, out, dataset)
-        chosen = chosen_cases(opened, case)[: len(case) if case else 1]
+        chosen = _chosen_cases(opened, case)[: len(case) if case else 1]
         found: list[CaseSpectra] = []
         with progress_bar("computing eigenvalues") as progress:
             for number, name in enumerate(chosen):
@@ -405,59 +416,38 @@ def analyse_spectrum(
                 def report(done: int, total: int, before: int = number) -> None:
                     progress(before * total + done, len(chosen) * total)
 
-                each = case_spectra(
-                    surrogate, opened[name], at or (), exact_up_to=exact_up_to, progress=report
-                )
+                each = case_spectra(surrogate, opened[name], at or (), exact_up_to, report)
                 folder.write_arrays(f"{name}_spectrum.npz", each.arrays())
                 found.append(each)
-        screen.print(_spectrum_table(found))
-        counts = {len(state.spectrum.step) for each in found for state in each.states}
-        exact = all(state.spectrum.exact for each in found for state in each.states)
+        records = [each.to_json() for each in found]
+        screen.print(_table(list(_pairs(records))))
+        states = [state for record in records for state in record["states"]]
         print_line(
-            f"pairs    that last longest, and nearest to the flow's frequency, of"
-            f" {'all' if exact else 'the leading'} {min(counts)} eigenvalues"
+            "pairs    that last longest, and nearest to the flow's frequency, of"
+            f" {'all' if all(state['exact'] for state in states) else 'the leading'}"
+            f" {min(state['eigenvalues'] for state in states)} eigenvalues"
         )
-        folder.write_json(SPECTRUM_FILE, {"cases": [each.to_json() for each in found]})
-        print_line(f"numbers  {folder.url.rstrip('/')}/{SPECTRUM_FILE}")
+        _write_numbers(folder, "spectrum.json", {"cases": records})
 
 
-def _spectrum_table(found: list[CaseSpectra]) -> Table:
-    table = Table("case", "pair", box=None, header_style="bold")
-    for name in ("step", "λ of J", "μ of a step", "|μ|", "Hz", "over flow"):
-        table.add_column(name, justify="right")
-    table.columns[0].no_wrap = True
-    for case in found:
-        for state in case.states:
-            pairs = state.to_json(case.reference_hz)
-            for pair, name in (("longest", "lasting"), ("nearest", "nearest")):
-                table.add_row(case.case, name, *_cells(state, pairs[pair]))
-    return table
+def _pairs(records: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    """Yield the rows of the pairs of eigenvalues of each state of each case."""
+    for record in records:
+        for state in record["states"]:
+            for key, label in (("longest", "lasting"), ("nearest", "nearest")):
+                row = {"case": record["case"], "step": str(state["step"]), "pair": label}
+                pair = state[key]
+                for name, values in (("λ of J", "derivative"), ("μ of a step", "step")):
+                    row[name] = "{:.2f}±{:.2f}i".format(*pair[values]) if pair else "none"
+                row["|μ|"] = f"{pair['modulus']:.4g}" if pair else ""
+                row["Hz"] = f"{pair['frequency_hz']:.4g}" if pair else ""
+                row["over flow"] = _text(pair["over_reference"], ".3g", "") if pair else ""
+                yield row
 
 
-def _cells(state: StateSpectrum, pair: dict[str, Any] | None) -> list[str]:
-    if pair is None:
-        return [str(state.step), "none", "", "", "", ""]
-    ratio = pair["over_reference"]
-    return [
-        str(state.step),
-        _complex(pair["derivative"]),
-        _complex(pair["step"]),
-        f"{pair['modulus']:.4g}",
-        f"{pair['frequency_hz']:.4g}",
-        "" if ratio is None else f"{ratio:.3g}",
-    ]
-
-
-def _complex(value: list[float]) -> str:
-    real, imaginary = value
-    return f"{real:.2f}±{imaginary:.2f}i"
-
-
-COMPARISON, TRADE_OFF, FIELDS = "comparison", "trade-off", "fields"
-#: Between the columns of a terminal's table.
-_GAP = 2
-
-
+@analysis_app.command(
+    "compare", epilog="Example: courant analyse compare RUN OTHER-RUN --out analysis"
+)
 def analyse_compare(
     runs: Annotated[
         list[str],
@@ -482,26 +472,25 @@ def analyse_compare(
 
         folder = RunDirectory(absolute(out))
         moved = absolute(dataset) if dataset else None
+        urls = [absolute(run) for run in runs]
         with progress_bar("scoring") as progress:
-            found = compare_runs(
-                [absolute(run) for run in runs], folder, case or (), moved, progress
-            )
+            found = compare_runs(urls, folder, case or (), moved, progress)
         for table in tables(found, screen.width):
             screen.print(table)
-        folder.write_json(f"{COMPARISON}.json", found.to_json())
-        folder.write_bytes(f"{COMPARISON}.csv", found.to_csv().encode())
-        folder.write_bytes(f"{COMPARISON}.md", found.to_markdown().encode())
-        folder.write_bytes(f"{COMPARISON}.png", png_bytes(draw_comparison(found)))
+        folder.write_json("comparison.json", found.to_json())
+        folder.write_bytes("comparison.csv", found.to_csv().encode())
+        folder.write_bytes("comparison.md", found.to_markdown().encode())
+        folder.write_bytes("comparison.png", png_bytes(draw_comparison(found)))
         place = folder.url.rstrip("/")
-        print_line(f"table  {place}/{COMPARISON}.md, .csv, .json, .png")
+        print_line(f"table  {place}/comparison.md, .csv, .json, .png")
         if trade_off := draw_trade_off(found):
-            folder.write_bytes(f"{TRADE_OFF}.png", png_bytes(trade_off))
-            print_line(f"figure {place}/{TRADE_OFF}.png")
+            folder.write_bytes("trade-off.png", png_bytes(trade_off))
+            print_line(f"figure {place}/trade-off.png")
         first = found.of_family(found.families[0])
         if (fields := fields_of_runs(first, case or (), moved)) is not None:
-            folder.write_bytes(f"{FIELDS}.png", png_bytes(draw_run_fields(fields)))
-            folder.write_arrays(f"{FIELDS}.npz", fields.arrays())
-            print_line(f"fields {place}/{FIELDS}.png, .npz: case {fields.case}")
+            folder.write_bytes("fields.png", png_bytes(draw_run_fields(fields)))
+            folder.write_arrays("fields.npz", fields.arrays())
+            print_line(f"fields {place}/fields.png, .npz: case {fields.case}")
 
 
 def tables(found: RunComparison, width: int) -> Iterator[Table]:
@@ -509,73 +498,28 @@ def tables(found: RunComparison, width: int) -> Iterator[Table]:
     from courant.analysis.scores import SCORES
 
     shown = [each for each in SCORES if each.key in found.keys]
-    headings = [escape(found.heading(row)) for row in found.columns]
-    cells = [
-        [row.scores[each.key].text() if each.key in row.scores else "" for each in shown]
-        for row in found.columns
-    ]
-    # A heading may be broken at its spaces, a number may not.
-    widths = [
-        _GAP + max(map(len, [*column, *heading.split()]))
-        for heading, column in zip(headings, cells, strict=True)
-    ]
     names, aims = [each.name for each in shown], [each.aim_sign for each in shown]
-    room = width - _longest(names) - _GAP - _longest(aims)
-    for first, last in _groups(widths, room):
-        table = Table(box=None, header_style="bold")
-        table.add_column("score", min_width=_longest(names))
-        for heading, wide in zip(headings[first:last], widths[first:last], strict=True):
-            table.add_column(heading, justify="right", max_width=wide - _GAP)
-        table.add_column("good is", min_width=_longest(aims))
+    longest = max(map(len, names)), max(map(len, aims))
+    group: list[tuple[str, list[str], int]] = []
+
+    def table() -> Table:
+        made = Table(box=None, header_style="bold")
+        made.add_column("score", min_width=longest[0])
+        for heading, _, wide in group:
+            made.add_column(heading, justify="right", max_width=wide)
+        made.add_column("good is", min_width=longest[1])
         for number, name in enumerate(names):
-            here = [column[number] for column in cells[first:last]]
-            table.add_row(name, *here, aims[number])
-        yield table
+            made.add_row(name, *(cells[number] for _, cells, _ in group), aims[number])
+        return made
 
-
-def _groups(widths: list[int], room: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of runs of columns that fit into some room, at least one in each."""
-    first, used = 0, 0
-    for number, width in enumerate(widths):
-        if number > first and used + width > room:
-            yield first, number
-            first, used = number, 0
-        used += width
-    yield first, len(widths)
-
-
-def _longest(words: list[str]) -> int:
-    return max(map(len, words), default=0)
-
-
-DEFAULT = "scores"
-
-
-class _WithDefault(TyperGroup):
-    """Read `analyse RUN` as `analyse scores RUN`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] != "--help" and args[0] not in self.commands:
-            args = [DEFAULT, *args]
-        return super().parse_args(ctx, args)
-
-
-analysis_app = typer.Typer(
-    cls=_WithDefault,
-    help="The inside of a trained model: what each anchor does, and where it errs.",
-    epilog="`courant analyse RUN` is `courant analyse scores RUN`. docs/analysis.md explains all.",
-    no_args_is_help=True,
-)
-analysis_app.command(DEFAULT, epilog=EXAMPLE)(analyse_scores)
-analysis_app.command("monitor", epilog="Example: courant analyse monitor RUN")(analyse_monitor)
-analysis_app.command("fields", epilog="Example: courant analyse fields RUN --top 8")(analyse_fields)
-analysis_app.command("maps", epilog="Example: courant analyse maps RUN --anchor 14")(analyse_maps)
-analysis_app.command("frequencies", epilog="Example: courant analyse frequencies RUN --steps 40")(
-    analyse_frequencies
-)
-analysis_app.command(
-    "spectrum", epilog="Example: courant analyse spectrum RUN --case b0159c13a91f --at 1 --at 40"
-)(analyse_spectrum)
-analysis_app.command(
-    "compare", epilog="Example: courant analyse compare RUN OTHER-RUN --out analysis"
-)(analyse_compare)
+    room = width - sum(longest) - _GAP
+    for row in found.columns:
+        heading, scores = escape(found.heading(row)), [row.scores.get(each.key) for each in shown]
+        cells = ["" if each is None else each.text() for each in scores]
+        # A heading may be broken at its spaces, a number may not.
+        wide = max(map(len, [*cells, *heading.split()]))
+        if group and sum(used + _GAP for *_, used in group) + _GAP + wide > room:
+            yield table()
+            group.clear()
+        group.append((heading, cells, wide))
+    yield table()

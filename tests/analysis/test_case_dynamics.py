@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import simgen
 from courant.analysis import case_dynamics
-from courant.analysis.case_dynamics import follow_case, rhythm_scores, study_frequencies
+from courant.analysis.case_dynamics import follow_case, study_frequencies
 from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
@@ -118,12 +118,12 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     np.testing.assert_allclose(found.drift[middle], 0.1, atol=0.05)
     assert found.lost_s is None
     for _, each in found.jacobians:
-        assert each.exact and each.frequencies[each.oscillatory] == pytest.approx(PLANTED_HZ)
+        assert each.exact and each.frequencies[each.longest] == pytest.approx(PLANTED_HZ)
         assert each.growth_rates[0] == pytest.approx(np.log(KEPT) / STEP_S)
     solved, predicted = found.modes
     assert solved.leading_frequency() == pytest.approx(WAVE_HZ, rel=1e-3)
     assert predicted.leading_frequency() == pytest.approx(PLANTED_HZ, rel=1e-3)
-    scores = rhythm_scores(found)
+    scores = found.scores()
     assert scores["frequency_error"] == pytest.approx(0.1, abs=0.03)
     assert (scores["locked_in"], scores["rhythm_kept"]) == (1.0, 1.0)
     for figure in figures(found, dataset[0]):
@@ -140,10 +140,8 @@ def test_a_case_too_short_for_a_spectrum_is_not_followed(dataset: Dataset) -> No
 def test_a_flow_that_stands_still_has_no_rhythm(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from courant.analysis import frequencies
-
     still = np.ones((NUM_FRAMES, dataset[0].num_points, 2))
-    monkeypatch.setattr(frequencies, "read_states", lambda *_: still)
+    monkeypatch.setattr(case_dynamics, "read_states", lambda *_: still)
     assert follow_case(surrogate_of(dataset), dataset[0]) is None
 
 
@@ -207,7 +205,7 @@ def test_cases_without_a_rhythm_are_named_beside_the_others(
         lambda of, case, **options: None if case.id == first else follow(of, case, **options),
     )
     found = study_frequencies(planted, dataset, [first, second], steps=30)
-    assert found.without == (first,) and [each.case for each in found.cases] == [second]
+    assert found.without == (first,) and [each["case"] for each in found.cases] == [second]
     monkeypatch.delattr(SwingModel, "derivative")
     with pytest.raises(InputError, match="this is a transient model of kind swing"):
         study_frequencies(planted, dataset, [first])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,15 @@ from typer.testing import CliRunner
 
 from courant.analysis import comparison
 from courant.analysis.case_scores import NEAREST, POD, RANDOM
-from courant.analysis.comparison import ANCHORS, WINDOWS, _labels, compare_runs, gather, score_run
+from courant.analysis.comparison import (
+    ANCHORS,
+    WINDOWS,
+    ScoredRun,
+    _labels,
+    compare_runs,
+    gather,
+    score_run,
+)
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
 from flows.cli.analysis import tables
@@ -26,18 +35,19 @@ from flows.terminal import screen
 from simgen.errors import InputError
 
 
-def planted(name: str, seed: int, gini: float, **model: str) -> tuple[str, dict[str, Any], Any]:
-    settings = {f"model.{key}": value for key, value in model.items()}
-    return f"runs/{name}", {"name": name, "training.seed": seed, **settings}, {"gini": gini}
+def planted(name: str, seed: int, gini: float, **settings: Any) -> ScoredRun:
+    """A run with settings such as model__width=64."""
+    known = {key.replace("__", "."): value for key, value in settings.items()}
+    return ScoredRun(f"runs/{name}", {"name": name, "training.seed": seed, **known}, {"gini": gini})
 
 
 def test_seeds_are_one_row_with_the_mean_and_its_interval() -> None:
     found = gather(
         [
-            planted("a", 1, 0.2, anchor_kind="sampled", gaussian_window="none"),
-            planted("b", 1, 0.9, anchor_kind="learned", gaussian_window="none"),
-            planted("c", 2, 0.4, anchor_kind="sampled", gaussian_window="none"),
-            planted("d", 1, 0.5, anchor_kind="sampled", gaussian_window="both"),
+            planted("a", 1, 0.2, model__anchor_kind="sampled", model__gaussian_window="none"),
+            planted("b", 1, 0.9, model__anchor_kind="learned", model__gaussian_window="none"),
+            planted("c", 2, 0.4, model__anchor_kind="sampled", model__gaussian_window="none"),
+            planted("d", 1, 0.5, model__anchor_kind="sampled", model__gaussian_window="both"),
         ]
     )
     assert [row.label for row in found.rows] == ["baseline", "learned anchors", "windows (both)"]
@@ -56,43 +66,37 @@ def test_seeds_are_one_row_with_the_mean_and_its_interval() -> None:
 
 
 def test_other_settings_that_differ_name_the_rows() -> None:
-    found = gather([planted("a", 1, 0.2, width="64"), planted("b", 1, 0.3, width="128")])
+    rarely = planted("a", 1, 0.2, model__width="64", training__validate_every=20)
+    often = planted("b", 1, 0.2, model__width="64", training__validate_every=2)
+    wide = planted("b", 1, 0.3, model__width="128", training__validate_every=2)
+    found = gather([rarely, wide])
     assert [row.label for row in found.rows] == ["width=64", "width=128"]
-
-
-def test_how_often_a_training_is_watched_names_a_row_only_if_nothing_else_does() -> None:
-    url, settings, scores = planted("a", 1, 0.2, width="64")
-    rarely = {**settings, "training.validate_every": 20}
-    often = {**settings, "training.validate_every": 2}
-    wide = {**often, "model.width": "128"}
-    found = gather([(url, rarely, scores), ("runs/b", wide, scores)])
-    assert [row.label for row in found.rows] == ["width=64", "width=128"]
-    found = gather([(url, rarely, scores), ("runs/b", often, scores)])
+    # How often a training is validated names a row only if nothing else does.
+    found = gather([rarely, often])
     assert [row.label for row in found.rows] == ["validate_every=20", "validate_every=2"]
 
 
-def test_families_stand_in_one_table_each_with_its_controls_once() -> None:
+def test_families_are_in_one_table_each_with_its_controls_once() -> None:
     found = []
-    for name, family, gini in (("a", "pipe", 0.2), ("b", "pump", 0.6), ("c", "pipe", 0.4)):
-        url, settings, scores = planted(name, ord(name), gini)
-        found.append((url, {**settings, "family": family}, scores))
-    by_chance = {"runs/a": 0.1, "runs/b": 0.3, "runs/c": 0.2}
-    controls = {url: {"random partition": {"gini": each}} for url, each in by_chance.items()}
-    controls["runs/b"]["POD"] = {"gini": 0.9}
-    table = gather(found, controls)
+    for name, family, gini, chance in (("a", "pipe", 0.2, 0.1), ("b", "pump", 0.6, 0.3)):
+        controls = {"random partition": {"gini": chance}, "POD": {"gini": 0.9}}
+        found.append(replace(planted(name, 1, gini, family=family), controls=controls))
+    controls = {"random partition": {"gini": 0.2}}
+    found.append(replace(planted("c", 2, 0.4, family="pipe"), controls=controls))
+    table = gather(found)
     assert table.families == ["pipe", "pump"]
     head, _, line = table.to_markdown().splitlines()[:3]
     assert head == (
-        "| score | pipe: baseline (2) | pipe: random partition | pump: baseline (1)"
+        "| score | pipe: baseline (2) | pipe: random partition | pipe: POD | pump: baseline (1)"
         " | pump: random partition | pump: POD | good is |"
     )
     cells = [cell.strip() for cell in line.split("|")[2:-2]]
-    assert cells[0].startswith("0.300 ±") and cells[1:] == ["0.15", "0.6", "0.3", "0.9"]
+    assert cells[0].startswith("0.300 ±") and cells[1:] == ["0.15", "0.9", "0.6", "0.3", "0.9"]
     csv = table.to_csv()
     assert 'pipe,"random partition",gini,0.15,,2' in csv and 'pump,"POD",gini,0.9,,1' in csv
     written = table.to_json()
     assert [row["family"] for row in written["rows"]] == ["pipe", "pump"]
-    assert [row["label"] for row in written["controls"]] == ["random partition"] * 2 + ["POD"]
+    assert [row["label"] for row in written["controls"]] == ["random partition", "POD"] * 2
     alone = table.of_family("pump")
     assert len(alone.rows) == 1 and "pump: " not in alone.to_markdown()
 
@@ -114,7 +118,7 @@ def test_named_cases_are_scored_by_the_runs_of_their_family(
 
     def score(run: str, cases: list[str], *_: Any) -> Any:
         scored[run] = list(cases)
-        return SimpleNamespace(to_json=lambda: {"mean": {"gini": 0.5}})
+        return SimpleNamespace(to_json=lambda: {"mean": {"gini": 0.5}, "controls": {}})
 
     monkeypatch.setattr(comparison, "score_run", score)
     folder = RunDirectory(tmp_path / "out")
@@ -227,7 +231,7 @@ def test_runs_of_several_versions_are_scored_on_the_cases_of_all(
 
     def score(run: str, cases: list[str], *_: Any) -> Any:
         scored.append(list(cases))
-        return SimpleNamespace(mean={"gini": 0.5}, to_json=lambda: {"mean": {"gini": 0.5}})
+        return SimpleNamespace(to_json=lambda: {"mean": {"gini": 0.5}, "controls": {}})
 
     monkeypatch.setattr(comparison, "read_dataset_record", record)
     monkeypatch.setattr(
@@ -241,11 +245,6 @@ def test_runs_of_several_versions_are_scored_on_the_cases_of_all(
     records[runs[1]] = "v3"
     with pytest.raises(InputError, match="no test case in common"):
         compare_runs(runs, RunDirectory(tmp_path / "out"))
-
-
-def test_one_run_is_not_compared(runs: list[str], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="name two or more"):
-        compare_runs(runs[:1], RunDirectory(tmp_path))
 
 
 def test_settings_that_do_nothing_name_no_row() -> None:
@@ -264,7 +263,7 @@ def test_settings_that_do_nothing_name_no_row() -> None:
 
 def test_a_narrow_terminal_gets_several_tables_with_whole_words() -> None:
     kinds = ("sampled", "learned", "abstract")
-    found = gather([planted(each, 1, 0.123456, anchor_kind=each) for each in kinds])
+    found = gather([planted(each, 1, 0.123456, model__anchor_kind=each) for each in kinds])
     narrow, wide = list(tables(found, 50)), list(tables(found, 300))
     assert len(narrow) > len(wide) == 1
     headings = [str(column.header) for table in narrow for column in table.columns[1:-1]]

@@ -11,13 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import courant
-from courant.analysis.monitoring import (
-    DetectionRate,
-    MonitorJudgement,
-    WatchedRollout,
-    detect,
-    judge_monitor,
-)
+from courant.analysis.monitoring import MonitorJudgement, WatchedRollout, detect, judge_monitor
 from courant.prediction.monitor import (
     FALSE_ALARMS,
     Monitor,
@@ -30,8 +24,7 @@ from courant.prediction.surrogate import Surrogate
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError, StoreError
-from simgen.store.read import Dataset
-from tests.analysis.plain_model import PlainConfig, PlainModel
+from simgen.store.read import Dataset, StoredCase
 
 STEPS, NUM_ANCHORS = 40, 6
 
@@ -175,10 +168,10 @@ def test_detection_counts_flags_that_come_a_step_before_the_error_doubles(
         for seed, at in zip(seeds, doubled, strict=True)
     ]
     found = MonitorJudgement(monitor, 0.05, 400, tuple(watched))
-    assert found.detection == DetectionRate(16, 12, 8, 4, 3.0)
-    assert found.detection.rate == pytest.approx(8 / 12)
     written = found.to_json()
-    assert written["detection"]["detected"] == 8 and written["detection"]["doubled"] == 12
+    counts = {"rollouts": 16, "doubled": 12, "detected": 8, "flagged_in_vain": 4}
+    expected = {**counts, "median_lead": 3.0, "rate": 8 / 12, "least_lead": 1, "factor": 2.0}
+    assert written["detection"] == pytest.approx(expected)
     assert [each["lead_steps"] for each in written["long_rollouts"]][::4] == [1, 5, 0, None]
     assert written["long_rollouts"][11]["error_doubled_at_step"] == 14
 
@@ -248,12 +241,9 @@ def test_a_monitor_of_other_weights_is_none(own: Surrogate, monitor: Monitor) ->
 
 
 def test_a_model_without_latents_is_not_monitored(
-    own: Surrogate, dataset: Dataset, monitor: Monitor
+    plain: Surrogate, case: StoredCase, monitor: Monitor
 ) -> None:
-    prepared = own.prepare_case(dataset[dataset.cases("test")[0]])
-    plain = Surrogate(
-        own.url, own.problem, own.dataset, PlainModel(PlainConfig(num_features=2, num_outputs=2))
-    )
+    prepared = plain.prepare_case(case)
     plain.__dict__["monitor"] = monitor
     with pytest.raises(InputError, match="this is a transient model of kind plain"):
         watch_rollout(plain, plain.monitor, prepared)

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 import courant
 import simgen
-from courant.analysis.case_scores import ablation_effects
-from courant.analysis.error_addresses import map_anchors
+from courant.analysis.case_scores import ablation_effects, map_anchors
 from courant.ensemble.anchored import AnchoredEnsemble
 from courant.experiment import parse_experiment
 from courant.field_model import Decomposes, Encodes, FieldModel, MovesAnchors

@@ -1,4 +1,4 @@
-"""`courant analyse`: the scores of a trained run are those of its own decomposition."""
+"""Scores and maps of a trained run's cases are those of its own decomposition and weights."""
 
 from __future__ import annotations
 
@@ -6,39 +6,46 @@ import json
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from typer.testing import CliRunner
 
 from courant.analysis import case_scores, comparison
-from courant.analysis.case_scores import NEAREST, POD, RANDOM, CaseScores, case_controls, score_case
-from courant.analysis.comparison import score_run
+from courant.analysis.case_scores import (
+    NEAREST,
+    POD,
+    RANDOM,
+    CaseScores,
+    ablation_effects,
+    ablation_scores,
+    case_controls,
+    map_anchors,
+    representative_anchors,
+    score_case,
+)
+from courant.analysis.comparison import nearest_design, score_run
 from courant.analysis.scores import (
     SCORES,
     AnchorFields,
-    carried_cells,
     field_scores,
-    match,
-    nearest_design,
     temporal_moments,
     temporal_variance,
 )
-from courant.experiment import Experiment
+from courant.field_model import Inputs, Queries
+from courant.model import Courant, CourantConfig
+from courant.model.config import AnchorKind, WindowPlace
 from courant.models import build
 from courant.prediction.surrogate import Surrogate
-from courant.problems import Problem, problem_of
+from courant.problems import problem_of
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
-from tests.analysis.plain_model import PlainConfig, PlainModel
-
-
-@pytest.fixture
-def case(dataset: Dataset) -> StoredCase:
-    return dataset[dataset.cases("test")[0]]
+from tests.model.literal import explicit_attention, literal_forward
 
 
 def test_scores_are_those_of_the_contributions_in_standard_deviations(
@@ -107,10 +114,6 @@ def test_fields_are_matched_with_those_of_the_nearest_design(
     assert nearest is not None and nearest.id != case.id
     away = abs(nearest.parameters["radius"] - radius)
     assert away == pytest.approx(min(abs(each - radius) for each in others))
-    cells = carried_cells(nearest, case.points)
-    apart = np.linalg.norm(nearest.points[cells] - case.points, axis=1)
-    every = np.linalg.norm(nearest.points[:, None] - case.points, axis=-1).min(axis=0)
-    np.testing.assert_allclose(apart, every, rtol=1e-5)
     same = score_case(surrogate, case, neighbour=case)
     assert same.scores["design_correlation"] == pytest.approx(1.0, abs=1e-4)
     other = score_case(surrogate, case, neighbour=nearest).scores["design_correlation"]
@@ -124,7 +127,9 @@ def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: 
     for name, parameter in model.named_parameters():
         if "updates" in name:  # they start at zero, which moves nothing
             torch.nn.init.normal_(parameter, std=0.05)
-    moving = Surrogate(surrogate.url, problem_like(surrogate, windowed), surrogate.dataset, model)
+    moving = Surrogate(
+        surrogate.url, problem_of(windowed, surrogate.normaliser), surrogate.dataset, model
+    )
     start = moving.problem.shown_start(case)
     parts = moving.decomposition(case, start_s=start)
     places = moving.places(parts.window_anchors[-1][0, -1].numpy())
@@ -138,10 +143,6 @@ def test_places_are_judged_where_the_last_window_is(surrogate: Surrogate, case: 
         assert found.scores[f"{prefix}anchor_distance"] == pytest.approx(expected)
         assert f"{prefix}own_anchor_nearest" in found.scores
     assert "start_anchor_distance" not in score_case(surrogate, case).scores
-
-
-def problem_like(surrogate: Surrogate, experiment: Experiment) -> Problem:
-    return problem_of(experiment, surrogate.normaliser)
 
 
 def test_pod_of_a_steady_case_is_of_the_training_cases_fields(
@@ -188,7 +189,7 @@ def test_the_command_prints_a_table_and_writes_scores_and_arrays(
     with np.load(tmp_path / f"{case.id}.npz", allow_pickle=False) as arrays:
         assert arrays["energies"].shape == (8,)
         assert arrays["dominant_anchor"].shape == (case.num_points,)
-        assert match(arrays["gram"], arrays["energies"], arrays["energies"]).kept == 1
+        np.testing.assert_allclose(np.diagonal(arrays["gram"]), arrays["energies"])
 
 
 def test_the_strongest_fields_are_written_in_physical_units(
@@ -212,13 +213,11 @@ def test_the_strongest_fields_are_written_in_physical_units(
     assert "of the energy" in done.stdout
 
 
-def test_a_model_that_does_not_decompose_is_refused_in_one_line(
-    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_model_that_does_not_decompose_is_an_error_of_one_line(
+    plain: Surrogate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    model = PlainModel(PlainConfig(num_features=2, num_outputs=2))
-    plain = Surrogate(surrogate.url, surrogate.problem, surrogate.dataset, model)
     monkeypatch.setattr(comparison, "load", lambda url: plain)
-    done = CliRunner().invoke(app, ["analyse", surrogate.url, "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(app, ["analyse", plain.url, "--out", str(tmp_path / "out")])
     assert done.exit_code == 1 and not (tmp_path / "out").exists()
     assert done.stderr.count("\n") == 1
     assert "a model of kind plain does not decompose its predictions" in done.stderr
@@ -237,7 +236,7 @@ def test_fields_of_one_case_at_a_time_are_in_memory(
 
     scores = score_run(surrogate.url, dataset.cases()[:3], keep=keep)
     assert still == [0, 0, 0] and len(scores.cases) == 3
-    mean = np.mean([case.scores["gini"] for case in scores.cases])
+    mean = np.mean([case["scores"]["gini"] for case in scores.cases.values()])
     assert scores.mean["gini"] == pytest.approx(mean)
 
 
@@ -259,3 +258,171 @@ def test_an_unknown_case_is_named(surrogate: Surrogate, tmp_path: Path) -> None:
         app, ["analyse", surrogate.url, "--case", "nowhere", "--out", str(tmp_path)]
     )
     assert done.exit_code == 1 and "nowhere" in done.stderr
+
+
+SIZES = torch.tensor([4.0, 3.0, 2.0, 1.0, 0.5])
+"""Of the anchors' latents when they are encoded"""
+STEPS = 3
+
+
+class Planted:
+    """Each anchor has its own third of a line, times its latent, which a step multiplies."""
+
+    def __init__(self, factors: Tensor) -> None:
+        self.factors = factors
+        self.inner_step, self.inner_solver = 1.0, "euler"
+
+    def encode(self, inputs: Inputs) -> Tensor:
+        return SIZES[None, :, None].clone()
+
+    def derivative(self, Z: Tensor) -> Tensor:
+        return Z * (self.factors[:, None] - 1)
+
+    def rollout(self, Z: Tensor, num_steps: int) -> Tensor:
+        return torch.stack([Z * self.factors[:, None] ** n for n in range(1, num_steps + 1)], dim=1)
+
+    def place_anchors(self, points: Tensor, mask: Tensor | None = None) -> None:
+        return None
+
+    def decode(
+        self,
+        Z: Tensor,
+        queries: Queries,
+        *,
+        anchors: Tensor | None = None,
+        chunk: int | None = None,
+    ) -> Tensor:
+        own = queries.points[..., :1].long() == torch.arange(len(SIZES))
+        return own.float() @ Z
+
+
+def planted(factors: Tensor, step_s: float | None) -> Any:
+    points = torch.arange(len(SIZES) * 600)[None, :, None] % len(SIZES)
+    inputs = Inputs(points.float(), points.float())
+    return SimpleNamespace(
+        model=Planted(factors),
+        step_s=step_s,
+        problem=SimpleNamespace(num_steps=STEPS),
+        model_inputs=lambda case, start: (inputs, Queries(points.float())),
+    )
+
+
+def test_effects_before_and_after_the_processor_are_those_planted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(case_scores, "TOGETHER", 2)
+    # What is encoded strongest decays fastest.
+    factors = torch.tensor([0.1, 0.5, 1.0, 1.5, 4.0])
+    found = ablation_effects(planted(factors, 10.0), cast(Any, None), 0.0)
+    last = (SIZES * factors**STEPS).numpy()
+    np.testing.assert_allclose(found["after"], last**2 / len(SIZES), rtol=1e-2)
+    np.testing.assert_allclose(found["before"], found["after"], rtol=1e-5)
+    scores = ablation_scores(found, last**2)
+    assert scores == pytest.approx({"ablation_after": 1.0, "ablation_before": 1.0})
+    assert ablation_scores(found, SIZES.numpy())["ablation_after"] == pytest.approx(-1.0)
+    steady = ablation_effects(planted(torch.ones(5), None), cast(Any, None), None)
+    assert list(steady) == ["after"]
+
+
+NUM_POINTS, NUM_ANCHORS, LEVELS = 23, 6, 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "window"), [("sampled", "both"), ("learned", "both"), ("abstract", "none")]
+)
+def test_reading_is_the_attention_of_the_equations(window: WindowPlace, kind: AnchorKind) -> None:
+    torch.manual_seed(0)
+    model = Courant(
+        CourantConfig(
+            num_features=2,
+            num_outputs=1,
+            num_query_features=0,
+            num_parameters=0,
+            dimension=2,
+            transient=False,
+            width=16,
+            num_anchors=NUM_ANCHORS,
+            num_levels=LEVELS - 1,
+            anchor_kind=kind,
+            gaussian_window=window,
+        )
+    ).double()
+    with torch.no_grad():  # Let windows move, which they do not at the start of a training.
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    points = torch.rand(2, NUM_POINTS, 2, dtype=torch.float64) * 2 - 1
+    features = torch.randn(2, NUM_POINTS, 2, dtype=torch.float64)
+    mask = torch.ones(2, NUM_POINTS, dtype=torch.bool)
+    mask[1, -5:] = False
+    expected: list[Tensor] = []
+
+    def record(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        if k.shape[-2] == NUM_POINTS:
+            one_hot = torch.eye(NUM_POINTS, dtype=q.dtype).expand(*k.shape[:-1], -1)
+            expected.append(explicit_attention(q, k, one_hot, bias).mean(dim=1))
+        return explicit_attention(q, k, v, bias)
+
+    literal_forward(model, points, features, points[:, :7], mask=mask, attention=record)
+    found = model.reading(Inputs(points, features, mask), [4, 1])
+    assert found.weights.shape == (2, LEVELS, 2, NUM_POINTS)
+    for level, weights in enumerate(expected):
+        np.testing.assert_allclose(found.weights[:, level], weights[:, [4, 1]].detach(), atol=1e-6)
+    np.testing.assert_allclose(found.weights.sum(-1), 1, rtol=1e-6)
+    assert not found.weights[1, ..., -5:].any()
+    assert len(found.anchors) == (LEVELS if window == "both" else 0)
+
+
+def test_maps_of_a_rollout_are_its_decoder_weights(surrogate: Surrogate, case: StoredCase) -> None:
+    start = surrogate.problem.shown_start(case)
+    found = map_anchors(surrogate, case, [5, 2], start)
+    whole = surrogate.decomposition(case, start_s=start).whole()
+    weights = whole.weights[0].mean(dim=1).numpy()  # (T, M, L)
+    np.testing.assert_allclose(found.weights, weights[..., [5, 2]].swapaxes(1, 2), rtol=1e-5)
+    assert (found.dominant == weights.argmax(-1)).mean() > 0.99
+    assert found.times is not None and len(found.times) == 2
+    assert found.reading is not None and found.reading.shape == (2, 2, case.num_points)
+    np.testing.assert_allclose(found.read_points, case.points, atol=1e-4)
+    assert found.moved is None and found.displacements is None
+    with pytest.raises(InputError, match="anchor 8: this model has anchors 0 to 7"):
+        map_anchors(surrogate, case, [8], start)
+
+
+@pytest.mark.parametrize("kind", ["sampled", "learned"])
+def test_how_far_levels_move_anchors_is_in_metres(
+    surrogate: Surrogate, case: StoredCase, kind: AnchorKind
+) -> None:
+    windows = {"gaussian_window": "encoder", "anchor_kind": kind}
+    config = surrogate.problem.experiment.derive(model=windows).model
+    model = Courant(config)
+    assert model.windows is not None
+    with (
+        torch.no_grad()
+    ):  # The displacement's weights are zero at the start: only the bias is left.
+        model.windows.updates["1"].displacement.bias[:2] = torch.tensor([0.3, 0.4])
+    windowed = Surrogate(surrogate.url, surrogate.problem, surrogate.dataset, model)
+    found = map_anchors(windowed, case, [0], surrogate.problem.shown_start(case))
+    assert found.displacements is not None
+    np.testing.assert_allclose(found.displacements[0], 0, atol=1e-4)
+    np.testing.assert_allclose(
+        found.displacements[1], 0.5 * surrogate.normaliser.length_scale, rtol=1e-4
+    )
+
+
+def test_representative_anchors_are_strong_and_differ_in_how_they_swing() -> None:
+    energies = np.array([9.0, 8.0, 7.0, 6.0, 0.1, 0.1, 0.1, 0.1])
+    variance = np.array([0.1, 0.9, 0.5, np.nan, 1.0, 1.0, 1.0, 1.0])
+    assert representative_anchors(energies, variance) == [1, 2, 3]
+    assert representative_anchors(energies[::-1], None) == [7, 6, 5]
+    assert representative_anchors(np.ones(1), np.ones(1)) == [0]
+
+
+def test_the_command_writes_maps_of_the_anchors_that_are_named(
+    surrogate: Surrogate, case: StoredCase, tmp_path: Path
+) -> None:
+    asked = ["analyse", "maps", surrogate.url, "--anchor", "5", "--anchor", "2"]
+    done = CliRunner().invoke(app, [*asked, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    with np.load(tmp_path / f"{case.id}_maps.npz") as arrays:
+        assert arrays["chosen"].tolist() == [5, 2]
+        assert arrays["weights"].shape == (2, 2, case.num_points)
+        assert arrays["reading"].shape == (2, 2, case.num_points) and "moved" not in arrays
