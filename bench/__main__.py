@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.chosen_modules import choose_modules
+from bench.report import choose_modules
 
 
 def main() -> int:

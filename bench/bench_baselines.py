@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import torch
 
 from bench.measure import peak_bytes, processor_seconds
+from bench.report import publish, show
 from courant.baselines import published
 from courant.cpu_arithmetic import use_threads
 from courant.field_model import Inputs, Queries
@@ -76,10 +77,20 @@ class Worker:
         self.call: Callable[[], object] = lambda: None
 
     def prepare(self, work: str, num: int) -> None:
+        """Make a cloud; in training the anchors are known."""
         torch.manual_seed(num)
-        points = 2 * torch.rand(1, num, 3, device=DEVICE) - 1
+        points, config = 2 * torch.rand(1, num, 3, device=DEVICE) - 1, self.model.config
+        anchors = None
+        if work == WORKS[0] and config.num_sampled_anchors:
+            chosen = farthest_point_sampling(points, config.num_sampled_anchors, None)
+            anchors = gather_points(points, chosen)
+        features, queried = (
+            torch.randn(1, num, channels, device=DEVICE)
+            for channels in (config.num_features, config.num_query_features)
+        )
         do = self._step if work == WORKS[0] else self._predict
-        self.call = partial(do, *_cloud(self.model.config, points, work))
+        inputs = Inputs(points, features, anchors=anchors)
+        self.call = partial(do, inputs, Queries(points, queried))
 
     def _step(self, inputs: Inputs, queries: Queries) -> None:
         self.optimiser.zero_grad()
@@ -142,29 +153,30 @@ def configs() -> dict[str, ModelConfig]:
 
 
 def main(out: Path, short: bool) -> None:
+    """Print the table, write baselines.json and baselines.png."""
     sizes = SHORT if short else Sizes()
     contenders = {name: Contender(name) for name in configs()}
+    rows: list[dict[str, Any]] = []
     try:
-        _measure(contenders, sizes, out, short)
+        for num in sizes.points:
+            for work in WORKS:
+                found = _race(contenders, work, num, sizes)
+                show(found)
+                rows += found
+            (out / "baselines.json").write_text(json.dumps(rows))
+            plot(rows, out / "baselines.png")
     finally:
         for each in contenders.values():
             each.end()
-
-
-def _measure(contenders: dict[str, Contender], sizes: Sizes, out: Path, short: bool) -> None:
-    rows: list[dict[str, Any]] = []
-    for num in sizes.points:
-        for work in WORKS:
-            rows += _race(contenders, work, num, sizes)
-        report = {
-            "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else platform.machine(),
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "short": short,
-            "rows": rows,
-        }
-        (out / "baselines.json").write_text(json.dumps(report, indent=2))
-        plot(rows, out / "baselines.png")
+    publish(
+        out,
+        "baselines",
+        rows,
+        device=torch.cuda.get_device_name() if DEVICE.type == "cuda" else platform.machine(),
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        short=short,
+    )
 
 
 def _race(
@@ -173,7 +185,10 @@ def _race(
     """Measure all at one number of points; they take turns, so that a busy spell weighs on all."""
     taken: dict[str, list[float]] = {}
     for name, each in contenders.items():
-        if each.per_point.get(work, 0.0) * num > sizes.most_memory * _free_bytes():
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if DEVICE.type == "cuda":
+            free = torch.cuda.mem_get_info()[0]
+        if each.per_point.get(work, 0.0) * num > sizes.most_memory * free:
             each.ended.add(work)
         if work not in each.ended:
             each.ask(_prepare, work, num)
@@ -182,39 +197,23 @@ def _race(
         for name, times in taken.items():
             if times[0] < sizes.most_repeated_s:
                 times.append(contenders[name].ask(_seconds))
-    print(f"{work}, {num:,} points")
     rows = []
     for name, times in taken.items():
         best, memory = min(times), contenders[name].ask(_peak)
         contenders[name].per_point[work] = memory / num
         if best > sizes.most_s:
             contenders[name].ended.add(work)
-        ratio = best / min(taken["courant"]) if "courant" in taken else None
-        shown = "" if ratio is None else f"  x {ratio:.2f}"
-        print(f"  {name:12} {best:9.4f} s  {memory / 2**20:9.1f} MB{shown}", flush=True)
-        rows.append({"work": work, "points": num, "model": name, "seconds": best,
-                     "peak_bytes": memory, "over_courant": ratio})  # fmt: skip
+        rows.append(
+            {
+                "work": work,
+                "points": num,
+                "model": name,
+                "seconds": best,
+                "MB": memory / 2**20,
+                "over Courant's": best / min(taken["courant"]) if "courant" in taken else "",
+            }
+        )
     return rows
-
-
-def _free_bytes() -> float:
-    if DEVICE.type == "cuda":
-        return float(torch.cuda.mem_get_info()[0])
-    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-
-
-def _cloud(config: Any, points: torch.Tensor, work: str) -> tuple[Inputs, Queries]:
-    def channels(num: int) -> torch.Tensor:
-        return torch.randn(1, points.shape[1], num, device=DEVICE)
-
-    anchors = None
-    if work == WORKS[0] and config.num_sampled_anchors:
-        chosen = farthest_point_sampling(points, config.num_sampled_anchors, None)
-        anchors = gather_points(points, chosen)
-    features = channels(config.num_features)
-    return Inputs(points, features, anchors=anchors), Queries(
-        points, channels(config.num_query_features)
-    )
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
@@ -226,14 +225,12 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 
     figure, panels = pyplot.subplots(2, len(WORKS), figsize=(9, 7), sharex=True, squeeze=False)
     for column, work in enumerate(WORKS):
-        for row, (key, label, scale) in enumerate(
-            (("seconds", _TIME, 1.0), ("peak_bytes", "peak memory (MB)", 2**-20))
-        ):
+        for row, (key, label) in enumerate((("seconds", _TIME), ("MB", "peak memory (MB)"))):
             panel = panels[row][column]
             for name in dict.fromkeys(each["model"] for each in rows):
                 mine = [each for each in rows if (each["work"], each["model"]) == (work, name)]
                 panel.loglog(
-                    [each["points"] for each in mine], [scale * each[key] for each in mine],
+                    [each["points"] for each in mine], [each[key] for each in mine],
                     "o-", label=_NAMES[name],
                 )  # fmt: skip
             panel.set_title(work if row == 0 else "")

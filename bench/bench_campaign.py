@@ -1,42 +1,170 @@
 """What thousands of cases cost beside their solving: the stage `generate`, a solver that sleeps.
 
 Everything else is the real thing: designs, worker processes, arrays in the store, commits, the
-publication. Clouds are small, since their size is a matter of the workers. The
-dataset is grown to each size at once (`grown_dataset`), and then the flow adds some cases, so that
-the costs of a case are those at that size. The workers are as many as this machine carries; they
-sleep so shortly that the driver is as busy as it can be. Costs are core-seconds,
-which other work on the machine hardly touches.
+publication. Clouds are small, since their size is a matter of the workers. The dataset is grown to
+each size at once, by copies of one case that was written by the real writer, and then the flow adds
+some cases, so that the costs of a case are those at that size. The workers are as many as this
+machine can run; they sleep so shortly that the driver is as busy as it can be. Costs are
+core-seconds, which other work on the machine hardly touches.
 
 The second table extrapolates them to 10,000 cases by straight lines, and simulates a campaign of so
-many on 500 workers with them (`campaign_simulation`).
+many on 500 workers with them: one driver submits cases, takes their results and commits them, one
+thing at a time and in the order of `flows.solving`, where cases that end shortly after a commit
+share the next one.
 
-python -m bench.bench_campaign --sizes 500 1000 2000 4000 --measured 200 --workers 24
+    python -m bench.bench_campaign --sizes 500 1000 2000 4000 --measured 200 --workers 24
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import icechunk
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
-from bench.campaign_simulation import Costs, simulate
-from bench.grown_dataset import grow
+from bench.report import publish, show
 from bench.synthetic_cases import FAMILY, SCHEMA, synthetic_cloud, synthetic_result
-from flows.solving import SolvedFork
+from flows.solving import COMMIT_SHARE as SHARE
+from flows.solving import LAST_OF_EACH, SolvedFork, longest_first_at_the_end
 from simgen.design_space import DesignPoint
-from simgen.store.write import CaseFork
+from simgen.store.repository import BRANCH, open_repository
+from simgen.store.write import CaseFork, CaseRecord, DatasetWriter, append_cases
+
+#: Seconds of a family's cases differ by about as much: of the cylinder's trial cases, the shortest
+#: takes half as long as the longest.
+SPREAD = 1 / 3
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Core-seconds; those that depend on the number of cases on record are `base + slope * N`."""
+
+    submit_s: float
+    """Driver: submitting a case, and taking its result"""
+    commit_base_s: float
+    commit_slope_s: float
+    """Driver: a commit"""
+
+    def commit_s(self, num_on_record: int) -> float:
+        """Time of a commit."""
+        return self.commit_base_s + self.commit_slope_s * num_on_record
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What came out."""
+
+    utilisation: float
+    """The cases' own time over that of all workers, from the first submission to the last commit"""
+    wall_s: float
+    num_commits: int
+    driver_busy: float
+
+
+def simulate(costs: Costs, cases: int, workers: int, case_s: float, seed: int = 0) -> Simulated:
+    """Carry out a campaign of cases of `case_s` on average."""
+    drawn = np.random.default_rng(seed).uniform(1 - SPREAD, 1 + SPREAD, cases) * case_s
+    left = iter(longest_first_at_the_end(list(drawn), float, LAST_OF_EACH * workers))
+    ends: list[float] = []  # of running cases
+    queue: deque[tuple[float, float]] = deque()  # submitted cases, and when; no worker is free
+    now = busy = not_before = 0.0
+    free, waiting, on_record, commits = workers, 0, 0, 0
+    upcoming = next(left, None)
+
+    def begin(at: float) -> None:
+        nonlocal free
+        while free and queue:
+            submitted, takes = queue.popleft()
+            free -= 1
+            heapq.heappush(ends, max(at, submitted) + takes)
+
+    while on_record < cases:
+        room = len(ends) + len(queue) < 2 * workers
+        over = upcoming is None and not ends and not queue
+        if waiting and (now >= not_before or over):
+            took = costs.commit_s(on_record)
+            on_record, waiting, commits = on_record + waiting, 0, commits + 1
+            not_before = now + took / SHARE
+        elif upcoming is not None and room:
+            took = costs.submit_s
+            queue.append((now + took, upcoming))
+            upcoming = next(left, None)
+        else:
+            took = 0.0
+            now = max(now, min(ends[0], not_before) if waiting else ends[0])
+        now, busy = now + took, busy + took
+        begin(now)
+        # Workers take the next case by themselves, while the driver does something else.
+        while ends and ends[0] <= now:
+            at = heapq.heappop(ends)
+            free, waiting = free + 1, waiting + 1
+            begin(at)
+    share = float(drawn.sum()) / (workers * now)
+    return Simulated(share, float(now), commits, float(busy / now))
+
+
+BATCH = 2_500
+
+
+def grow(url: str, points: Sequence[DesignPoint], num_snapshots: int) -> None:
+    """Put the points on record at `url` as accepted cases, if they are not there yet."""
+    writer = DatasetWriter.open(url, SCHEMA)
+    known = writer.known()
+    new = [point for point in points if point.id not in known]
+    if not new:
+        return
+    fork, result = writer.fork(), synthetic_result(0, num_snapshots)
+    fork.write(result, synthetic_cloud(40, 12, num_snapshots))
+    record = fork.records[result.id]
+    objects = sync(_objects(fork.session.store, f"cases/{result.id}/"))
+    repository = open_repository(url)
+    for begin in range(0, len(new), BATCH):
+        batch = new[begin : begin + BATCH]
+        session = repository.writable_session(BRANCH)
+        sync(_copy(session.store, objects, [f"cases/{point.id}/" for point in batch]))
+        records = {point.id: _of(record, point) for point in batch}
+        append_cases(zarr.open_group(session.store, mode="r+"), records)
+        session.commit(f"{len(batch)} cases")
+
+
+def _of(record: CaseRecord, point: DesignPoint) -> CaseRecord:
+    design = {**record.design, "parameters": dict(point.parameters)}
+    return CaseRecord(design, record.details, record.moments)
+
+
+async def _objects(store: icechunk.IcechunkStore, prefix: str) -> dict[str, bytes]:
+    """The objects below a prefix; groups and arrays before their chunks."""
+    found = {}
+    async for key in store.list_prefix(prefix):
+        buffer = await store.get(key, default_buffer_prototype())
+        assert buffer is not None
+        found[key.removeprefix(prefix)] = buffer.to_bytes()
+    return dict(sorted(found.items(), key=lambda item: not item[0].endswith("zarr.json")))
+
+
+async def _copy(
+    store: icechunk.IcechunkStore, objects: dict[str, bytes], prefixes: Sequence[str]
+) -> None:
+    of_bytes = default_buffer_prototype().buffer.from_bytes
+    for prefix in prefixes:
+        for key, content in objects.items():
+            await store.set(prefix + key, of_bytes(content))
+
 
 SIZES, MEASURED, WORKERS = (500, 1_000, 2_000, 4_000), 200, 24
 SNAPSHOTS = 6
@@ -66,9 +194,43 @@ def run(out: Path, sizes: tuple[int, ...], measured: int, workers: int) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         os.environ["COURANT_SCRATCH"] = f"{folder}/scratch"
         rows = _measure(f"{folder}/store", sizes, measured, workers)
-    record = {"workers": workers, "sleep_s": SLEEP_S, "rows": rows, **_extrapolated(rows)}
-    (out / "campaign.json").write_text(json.dumps(record, indent=2))
-    _print(record)
+    slope, base = _line(rows, "driver, a commit, s")
+    driver_s = _at_the_end(rows, "driver, a case, s")
+    costs = Costs(submit_s=driver_s, commit_base_s=max(base, 0.0), commit_slope_s=slope)
+    rows.append(
+        {
+            "cases on record": ALL_CASES,
+            **{name: _at_the_end(rows, name) for name in rows[0] if name != "cases on record"},
+            "driver, a commit, s": costs.commit_s(ALL_CASES),
+        }
+    )
+    simulated = [
+        {"a case takes, s": case_s, **asdict(simulate(costs, ALL_CASES, SIMULATED_WORKERS, case_s))}
+        for case_s in CASE_S
+    ]
+    show(simulated, f"{ALL_CASES:,} cases on {SIMULATED_WORKERS} workers, simulated")
+    publish(
+        out,
+        "campaign",
+        rows,
+        f"{workers} workers, cases of {SLEEP_S:g} s; core-seconds; the last row by lines",
+        simulated=simulated,
+        aim_for_the_utilisation=BAR,
+        aim_for_the_drivers_gb=MEMORY_BAR_GB,
+    )
+
+
+def _line(rows: Sequence[dict[str, Any]], name: str) -> tuple[float, float]:
+    """Slope and value at zero of a straight line over the size of the dataset."""
+    sizes = [row["cases on record"] for row in rows]
+    slope, base = statistics.linear_regression(sizes, [row[name] for row in rows])
+    return slope, base
+
+
+def _at_the_end(rows: Sequence[dict[str, Any]], name: str) -> float:
+    """By the line, and no less than at any size measured."""
+    slope, base = _line(rows, name)
+    return max(base + slope * ALL_CASES, *(row[name] for row in rows))
 
 
 def _measure(
@@ -95,15 +257,14 @@ def _measure(
             ):
                 Generation(cases=size, settings=settings, store=store).execute()
             rest_s = time.process_time() - began - solved.seconds
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
             row = {
-                "cases": size,
-                "measured": measured,
-                "cases_per_s": measured / solved.wall_s,
-                "commits": commits.calls,
-                "commit_s": commits.seconds / commits.calls,
-                "driver_s": (solved.seconds - commits.seconds) / measured,
-                "before_and_after_s": rest_s,
-                "driver_gb": _resident_gb(),
+                "cases on record": size,
+                "driver, a case, s": (solved.seconds - commits.seconds) / measured,
+                "driver, a commit, s": commits.seconds / commits.calls,
+                "before and after, s": rest_s,
+                "driver, GB": pages * os.sysconf("SC_PAGE_SIZE") / 1e9,
+                "cases a second": measured / solved.wall_s,
             }
             rows.append(row)
             print(json.dumps(row), flush=True)
@@ -127,78 +288,6 @@ class _Watch:
                 self.wall_s += time.perf_counter() - at
 
         return watched
-
-
-def _resident_gb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e9
-
-
-def _extrapolated(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Fit straight lines over the size of the dataset; simulate with their values."""
-    sizes = [row["cases"] for row in rows]
-
-    def line(value: Callable[[dict[str, Any]], float]) -> tuple[float, float]:
-        slope, base = statistics.linear_regression(sizes, [value(row) for row in rows])
-        return slope, base
-
-    def at_the_end(value: Callable[[dict[str, Any]], float]) -> float:
-        """By the line, and no less than at any size measured."""
-        slope, base = line(value)
-        return max(base + slope * ALL_CASES, *(value(row) for row in rows))
-
-    slope, base = line(lambda row: row["commit_s"])
-    costs = Costs(
-        submit_s=at_the_end(lambda row: row["driver_s"]),
-        commit_base_s=max(base, 0.0),
-        commit_slope_s=slope,
-    )
-    simulated = [
-        {"case_s": case_s, **asdict(simulate(costs, ALL_CASES, SIMULATED_WORKERS, case_s))}
-        for case_s in CASE_S
-    ]
-    return {
-        "costs": asdict(costs),
-        "commit_s_at_the_end": costs.commit_s(ALL_CASES),
-        "before_and_after_s_at_the_end": at_the_end(lambda row: row["before_and_after_s"]),
-        "driver_gb_at_the_end": at_the_end(lambda row: row["driver_gb"]),
-        "simulated": simulated,
-    }
-
-
-def _print(record: dict[str, Any]) -> None:
-    title = f"{record['workers']} workers, cases of {record['sleep_s']:g} s; core-milliseconds"
-    table = Table("cases on record", "driver, a case", "driver, a commit", title=title)
-    for column in ("before and after, s", "driver, GB"):
-        table.add_column(column)
-    for row in record["rows"]:
-        table.add_row(
-            f"{row['cases']:,}",
-            f"{1e3 * row['driver_s']:.1f}",
-            f"{1e3 * row['commit_s']:.0f}",
-            f"{row['before_and_after_s']:.1f}",
-            f"{row['driver_gb']:.2f}",
-        )
-    table.add_row(
-        f"{ALL_CASES:,} (lines)",
-        f"{1e3 * record['costs']['submit_s']:.1f}",
-        f"{1e3 * record['commit_s_at_the_end']:.0f}",
-        f"{record['before_and_after_s_at_the_end']:.1f}",
-        f"{record['driver_gb_at_the_end']:.2f} (aim {MEMORY_BAR_GB:g})",
-    )
-    Console(width=140).print(table)
-    title = f"{ALL_CASES:,} cases on {SIMULATED_WORKERS} workers, simulated"
-    model = Table("a case takes", "utilisation", "driver busy", "commits", "hours")
-    model.title = title
-    for row in record["simulated"]:
-        model.add_row(
-            f"{row['case_s']:g} s",
-            f"{row['utilisation']:.3f} (aim {BAR})",
-            f"{row['driver_busy']:.2f}",
-            f"{row['num_commits']:,}",
-            f"{row['wall_s'] / 3600:.2f}",
-        )
-    Console(width=100).print(model)
 
 
 if __name__ == "__main__":

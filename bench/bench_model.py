@@ -8,10 +8,10 @@ GPU everything runs there.
 
 from __future__ import annotations
 
-import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.measure import exponent, matmul_peak, peak_bytes, race, seconds
+from bench.report import publish, show
 from courant.field_model import Inputs, Queries
 from courant.model import Courant, CourantConfig, presets
 from tests.model.literal import (
@@ -116,28 +117,74 @@ def case(config: CourantConfig, *, batch: int, points: int, steps: int = 1) -> C
 
 
 def main(out: Path, short: bool) -> None:
+    """Print the tables, write model.json and model.png."""
     sizes = SHORT if short else Sizes()
     peak = matmul_peak(DEVICE, sizes.matmul)
-    report: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else platform.machine(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "short": short,
-        "matmul_peak_flops": peak,
-        "training_step": training_step(sizes, peak),
-        "gaussian_window": gaussian_window(sizes),
-        "decode": [decode(sizes, peak, config, steps) for config, steps in decoded(sizes)],
-        "curves": curves(sizes),
+    parts = {
+        f"training step, B {sizes.batch}, N {sizes.points}, T {sizes.steps}": training_step(
+            sizes, peak
+        ),
+        f"Gaussian windows, N {sizes.window_points}, L 256": gaussian_window(sizes),
+        **{
+            f"decode, M {sizes.decode_points}, L {config.num_anchors}, T {steps}": decode(
+                sizes, peak, config, steps
+            )
+            for config, steps in (
+                (presets.cylinder_flow(), sizes.steps),
+                (presets.branched_pipe(), 1),
+            )
+        },
     }
-    print(
-        f"float32 matrix products: {peak / 1e9:.0f} GFLOP/s on {report['threads']} threads,"
-        f" {DEVICE}"
+    for title, rows in parts.items():
+        show(rows, title)
+    found = curves(sizes)
+    rows = [{"against": name, **row} for name, curve in found.items() for row in curve["rows"]]
+    publish(
+        out,
+        "model",
+        rows,
+        "inference, one cloud",
+        **{f"{name}_exponents": curve["exponents"] for name, curve in found.items()},
+        parts=parts,
+        curves=found,
+        bars=BARS,
+        device=torch.cuda.get_device_name() if DEVICE.type == "cuda" else platform.machine(),
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        short=short,
+        matmul_peak_gflops=peak / 1e9,
     )
-    (out / "model.json").write_text(json.dumps(report, indent=2))
-    plot(report["curves"], out / "model.png")
+    plot(found, out / "model.png")
 
 
-def training_step(sizes: Sizes, peak: float) -> dict[str, Any]:
+def measured(
+    calls: Mapping[str, Callable[[], object]], repeats: int, peak: float | None = None
+) -> list[dict[str, Any]]:
+    """Seconds and memory of each beside the first; of the first, the share of the matrix-product
+    peak.
+    """
+    taken = race(calls, repeats, partial(seconds, device=DEVICE))
+    memory = {name: peak_bytes(call, DEVICE) for name, call in calls.items()}
+    first = next(iter(calls))
+    rows: list[dict[str, Any]] = [
+        {
+            "": name,
+            "seconds": taken[name],
+            "time over the first's": taken[name] / taken[first],
+            "MB": memory[name] / 2**20,
+            "memory over the first's": memory[name] / max(1, memory[first]),
+        }
+        for name in calls
+    ]
+    if peak is not None:
+        with FlopCounterMode(display=False) as counter:
+            calls[first]()
+        share = counter.get_total_flops() / taken[first] / peak
+        rows = [{**row, "share of the peak": share if row[""] == first else ""} for row in rows]
+    return rows
+
+
+def training_step(sizes: Sizes, peak: float) -> list[dict[str, Any]]:
     """Cyl.Flow: the whole step, AdamW included."""
     it = case(presets.cylinder_flow(), batch=sizes.batch, points=sizes.points, steps=sizes.steps)
     calls: dict[str, Callable[[], object]] = {
@@ -145,61 +192,26 @@ def training_step(sizes: Sizes, peak: float) -> dict[str, Any]:
         "literal": lambda: it.step(it.literal(explicit_attention)),
         "literal, fused kernel": lambda: it.step(it.literal(fused_attention)),
     }
-    taken = race(calls, DEVICE, sizes.repeats)
-    memory = {name: peak_bytes(call, DEVICE) for name, call in calls.items()}
-    title = (
-        f"training step, B {sizes.batch}, N {sizes.points}, L {it.model.config.num_anchors}, T"
-        f" {sizes.steps}"
-    )
-    table(title, taken, memory, BARS["training step"])
-    utilisation = flops(calls["courant"]) / taken["courant"] / peak
-    print(f"  arithmetic: {100 * utilisation:.0f} % of the matrix-product peak")
-    return {
-        "seconds": taken,
-        "peak_bytes": memory,
-        "ratio": ratios(taken),
-        "utilisation": utilisation,
-    }
+    return measured(calls, sizes.repeats, peak)
 
 
-def gaussian_window(sizes: Sizes) -> dict[str, Any]:
+def gaussian_window(sizes: Sizes) -> list[dict[str, Any]]:
     """Br.Pipe on the full mesh: a training step with windows in encoder and decoder over one
     without any.
     """
-    plain = case(presets.branched_pipe_full_mesh(), batch=1, points=sizes.window_points)
-    windowed = case(
-        replace(presets.branched_pipe_full_mesh(), gaussian_window="both"),
-        batch=1,
-        points=sizes.window_points,
-    )
+    mesh = presets.branched_pipe_full_mesh()
+    plain = case(mesh, batch=1, points=sizes.window_points)
+    windowed = case(replace(mesh, gaussian_window="both"), batch=1, points=sizes.window_points)
     calls: dict[str, Callable[[], object]] = {
         "no window": lambda: plain.step(plain.model),
         "window": lambda: windowed.step(windowed.model),
         "window, literal": lambda: windowed.step(windowed.literal(fused_attention)),
     }
-    taken = race(calls, DEVICE, sizes.repeats)
-    memory = {name: peak_bytes(call, DEVICE) for name, call in calls.items()}
-    table(f"Gaussian windows, N {sizes.window_points}, L 256", taken, memory, None)
-    time_ratio = taken["window"] / taken["no window"]
-    memory_ratio = memory["window"] / max(1, memory["no window"])
-    print(
-        f"  time x {time_ratio:.3f} (bar {BARS['window time']}), memory x {memory_ratio:.3f} (bar"
-        f" {BARS['window memory']})"
-    )
-    return {
-        "seconds": taken,
-        "peak_bytes": memory,
-        "time_ratio": time_ratio,
-        "memory_ratio": memory_ratio,
-    }
-
-
-def decoded(sizes: Sizes) -> list[tuple[CourantConfig, int]]:
-    return [(presets.cylinder_flow(), sizes.steps), (presets.branched_pipe(), 1)]
+    return measured(calls, sizes.repeats)
 
 
 @torch.no_grad()
-def decode(sizes: Sizes, peak: float, config: CourantConfig, steps: int) -> dict[str, Any]:
+def decode(sizes: Sizes, peak: float, config: CourantConfig, steps: int) -> list[dict[str, Any]]:
     """A latent trajectory at many query points; both sides in the same chunks of queries."""
     torch.manual_seed(0)
     model = Courant(config).to(DEVICE)
@@ -221,20 +233,7 @@ def decode(sizes: Sizes, peak: float, config: CourantConfig, steps: int) -> dict
         "literal": lambda: literal(explicit_attention),
         "literal, fused kernel": lambda: literal(fused_attention),
     }
-    taken = race(calls, DEVICE, max(1, sizes.repeats // 2))
-    memory = {name: peak_bytes(call, DEVICE) for name, call in calls.items()}
-    title = f"decode, M {sizes.decode_points}, L {config.num_anchors}, T {steps}"
-    table(title, taken, memory, BARS["decode"])
-    utilisation = flops(calls["courant"]) / taken["courant"] / peak
-    print(f"  arithmetic: {100 * utilisation:.0f} % of the matrix-product peak")
-    shape = {"points": sizes.decode_points, "anchors": config.num_anchors, "steps": steps}
-    return {
-        **shape,
-        "seconds": taken,
-        "peak_bytes": memory,
-        "ratio": ratios(taken),
-        "utilisation": utilisation,
-    }
+    return measured(calls, max(1, sizes.repeats // 2), peak)
 
 
 def curves(sizes: Sizes) -> dict[str, Any]:
@@ -253,7 +252,12 @@ def curves(sizes: Sizes) -> dict[str, Any]:
         rows = []
         for size, config, points, steps in settings:
             it = case(config, batch=1, points=points, steps=steps)
-            call = inference(it, sizes.decode_chunk)
+
+            @torch.no_grad()
+            def call(it: Case = it) -> Tensor:
+                latents = it.model.rollout(it.model.encode(it.inputs), it.num_steps)
+                return it.model.decode(latents, it.queries, chunk=sizes.decode_chunk)
+
             call()
             memory = peak_bytes(call, DEVICE)
             rows.append(
@@ -267,47 +271,8 @@ def curves(sizes: Sizes) -> dict[str, Any]:
             key: exponent([row["size"] for row in rows], [row[key] for row in rows])
             for key in ("seconds", "peak_bytes")
         }
-        print(
-            f"against {name}: time ~ {name}^{slopes['seconds']:.2f}, peak memory ~"
-            f" {name}^{slopes['peak_bytes']:.2f}"
-        )
-        for row in rows:
-            print(
-                f"  {name} {row['size']:>9,}  {row['seconds']:9.4f} s "
-                f" {row['peak_bytes'] / 2**20:9.1f} MB"
-            )
         result[name] = {"rows": rows, "exponents": slopes}
     return result
-
-
-def inference(it: Case, chunk: int) -> Callable[[], Tensor]:
-    @torch.no_grad()
-    def call() -> Tensor:
-        Z = it.model.rollout(it.model.encode(it.inputs), it.num_steps)
-        return it.model.decode(Z, it.queries, chunk=chunk)
-
-    return call
-
-
-def flops(call: Callable[[], object]) -> int:
-    """Multiplications and additions in matrix products and attention kernels."""
-    with FlopCounterMode(display=False) as counter:
-        call()
-    return counter.get_total_flops()
-
-
-def ratios(taken: dict[str, float]) -> dict[str, float]:
-    return {name: value / taken["courant"] for name, value in taken.items() if name != "courant"}
-
-
-def table(title: str, taken: dict[str, float], memory: dict[str, int], bar: float | None) -> None:
-    first = next(iter(taken))
-    print(title + (f" (bar: {bar} x)" if bar else ""))
-    for name, value in taken.items():
-        print(
-            f"  {name:24} {value:9.4f} s  {memory[name] / 2**20:9.1f} MB  x"
-            f" {value / taken[first]:.2f}"
-        )
 
 
 def plot(curves: dict[str, Any], path: Path) -> None:

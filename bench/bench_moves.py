@@ -24,11 +24,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 import courant
 import simgen
+from bench.report import publish
 from courant.evaluation.calibrate import calibrate
 from courant.experiment import Experiment
 from courant.prediction.bands import BANDS
@@ -73,50 +72,41 @@ class Moves:
     processor_seconds: list[float]
     """by move, of all processes: what a core of its own takes, but for waiting"""
 
+    def row(self) -> dict[str, Any]:
+        """Return percentiles beside the aim for the 95th of processor time."""
+        wall, processor = (
+            np.percentile(values, (50, 95)).tolist()
+            for values in (self.seconds, self.processor_seconds)
+        )
+        return {
+            "family": self.family,
+            "cells": self.num_cells,
+            "mesh": self.kind,
+            "moves": len(self.seconds),
+            "wall p50": wall[0],
+            "wall p95": wall[1],
+            "processor p50": processor[0],
+            "processor p95": processor[1],
+            "aim for p95": BARS_S[self.kind],
+        }
+
 
 def main(out: Path, short: bool) -> None:
     """Print the table, write moves.json."""
     warnings.simplefilter("ignore")
     cases.FAMILIES["lid-cavity"] = LidCavity()
-    measured = [
-        moves
-        for name in (
-            ("lid-cavity",) if short else ("lid-cavity", "branched-pipe", "centrifugal-pump")
-        )
-        for moves in measure(cases.get_family(name), *((2, 4) if short else (10, 40)))
-    ]
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    table = Table(
-        *("family", "cells", "mesh", "moves", "wall p50", "p95", "processor p50", "p95"),
-        *("aim for p95", ""),
-        title=f"seconds; {cores} cores, load average {load:.1f}",
+    names = ("lid-cavity",) if short else ("lid-cavity", "branched-pipe", "centrifugal-pump")
+    numbers = (2, 4) if short else (10, 40)
+    measured = [each for name in names for each in measure(cases.get_family(name), *numbers)]
+    publish(
+        out,
+        "moves",
+        [each.row() for each in measured],
+        "seconds",
+        cores_of_the_machine=len(os.sched_getaffinity(0)),
+        load_average=os.getloadavg()[0],
+        moves=[asdict(each) for each in measured],
     )
-    for each in measured:
-        bar = BARS_S[each.kind]
-        wall, processor = percentiles(each.seconds), percentiles(each.processor_seconds)
-        table.add_row(
-            each.family,
-            f"{each.num_cells:,}",
-            each.kind,
-            str(len(each.seconds)),
-            *(f"{value:.2f}" for value in (*wall, *processor)),
-            f"{bar:g}",
-            "met" if processor[1] <= bar else "missed",
-        )
-    Console(width=110).print(table)
-    record = {
-        "cores_of_the_machine": cores,
-        "load_average": load,
-        "bars_s": BARS_S,
-        "moves": [asdict(each) for each in measured],
-    }
-    (out / "moves.json").write_text(json.dumps(record, indent=2))
-
-
-def percentiles(values: Sequence[float]) -> tuple[float, float]:
-    """The 50th and the 95th."""
-    p50, p95 = np.percentile(values, (50, 95)).tolist()
-    return p50, p95
 
 
 def measure(family: CaseFamily, num_meshes: int, num_kept: int) -> list[Moves]:

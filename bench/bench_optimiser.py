@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
 from torch.optim import AdamW, Muon
 
-from bench.measure import processor_seconds, show_and_write
+from bench.measure import processor_seconds, race
+from bench.report import publish
 from courant.baselines import published
 from courant.model_config import ModelConfig
 from courant.models import build
@@ -21,7 +22,6 @@ from courant.recipes.branched_pipe import branched_pipe_small
 from courant.recipes.cylinder_flow import cylinder_flow_demo, cylinder_flow_small
 from courant.training.optimiser import MuonWithAdamW, hidden_matrices
 
-CPU = torch.device("cpu")
 RATE, DECAY = 1e-5, 0.01
 
 
@@ -29,56 +29,35 @@ def main(out: Path, short: bool) -> None:
     """Print the table, write optimiser.json."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    rows = [measure(name, config, repeats=2 if short else 30) for name, config in configs().items()]
-    show_and_write(rows, out / "optimiser.json", width=110)
-
-
-def configs() -> dict[str, ModelConfig]:
-    return {
+    configs = {
         "cylinder-flow-demo": cylinder_flow_demo().model,
         "cylinder-flow-small": cylinder_flow_small().model,
         "branched-pipe-small": branched_pipe_small().model,
         "Transolver, Br.Pipe": published("transolver", "Br.Pipe"),
     }
+    rows = [measure(name, config, repeats=2 if short else 30) for name, config in configs.items()]
+    publish(out, "optimiser", rows)
 
 
-def measure(name: str, config: ModelConfig, repeats: int) -> dict[str, str | int | float]:
-    """Least milliseconds of each step; they take turns, so that a busy spell weighs on all."""
+def measure(name: str, config: ModelConfig, repeats: int) -> dict[str, Any]:
+    """Least milliseconds of each step."""
     model = build(config)
     for parameter in model.parameters():
         parameter.grad = torch.randn_like(parameter)
-    matrices, _ = hidden_matrices(model)
-    contenders = {
-        "AdamW": adamw(model),
-        "torch's Muon": one_by_one(model),
-        "stacked": stacked(model),
-    }
-    taken: dict[str, list[float]] = {contender: [] for contender in contenders}
-    for _ in range(repeats + 1):
-        for contender, step in contenders.items():
-            taken[contender].append(1e3 * processor_seconds(step, CPU))
-    # The first step makes the state.
-    least = {contender: min(values[1:]) for contender, values in taken.items()}
-    return {
-        "model": name,
-        "hidden matrices": len(matrices),
-        **{f"{contender}, ms": value for contender, value in least.items()},
-        "stacked / torch's": least["stacked"] / least["torch's Muon"],
-    }
-
-
-def adamw(model: nn.Module) -> Callable[[], object]:
-    return AdamW(model.parameters(), lr=RATE, weight_decay=DECAY).step
-
-
-def stacked(model: nn.Module) -> Callable[[], object]:
-    return MuonWithAdamW(model, lr=RATE, weight_decay=DECAY).step
-
-
-def one_by_one(model: nn.Module) -> Callable[[], object]:
     matrices, others = hidden_matrices(model)
     parts = (
         Muon(matrices, lr=RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw"),
         AdamW(others, lr=RATE, weight_decay=DECAY),
     )
-    return lambda: [part.step() for part in parts]
+    contenders: dict[str, Callable[[], object]] = {
+        "AdamW": AdamW(model.parameters(), lr=RATE, weight_decay=DECAY).step,
+        "torch's Muon": lambda: [part.step() for part in parts],
+        "stacked": MuonWithAdamW(model, lr=RATE, weight_decay=DECAY).step,
+    }
+    least = race(contenders, repeats, processor_seconds)
+    return {
+        "model": name,
+        "hidden matrices": len(matrices),
+        **{f"{contender}, ms": 1e3 * value for contender, value in least.items()},
+        "stacked / torch's": least["stacked"] / least["torch's Muon"],
+    }

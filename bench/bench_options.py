@@ -2,10 +2,9 @@
 beside the default.
 
 The demo recipe for cylinder flow, shortened, on travelling waves; on a cylinder dataset of your own
-with
+from seeds 42 and 43 with
 
-    python -m bench.bench_options demo-run/store/cylinder-flow bench-out 42 43      #
-                                                                                               seeds
+    python -m bench.bench_options demo-run/store/cylinder-flow bench-out 42 43
 
 Every run has a process of its own, on all cores. Options take turns within each seed, so that a
 busy spell weighs on all of them. An averaging run goes through the same weights as the default of
@@ -14,7 +13,6 @@ its seed: the difference in NMAE is the averaging's alone.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import statistics
@@ -28,14 +26,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 import simgen
-from bench.bench_training import publish
-from bench.measure import peak_bytes
-from courant.experiment import Experiment, parse_experiment
+from bench.bench_training import publish_waves
+from bench.measure import CPU, peak_bytes
+from bench.report import publish
+from courant.experiment import parse_experiment
 from courant.models import build
 from courant.recipes.cylinder_flow import cylinder_flow_demo
 from courant.runs.directory import RunDirectory
@@ -76,56 +73,64 @@ class Measured:
 def main(out: Path, short: bool) -> None:
     """Print the table, write options.json."""
     with tempfile.TemporaryDirectory(prefix="bench-options-", ignore_cleanup_errors=True) as folder:
-        compare(
-            publish(f"{folder}/store/cylinder-flow", 301),
-            out,
-            (42,) if short else (42, 43),
-            2 if short else 12,
-        )
+        dataset = publish_waves(f"{folder}/store/cylinder-flow", 301)
+        compare(dataset, out, (42,) if short else (42, 43), 2 if short else 12)
 
 
 def compare(dataset: str, out: Path, seeds: Sequence[int], epochs: int) -> None:
-    """Train with every option from every seed."""
+    """Train with every option from every seed, validated halfway and at the end on 32 windows."""
     # Read when the runs' processes load torch; see courant.training.ray_train.
     os.environ["OMP_WAIT_POLICY"] = "passive"
     measured: dict[str, list[Measured]] = {option: [] for option in OPTIONS}
+    spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="bench-options-", ignore_cleanup_errors=True) as folder:
         # What was compiled before would hide what compiling costs.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"
         for seed in seeds:
             for option, values in OPTIONS.items():
-                experiment = recipe(epochs, seed, values)
-                measured[option].append(in_a_process(dataset, experiment, folder))
+                experiment = cylinder_flow_demo().derive(
+                    name="bench-options",
+                    training={
+                        "epochs": epochs,
+                        "validate_every": max(1, epochs // 2),
+                        "checkpoint_every": epochs,
+                        "validation_windows": 32,
+                        "seed": seed,
+                        "optimiser": "adamw",
+                        **values,
+                    },
+                )
+                with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+                    content = experiment.model_dump_json()
+                    measured[option].append(pool.submit(train, dataset, content, folder).result())
                 print(f"seed {seed}, {option}: {measured[option][-1]}", file=sys.stderr, flush=True)
-    Console(width=110).print(as_table(measured))
-    record = {
-        "cores_of_the_machine": len(os.sched_getaffinity(0)),
-        "epochs": epochs,
-        "seeds": list(seeds),
-        "runs": {option: [asdict(run) for run in runs] for option, runs in measured.items()},
+    # Speeds are the best of the seeds, ratios are to the default; NMAE of each seed.
+    speed = {option: max(run.samples_per_s for run in runs) for option, runs in measured.items()}
+    memory = {
+        option: statistics.median(run.step_mb for run in runs) for option, runs in measured.items()
     }
-    (out / "options.json").write_text(json.dumps(record, indent=2))
-
-
-def recipe(epochs: int, seed: int, options: dict[str, Any]) -> Experiment:
-    """Validated halfway and at the end, on 32 windows."""
-    return cylinder_flow_demo().derive(
-        name="bench-options",
-        training={
-            "epochs": epochs,
-            "validate_every": max(1, epochs // 2),
-            "checkpoint_every": epochs,
-            "validation_windows": 32,
-            "seed": seed,
-            "optimiser": "adamw",
-            **options,
-        },
+    rows = [
+        {
+            "option": option,
+            "samples/s": speed[option],
+            "speed over the default's": speed[option] / speed["default"],
+            "first epoch, s": runs[0].first_epoch_s,
+            "memory of a step, MB": memory[option],
+            "memory over the default's": memory[option] / memory["default"],
+            "NMAE halfway": " ".join(f"{run.nmae_halfway:.3f}" for run in runs),
+            "NMAE": " ".join(f"{run.nmae:.3f}" for run in runs),
+        }
+        for option, runs in measured.items()
+    ]
+    publish(
+        out,
+        "options",
+        rows,
+        cores_of_the_machine=len(os.sched_getaffinity(0)),
+        epochs=epochs,
+        seeds=list(seeds),
+        runs={option: [asdict(run) for run in runs] for option, runs in measured.items()},
     )
-
-
-def in_a_process(dataset: str, experiment: Experiment, runs: str) -> Measured:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(train, dataset, experiment.model_dump_json(), runs).result()
 
 
 def train(dataset_url: str, content: str, runs: str) -> Measured:
@@ -135,16 +140,13 @@ def train(dataset_url: str, content: str, runs: str) -> Measured:
     run = RunDirectory(runs) / experiment.run_id(dataset.snapshot_id)
     fit(experiment, dataset, run)
     curve = read_records(run)
-    halfway, last = (
-        record.validation_nmae for record in curve if record.validation_nmae is not None
-    )
-    assert halfway is not None and last is not None
+    validated = [each.validation_nmae for each in curve if each.validation_nmae is not None]
     return Measured(
         samples_per_s=max(record.samples_per_s for record in curve[1:]),
         first_epoch_s=curve[0].seconds,
-        step_mb=step_bytes(Task.load(experiment, dataset, torch.device("cpu"))) / 1e6,
-        nmae_halfway=halfway,
-        nmae=last,
+        step_mb=step_bytes(Task.load(experiment, dataset, CPU)) / 1e6,
+        nmae_halfway=validated[0],
+        nmae=validated[-1],
     )
 
 
@@ -157,39 +159,8 @@ def step_bytes(task: Task) -> int:
     for _ in range(2):
         _, batch = next(batches)
         bare.zero_grad(set_to_none=True)
-        step = partial(backward, task, model, batch, training.accumulate)
-        held = peak_bytes(step, torch.device("cpu"))
+        held = peak_bytes(partial(backward, task, model, batch, training.accumulate), CPU)
     return held
-
-
-def as_table(measured: dict[str, list[Measured]]) -> Table:
-    """Speeds are the best of the seeds, ratios are to the default; NMAE of each seed."""
-    table = Table(
-        "option",
-        "samples/s",
-        "ratio",
-        "first epoch, s",
-        "memory of a step, MB",
-        "ratio",
-        "NMAE halfway",
-        "NMAE",
-    )
-    speed = {option: max(run.samples_per_s for run in runs) for option, runs in measured.items()}
-    memory = {
-        option: statistics.median(run.step_mb for run in runs) for option, runs in measured.items()
-    }
-    for option, runs in measured.items():
-        table.add_row(
-            option,
-            f"{speed[option]:.1f}",
-            f"{speed[option] / speed['default']:.2f}",
-            f"{runs[0].first_epoch_s:.1f}",
-            f"{memory[option]:.0f}",
-            f"{memory[option] / memory['default']:.2f}",
-            " ".join(f"{run.nmae_halfway:.3f}" for run in runs),
-            " ".join(f"{run.nmae:.3f}" for run in runs),
-        )
-    return table
 
 
 if __name__ == "__main__":

@@ -14,25 +14,23 @@ quarter second short for each case.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from bench.core_seconds import ProgramWatch, core_seconds, spent
+from bench.measure import ProgramWatch, core_seconds, spent
+from bench.report import publish
 from simgen.cases import get_family
-from simgen.design_space import DesignPoint
 from simgen.foam.environment import find_openfoam
 
 CASES, SHORT_CASES, AT_ONCE = 24, 4, 2
 #: The flow over the loop, and the solvers' share of the cores.
 BAR, SHARE_BAR = 1.10, 0.93
 INTERVAL_S = 0.25
+Cost = tuple[float, float]
+"""Seconds and core-seconds"""
 
 
 def main(out: Path, short: bool) -> None:
@@ -41,74 +39,50 @@ def main(out: Path, short: bool) -> None:
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         os.environ["COURANT_SCRATCH"] = f"{folder}/scratch"
-        before, loop_cores = _shell_loop(Path(folder) / "before", cases, settings)
+        before = _shell_loop(Path(folder) / "before", cases, settings)
         with ProgramWatch("icoFoam", INTERVAL_S) as solvers:
             flow, flow_cores = _flow(folder, cases, settings)
-        after, loop_cores_after = _shell_loop(Path(folder) / "after", cases, settings)
-    bare, loop_cores = (before + after) / 2, (loop_cores + loop_cores_after) / 2
-    record = {
-        "cases": cases,
-        "at_once": AT_ONCE,
-        "end_time_s": (settings or get_family("cylinder-flow").presets["trial"])["end_time"],
-        "shell_loop_s": [before, after],
-        "flow_s": flow,
-        "ratio": flow / bare,
-        "loop_core_s": loop_cores,
-        "flow_core_s": flow_cores,
-        "core_ratio": flow_cores / loop_cores,
-        "bar": BAR,
-        "cores": cores,
-        "solver_core_s": solvers.core_seconds,
-        "solver_share": solvers.core_seconds / (cores * flow),
-        "all_share": flow_cores / (cores * flow),
-        "share_bar": SHARE_BAR,
+        after = _shell_loop(Path(folder) / "after", cases, settings)
+    bare, bare_cores = ((one + other) / 2 for one, other in zip(before, after, strict=True))
+    works = {
+        "bare shell loop of icoFoam, before": before,
+        "bare shell loop of icoFoam, after": after,
+        "flow: mesh, solve, check, convert, write, publish": (flow, flow_cores),
     }
-    (out / "orchestration.json").write_text(json.dumps(record, indent=2))
-    table = Table(
-        "",
-        "seconds",
-        "over the loop",
-        "core-seconds",
-        "over the loop",
-        title=f"{cases} trial cases, {AT_ONCE} at a time, {record['end_time_s']:g} s of flow each",
-    )
-    table.add_row(
-        "bare shell loop of icoFoam, before / after",
-        f"{before:.1f} / {after:.1f}",
-        "1.00",
-        f"{loop_cores:.1f}",
-        "1.00",
-    )
-    table.add_row(
-        "flow: mesh, solve, check, convert, write, publish",
-        f"{flow:.1f}",
-        f"{record['ratio']:.3f} (aim {BAR:.2f})",
-        f"{flow_cores:.1f}",
-        f"{record['core_ratio']:.3f}",
-    )
-    Console().print(table)
-    Console().print(
-        f"solvers keep {cores} cores busy for {record['solver_share']:.3f} of the flow's time"
-        f" (aim {SHARE_BAR}), with everything around them {record['all_share']:.3f};"
-        f" beside its solver a case costs {(flow_cores - solvers.core_seconds) / cases:.2f}"
-        " core-seconds"
+    rows = [
+        {
+            "": name,
+            "seconds": seconds,
+            "over the loop": seconds / bare,
+            "core-seconds": used,
+            "core-seconds over the loop": used / bare_cores,
+        }
+        for name, (seconds, used) in works.items()
+    ]
+    publish(
+        out,
+        "orchestration",
+        rows,
+        f"{cases} trial cases of the cylinder, {AT_ONCE} at a time",
+        aim_over_the_loop=BAR,
+        share_of_the_cores_that_solvers_keep_busy=solvers.core_seconds / (cores * flow),
+        aim_for_this_share=SHARE_BAR,
+        share_with_everything_around_them=flow_cores / (cores * flow),
+        core_seconds_of_a_case_beside_its_solver=(flow_cores - solvers.core_seconds) / cases,
     )
 
 
-def _points(cases: int, settings: dict[str, float] | None) -> list[DesignPoint]:
+def _shell_loop(folder: Path, cases: int, settings: dict[str, float] | None) -> Cost:
+    """`xargs -P 2` over the prepared case directories."""
+    find_openfoam().activate()
     family = get_family("cylinder-flow")
     values = family.settings("trial", settings)
-    return [family.point(parameters, values) for parameters in family.design_space.sample(cases)]
-
-
-def _shell_loop(folder: Path, cases: int, settings: dict[str, float] | None) -> tuple[float, float]:
-    """Seconds and core-seconds of `xargs -P 2` over the prepared case directories."""
-    find_openfoam().activate()
     directories = []
-    for point in _points(cases, settings):
+    for parameters in family.design_space.sample(cases):
+        point = family.point(parameters, values)
         directory = folder / point.id
         directory.mkdir(parents=True)
-        get_family(point.family).write_case(point, directory)
+        family.write_case(point, directory)
         directories.append(str(directory))
     cores, began = core_seconds(), time.perf_counter()
     subprocess.run(
@@ -120,8 +94,8 @@ def _shell_loop(folder: Path, cases: int, settings: dict[str, float] | None) -> 
     return time.perf_counter() - began, spent(cores)
 
 
-def _flow(folder: str, cases: int, settings: dict[str, float] | None) -> tuple[float, float]:
-    """Seconds and core-seconds of the stage, its processes' start included."""
+def _flow(folder: str, cases: int, settings: dict[str, float] | None) -> Cost:
+    """The stage, its processes' start included."""
     from flows.stages.generation import Generation
 
     cores, began = core_seconds(), time.perf_counter()

@@ -18,16 +18,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 import simgen
+from bench.report import publish, show
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.record import Evaluation, read_evaluation
+from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
 from courant.report.anchors import decomposition_panel, section_panel
@@ -46,52 +45,25 @@ from tests.training.waves import design_point, travelling_wave
 
 THREADS = 1
 """Threads that wait for each other would count as work on a busy machine"""
-Record = dict[str, float | str | None]
 
 
-@dataclass(frozen=True)
-class Work:
-    """A piece of work and what it may cost."""
-
-    name: str
-    aim_s: float
-    aim_gb: float | None
-
-
-REPORT = Work("report of a cylinder run, all panels", 90.0, None)
-DECOMPOSITION = Work("decomposition at 300,000 points, with figures", 60.0, 4.0)
+#: Names, and aims for seconds of processor time and GB.
+REPORT = ("report of a cylinder run, all panels", 90.0, "")
+DECOMPOSITION = ("decomposition at 300,000 points, with figures", 60.0, 4.0)
 
 
 def main(out: Path, short: bool) -> None:
     """Print the table, write report.json."""
-    records = [_measured("report", short), _measured("decomposition", short)]
-    (out / "report.json").write_text(json.dumps(records, indent=2))
-    _print(records)
+    publish(out, "report", [_measured("report", short), _measured("decomposition", short)])
 
 
-def _print(records: list[Record]) -> None:
-    table = Table("", "processor s", "aim", "wall s", "peak GB", "aim", "page MB")
-    for each in records:
-        page = each.get("page_mb")
-        table.add_row(
-            str(each["name"]),
-            f"{each['processor_s']:.0f}",
-            f"{each['aim_s']:g}",
-            f"{each['wall_s']:.0f}",
-            f"{each['peak_gb']:.2f}",
-            "" if each["aim_gb"] is None else f"{each['aim_gb']:g}",
-            "" if page is None else f"{page:.1f}",
-        )
-    Console(width=110).print(table)
-
-
-def _measured(what: str, short: bool) -> Record:
+def _measured(what: str, short: bool) -> dict[str, Any]:
     """Prepare a run in one process and measure the work on it in another: its peak is its own."""
     with tempfile.TemporaryDirectory(prefix="bench-report-") as folder:
         for step in (f"prepare_{what}", f"measure_{what}"):
             call = f"from bench.bench_report import {step} as step; step({folder!r}, {short})"
             subprocess.run([sys.executable, "-c", call], check=True)
-        found: Record = json.loads((Path(folder) / "record.json").read_text())
+        found: dict[str, Any] = json.loads((Path(folder) / "record.json").read_text())
         return found
 
 
@@ -113,10 +85,11 @@ def prepare_report(folder: str, short: bool) -> None:
 def measure_report(folder: str, short: bool) -> None:
     """Write the whole report."""
     run = f"{folder}/runs/run"
-    _start()
+    torch.set_num_threads(THREADS)
     began = time.perf_counter()
     page = write_report(run, f"{folder}/report")
-    _record(folder, REPORT, began, page_mb=Path(page).stat().st_size / 1e6)
+    print(f"page: {Path(page).stat().st_size / 1e6:.1f} MB")
+    _record(folder, REPORT, began)
 
 
 def prepare_decomposition(folder: str, short: bool) -> None:
@@ -153,8 +126,10 @@ def publish_ducts(url: str, sizes: Mapping[str, int]) -> str:
 def measure_decomposition(folder: str, short: bool) -> None:
     """Predict the large case, take it apart, and draw what the strongest anchors contribute."""
     run = RunDirectory(f"{folder}/runs/run")
-    context = open_context(run, _evaluation(run))
-    _start()
+    evaluation = read_evaluation(run)
+    assert evaluation is not None, "prepared before"
+    context = open_context(run, evaluation)
+    torch.set_num_threads(THREADS)
     began, before = time.perf_counter(), time.process_time()
     for panel in (decomposition_panel(context), section_panel(context)):
         assert panel is not None
@@ -169,28 +144,16 @@ def _train(folder: str, url: str, experiment: Experiment) -> None:
     evaluate(run.url)
 
 
-def _evaluation(run: RunDirectory) -> Evaluation:
-    found = read_evaluation(run)
-    assert found is not None, "prepared before"
-    return found
-
-
-def _start() -> None:
-    torch.set_num_threads(THREADS)
-
-
-def _record(
-    folder: str, work: Work, began: float, before: float = 0.0, page_mb: float | None = None
-) -> None:
+def _record(folder: str, work: tuple[str, float, Any], began: float, before: float = 0.0) -> None:
     """Write down what this process has used; with a report, that includes its start."""
+    name, aim_s, aim_gb = work
     record = {
-        "name": work.name,
-        "processor_s": time.process_time() - before,
-        "aim_s": work.aim_s,
-        "wall_s": time.perf_counter() - began,
-        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "aim_gb": work.aim_gb,
-        "page_mb": page_mb,
+        "": name,
+        "processor s": time.process_time() - before,
+        "aim": aim_s,
+        "wall s": time.perf_counter() - began,
+        "peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "aim for GB": aim_gb,
     }
     (Path(folder) / "record.json").write_text(json.dumps(record))
 
@@ -201,7 +164,7 @@ def report_of(run: str) -> None:
         (Path(folder) / "runs").mkdir()
         (Path(folder) / "runs/run").symlink_to(Path(run).resolve())
         measure_report(folder, short=False)
-        _print([json.loads((Path(folder) / "record.json").read_text())])
+        show([json.loads((Path(folder) / "record.json").read_text())])
 
 
 if __name__ == "__main__":

@@ -8,15 +8,13 @@ table beside the bounds that the project keeps to, and writes size.json.
 from __future__ import annotations
 
 import ast
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from rich.console import Console
-from rich.table import Table
+from bench.report import publish, show
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("simgen", "courant", "flows")
@@ -107,30 +105,35 @@ def main(out: Path, short: bool) -> None:
         "lines of tests": by_folder["tests"].lines,
         "lines of bench": by_folder["bench"].lines,
     }
-    screen = Console()
-    table = Table("folder", "files", "lines", "imports %", "function median", "90th percentile")
-    for size in sizes:
-        table.add_row(
-            size.folder, f"{size.files}", f"{size.lines:,}", f"{size.import_share:.1f}",
-            f"{size.function_median:.0f}", f"{size.function_p90:.0f}",
-        )  # fmt: skip
-    screen.print(table)
-    table = Table("bound", "found", "at most")
-    for name, bound in BOUNDS.items():
-        over = "[red]" if found[name] > bound else ""
-        table.add_row(name, f"{over}{round(found[name], 1):,}", f"{bound:,}")
-    screen.print(table)
-    (out / "size.json").write_text(
-        json.dumps(
+    show(
+        [
             {
-                "folders": [asdict(size) for size in sizes],
-                "found": found,
-                "bounds": BOUNDS,
-                "lonely modules": lonely,
-                "class names used twice": repeated,
-            },
-            indent=1,
-        )
+                "folder": size.folder,
+                "files": size.files,
+                "lines": size.lines,
+                "imports %": round(size.import_share, 1),
+                "function median": size.function_median,
+                "90th percentile": size.function_p90,
+            }
+            for size in sizes
+        ]
+    )
+    rows = [
+        {
+            "bound": name,
+            "found": round(found[name], 1),
+            "at most": bound,
+            "": "over" if found[name] > bound else "",
+        }
+        for name, bound in BOUNDS.items()
+    ]
+    publish(
+        out,
+        "size",
+        rows,
+        folders=[asdict(size) for size in sizes],
+        lonely_modules=lonely,
+        repeated_classes=repeated,
     )
 
 

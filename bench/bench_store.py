@@ -1,24 +1,327 @@
 """The dataset store: reading beside other formats, write amplification, growth with the number of
-cases. Bars stand beside the figures.
+cases. Bars are beside the figures.
+
+A first read is one of a case that was not touched since the contender was opened, with the
+operating system's page cache dropped; a read again has both. Rates are decoded bytes over seconds,
+median over cases and rounds; contenders take turns. Write amplification is what an appended tenth
+of the cases adds on disk, over what these cases hold. Growth is that of opening, listing and
+committing, to 10,000 tiny cases through the real writer.
 """
 
 from __future__ import annotations
 
-import json
+import gc
+import multiprocessing
+import os
+import statistics
 import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from bench.store_reads import measure_reads
-from bench.store_scale import measure_scale
-from bench.store_writes import measure_writes
+import botocore.session
+import matplotlib.pyplot as plt
+import numpy as np
+import s3fs
+from botocore.config import Config
+from rich.progress import Progress
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore
+
+import simgen
+from bench.report import publish, show
+from bench.store_contenders import (
+    FIELD,
+    STEADY_POINTS,
+    CacheContender,
+    Contender,
+    Hdf5Contender,
+    MemmapContender,
+    StoreContender,
+    Stores,
+    ZarrContender,
+)
+from bench.synthetic_cases import REAL_FACES, REAL_POINTS, REAL_SNAPSHOTS, SCHEMA, write_cases
+from simgen.store.write import DatasetWriter
+from tests.conftest import BUCKET, KEYS, SeaweedFS
+
+SNAPSHOTS, WINDOW = 580, slice(100, 111)
+"""Of the cases that are read (16 MB of fields), and a window of them"""
+SCATTERED = 16_384
+CASES, ROUNDS = 4, 5
+CONNECTIONS = 16
+COLUMNS = ("whole, first", "whole, again", "11 snapshots", "16k points")
+Rates = dict[str, dict[str, float]]
+SIZES, SHORT_SIZES = (100, 1000, 3000, 10000), (100, 300)
+TINY, REAL = (40, 12, 6), (REAL_POINTS, REAL_FACES, REAL_SNAPSHOTS)
+BATCH, WORKERS, PER_FORK = 100, 2, 50
+AMPLIFICATION_BAR = 1.1
+GROWTH_BARS = {"open, s": 1.0, "list designs, s": 2.0, f"commit {BATCH} more, s": 5.0}
 
 
 def main(out: Path, short: bool) -> None:
     """Print the tables, write store.json and store-scale.png."""
-    with tempfile.TemporaryDirectory(prefix="bench-store-") as folder:
-        record = {
-            "reads": measure_reads(Path(folder), short),
-            "writes": measure_writes(Path(folder), short),
-            "scale": measure_scale(Path(folder), out, short),
+    with tempfile.TemporaryDirectory(prefix="bench-store-") as name:
+        folder = Path(name)
+        local = _local(folder / "local", 1 if short else ROUNDS)
+        s3 = _s3(folder / "s3", 1 if short else ROUNDS)
+        writes = _writes(folder, *((10, 1) if short else (50, 5)))
+        growth = _growth(str(folder / "scale"), SHORT_SIZES if short else SIZES)
+    named = {**local, **{f"S3 on loopback: {name}": of for name, of in s3.items()}}
+    rates = [
+        {"MB/s": name, **{column: of.get(column, "") for column in COLUMNS}}
+        for name, of in named.items()
+    ]
+    first, again = COLUMNS[:2]
+    stored, stored_s3 = (of["dataset store"][first] for of in (local, s3))
+    cached = local["local cache"][again] / local["numpy memmap"][again]
+    ratios = [
+        ("first reads, store / plain zarr", stored / local["plain zarr"][first], 0.8),
+        ("second epoch, cache / memmap", cached, 0.9),
+        ("S3 first reads, store / zarr over s3fs", stored_s3 / s3["zarr over s3fs"][first], 2.0),
+        ("S3 first reads, store / parallel GET", stored_s3 / s3["parallel GET"][first], 0.7),
+    ]
+    compared = [{"": name, "ratio": ratio, "bar": bar} for name, ratio, bar in ratios]
+    show(rates)
+    show(compared)
+    show(writes, "An appended tenth of the cases")
+    publish(
+        out,
+        "store",
+        growth,
+        "Growth with the number of cases",
+        bars=GROWTH_BARS,
+        rates=rates,
+        ratios=compared,
+        writes=writes,
+    )
+    _plot(growth, out / "store-scale.png")
+
+
+def _local(folder: Path, rounds: int) -> Rates:
+    stores = Stores.write(str(folder / "store"), CASES, (REAL_POINTS, REAL_FACES, SNAPSHOTS))
+    arrays, like = stores.arrays(), stores.layouts()
+    contenders: list[Contender] = [
+        MemmapContender(arrays, folder / "npy"),
+        Hdf5Contender(arrays, like, folder / "arrays.h5"),
+        ZarrContender("plain zarr", arrays, like, LocalStore(folder / "plain")),
+        StoreContender(stores),
+        CacheContender(stores, folder / "cache"),
+    ]
+    return _race(contenders, rounds, lambda: _drop_page_cache(folder))
+
+
+def _s3(folder: Path, rounds: int) -> Rates:
+    folder.mkdir(parents=True)
+    server = SeaweedFS(folder)
+    running = server.start()
+    # s3fs closes the client that waited for the server on whatever event loop collects it: not on
+    # zarr's
+    gc.collect()
+    os.environ.update(running.environment)
+    try:
+        stores = Stores.write(f"{running.url}/store", CASES, (REAL_POINTS, REAL_FACES, SNAPSHOTS))
+        arrays = stores.arrays()
+        plain = s3fs.S3FileSystem(
+            asynchronous=True,
+            endpoint_url=running.endpoint,
+            key=KEYS["AWS_ACCESS_KEY_ID"],
+            secret=KEYS["AWS_SECRET_ACCESS_KEY"],
+        )
+        store = FsspecStore(plain, path=f"{BUCKET}/plain")
+        contenders: list[Contender] = [
+            ZarrContender("zarr over s3fs", arrays, stores.layouts(), store),
+            StoreContender(stores),
+        ]
+        rates = _race(contenders, rounds, lambda: None)
+        rates["parallel GET"] = {
+            "whole, first": _parallel_get(
+                running.endpoint, _megabytes(arrays["0"].values()), rounds
+            )
         }
-    (out / "store.json").write_text(json.dumps(record, indent=2))
+        sync(plain._s3.close())
+    finally:
+        server.stop()
+    return rates
+
+
+def _parallel_get(endpoint: str, megabytes: float, rounds: int) -> float:
+    """The chunk objects of a case over 16 connections, nothing decoded; at the rate that their
+    decoded bytes come to.
+    """
+    client = botocore.session.get_session().create_client(
+        "s3", endpoint_url=endpoint, config=Config(max_pool_connections=CONNECTIONS)
+    )
+    taken = []
+    with ThreadPoolExecutor(CONNECTIONS) as threads:
+        for number in [*range(CASES)] * rounds:
+            listed = client.list_objects_v2(Bucket=BUCKET, Prefix=f"plain/{number}/")["Contents"]
+            keys = [item["Key"] for item in listed if "/c/" in item["Key"]]
+            began = time.perf_counter()
+            list(
+                threads.map(
+                    lambda key: client.get_object(Bucket=BUCKET, Key=key)["Body"].read(), keys
+                )
+            )
+            taken.append(time.perf_counter() - began)
+    return megabytes / statistics.median(taken[CASES:] or taken)
+
+
+def _race(contenders: Sequence[Contender], rounds: int, forget: Callable[[], None]) -> Rates:
+    taken = {contender.name: defaultdict[str, list[float]](list) for contender in contenders}
+    for _ in range(rounds):
+        for contender in contenders:
+            contender.open()
+            forget()
+            for what, rate in _read(contender):
+                taken[contender.name][what].append(rate)
+    return {
+        name: {what: statistics.median(values) for what, values in of.items()}
+        for name, of in taken.items()
+    }
+
+
+def _read(contender: Contender) -> Iterator[tuple[str, float]]:
+    """One round: MB/s of each kind of read."""
+    cases = [str(number) for number in range(CASES)]
+    for case in cases:
+        yield "whole, first", _rate(lambda: contender.whole(case).values())  # noqa: B023
+    for case in cases:
+        yield "whole, again", _rate(lambda: contender.whole(case).values())  # noqa: B023
+        yield "11 snapshots", _rate(lambda: [np.array(contender.array(case, FIELD)[WINDOW])])  # noqa: B023
+    chosen = np.random.default_rng(0).choice(STEADY_POINTS, SCATTERED, replace=False)
+    for _ in cases:
+        array = contender.array("steady", FIELD)
+        # All of it is read where it comes in chunks: 16k rows touch each of them.
+        whole = array if isinstance(array, np.ndarray) else None
+        yield (
+            "16k points",
+            _rate(lambda: [(np.asarray(array[...]) if whole is None else whole)[chosen]]),  # noqa: B023
+        )
+
+
+def _rate(read: Callable[[], Iterable[np.ndarray]]) -> float:
+    began = time.perf_counter()
+    arrays = read()
+    taken = time.perf_counter() - began
+    return _megabytes(arrays) / taken
+
+
+def _megabytes(arrays: Iterable[np.ndarray]) -> float:
+    return sum(values.nbytes for values in arrays) / 1e6
+
+
+def _drop_page_cache(folder: Path) -> None:
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def _writes(folder: Path, num_cases: int, appended: int) -> list[dict[str, Any]]:
+    """Append to a dataset of real-size cases, in one commit and in one commit for each case."""
+    rows = []
+    for name, per_commit in (("one commit", appended), ("a commit for each case", 1)):
+        url = str(folder / f"amplification-{per_commit}")
+        writer = DatasetWriter.open(url, SCHEMA)
+
+        def append(numbers: range, per_commit: int, writer: DatasetWriter = writer) -> None:
+            for begin in range(0, len(numbers), per_commit):
+                some = numbers[begin : begin + per_commit]
+                writer.commit([write_cases(writer.fork(), some, REAL)])
+            writer.publish()
+
+        def stored(url: str = url) -> int:
+            return sum(path.stat().st_size for path in Path(url).rglob("*") if path.is_file())
+
+        append(range(num_cases), num_cases)
+        before = stored()
+        append(range(num_cases, num_cases + appended), per_commit)
+        added, dataset = stored() - before, simgen.open_dataset(url)
+        store = dataset._root.store
+        chunks = sum(
+            sync(store.getsize_prefix(f"cases/{case}/{path}"))
+            for case in dataset.cases()[-appended:]
+            for path in dataset[case].arrays()
+        )
+        rows.append(
+            {
+                f"{appended} cases to {num_cases}": name,
+                "added, MB": added / 1e6,
+                "the cases' chunks, MB": chunks / 1e6,
+                "amplification": added / chunks,
+                "bar": AMPLIFICATION_BAR,
+            }
+        )
+    return rows
+
+
+def _growth(url: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Grow a dataset; at each size publish, open it and list its designs, and commit some more."""
+    rows: list[dict[str, Any]] = []
+    written = 0
+    spawn = multiprocessing.get_context("spawn")
+    with (
+        ProcessPoolExecutor(WORKERS, mp_context=spawn) as workers,
+        Progress(transient=True) as progress,
+    ):
+        bar = progress.add_task("writing cases", total=sizes[-1])
+        for size in sizes:
+            while written < size:
+                count = min(5 * BATCH, size - written)
+                _commit(url, workers, range(written, written + count))
+                written += count
+                progress.update(bar, completed=written)
+            began = time.perf_counter()
+            DatasetWriter.open(url, SCHEMA).publish()
+            published = time.perf_counter() - began
+            opened, listed = [], []
+            for _ in range(3):
+                began = time.perf_counter()
+                dataset = simgen.open_dataset(url)
+                opened.append(time.perf_counter() - began)
+                began = time.perf_counter()
+                assert len(dataset.design) == len(dataset)
+                listed.append(time.perf_counter() - began)
+            took = _commit(url, workers, range(written, written + BATCH))
+            written += BATCH
+            largest = max(path.stat().st_size for path in Path(url, "snapshots").iterdir())
+            figures = (statistics.median(opened), statistics.median(listed), took)
+            rows.append(
+                {
+                    "cases": size,
+                    **dict(zip(GROWTH_BARS, figures, strict=True)),
+                    "publish, s": published,
+                    "snapshot, MB": largest / 1e6,
+                }
+            )
+    return rows
+
+
+def _commit(url: str, workers: ProcessPoolExecutor, numbers: range) -> float:
+    """Write cases in worker processes, then commit them all at once; seconds of the commit."""
+    writer = DatasetWriter.open(url, SCHEMA)
+    parts = [numbers[begin : begin + PER_FORK] for begin in range(0, len(numbers), PER_FORK)]
+    forks = workers.map(write_cases, [writer.fork() for _ in parts], parts, [TINY] * len(parts))
+    written = list(forks)
+    began = time.perf_counter()
+    writer.commit(written)
+    return time.perf_counter() - began
+
+
+def _plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    cases = [row["cases"] for row in rows]
+    for name, bar in GROWTH_BARS.items():
+        values = [row[name] for row in rows]
+        (line,) = axes.loglog(cases, values, marker="o", label=f"{name} (bar {bar:g} s)")
+        axes.axhline(bar, color=line.get_color(), linestyle=":", linewidth=1)
+    axes.set(xlabel="cases", ylabel="seconds")
+    axes.legend()
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

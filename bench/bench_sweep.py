@@ -8,16 +8,14 @@ reaches when trained to its end.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
 
 import ray
-from rich.console import Console
-from rich.table import Table
 
 import simgen
+from bench.report import publish
 from courant.sweeps.ray_trials import run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import TrialResult, best_trial, plan_sweep
@@ -48,44 +46,23 @@ def main(out: Path, short: bool) -> None:
             measured[name] = (results, time.perf_counter() - began)
         ray.shutdown()
     whole = measured["all to the end"][0]
-    best = best_trial(whole)
-    picked = whole[best_trial(measured["ASHA"][0]).number - 1]
-    spent = {
-        name: sum(result.epochs for result in results) for name, (results, _) in measured.items()
-    }
-    assert best.nmae is not None and picked.nmae is not None
-    record = {
-        "trials": TRIALS,
-        "epochs": epochs,
-        "spent_epochs": spent,
-        "share": spent["ASHA"] / spent["all to the end"],
-        "share_bar": BAR_EPOCHS,
-        "picked": {"setting": picked.setting, "nmae": picked.nmae},
-        "best": {"setting": best.setting, "nmae": best.nmae},
-        "nmae_ratio": picked.nmae / best.nmae,
-        "nmae_ratio_bar": BAR_NMAE,
-        "seconds": {name: seconds for name, (_, seconds) in measured.items()},
-    }
-    (out / "sweep.json").write_text(json.dumps(record, indent=2))
-    table = Table(
-        "",
-        "epochs",
-        "share",
-        "picks trial",
-        "its NMAE at the end",
-        "over the best",
-        "seconds",
-        title=f"{TRIALS} trials of up to {epochs} epochs",
-    )
-    for name, chosen, bars in (("ASHA", picked, True), ("all to the end", best, False)):
-        table.add_row(
-            name,
-            str(spent[name]),
-            f"{spent[name] / spent['all to the end']:.0%}"
-            + (f" (bar {BAR_EPOCHS:.0%})" if bars else ""),
-            str(chosen.number),
-            f"{chosen.nmae:.3f}",
-            f"{(chosen.nmae or 0) / best.nmae:.3f}" + (f" (bar {BAR_NMAE:.2f})" if bars else ""),
-            f"{measured[name][1]:.0f}",
+    best, all_epochs = best_trial(whole), sum(result.epochs for result in whole)
+    assert best.nmae is not None
+    rows = []
+    for name, (results, seconds) in measured.items():
+        picked = whole[best_trial(results).number - 1]
+        spent = sum(result.epochs for result in results)
+        assert picked.nmae is not None
+        rows.append(
+            {
+                "": name,
+                "epochs": spent,
+                "share": spent / all_epochs,
+                "picks trial": picked.number,
+                "its NMAE at the end": picked.nmae,
+                "over the best": picked.nmae / best.nmae,
+                "seconds": seconds,
+            }
         )
-    Console().print(table)
+    title = f"{TRIALS} trials of up to {epochs} epochs"
+    publish(out, "sweep", rows, title, bar_for_the_share=BAR_EPOCHS, bar_for_the_nmae=BAR_NMAE)

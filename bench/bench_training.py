@@ -8,16 +8,13 @@ case.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
+from bench.report import publish, show
 from courant.experiment import Experiment
 from courant.recipes.cylinder_flow import cylinder_flow_small
 from courant.runs.directory import RunDirectory
@@ -36,112 +33,83 @@ BATCH = 32
 a sample, on one core), which a second worker does not share: the small recipe's batches of 8 leave
 it 1.7 at most, the paper's of 100 nearly 2.
 """
-ROOT = Path(__file__).parents[1]
+TRAIN = """
+import sys
+from courant.experiment import parse_experiment
+from courant.training.train import train
+print(train(parse_experiment(open(sys.argv[3]).read()), sys.argv[1], None, sys.argv[2]))
+"""
 
 
 def main(out: Path, short: bool) -> None:
     """Print both tables, write training.json."""
     epochs, samples, frames = (3, 64, 151) if short else (6, 128, 301)
+    cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="bench-training-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        record = {
-            "cores_of_the_machine": len(os.sched_getaffinity(0)),
-            "workers": compare_workers(folder, epochs, samples, frames),
-            "streaming": measure_waits(folder, epochs, samples, frames),
+        dataset = publish_waves(f"{folder}/store/cylinder-flow", frames)
+        curves = {
+            workers: train(folder, dataset, recipe(epochs, samples, workers), workers)
+            for workers in (1, 2)
         }
-    (out / "training.json").write_text(json.dumps(record, indent=2))
-
-
-def compare_workers(folder: Path, epochs: int, samples: int, frames: int) -> dict[str, object]:
-    """One worker on one core beside two workers on two, with the same global batch."""
-    dataset = publish(f"{folder}/store/cylinder-flow", frames)
-    records = {
-        workers: run(
-            folder, dataset, recipe(epochs, samples, workers=workers), cores=workers, environment={}
-        )
-        for workers in (1, 2)
-    }
+        streamed = streamed_curve(folder, recipe(epochs, samples, workers=1), frames, cores)
     # The first epoch warms up. Of the others the fastest counts: other work on the machine only
     # ever takes away.
-    speed = {
-        workers: max(epoch.samples_per_s for epoch in curve[1:])
-        for workers, curve in records.items()
-    }
-    apart = max(
-        abs(one.train_loss - two.train_loss) for one, two in zip(*records.values(), strict=True)
+    speed = {n: max(epoch.samples_per_s for epoch in curve[1:]) for n, curve in curves.items()}
+    pairs = zip(*curves.values(), strict=True)
+    rows = [
+        {
+            "workers, each with a core": workers,
+            "samples/s": speed[workers],
+            "speed-up": speed[workers] / speed[1],
+            "loss of the last epoch": curve[-1].train_loss,
+        }
+        for workers, curve in curves.items()
+    ]
+    waits = [
+        {
+            "epoch": epoch.epoch,
+            "seconds": epoch.seconds,
+            "samples/s": epoch.samples_per_s,
+            "share of waiting for data": epoch.data_wait_share or 0.0,
+        }
+        for epoch in streamed
+    ]
+    waited = sum((epoch.data_wait_share or 0.0) * epoch.seconds for epoch in streamed)
+    show(waits, "Streamed from S3 on loopback, cold cache")
+    publish(
+        out,
+        "training",
+        rows,
+        f"CPU workers, global batch {BATCH}",
+        streaming=waits,
+        cores_of_the_machine=cores,
+        speedup=speed[2] / speed[1],
+        bar_for_the_speedup=BAR_SPEEDUP,
+        losses_apart=max(abs(one.train_loss - two.train_loss) for one, two in pairs),
+        bar_for_losses_apart=BAR_LOSS,
+        share_of_waiting=waited / sum(epoch.seconds for epoch in streamed),
+        bar_for_the_share=BAR_WAIT,
     )
-    table = Table(
-        "workers",
-        "cores",
-        "samples/s",
-        "speed-up",
-        "loss of the last epoch",
-        title=f"CPU workers, global batch {BATCH}",
-    )
-    for workers, curve in records.items():
-        table.add_row(
-            str(workers),
-            str(workers),
-            f"{speed[workers]:.2f}",
-            f"{speed[workers] / speed[1]:.2f}",
-            f"{curve[-1].train_loss:.5f}",
-        )
-    console = Console()
-    console.print(table)
-    console.print(
-        f"speed-up {speed[2] / speed[1]:.2f} (bar {BAR_SPEEDUP}), losses at most {apart:.1e} apart"
-        f" (bar {BAR_LOSS:.0e})"
-    )
-    return {
-        "samples_per_s": speed,
-        "speedup": speed[2] / speed[1],
-        "speedup_bar": BAR_SPEEDUP,
-        "losses": {
-            workers: [epoch.train_loss for epoch in curve] for workers, curve in records.items()
-        },
-        "losses_apart": apart,
-        "losses_bar": BAR_LOSS,
-    }
 
 
-def measure_waits(folder: Path, epochs: int, samples: int, frames: int) -> dict[str, object]:
-    """One worker on all cores; the split lies on S3, and nothing of it in the cache when the run
-    begins.
-    """
+def streamed_curve(
+    folder: Path, experiment: Experiment, frames: int, cores: int
+) -> list[EpochRecord]:
+    """One worker on all cores; the split is on S3, and nothing of it in the cache at the start."""
     server = SeaweedFS(folder / "s3")
     server.folder.mkdir()
     before = dict(os.environ)
     try:
         started = server.start()
         os.environ.update(started.environment)
-        dataset = publish(f"{started.url}/store/cylinder-flow", frames)
-        streamed = recipe(epochs, samples, workers=1).derive(
-            data={"resident_gb": 0.0, "cache_folder": str(folder / "cache")}
-        )
-        cores = len(os.sched_getaffinity(0))
-        curve = run(folder, dataset, streamed, cores=cores, environment=started.environment)
+        dataset = publish_waves(f"{started.url}/store/cylinder-flow", frames)
+        data = {"resident_gb": 0.0, "cache_folder": str(folder / "cache")}
+        return train(folder, dataset, experiment.derive(name="streamed", data=data), cores)
     finally:
         os.environ.clear()
         os.environ.update(before)
         server.stop()
-    waits = [epoch.data_wait_share or 0.0 for epoch in curve]
-    seconds = [epoch.seconds for epoch in curve]
-    share = sum(wait * length for wait, length in zip(waits, seconds, strict=True)) / sum(seconds)
-    table = Table(
-        "epoch",
-        "seconds",
-        "samples/s",
-        "waiting for data",
-        title="Streamed from S3 on loopback, cold cache",
-    )
-    for epoch, wait in zip(curve, waits, strict=True):
-        table.add_row(
-            str(epoch.epoch), f"{epoch.seconds:.1f}", f"{epoch.samples_per_s:.2f}", f"{wait:.2%}"
-        )
-    console = Console()
-    console.print(table)
-    console.print(f"waiting for data {share:.2%} of the run (bar {BAR_WAIT:.0%})")
-    return {"share": share, "share_bar": BAR_WAIT, "share_of_each_epoch": waits, "seconds": seconds}
 
 
 def recipe(epochs: int, samples: int, workers: int) -> Experiment:
@@ -161,41 +129,33 @@ def recipe(epochs: int, samples: int, workers: int) -> Experiment:
     )
 
 
-def run(
-    folder: Path, dataset: str, experiment: Experiment, cores: int, environment: dict[str, str]
-) -> list[EpochRecord]:
-    """The epochs of a run in a process of its own."""
+def train(folder: Path, dataset: str, experiment: Experiment, cores: int) -> list[EpochRecord]:
+    """The epochs of a run in a process of its own, which stays on so many cores with all that it
+    starts.
+    """
     file = folder / f"{experiment.name}.json"
     file.write_text(experiment.model_dump_json())
-    command = [
-        sys.executable,
-        "-m",
-        "bench.train_once",
-        dataset,
-        str(folder / f"runs-{cores}"),
-        str(file),
-        str(cores),
-    ]
+    usable = sorted(os.sched_getaffinity(0))[:cores]
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
+        [sys.executable, "-c", TRAIN, dataset, f"{folder}/runs-{experiment.name}", str(file)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, usable),
     )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     return read_records(RunDirectory(done.stdout.split()[-1]))
 
 
-def publish(url: str, frames: int) -> str:
+def publish_waves(url: str, frames: int) -> str:
     """Ten cases of 2,000 points, a snapshot a second."""
     writer = DatasetWriter.open(url, Schema.of(get_family("cylinder-flow")))
     fork = writer.fork()
     for number in range(NUM_CASES):
         cloud = travelling_wave(2000, speed=0.2 + 0.1 * number, seed=number, num_frames=frames)
-        fork.write(
-            CaseResult(
-                design_point(number, frames), "accepted", provenance={"wall_time_s": {"solve": 1.0}}
-            ),
-            cloud,
-        )
+        provenance = {"wall_time_s": {"solve": 1.0}}
+        result = CaseResult(design_point(number, frames), "accepted", provenance=provenance)
+        fork.write(result, cloud)
     writer.commit([fork])
     writer.publish("waves")
     return url

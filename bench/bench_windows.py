@@ -6,6 +6,7 @@ counts, so that other work on the machine does not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any, cast
 
 import torch
 
-from bench.measure import processor_seconds, show_and_write
+from bench.measure import processor_seconds, race
+from bench.report import publish
 from courant.experiment import Experiment
 from courant.field_model import Inputs, Queries
 from courant.model import CourantConfig
@@ -23,7 +25,6 @@ from courant.recipes.centrifugal_pump import centrifugal_pump_small
 from courant.recipes.cylinder_flow import cylinder_flow_small
 from courant.recipes.legible import WINDOW_SCALE
 
-CPU = torch.device("cpu")
 STEPS = 4  # of a rollout, where there is one
 
 
@@ -35,32 +36,38 @@ def main(out: Path, short: bool) -> None:
         measure(make(), points=64 if short else None, repeats=1 if short else 8)
         for make in (cylinder_flow_small, branched_pipe_small, centrifugal_pump_small)
     ]
-    show_and_write(rows, out / "windows.json", width=140)
+    publish(out, "windows", rows)
 
 
 def measure(experiment: Experiment, points: int | None, repeats: int) -> dict[str, Any]:
-    """Least seconds of a step, and its ratio to the step without windows.
-
-    All take turns, so that a busy spell weighs on all.
-    """
+    """Least seconds of a step, and its ratio to the step without windows."""
     plain = cast(CourantConfig, experiment.model)
+    batch = experiment.training.batch_size
+    num = points or experiment.data.points_per_sample or 1024
     configs = {
         "no windows": replace(plain, gaussian_window="none"),
         "windows": replace(plain, gaussian_window="both"),
         "narrow windows": replace(plain, gaussian_window="both", window_scale=WINDOW_SCALE),
     }
-    steps = {
-        name: partial(step, build(config), *clouds(experiment, points))
-        for name, config in configs.items()
-    }
-    taken: dict[tuple[str, bool], list[float]] = {}
-    for _ in range(repeats + 1):
-        for name, call in steps.items():
-            for as_zero in (False, True):
-                torch.set_flush_denormal(as_zero)
-                taken.setdefault((name, as_zero), []).append(processor_seconds(call, CPU))
+    calls: dict[tuple[str, bool], Callable[[], None]] = {}
+    for name, config in configs.items():
+        places, asked = (2 * torch.rand(batch, num, plain.dimension) - 1 for _ in range(2))
+        parameters = torch.randn(batch, plain.num_parameters) if plain.num_parameters else None
+        queried = plain.num_query_features
+        features = torch.randn(batch, num, queried) if queried else None
+        inputs = Inputs(places, torch.randn(batch, num, plain.num_features), parameters=parameters)
+        model, steps = build(config), STEPS if plain.transient else 1
+
+        def step(as_zero: bool, model: Any, inputs: Inputs, queries: Queries, steps: int) -> None:
+            torch.set_flush_denormal(as_zero)
+            model(inputs, queries, steps).square().mean().backward()
+
+        for as_zero in (False, True):
+            calls[name, as_zero] = partial(
+                step, as_zero, model, inputs, Queries(asked, features), steps
+            )
+    least = race(calls, repeats, processor_seconds)
     torch.set_flush_denormal(False)
-    least = {key: min(values[1:]) for key, values in taken.items()}
     unit = least["no windows", True]
     return {
         "recipe": experiment.name,
@@ -71,25 +78,3 @@ def measure(experiment: Experiment, points: int | None, repeats: int) -> dict[st
             if name != "no windows"
         },
     }
-
-
-def clouds(experiment: Experiment, points: int | None) -> tuple[Inputs, Queries, int]:
-    """One batch of the recipe's size."""
-    config, batch = cast(CourantConfig, experiment.model), experiment.training.batch_size
-    num = points or experiment.data.points_per_sample or 1024
-
-    def cloud(num_channels: int) -> torch.Tensor:
-        return torch.randn(batch, num, num_channels)
-
-    places, asked = (2 * torch.rand(batch, num, config.dimension) - 1 for _ in range(2))
-    parameters = torch.randn(batch, config.num_parameters) if config.num_parameters else None
-    features = cloud(config.num_query_features) if config.num_query_features else None
-    return (
-        Inputs(places, cloud(config.num_features), parameters=parameters),
-        Queries(asked, features),
-        STEPS if config.transient else 1,
-    )
-
-
-def step(model: Any, inputs: Inputs, queries: Queries, num_steps: int) -> None:
-    model(inputs, queries, num_steps).square().mean().backward()

@@ -1,20 +1,25 @@
-"""Wall time and peak memory of a call, on the CPU or the current CUDA device."""
+"""Wall time, processor time and memory of a call, on the CPU or the current CUDA device; and the
+core-seconds of processes: what a piece of work costs, however busy the machine is.
+"""
 
 from __future__ import annotations
 
 import gc
-import json
 import math
+import os
 import statistics
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
+
+CPU = torch.device("cpu")
+TICKS = os.sysconf("SC_CLK_TCK")
+K = TypeVar("K", bound=Hashable)
 
 
 def synchronise(device: torch.device) -> None:
@@ -22,7 +27,7 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def seconds(call: Callable[[], object], device: torch.device) -> float:
+def seconds(call: Callable[[], object], device: torch.device = CPU) -> float:
     synchronise(device)
     began = time.perf_counter()
     call()
@@ -30,7 +35,7 @@ def seconds(call: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def processor_seconds(call: Callable[[], object], device: torch.device) -> float:
+def processor_seconds(call: Callable[[], object], device: torch.device = CPU) -> float:
     """CPU seconds of this process, all its threads together; wall seconds where a GPU works."""
     if device.type == "cuda":
         return seconds(call, device)
@@ -40,18 +45,19 @@ def processor_seconds(call: Callable[[], object], device: torch.device) -> float
 
 
 def race(
-    contenders: dict[str, Callable[[], object]], device: torch.device, repeats: int
-) -> dict[str, float]:
-    """Least seconds of each: other work on the machine only ever adds. They take turns, so that a
-    busy spell weighs on all.
+    contenders: Mapping[K, Callable[[], object]],
+    repeats: int,
+    clock: Callable[[Callable[[], object]], float] = seconds,
+) -> dict[K, float]:
+    """Least seconds of each, after a call that does not count: other work only ever adds.
+
+    They take turns, so that a busy spell weighs on all.
     """
-    for call in contenders.values():
-        call()
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats):
+    taken: dict[K, list[float]] = {name: [] for name in contenders}
+    for _ in range(1 + repeats):
         for name, call in contenders.items():
-            taken[name].append(seconds(call, device))
-    return {name: min(values) for name, values in taken.items()}
+            taken[name].append(clock(call))
+    return {name: min(values[1:]) for name, values in taken.items()}
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
@@ -65,9 +71,13 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device) - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         call()
+    # What torch's CPU allocator took (or gave back, negative), in order: exact, where the resident
+    # size of the process depends on what malloc keeps back.
+    assert record.profiler is not None and record.profiler.kineto_results is not None
+    events = [each for each in record.profiler.kineto_results.events() if each.name() == "[memory]"]
     held = peak = 0
-    for change in _allocations(record):
-        held += change
+    for event in sorted(events, key=lambda each: each.start_ns()):
+        held += event.nbytes()  # type: ignore[attr-defined]
         peak = max(peak, held)
     return peak
 
@@ -86,24 +96,96 @@ def matmul_peak(device: torch.device, size: int) -> float:
     return 2 * size**3 / min(seconds(call, device) for _ in range(5))
 
 
-def _allocations(record: profile) -> list[int]:
-    """Bytes that torch's CPU allocator took (or gave back, negative), in order: exact, where the
-    resident size of the process depends on what malloc keeps back.
+class Process(NamedTuple):
+    """A process as the kernel shows it."""
+
+    parent: int
+    name: str
+    own_s: float
+    """Core-seconds"""
+    waited_s: float
+    """Core-seconds of ended children that it has waited for"""
+
+
+def _processes() -> dict[int, Process]:
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:  # it has ended
+            continue
+        # The name in brackets may hold spaces; what follows it does not.
+        name, fields = text[text.find("(") + 1 : text.rfind(")")], text.rpartition(")")[2].split()
+        own, waited = (sum(map(int, fields[at : at + 2])) / TICKS for at in (11, 13))
+        found[int(stat.parent.name)] = Process(int(fields[1]), name, own, waited)
+    return found
+
+
+def _tree(processes: Mapping[int, Process], members: set[int]) -> set[int]:
+    while below := {
+        pid for pid, each in processes.items() if each.parent in members and pid not in members
+    }:
+        members = members | below
+    return members
+
+
+def core_seconds() -> dict[int, float]:
+    """Of this process and each living descendant, with the ended children that it waited for."""
+    found = _processes()
+    members = _tree(found, {os.getpid()}) & found.keys()
+    return {pid: found[pid].own_s + found[pid].waited_s for pid in members}
+
+
+def spent(before: Mapping[int, float]) -> float:
+    """Core-seconds since `before`."""
+    return sum(seconds - before.get(pid, 0.0) for pid, seconds in core_seconds().items())
+
+
+class Tree:
+    """Core-seconds of a process and all below it, by looks at them while they run.
+
+    What a process used after the last look at it is missing: take short intervals.
     """
-    assert record.profiler is not None and record.profiler.kineto_results is not None
-    events = [
-        event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"
-    ]
-    ordered = sorted(events, key=lambda event: event.start_ns())
-    return [event.nbytes() for event in ordered]  # type: ignore[attr-defined]
+
+    def __init__(self, process: int) -> None:
+        self._members = {process}
+        self._seen: dict[int, Process] = {}
+
+    def look(self) -> None:
+        found = _processes()
+        # One that has lost its parent stays: members are never dropped.
+        self._members = _tree(found, self._members)
+        self._seen.update({pid: found[pid] for pid in self._members & found.keys()})
+
+    def core_seconds(self, name: str | None = None) -> float:
+        """Of all that were seen, or those of a name."""
+        return sum(each.own_s for each in self._seen.values() if name in (None, each.name))
+
+    def has(self, name: str) -> bool:
+        """Whether such a program was seen."""
+        return any(each.name == name for each in self._seen.values())
 
 
-def show_and_write(rows: Sequence[dict[str, Any]], path: Path, width: int) -> None:
-    """Print rows of the same columns as a table so wide, and write them with torch's version."""
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(
-            *(f"{each:.2f}" if isinstance(each, float) else str(each) for each in row.values())
-        )
-    Console(width=width).print(table)
-    path.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=2))
+class ProgramWatch:
+    """Core-seconds of this process's programs of a name that run while the block does."""
+
+    def __init__(self, name: str, interval_s: float) -> None:
+        self._name, self._interval_s, self._tree = name, interval_s, Tree(os.getpid())
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    @property
+    def core_seconds(self) -> float:
+        return self._tree.core_seconds(self._name)
+
+    def __enter__(self) -> ProgramWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.wait(self._interval_s):
+            self._tree.look()

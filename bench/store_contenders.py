@@ -19,8 +19,7 @@ from zarr.abc.store import Store
 
 import simgen
 from bench.synthetic_cases import SCHEMA, synthetic_cloud, synthetic_result
-from simgen.point_cloud import PointCloud
-from simgen.store.read import LocalCache
+from simgen.store.read import LocalCache, StoredCase
 from simgen.store.write import DatasetWriter
 
 FIELD = "velocity"
@@ -63,29 +62,36 @@ class Stores:
         writer.publish()
         writer = DatasetWriter.open(stores.steady_url, STEADY_SCHEMA)
         fork = writer.fork()
-        fork.write(synthetic_result(0, 1), _steady())
+        cloud = synthetic_cloud(STEADY_POINTS, 10_000, 1)
+        assert cloud.boundary is not None
+        boundary, fields = (
+            {name: values[0] for name, values in of.fields.items()}
+            for of in (cloud.boundary, cloud)
+        )
+        steady = replace(cloud.boundary, fields=boundary)
+        fork.write(
+            synthetic_result(0, 1), replace(cloud, time=None, fields=fields, boundary=steady)
+        )
         writer.commit([fork])
         writer.publish()
         return stores
 
+    def cases(self) -> dict[str, StoredCase]:
+        """Open the dataset anew."""
+        transient = simgen.open_dataset(self.transient_url)
+        steady = simgen.open_dataset(self.steady_url)[0]
+        return {**{str(number): case for number, case in enumerate(transient)}, "steady": steady}
+
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
         """Every array by case, decoded."""
-        cases = dict(enumerate(simgen.open_dataset(self.transient_url)))
-        steady = simgen.open_dataset(self.steady_url)[0]
+        return {name: case.read() for name, case in self.cases().items()}
+
+    def layouts(self) -> Layouts:
+        """Every array by case, for its chunks and codecs."""
         return {
-            **{str(number): case.read() for number, case in cases.items()},
-            "steady": steady.read(),
+            number: {name: case[name] for name in case.arrays()}
+            for number, case in self.cases().items()
         }
-
-
-def _steady() -> PointCloud:
-    cloud = synthetic_cloud(STEADY_POINTS, 10_000, 1)
-    assert cloud.boundary is not None
-    boundary = replace(
-        cloud.boundary, fields={name: values[0] for name, values in cloud.boundary.fields.items()}
-    )
-    fields = {name: values[0] for name, values in cloud.fields.items()}
-    return replace(cloud, time=None, fields=fields, boundary=boundary)
 
 
 class StoreContender:
@@ -97,13 +103,7 @@ class StoreContender:
         self.stores = stores
 
     def open(self) -> None:
-        transient, steady = (
-            simgen.open_dataset(url) for url in (self.stores.transient_url, self.stores.steady_url)
-        )
-        self._cases = {
-            **{str(number): case for number, case in enumerate(transient)},
-            "steady": steady[0],
-        }
+        self._cases = self.stores.cases()
 
     def array(self, case: str, name: str) -> Any:
         return self._cases[case][name]
@@ -214,15 +214,3 @@ class ZarrContender:
 
     def whole(self, case: str) -> dict[str, np.ndarray]:
         return {name: np.asarray(self.array(case, name)[...]) for name in self._names[case]}
-
-
-def layouts(stores: Stores) -> Layouts:
-    """Every array of the dataset by case, for its chunks and codecs."""
-    cases = {
-        **{
-            str(number): case
-            for number, case in enumerate(simgen.open_dataset(stores.transient_url))
-        },
-        "steady": simgen.open_dataset(stores.steady_url)[0],
-    }
-    return {number: {name: case[name] for name in case.arrays()} for number, case in cases.items()}

@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
-from bench.chaos import results
-from bench.chaos.kinds import KINDS, unavailable
-from bench.chaos.schedule import Schedule, draw
+from bench.chaos.row import HEADER, read, rows, summary
+from bench.chaos.schedule import KINDS, Schedule, draw, unavailable
 from tests.end_to_end.conftest import ROOT
 
 screen = Console(width=160)
@@ -36,20 +36,24 @@ def main() -> int:
     for kind in KINDS.values():
         if (missing := unavailable(kind)) is not None:
             screen.print(f"not on this machine: {kind.name}, which {missing}")
-    done = {} if arguments.replay else results.read(out)
+    done = {} if arguments.replay else read(out)
     ahead = [one.seed for one in wanted if one.seed not in done]
     screen.print(f"{len(wanted)} schedules, {len(wanted) - len(ahead)} of them on record")
     broken = _run_rows(ahead, out, arguments.rows)
     named = {one.seed for one in wanted}
-    records = [record for seed, record in sorted(results.read(out).items()) if seed in named]
+    records = [record for seed, record in sorted(read(out).items()) if seed in named]
     if not records:
         return 1
-    screen.print(results.table(records))
+    table = Table(*HEADER, box=None, header_style="bold")
+    lines = [HEADER, ("---",) * len(HEADER), *rows(records)]
+    for line in lines[2:]:
+        table.add_row(*line)
+    screen.print(table)
     for record in records:
         for breach in record["breaches"]:
             screen.print(f"seed {record['seed']}: {breach}", soft_wrap=True, highlight=False)
-    screen.print(results.summary(records), soft_wrap=True)
-    (out / "table.md").write_text(results.markdown(records))
+    screen.print(summary(records), soft_wrap=True)
+    (out / "table.md").write_text("".join(f"| {' | '.join(line)} |\n" for line in lines))
     complete = len(records) == len(wanted)
     return int(broken or not complete or any(record["breaches"] for record in records))
 

@@ -1,39 +1,206 @@
-"""Damage one file of a small store, read all of it, and see: right data or one right line,
-thousands of times.
-
-python -m bench.damage.campaign --trials 5000 --seed 1 --out damage-out
-
-A trial is made of its seed and number alone: `--only 1234` repeats one. Results are kept line by
-line under --out, so that a campaign that was cut off goes on. Trials that are unreadable to the
-reader run as nobody where the campaign runs as root, whom permissions do not bind.
-"""
+"""Kinds of damage to one file, each undone afterwards."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import json
 import multiprocessing
+import os
 import random
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numpy as np
+import xarray
 from rich.console import Console
 from rich.table import Table
 
-from bench.damage.kinds import KINDS, damaged
-from bench.damage.reading import Observation, observe
+import simgen
 from simgen.errors import SimgenError
-from simgen.store.read import open_dataset
+from simgen.store.read import Dataset, StoredCase, open_dataset
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
+
+NOBODY = 65534
+
+
+def _flip_bit(path: Path, chance: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    position = chance.randrange(8 * len(content))
+    content[position // 8] ^= 1 << position % 8
+    path.write_bytes(content)
+
+
+def _flip_bits(path: Path, chance: random.Random) -> None:
+    for _ in range(chance.randint(2, 16)):
+        _flip_bit(path, chance)
+
+
+def _truncate(path: Path, chance: random.Random) -> None:
+    path.write_bytes(path.read_bytes()[: chance.randrange(path.stat().st_size)])
+
+
+def _zero_block(path: Path, chance: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    begin = chance.randrange(len(content))
+    end = min(len(content), begin + chance.randint(1, 64))
+    content[begin:end] = bytes(end - begin)
+    path.write_bytes(content)
+
+
+def _another_file(path: Path, chance: random.Random) -> None:
+    """The content of another object of its kind: valid, and at the wrong place."""
+    folder = path.parent.parent if path.name == "ref.json" else path.parent
+    path.write_bytes(
+        chance.choice(sorted(other for other in folder.rglob("*") if other.is_file())).read_bytes()
+    )
+
+
+def _replace(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+def _socket(path: Path) -> None:
+    """Bound from its own folder, since a socket's address has room for a hundred letters."""
+    before = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+KINDS: dict[str, Callable[[Path, random.Random], None]] = {
+    "one bit flipped": _flip_bit,
+    "several bits flipped": _flip_bits,
+    "truncated": _truncate,
+    "a block of zeros": _zero_block,
+    "another object's content": _another_file,
+    "emptied": lambda path, _: path.open("wb").close(),
+    "deleted": lambda path, _: path.unlink(),
+    "a directory": lambda path, _: _replace(path, Path.mkdir),
+    "a link to nothing": lambda path, _: _replace(path, lambda at: at.symlink_to("nowhere")),
+    "a link to itself": lambda path, _: _replace(path, lambda at: at.symlink_to(at.name)),
+    "a FIFO": lambda path, _: _replace(path, os.mkfifo),
+    "a link to a device": lambda path, _: _replace(path, lambda at: at.symlink_to("/dev/zero")),
+    "a socket": lambda path, _: _replace(path, _socket),
+    "unreadable": lambda path, _: path.chmod(0),
+}
+
+
+@contextlib.contextmanager
+def damaged(path: Path, kind: str, chance: random.Random) -> Iterator[None]:
+    """The file damaged; reading as nobody where that is what makes it unreadable."""
+    content, mode = path.read_bytes(), path.stat().st_mode
+    KINDS[kind](path, chance)
+    as_nobody = kind == "unreadable" and os.geteuid() == 0
+    if as_nobody:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if as_nobody:
+            os.seteuid(0)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        path.write_bytes(content)
+        path.chmod(mode)
+
+
+@dataclass
+class Observation:
+    """By place, such as `v1 case b0159c13a91f read`."""
+
+    read: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def note(self, place: str, read: Callable[[], object]) -> None:
+        try:
+            self.read[place] = _digest(read())
+        except SimgenError as error:
+            self.errors[place] = str(error)
+
+
+def observe(url: str) -> Observation:
+    """Read all of the first and the newest version, in every way that there is."""
+    seen = Observation()
+    for name in ("v1", "newest"):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                dataset = simgen.open_dataset(url, None if name == "newest" else name)
+        except SimgenError as error:
+            seen.errors[f"{name} open"] = str(error)
+            continue
+        seen.note(f"{name} tables", lambda: _tables(dataset))  # noqa: B023
+        for case in dataset.design.index:
+            _observe_case(seen, f"{name} case {case}", dataset[case])
+    return seen
+
+
+def _observe_case(seen: Observation, place: str, case: StoredCase) -> None:
+    seen.note(f"{place} record", lambda: [case.parameters, case.status, case.reason, case.split])
+    seen.note(f"{place} details", lambda: [case.gates, case.log_tail, case.provenance])
+    if case.status == "accepted":
+        seen.note(f"{place} read", lambda: case.read())
+        seen.note(
+            f"{place} window",
+            lambda: [case["velocity"][1:2], case.boundary["velocity"].oindex[[0, 2]]],
+        )
+        seen.note(
+            f"{place} views",
+            lambda: [case.points, case.direction, case.boundary.normals, case.time],
+        )
+        seen.note(f"{place} xarray", lambda: _as_plain(case.to_xarray()))
+
+
+def _as_plain(opened: xarray.Dataset) -> dict[str, object]:
+    return {str(name): [each.dims, each.attrs, each.values] for name, each in opened.items()}
+
+
+def _tables(dataset: Dataset) -> list[object]:
+    schema, statistics = str(dataset.schema), dataset.statistics
+    return [
+        dataset.version,
+        schema,
+        dataset.design.to_json(),
+        dataset.info.message,
+        dataset.info.author,
+        statistics,
+    ]
+
+
+def _digest(value: object) -> str:
+    """Of numbers, text, arrays, and lists and dictionaries of these."""
+    return hashlib.blake2b(
+        json.dumps(value, default=_plain, sort_keys=True).encode(), digest_size=16
+    ).hexdigest()
+
+
+def _plain(value: object) -> object:
+    array = np.asarray(value)
+    return [
+        str(array.dtype),
+        array.shape,
+        hashlib.blake2b(np.ascontiguousarray(array).tobytes()).hexdigest(),
+    ]
+
 
 HANG_S = 120
 BATCH = 20

@@ -18,11 +18,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.chaos.kinds import KINDS, unavailable
-from bench.rehearsal.checks import rehearse
-from bench.rehearsal.cluster import start_cluster
-from bench.rehearsal.processes import ending_all, living
-from bench.rehearsal.steps import RehearsalError, Steps, check
+from bench.chaos.schedule import KINDS, unavailable
+from bench.rehearsal.cluster import (
+    RehearsalError,
+    Steps,
+    check,
+    ending_all,
+    living,
+    rehearse,
+    start_cluster,
+)
 from simgen.errors import SimgenError
 from simgen.foam.environment import find_openfoam
 

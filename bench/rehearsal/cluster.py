@@ -1,23 +1,120 @@
-"""The cluster's shape on one machine: every part a process of its own, on loopback.
-
-PostgreSQL, Prefect's server over it with a password, S3, two Ray nodes with scratch folders of
-their own that ask for a token, and a Prefect worker that hands work to Ray as jobs. S3 is all that
-they share.
-"""
+"""Steps of the rehearsal: each is told as it ends, with what was found and how long it took."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
 import secrets
+import signal
 import subprocess
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from bench.chaos.servers import Servers
-from bench.rehearsal.steps import RehearsalError, Steps
+from rich.console import Console
+from rich.table import Column, Table
+
+from bench.chaos.check import chaos_experiment
+from bench.chaos.site import Servers
+from simgen.process_start import descendants, start_of
 from tests.end_to_end.conftest import BIN, ROOT, run, stop
 from tests.ray_nodes import ray_head, ray_worker
+
+
+class RehearsalError(Exception):
+    """What was not as it should be, in one line."""
+
+
+@dataclass
+class Step:
+    """A step under way; `found` is filled in by what it finds."""
+
+    what: str
+    found: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Steps:
+    """The steps so far."""
+
+    screen: Console
+    done: list[Step] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[Step]:
+        """Tell the step while it lasts, and once more with its time at its end."""
+        step, began = Step(what), time.monotonic()
+        with self.screen.status(what):
+            yield step
+        step.seconds = time.monotonic() - began
+        self.done.append(step)
+        self.screen.print(f"{step.seconds:5.0f} s  {what}", highlight=False)
+
+    def table(self) -> Table:
+        """Return what was checked, with times."""
+        right = Column("time", justify="right", no_wrap=True)
+        table = Table("checked", Column("found", overflow="fold"), right, box=None)
+        for step in self.done:
+            table.add_row(step.what, step.found, f"{step.seconds:.0f} s")
+        total = sum(step.seconds for step in self.done)
+        table.add_row("together", "", f"{total / 60:.1f} min", style="bold")
+        return table
+
+
+def check(right: object, problem: str) -> None:
+    """Raise RehearsalError where something is not as it should be."""
+    if not right:
+        raise RehearsalError(problem)
+
+
+#: linux/prctl.h: orphans of this process's children become its own children.
+PR_SET_CHILD_SUBREAPER = 36
+#: For processes to end by themselves once they are asked to.
+GRACE_S = 20.0
+
+
+@contextlib.contextmanager
+def ending_all() -> Iterator[None]:
+    """Leave no process of the block behind, however it ends; Ctrl-C and SIGTERM interrupt it."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        # Nobody cuts the end short.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _end(signal.SIGTERM, GRACE_S)
+        _end(signal.SIGKILL, GRACE_S)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def living() -> set[tuple[int, int]]:
+    """Processes that this one has started, with their start times; ended ones are collected."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    return descendants(os.getpid())
+
+
+def _end(number: int, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    for process, started in living():
+        if start_of(process) == started:
+            with contextlib.suppress(OSError):
+                os.kill(process, number)
+    while living() and time.monotonic() < deadline:
+        time.sleep(0.2)
 
 
 @dataclass(frozen=True)
@@ -108,3 +205,110 @@ def _start_worker(environment: dict[str, str], log: Path, until: contextlib.Exit
             start_new_session=True,
         )
     until.callback(stop, worker)
+
+
+CASES = 6
+SETTINGS = {"end_time": 60, "mesh_size": 2}
+#: Seconds that the job may take; two quiet cores need some two minutes.
+BOUND_S = 2400.0
+DEPLOYMENT = "generate-and-train/cylinder-flow"
+_ENDED = "select state_type || ' ' || count(*) from flow_run group by state_type"
+
+
+def rehearse(cluster: Cluster, folder: Path, steps: Steps) -> None:
+    """Run the deployment, then check every place that it has written to."""
+    with steps.step(f"prefect deployment run {DEPLOYMENT}") as step:
+        nodes = _run_deployment(cluster, folder)
+        step.found = f"completed; cases on {len(nodes)} nodes"
+        check(len(nodes) == 2, f"cases were solved on {sorted(nodes)} alone")
+    with steps.step("courant status --json") as step:
+        step.found, run = _status(cluster)
+    with steps.step("dataset and model, from Python elsewhere") as step:
+        step.found = _elsewhere(cluster, run, folder)
+    with steps.step("Prefect's database") as step:
+        step.found = ", ".join(cluster.servers.postgres.query(_ENDED))
+        check(step.found.startswith("COMPLETED") and "," not in step.found, step.found)
+    with steps.step("log lines of cases") as step:
+        step.found = _log_lines(cluster)
+    with steps.step("scratch folders") as step:
+        left = [path for place in cluster.scratch for path in place.glob("*")]
+        check(not left, f"left behind: {left}")
+        step.found = "empty"
+
+
+def _run_deployment(cluster: Cluster, folder: Path) -> set[str]:
+    """Return the nodes on whose scratch disks cases were seen."""
+    experiment = folder / "experiment.json"
+    experiment.write_text(chaos_experiment().model_dump_json())
+    parameters: dict[str, Any] = {
+        "cases": CASES,
+        "settings": SETTINGS,
+        "experiment": str(experiment),
+        "store": f"{cluster.base}/store",
+        "runs": f"{cluster.base}/runs",
+        "report": f"{cluster.base}/reports/rehearsal",
+    }
+    options = [
+        part
+        for name, value in parameters.items()
+        for part in ("--param", f"{name}={json.dumps(value)}")
+    ]
+    command = [str(BIN / "prefect"), "deployment", "run", DEPLOYMENT, "--watch", *options]
+    log, seen, deadline = folder / "deployment.log", set(), time.monotonic() + BOUND_S
+    with log.open("wb") as file:
+        asked = subprocess.Popen(command, env=cluster.person, cwd=ROOT, stdout=file, stderr=file)
+    while asked.poll() is None:
+        check(time.monotonic() < deadline, f"not done after {BOUND_S:g} s: {log}")
+        seen |= {place.name for place in cluster.scratch if any(place.glob("*/system"))}
+        time.sleep(0.1)
+    check(asked.returncode == 0, f"the flow run failed: {cluster.worker_log} says why")
+    return seen
+
+
+def _status(cluster: Cluster) -> tuple[str, str]:
+    """Return what `courant status` finds on S3, and the run's URL."""
+    places = ["--store", f"{cluster.base}/store", "--runs", f"{cluster.base}/runs"]
+    found = json.loads(_output(cluster, str(BIN / "courant"), "status", *places, "--json"))
+    (dataset,), (run,) = found["datasets"], found["runs"]
+    check(dataset["state"] == "published", f"the dataset is {dataset['state']}")
+    check(run["state"] == "finished", f"the training is {run['state']}")
+    told = f"{dataset['version']} {dataset['state']}, training {run['epoch']}/{run['epochs']}"
+    return f"{told} {run['state']}", run["url"]
+
+
+def _elsewhere(cluster: Cluster, run: str, folder: Path) -> str:
+    """Return what a plain Python process reads and predicts, in a folder of its own."""
+    place = folder / "elsewhere"
+    place.mkdir()
+    script = [sys.executable, "-m", "bench.rehearsal.elsewhere"]
+    found = json.loads(_output(cluster, *script, f"{cluster.base}/store", run, cwd=place))
+    check(found["cases"] == {"accepted": CASES}, f"cases: {found['cases']}")
+    check(found["finite"], "predicted values are not finite")
+    check(not found["needless"], f"imported {found['needless']} for nothing")
+    return (
+        f"{found['version']}, {found['splits']}; {found['snapshots']} x {found['points']} points"
+        f" read, {tuple(found['predicted'])} predicted"
+    )
+
+
+def _output(cluster: Cluster, *command: str, cwd: Path = ROOT) -> str:
+    done = subprocess.run(
+        command, env=cluster.reader, cwd=cwd, capture_output=True, text=True, timeout=BOUND_S
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise RehearsalError(f"{os.path.basename(command[0])}: {last}")  # noqa: PTH119
+    return done.stdout
+
+
+def _log_lines(cluster: Cluster) -> str:
+    """Check that what the worker has printed of cases carries their ids, one flow run's."""
+    lines = [
+        json.loads(line[line.index("{") :])
+        for line in cluster.worker_log.read_text(errors="replace").splitlines()
+        if '"case": ' in line
+    ]
+    cases, runs = {line["case"] for line in lines}, {line.get("flow_run") for line in lines}
+    check(len(cases) == CASES, f"lines tell of {len(cases)} of {CASES} cases")
+    check(len(runs) == 1 and None not in runs, f"lines name the flow runs {runs}")
+    return f"{len(lines)} lines of {CASES} cases, one flow run"

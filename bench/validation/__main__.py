@@ -12,7 +12,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from bench.chosen_modules import choose_modules
+from bench.report import choose_modules
 from simgen.errors import SimgenError
 from simgen.foam.environment import find_openfoam
 

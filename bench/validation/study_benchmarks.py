@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.validation.report import publish
+from bench.report import publish
 from simgen.imports.benchmarks import darcy, elasticity
 from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid, concentration, first_value
 from simgen.imports.benchmarks.elasticity import CellGrid

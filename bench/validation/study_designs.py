@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import simgen
-from bench.validation.report import publish
+from bench.report import publish
 from simgen.case import CaseFamily
 from simgen.cases import get_family
 from simgen.cases.branched_pipe.geometry import PLATES_X
@@ -72,7 +72,9 @@ def _report(name: str, designs: Sequence[Mapping[str, float]], out: Path) -> Non
     others = {
         f"{case.id} {case.status}": case.reason for case in cases if case.status != "accepted"
     }
-    summary = {status: ended.count(status) for status in ("accepted", "rejected", "failed")}
+    summary: dict[str, Any] = {
+        status: ended.count(status) for status in ("accepted", "rejected", "failed")
+    }
     publish(
         out,
         f"designs_{name}",

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.validation.report import publish
-from bench.validation.solved import solved
+from bench.report import publish
+from bench.validation import solved
 from simgen import cases
 from simgen.cases.cylinder.family import HALF_HEIGHT, INLET_X, MEAN_VELOCITY, CylinderFlow
 from simgen.cases.cylinder.quantities import cylinder_quantities

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.validation.report import publish
+from bench.report import publish
 from simgen.case import CaseFamily
 from simgen.cases import FAMILIES
 from simgen.errors import CaseError

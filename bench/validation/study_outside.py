@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import simgen
-from bench.validation.report import publish
+from bench.report import publish
 from courant.evaluation.calibrate import calibrate
 from courant.evaluation.coverage import is_inside, measure_coverage
 from courant.recipes import get_recipe

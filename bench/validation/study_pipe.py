@@ -10,8 +10,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from bench.validation.report import publish
-from bench.validation.solved import solved
+from bench.report import publish
+from bench.validation import solved
 from simgen.cases import get_family
 
 DESIGN = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.validation.report import publish
-from bench.validation.solved import solved
+from bench.report import publish
+from bench.validation import solved
 from simgen.cases import get_family
 from simgen.cases.cylinder.family import HALF_HEIGHT, MEAN_VELOCITY, VISCOSITY
 from simgen.cases.cylinder.shedding import Shedding, shedding

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from bench import bench_gpu, bench_model, gpu_training
-from bench.gpu_tasks import CHANNELS, PATCH_KINDS, TINY, make_task
+from bench.gpu_training import CHANNELS, PATCH_KINDS, TINY, make_task
 from courant.data.normalisation import select_channels
 from courant.models import build
 from courant.recipes import get_recipe

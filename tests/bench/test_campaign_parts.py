@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import simgen
-from bench.campaign_simulation import Costs, simulate
-from bench.grown_dataset import grow
+from bench.bench_campaign import Costs, grow, simulate
 from bench.synthetic_cases import FAMILY, SCHEMA
 from flows.solving import COMMIT_SHARE as SHARE
 from simgen.store.write import DatasetWriter

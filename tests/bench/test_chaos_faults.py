@@ -13,11 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bench.chaos.kinds import KINDS, unavailable
-from bench.chaos.schedule import Fault, Moment, Schedule
-from bench.chaos.servers import Postgres, small_file_system
-from bench.chaos.site import Site
-from bench.chaos.strikes import strike
+from bench.chaos.attempt import strike
+from bench.chaos.schedule import KINDS, Fault, Moment, Schedule, unavailable
+from bench.chaos.site import Postgres, Site, small_file_system
 from tests.store.proxy import Proxy
 
 pytestmark = pytest.mark.nightly
@@ -142,7 +140,7 @@ def test_postgres_keeps_what_was_committed_over_a_restart(tmp_path):
 def test_what_a_killed_process_leaves_behind_is_found():
     """Orphans come to the process that asked for them, whatever became of their parents."""
     program = (
-        "import os, subprocess, sys; from bench.chaos.watching import adopt_orphans, descendants;"
+        "import os, subprocess, sys; from bench.chaos.attempt import adopt_orphans, descendants;"
         "adopt_orphans();"
         "p = subprocess.Popen(['sh', '-c', 'sleep 300 & echo $!; wait'], stdout=subprocess.PIPE);"
         "orphan = int(p.stdout.readline()); p.kill(); p.wait();"

@@ -16,8 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.gpu_tasks import TINY, make_task
-from bench.gpu_training import shortened
+from bench.gpu_training import TINY, make_task, shortened
 from courant.experiment import Experiment
 from courant.models import BASELINES
 from courant.recipes import get_recipe

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bench.chaos import results
+from bench.chaos.row import read
 from bench.chaos.schedule import draw
 from tests.end_to_end.conftest import ROOT
 
@@ -38,7 +38,7 @@ def test_interrupted_jobs_end_as_undisturbed_ones(tmp_path):
             process.wait(100)
             pytest.fail(f"not done after {BOUND_S} s:\n{printed.read_text()}")
     assert code == 0, printed.read_text()
-    records = results.read(out)
+    records = read(out)
     assert sorted(records) == sorted(SEEDS)
     assert not [breach for record in records.values() for breach in record["breaches"]]
     struck = {one["kind"] for record in records.values() for one in record["struck"]}

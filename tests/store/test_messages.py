@@ -8,7 +8,7 @@ import icechunk
 import pytest
 
 import simgen
-from bench.damage.kinds import NOBODY
+from bench.damage.campaign import NOBODY
 from bench.damage.objects import objects, snapshot_of
 from simgen.errors import StoreError
 from simgen.store.repository import damage_in, explain
