@@ -1,7 +1,7 @@
 """`make gpu`: all that takes a GPU to be seen. Without a GPU tiny sizes show that it runs.
 
-It needs torch, numpy, scipy, safetensors, pydantic, fsspec, tensorboardX, rich and pytest: no Ray,
-Prefect, store or mesher, and no network. Data are made up, of the paper's sizes.
+It needs torch, numpy, scipy, safetensors, pydantic, fsspec, filelock, tensorboardX, rich and
+pytest: no Ray, Prefect, store or mesher, and no network. Data are made up, of the paper's sizes.
 """
 
 from __future__ import annotations

@@ -33,12 +33,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_module_of_this_folder_can_be_imported(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # train_once reads its arguments before it imports torch: the cores are those of this process.
-    cores = str(len(os.sched_getaffinity(0)))
-    monkeypatch.setattr(sys, "argv", ["train_once", "dataset", "runs", "experiment.json", cores])
+def test_every_module_of_this_folder_can_be_imported(name: str) -> None:
     module = importlib.import_module(f"bench.{name}")
     if name.startswith("bench_"):
         assert list(inspect.signature(module.main).parameters) == ["out", "short"]
@@ -64,7 +59,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, small_model_sizes: None) ->
 def test_all_parts_of_the_gpu_benchmark_run(report: dict[str, Any]) -> None:
     assert report["short"]
     # The tests of the model, which the suite has run, are left to a machine with a GPU.
-    assert set(report["seconds"]) == {*bench_gpu.LINES, "kernels"} - {"tests"}
+    assert all(report[part] for part in bench_gpu.PARTS if part != "tests")
     schedules = {row["recipe"]: row for row in report["schedules"]}
     assert set(schedules) == set(gpu_training.PUBLISHED)
     for row in schedules.values():
@@ -74,17 +69,6 @@ def test_all_parts_of_the_gpu_benchmark_run(report: dict[str, Any]) -> None:
     for row in report["accuracy"]:
         close = 1e-5 if row["precision"] != "bfloat16" else 0.05
         assert max(row[part] for part in ("field", "gradient", "decomposition", "padding")) < close
-
-
-@pytest.mark.nightly
-def test_the_table_has_a_line_for_every_figure_beside_the_papers(report: dict[str, Any]) -> None:
-    table = bench_gpu.as_table({**report, "tests": [("tests/devices/", "410 passed")]})
-    cells = [str(cell) for column in table.columns for cell in column.cells]
-    measured = [part for part in bench_gpu.LINES if part in report]
-    assert table.row_count == 1 + sum(len(report[part]) for part in measured)
-    for hours in ("7.1 h", "4.5 h", "2.3 h"):
-        assert any(f"(paper {hours})" in cell for cell in cells)
-    assert any("literal, fused kernel x" in cell for cell in cells)
 
 
 def test_the_models_benchmark_runs(tmp_path: Path, small_model_sizes: None) -> None:
