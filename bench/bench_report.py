@@ -75,7 +75,7 @@ def prepare_report(folder: str, short: bool) -> None:
     fork = writer.fork()
     for number in range(24):
         cloud = travelling_wave(points, 0.5 + 0.02 * number, seed=number, num_frames=frames)
-        fork.write(CaseResult(design_point(number, frames), "accepted"), cloud)
+        fork.write(CaseResult(design_point(number / 2, frames), "accepted"), cloud)
     writer.commit([fork])
     writer.publish("waves")
     recipe = get_recipe("cylinder-flow-demo")

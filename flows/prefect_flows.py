@@ -204,7 +204,7 @@ def _train(stage: Training) -> str:
 
 
 def _sweep(stage: Trials) -> FinishedSweep:
-    from courant.report.sweep_page import HYPERPARAMETERS
+    from courant.report.comparison import HYPERPARAMETERS
     from courant.sweeps.sweep import TABLE
 
     finished = _in_task("try-settings", stage.execute)

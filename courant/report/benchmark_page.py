@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from courant.evaluation.metrics import METRICS
-from courant.report.page import render_page, write_panel
-from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
+from courant.report.page import (
+    PAGE,
+    Cell,
+    Drawn,
+    Panel,
+    PanelTable,
+    Picture,
+    page_url,
+    render_page,
+    write_panel,
+)
 from courant.sweeps.assess import NUM_POINTS
 from courant.sweeps.benchmark import SEARCH_SHARE, duration
 from courant.sweeps.benchmark_table import BenchmarkTable
 
-PAGE, FIGURE = "index.html", "figure.png"
+FIGURE = "figure.png"
 NONE = "–"
 
 
@@ -31,10 +41,10 @@ def write_benchmark_page(table: BenchmarkTable) -> str:
     panels.append(_nulls(table))
     failed = [(row.name, reason) for row in table.models for reason in row.failures]
     if failed:
-        columns = (Column("model", is_number=False), Column("failure", is_number=False))
-        rows = tuple((Cell(name), Cell(reason, "bad")) for name, reason in failed)
-        panels.append(Panel("failed", "Failed", tables=(Table(columns, rows),)))
-    drawn: dict[str, bytes] = {}
+        heads = ("model", "failure")
+        rows = [(name, Cell(reason, "bad")) for name, reason in failed]
+        panels.append(Panel("failed", "Failed", tables=[PanelTable(heads, rows, words=heads)]))
+    drawn: Drawn = {}
     for panel in panels:
         write_panel(folder, panel, drawn)
     cases = ", ".join(f"{num} {split}" for split, num in table.num_cases.items())
@@ -52,13 +62,12 @@ def write_benchmark_page(table: BenchmarkTable) -> str:
     title = f"Benchmark of {benchmark.base.name}"
     page = render_page(title, meta, table.verdict(), panels, drawn)
     folder.write_bytes(PAGE, page.encode())
-    return f"{folder.url}/{PAGE}"
+    return page_url(folder)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> PanelTable:
     """Make a table of a name and numbers."""
-    columns = tuple(Column(name, is_number=bool(place)) for place, name in enumerate(header))
-    return Table(columns, tuple(tuple(map(Cell, row)) for row in rows), sortable=True)
+    return PanelTable(header, rows, words=header[:1], sortable=True)
 
 
 def _models(table: BenchmarkTable) -> Panel:
@@ -100,14 +109,16 @@ def _models(table: BenchmarkTable) -> Panel:
     if any(row.rate_at_edge for row in table.rows):
         said.append("† The lowest or highest rate that was tried: one beyond may be better.")
     said += [f"{line}." for line in table.benchmark.left_out]
-    figure = PanelFigure(
+    errors = {row.name: row.errors.nmae.mean for row in table.rows if row.errors}
+    best = min(errors, key=errors.__getitem__)
+    picture = Picture(
         FIGURE,
-        draw(table),
         "Left: each training. Right: each seed, with the search in its processor time.",
+        partial(draw, table),
         look_for="A model is better where its points lie lower and further to the left.",
+        score=f"Lowest NMAE {errors[best]:.3g}, {best}",
     )
-    tables = (_table(header, rows),)
-    return Panel("models", "Models", figures=(figure,), tables=tables, note=" ".join(said))
+    return Panel("models", "Models", [picture], [_table(header, rows)], note=" ".join(said))
 
 
 def _costs(table: BenchmarkTable) -> Panel:

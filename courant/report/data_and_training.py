@@ -1,150 +1,148 @@
-"""Figures and tables of the dataset and the training, and how to use the model."""
+"""Figures and tables of dataset and training, the ledger of costs, and how to use the model."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from json import dumps as quote
-from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from courant.data.normalisation import Channel
-from courant.evaluation.record import Evaluation
-from courant.report.context import Context, Shown
-from courant.report.drawing import MODEL_COLOR, place
-from courant.report.panel import Cell, Column, Panel, PanelFigure, Table
-from courant.report.wording import count, listed, number, with_unit
+from courant.evaluation.ledger import Interval, Ledger, solver_times
+from courant.report.context import MODEL_COLOR, Context, ShownCase
+from courant.report.page import (
+    Cell,
+    Panel,
+    PanelTable,
+    Picture,
+    count,
+    listed,
+    number,
+    plain,
+    with_unit,
+)
+from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
-from simgen.design_space import Parameter
+from courant.sweeps.sweep import TABLE, sweep_of
+from simgen.errors import SimgenError
 from simgen.publish import dataset_figures
 from simgen.publish.dataset_figures import SPLIT_COLORS
-from simgen.publish.field_plots import Triangles, layer, point_spacing
+from simgen.publish.field_plots import Triangles, point_spacing
 from simgen.store.read import Dataset, StoredCase
-
-if TYPE_CHECKING:
-    from simgen.store.read import StoredCase
 
 
 def designs_panel(context: Context) -> Panel | None:
     """Draw every design in the planes of its parameters; None where there are none."""
-    parameters = context.dataset.schema.parameters
-    if not parameters:
+    names = [each.name for each in context.dataset.schema.parameters]
+    if not names:
         return None
     table = context.dataset.design
-    caption = (
-        "The sampled designs over their parameters. A case keeps its split in every later version"
-        " of the dataset."
-    )
     accepted = int((table["status"] == "accepted").sum())
-    figure = PanelFigure(
+    picture = Picture(
         "designs.png",
-        dataset_figures.designs(context.dataset),
-        caption,
+        "The sampled designs over their parameters. A case keeps its split in every later version"
+        " of the dataset.",
+        partial(dataset_figures.designs, context.dataset),
         look_for="Gaps are designs that the model has never seen.",
         score=f"{accepted} of {len(table)} designs accepted",
     )
     arrays = {
         "cases": np.array(table.index.tolist(), dtype=str),
         "split": np.array([split or "" for split in table["split"]], dtype=str),
-        "parameter_names": np.array([each.name for each in parameters]),
-        "parameters": table[[each.name for each in parameters]].to_numpy(float),
+        "parameter_names": np.array(names),
+        "parameters": table[names].to_numpy(float),
     }
-    return Panel("designs", "Designs", (figure,), arrays=arrays)
+    return Panel("designs", "Designs", [picture], arrays=arrays)
 
 
 NUM_THUMBNAILS = 12
-FIGURES = {"max_courant": "max Courant", "mass_imbalance": "mass imbalance"}
-"""Acceptance figures that get a column where any case has them"""
 
 
 def cases_panel(context: Context) -> Panel:
     """Show a table of all cases, the first modelled field of some, and the mesh of one."""
-    dataset = context.dataset
-    field, shown = context.channels[0].field, context.shown[0].case
-    accepted = [dataset[case] for case in dataset.cases()[:NUM_THUMBNAILS]]
-    pictures = dataset_figures.sample_cases(accepted, field)
+    dataset, shown = context.dataset, context.shown[0]
+    schema, case, field = dataset.schema, shown.case, context.channels[0].field
+    accepted = [dataset[name] for name in dataset.cases()[:NUM_THUMBNAILS]]
     ended = dataset.design["status"].value_counts().to_dict()
     outcomes = listed([f"{total} {status}" for status, total in ended.items()])
-    figures = [
-        PanelFigure(
+    components = next(each.components for each in schema.fields if each.name == field)
+    what = plain(field) if len(components) == 1 else f"Magnitude of {plain(field)}"
+    pictures = [
+        Picture(
             "cases.png",
-            pictures,
-            _thumbnails(dataset, field),
+            f"{what[0].upper()}{what[1:]}{' at the last snapshot' if schema.transient else ''}"
+            f"{' in the middle plane' if schema.dimension == 3 else ''} of"
+            f" {count(len(accepted), 'accepted case')}, on one colour scale.",
+            partial(dataset_figures.sample_cases, accepted, field),
             look_for="This is what the solver made of the designs: an odd one stands out here.",
             score=f"{outcomes} of {count(len(dataset.design), 'case')}",
-            arrays=("shown",),
+            arrays={"shown": np.array([each.id for each in accepted])},
         )
     ]
-    triangles = layer(shown)
-    if isinstance(triangles, Triangles):
-        where = place(shown, triangles)
-        caption = (
-            f"Cell centres of case {shown.id}{where and f' in {where}'}, joined to triangles"
-            f"{', and its boundary faces by patch kind' if dataset.schema.boundary else ''}."
-        )
-        figures.append(
-            PanelFigure(
+    arrays = {"mesh_points": np.asarray(case.points)}
+    if isinstance(shown.layer, Triangles):
+        pictures.append(
+            Picture(
                 "mesh.png",
-                draw_mesh(shown, triangles),
-                caption,
+                f"Cell centres of case {case.id}{shown.inside}, joined to triangles"
+                f"{', and its boundary faces by patch kind' if schema.boundary else ''}.",
+                partial(draw_mesh, case, shown.layer),
                 look_for="Errors count every point alike: where points are dense, they count most.",
-                score=f"{shown.num_points:,} cells",
-                arrays=("mesh_points",),
+                score=f"{case.num_points:,} cells",
+                arrays=arrays,
             )
         )
     note = f"Outcomes of all cases: {outcomes}."
-    arrays = {
-        "shown": np.array([each.id for each in accepted]),
-        "mesh_points": np.asarray(shown.points),
-    }
-    return Panel("cases", "Cases", tuple(figures), (table(dataset),), note, arrays=arrays)
+    return Panel("cases", "Cases", pictures, [case_table(dataset)], note, arrays=arrays)
 
 
-def table(dataset: Dataset) -> Table:
-    """One row for each case, rejected and failed ones included."""
+def case_table(dataset: Dataset) -> PanelTable:
+    """One row for each case, rejected and failed ones included.
+
+    Acceptance figures have a column where any case has them.
+    """
     cases = [dataset[name] for name in dataset.design.index]
-    found = {case.id: _figures(case) for case in cases}
-    shown = [name for name in FIGURES if any(name in figures for figures in found.values())]
-    parameters = dataset.schema.parameters
-    columns = (
-        Column("case", is_number=False),
-        *(Column(with_unit(each.name, each.unit)) for each in parameters),
-        Column("status", is_number=False),
-        Column("split", is_number=False),
-        Column("cells"),
-        Column("gates passed"),
-        *(Column(FIGURES[name]) for name in shown),
-        Column("solve (s)"),
-    )
-    rows = []
+    columns: dict[str, list[str | Cell]] = {"case": [case.id for case in cases]}
+    for each in dataset.schema.parameters:
+        values = [number(case.parameters[each.name]) for case in cases]
+        columns[with_unit(each.name, each.unit)] = [*values]
+    columns |= {"status": [], "split": [], "cells": [], "gates passed": []}
     for case in cases:
-        measured = tuple(Cell(number(found[case.id].get(name))) for name in shown)
-        solve = Cell(number(case.provenance.get("wall_time_s", {}).get("solve")))
-        rows.append((*_row(case, parameters), *measured, solve))
-    return Table(columns, tuple(rows))
+        is_accepted, passed = case.status == "accepted", sum(bool(g["passed"]) for g in case.gates)
+        ended = f"{case.status}: {case.reason}" if case.reason else case.status
+        columns["status"].append(ended if is_accepted else Cell(ended, "bad"))
+        columns["split"].append(case.split or "")
+        columns["cells"].append(f"{case.num_points:,}" if is_accepted else "")
+        columns["gates passed"].append(f"{passed} of {len(case.gates)}" if case.gates else "")
+    for name, label in (("max_courant", "max Courant"), ("mass_imbalance", "mass imbalance")):
+        found = [case.provenance.get("figures", {}).get(name) for case in cases]
+        shown = [
+            number(value) if isinstance(value, float | int) and math.isfinite(value) else ""
+            for value in found
+        ]
+        if any(shown):
+            columns[label] = [*shown]
+    walls = [case.provenance.get("wall_time_s", {}) for case in cases]
+    columns["solve (s)"] = [number(wall.get("solve")) for wall in walls]
+    rows = list(zip(*columns.values(), strict=True))
+    return PanelTable(list(columns), rows, words=("case", "status", "split"))
 
 
 def draw_mesh(case: StoredCase, triangles: Triangles) -> Figure:
-    """Draw the case's cell centres as a triangulation, and its boundary, if any, by patch kind."""
+    """Draw the case's cell centres as a triangulation, and its boundary, if any, by patch kind.
+
+    Of a 3D case the faces at the drawn plane.
+    """
     across, up = triangles.axes
     height = float(np.clip(11.5 * triangles.aspect, 3.5, 8)) + 0.6
     figure = Figure(figsize=(12, height), layout="constrained")
     axis = figure.subplots()
     axis.triplot(triangles.triangulation, lw=0.35, color="#8a8a8a")
     axis.set(aspect="equal", xlabel=f"{'xyz'[across]} (m)", ylabel=f"{'xyz'[up]} (m)")
-    if case.dataset.schema.boundary:
-        _draw_faces(axis, case, triangles)
-        columns = len(case.patch_kinds)
-        figure.legend(loc="outside upper center", ncols=columns, frameon=False, fontsize=9)
-    return figure
-
-
-def _draw_faces(axis: Axes, case: StoredCase, triangles: Triangles) -> None:
-    """Draw the boundary's faces by patch kind; of a 3D case those at the drawn plane."""
-    across, up = triangles.axes
+    if not case.dataset.schema.boundary:
+        return figure
     kinds, points = case.boundary.patch, case.boundary.points
     shown = np.ones(len(points), dtype=bool)
     if case.dataset.schema.dimension == 3:
@@ -154,86 +152,52 @@ def _draw_faces(axis: Axes, case: StoredCase, triangles: Triangles) -> None:
         chosen = points[(kinds == kind) & shown]
         label = f"{name} ({count(int((kinds == kind).sum()), 'face')})"
         axis.plot(chosen[:, across], chosen[:, up], ".", ms=4, label=label)
-
-
-def _row(case: StoredCase, parameters: tuple[Parameter, ...]) -> tuple[Cell, ...]:
-    is_accepted = case.status == "accepted"
-    passed = sum(bool(gate["passed"]) for gate in case.gates)
-    ended = f"{case.status}: {case.reason}" if case.reason else case.status
-    return (
-        Cell(case.id),
-        *(Cell(number(case.parameters[each.name])) for each in parameters),
-        Cell(ended, "" if is_accepted else "bad"),
-        Cell(case.split or ""),
-        Cell(f"{case.num_points:,}" if is_accepted else ""),
-        Cell(f"{passed} of {len(case.gates)}" if case.gates else ""),
-    )
-
-
-def _figures(case: StoredCase) -> Mapping[str, float]:
-    """Return the acceptance figures that are present and finite."""
-    measured = case.provenance.get("figures", {})
-    values = {name: measured.get(name) for name in FIGURES}
-    return {
-        name: value
-        for name, value in values.items()
-        if isinstance(value, float | int) and math.isfinite(value)
-    }
-
-
-def _thumbnails(dataset: Dataset, field: str) -> str:
-    schema = dataset.schema
-    components = next(each.components for each in schema.fields if each.name == field)
-    name = field.replace("_", " ")
-    what = name if len(components) == 1 else f"Magnitude of {name}"
-    when = " at the last snapshot" if schema.transient else ""
-    where = " in the middle plane" if schema.dimension == 3 else ""
-    of = f" of the first {NUM_THUMBNAILS} accepted cases" if len(dataset) > NUM_THUMBNAILS else ""
-    return f"{what[0].upper()}{what[1:]}{when}{where}{of}, on one colour scale."
+    columns = len(case.patch_kinds)
+    figure.legend(loc="outside upper center", ncols=columns, frameon=False, fontsize=9)
+    return figure
 
 
 def training_panel(context: Context) -> Panel | None:
     """Show loss curves and throughput; None for a run without records of its epochs."""
-    records = context.records
+    records, status = context.records, context.course.status
     if not records:
         return None
-    status = context.course.status
-    caption = "The loss in standardised units, and the learning rate."
+    best = ""
     if status is not None and status.best_epoch is not None:
-        caption += (
+        best = (
             f" The report evaluates the weights of epoch {status.best_epoch}, which has the lowest"
             " validation loss."
         )
-    rows = tuple((Cell(name), Cell(value)) for name, value in throughput(records))
+    known = [each.validation_nmae for each in records if each.validation_nmae is not None]
+    lowest = f", lowest validation NMAE {min(known):.3f}" if known else ""
+    picture = Picture(
+        "loss_curves.png",
+        f"The loss in standardised units, and the learning rate.{best}",
+        partial(draw_training, records),
+        look_for="A validation loss that still falls at the end asks for more epochs; one that"
+        " rises while the training loss falls asks for more cases.",
+        score=f"{len(records)} epochs{lowest}",
+    )
+    names = (
+        "epoch",
+        "train_loss",
+        "validation_loss",
+        "validation_nmae",
+        "learning_rate",
+        "seconds",
+    )
     return Panel(
         "training",
         "Training",
-        (
-            PanelFigure(
-                "loss_curves.png",
-                draw_training(records),
-                caption,
-                look_for=(
-                    "A validation loss that still falls at the end asks for more epochs; one that"
-                    " rises while the training loss falls asks for more cases."
-                ),
-                score=_score(records),
-            ),
-        ),
-        (Table((Column("throughput", is_number=False), Column("")), rows),),
-        note=(
-            "Floating-point operations count matrix products and attention, forward and backward,"
-            " on the first batch. Peak memory is that of the first worker: the memory allocated on"
-            " its GPU or, on a CPU, that of the whole process."
-        ),
-        arrays=_arrays(records),
+        [picture],
+        [PanelTable(("throughput", ""), throughput(records), words=("throughput",))],
+        note="Floating-point operations count matrix products and attention, forward and backward,"
+        " on the first batch. Peak memory is that of the first worker: the memory allocated on its"
+        " GPU or, on a CPU, that of the whole process.",
+        arrays={
+            name: np.array([getattr(record, name) for record in records], float) for name in names
+        },
     )
-
-
-def _score(records: Sequence[EpochRecord]) -> str:
-    known = [each.validation_nmae for each in records if each.validation_nmae is not None]
-    line = f"{len(records)} epochs"
-    return f"{line}, lowest validation NMAE {min(known):.3f}" if known else line
 
 
 def draw_training(records: Sequence[EpochRecord]) -> Figure:
@@ -245,14 +209,11 @@ def draw_training(records: Sequence[EpochRecord]) -> Figure:
     loss.plot(epochs, losses, color=MODEL_COLOR, label="training")
     validated = [record for record in records if record.validation_loss is not None]
     if validated:
-        loss.plot(
-            [record.epoch for record in validated],
-            [record.validation_loss for record in validated],
-            "o-",
-            ms=3,
-            color=SPLIT_COLORS["validation"],
-            label="validation",
+        at, losses_there = zip(
+            *((each.epoch, each.validation_loss) for each in validated), strict=True
         )
+        color = SPLIT_COLORS["validation"]
+        loss.plot(at, losses_there, "o-", ms=3, color=color, label="validation")
     loss.set(ylabel="loss (standardised)", yscale="log")
     loss.grid(alpha=0.25, which="both")
     loss.legend(frameon=False)
@@ -267,116 +228,145 @@ def throughput(records: Sequence[EpochRecord]) -> list[tuple[str, str]]:
     seconds = sum(record.seconds for record in records)
     samples = sum(record.samples_per_s * record.seconds for record in records)
     rows = [("samples per second", f"{samples / seconds:.3g}")] if seconds else []
-    told = [record for record in records if record.data_wait_share is not None]
-    spent = sum(record.seconds for record in told)
-    if spent:
-        waited = sum((record.data_wait_share or 0.0) * record.seconds for record in told)
-        operations = sum((record.flops_per_s or 0.0) * record.seconds for record in told)
-        peak = max(record.peak_memory_gb or 0.0 for record in told)
+    timed = [record for record in records if record.data_wait_share is not None]
+    if spent := sum(record.seconds for record in timed):
+        waited = sum((record.data_wait_share or 0.0) * record.seconds for record in timed)
+        operations = sum((record.flops_per_s or 0.0) * record.seconds for record in timed)
+        peak = max(record.peak_memory_gb or 0.0 for record in timed)
         rows += [
             ("share of the time spent waiting for data", f"{waited / spent:.1%}"),
             ("achieved floating-point operations", f"{operations / spent / 1e9:.3g} GFLOP/s"),
             ("peak memory", f"{peak:.2f} GB"),
         ]
-    skipped = sum(record.skipped_batches for record in records)
-    return [*rows, ("batches skipped, not finite", str(skipped))] if skipped else rows
-
-
-def _arrays(records: Sequence[EpochRecord]) -> dict[str, np.ndarray]:
-    """Return one number for each epoch, NaN where it was not validated."""
-    names = (
-        "epoch",
-        "train_loss",
-        "validation_loss",
-        "validation_nmae",
-        "learning_rate",
-        "seconds",
-    )
-    return {name: np.array([getattr(record, name) for record in records], float) for name in names}
-
-
-_RUN_STAGES = {
-    "load": "reading the dataset",
-    "train": "training",
-    "validation": "validation",
-    "checkpoint": "checkpoints",
-}
+    if skipped := sum(record.skipped_batches for record in records):
+        rows.append(("batches skipped, not finite", str(skipped)))
+    return rows
 
 
 def stages_panel(context: Context) -> Panel:
     """Show seconds of each stage, and one prediction beside the solver."""
-    rows = tuple((Cell(stage), Cell(f"{seconds:,.1f}")) for stage, seconds in stages(context))
-    table = Table((Column("stage", is_number=False), Column("seconds")), rows)
-    return Panel("stages", "Time", tables=(table,), note=_speed(context.evaluation))
-
-
-def stages(context: Context) -> list[tuple[str, float]]:
-    """Return names and seconds; stages without a record are left out."""
-    dataset, timings = context.dataset, context.course.timings
+    evaluation, dataset = context.evaluation, context.dataset
+    timing, timings = evaluation.timing, context.course.timings
     walls = [dataset[name].provenance.get("wall_time_s", {}) for name in dataset.design.index]
-    solving = [
-        (f"{words}, all cases", float(sum(wall.get(stage, 0.0) for wall in walls)))
+    seconds = {
+        f"{words}, all cases": sum(wall.get(stage, 0.0) for wall in walls)
         for stage, words in (("mesh", "meshing"), ("solve", "solving"))
         if any(stage in wall for wall in walls)
-    ]
-    training = [
-        (words, float(getattr(timings, name)))
-        for name, words in _RUN_STAGES.items()
-        if timings is not None
-    ]
-    evaluation = context.evaluation
+    }
+    if timings is not None:
+        seconds |= {
+            "reading the dataset": timings.load,
+            "training": timings.train,
+            "validation": timings.validation,
+            "checkpoints": timings.checkpoint,
+        }
     predictions = count(evaluation.num_windows, f"{evaluation.split} prediction")
-    return [*solving, *training, (predictions, evaluation.timing.prediction_total_s)]
-
-
-def _speed(evaluation: Evaluation) -> str:
-    timing = evaluation.timing
+    seconds[predictions] = timing.prediction_total_s
     span = (evaluation.step_s or 0.0) * evaluation.num_steps
     what = f"A rollout over {span:g} s" if span else "A case"
-    where = timing.prediction_device
-    if where == "CPU":
-        where = f"{count(timing.prediction_threads, 'CPU thread')}"
-    line = f"{what} takes {1000 * timing.prediction_s:.3g} ms on {where}"
-    if timing.solver_s is None:
-        return f"{line}; the dataset has no record of the solver's time."
+    threads = count(timing.prediction_threads, "CPU thread")
+    where = threads if timing.prediction_device == "CPU" else timing.prediction_device
     host = "" if timing.solver_host == "unknown" else f" ({timing.solver_host})"
-    solver = f"{timing.solver_s:.3g} s for the same on its machine{host}"
-    return f"{line}; the solver took {solver}."
-
-
-def rollout_use_panel(context: Context) -> Panel:
-    """Show code that predicts later states from a stored snapshot."""
-    shown, steps = context.shown[0], context.evaluation.num_steps
-    frame = _frame(shown.case, shown.start_s or 0.0)
-    state = _state(context, _known_frames(context, shown))
-    return _panel(
-        context,
-        f'case.points, case["{context.channels[0].field}"][{frame}], ds.design',
-        f"surrogate.predict_case(case, start_s={shown.start_s!r}, steps={steps})",
-        *(["import numpy"] if state.startswith("numpy") else []),
-        f"initial = {state}",
-        f"surrogate.predict(case.points, initial=initial, {_arguments(context, str(frame))}"
-        f"steps={steps})",
+    solver = (
+        "the dataset has no record of the solver's time"
+        if timing.solver_s is None
+        else f"the solver took {timing.solver_s:.3g} s for the same on its machine{host}"
+    )
+    rows = [(stage, f"{float(spent):,.1f}") for stage, spent in seconds.items()]
+    return Panel(
+        "stages",
+        "Time",
+        tables=[PanelTable(("stage", "seconds"), rows, words=("stage",))],
+        note=f"{what} takes {1000 * timing.prediction_s:.3g} ms on {where}; {solver}.",
     )
 
 
-def field_use_panel(context: Context) -> Panel:
-    """Show code that predicts solved fields from geometry, boundary and parameters."""
-    return _panel(
-        context,
-        f'case.points, case["{context.channels[0].field}"][:], ds.design',
-        "surrogate.predict_case(case)",
-        f"surrogate.predict(case.points, {_arguments(context, ':')[:-2]})",
+def ledger_panel(context: Context) -> Panel:
+    """Show core-seconds, and the number of predictions at which they are even."""
+    evaluation, unknown = context.evaluation, "not on record"
+    ledger = Ledger(
+        solver=solver_times(context.dataset, context.surrogate.problem, tuple(evaluation.cases)),
+        training=Interval(sum(record.processor_s for record in context.records), None, 1),
+        tuning_s=tuning_seconds(context.run),
+        prediction_s=evaluation.timing.prediction_processor_s,
+    )
+    solver, saved, even = ledger.solver, ledger.saved_s, ledger.break_even
+    designs = count(solver.num_solved, "design")
+    spent = {
+        f"meshing and solving {designs} for the training": solver.spent_s,
+        "training": ledger.training.mean,
+        "search for settings": ledger.tuning_s,
+    }
+    rows = [(name, unknown if s is None else f"{s:,.1f}") for name, s in spent.items()]
+    per = solver.per_prediction.text() if solver.per_prediction else unknown
+    rows += [
+        ("the solver, for the case or span of a prediction", per),
+        ("a prediction", f"{ledger.prediction_s:.3g}"),
+        ("saved by a prediction", unknown if saved is None else f"{saved:.3g}"),
+        ("number of predictions until it breaks even", even.text() if even else unknown),
+    ]
+    searched = " The run is not part of a sweep, so there is no search to count."
+    return Panel(
+        "ledger",
+        "Cost and savings",
+        tables=[PanelTable(("", "core-seconds"), rows, words=("",))],
+        note="Core-seconds are CPU seconds of the solver (wall time times cores where it printed"
+        " none), of training and of prediction (on a GPU the time for which it was held). Designs"
+        " are those of training and validation, including rejected and failed ones. Meshing is not"
+        " saved, since a prediction needs points as well. The interval is the 95 % interval of the"
+        f" solver's time over the predicted cases.{searched if ledger.tuning_s is None else ''}",
     )
 
 
-def _panel(context: Context, look: str, *predict: str) -> Panel:
-    dataset = context.dataset
+def tuning_seconds(run: RunDirectory) -> float | None:
+    """Return what the other trials of the run's sweep took; None for a run of no sweep."""
+    sweep, name = sweep_of(run), run.url.rstrip("/").rpartition("/")[2]
+    if sweep is None:
+        return None
+    try:
+        rows = sweep.read_json(TABLE)
+        return sum(float(row["seconds"]) for row in rows if not row["run"].endswith(f"/{name}"))
+    except (SimgenError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def use_panel(context: Context) -> Panel:
+    """Show code that reads the data and predicts: from a stored state, or a whole field."""
+    surrogate, shown, dataset = context.surrogate, context.shown[0], context.dataset
+    normaliser, field = surrogate.normaliser, context.channels[0].field
+    is_steady = surrogate.step_s is None
+    frame = ":" if is_steady else str(_frame(shown, shown.start_s or 0.0))
+    given = ", ".join(
+        f'"{name}": case["{name}"][{frame}]'
+        for name in dict.fromkeys(channel.field for channel in normaliser.given)
+    )
+    takes_design = is_steady or surrogate.experiment.model.num_parameters
+    parts = {
+        "parameters=case.parameters": normaliser.parameters and takes_design,
+        "boundary=case.boundary": is_steady and normaliser.has_boundary,
+        "distance=(case.distance, case.direction)": normaliser.stored_kinds,
+        f"given={{{given}}}": given,
+    }
+    known = [text for text, is_there in parts.items() if is_there]
+    if is_steady:
+        predict = [
+            "surrogate.predict_case(case)",
+            f"surrogate.predict({', '.join(['case.points', *known])})",
+        ]
+    else:
+        steps, state = context.evaluation.num_steps, _state(context)
+        arguments = ["case.points", "initial=initial", *known, f"steps={steps}"]
+        predict = [
+            f"surrogate.predict_case(case, start_s={shown.start_s!r}, steps={steps})",
+            *(["import numpy"] if state.startswith("numpy") else []),
+            f"initial = {state}",
+            f"surrogate.predict({', '.join(arguments)})",
+        ]
     lines = (
         "import simgen",
         f"ds = simgen.open_dataset({quote(dataset.url)}, version={quote(dataset.version)})",
-        f"case = ds[{quote(context.shown[0].case.id)}]",
-        look,
+        f"case = ds[{quote(shown.case.id)}]",
+        f'case.points, case["{field}"][{frame}], ds.design',
         "",
         "import courant",
         f"surrogate = courant.load({quote(context.run.url)})",
@@ -385,49 +375,19 @@ def _panel(context: Context, look: str, *predict: str) -> Panel:
     return Panel("use", "Using the dataset and the model", code="\n".join(lines))
 
 
-def _frame(case: StoredCase, at_s: float) -> int:
+def _frame(shown: ShownCase, at_s: float) -> int:
     """Return the number of the snapshot at a time."""
-    return int(np.abs(np.asarray(case.time) - at_s).argmin())
+    return int(np.abs(np.asarray(shown.case.time) - at_s).argmin())
 
 
-def _known_frames(context: Context, shown: Shown) -> str:
-    """Write the numbers of the snapshots that the shown prediction starts from as an index."""
+def _state(context: Context) -> str:
+    """Write the modelled components of the snapshots that a prediction starts from as code."""
+    shown, channels = context.shown[0], context.channels
     moments = context.surrogate.problem.input_times(shown.start_s or 0.0)
-    frames = [_frame(shown.case, moment) for moment in moments.tolist()]
-    if len(frames) == 1:
-        return str(frames[0])
-    return f"{frames[0]} : {frames[-1] + 1} : {frames[1] - frames[0]}"
-
-
-def _state(context: Context, frames: str) -> str:
-    """Write the modelled components of stored snapshots as an expression."""
-    channels = context.channels
-    names = _whole_field(channels, context)
-    if names is not None:
-        return f'case["{names}"][{frames}]'
-    columns = [f'case["{each.field}"][{frames}][..., {each.column}]' for each in channels]
-    return f"numpy.stack([{', '.join(columns)}], axis=-1)"
-
-
-def _whole_field(channels: Sequence[Channel], context: Context) -> str | None:
-    """Return the field whose components, all and in order, are modelled; else None."""
+    first, *others = [_frame(shown, moment) for moment in moments.tolist()]
+    frames = f"{first} : {others[-1] + 1} : {others[0] - first}" if others else str(first)
     for field in context.dataset.schema.fields:
         if [each.name for each in channels] == [f"{field.name}.{c}" for c in field.components]:
-            return field.name
-    return None
-
-
-def _arguments(context: Context, frame: str) -> str:
-    """Write a prediction's other arguments from a stored case, each followed by a comma."""
-    normaliser = context.surrogate.normaliser
-    is_field = context.surrogate.step_s is None
-    takes_design = is_field or context.surrogate.experiment.model.num_parameters
-    fields = dict.fromkeys(channel.field for channel in normaliser.given)
-    given = ", ".join(f'"{name}": case["{name}"][{frame}]' for name in fields)
-    parts = {
-        "parameters=case.parameters, ": bool(normaliser.parameters and takes_design),
-        "boundary=case.boundary, ": is_field and normaliser.has_boundary,
-        "distance=(case.distance, case.direction), ": bool(normaliser.stored_kinds),
-        f"given={{{given}}}, ": bool(fields),
-    }
-    return "".join(text for text, is_there in parts.items() if is_there)
+            return f'case["{field.name}"][{frames}]'
+    columns = [f'case["{each.field}"][{frames}][..., {each.column}]' for each in channels]
+    return f"numpy.stack([{', '.join(columns)}], axis=-1)"

@@ -1,182 +1,288 @@
-"""Render a report's page and the files beside it, from panels; the guide leads to them."""
+"""Panels of a report, its page with the files beside it, and the index of several reports.
+
+A panel is titled pictures and tables with the arrays behind them. Page, PNG files, arrays and
+index are made from panels here and nowhere else. A page loads nothing from elsewhere: its pictures
+are in it. This module needs neither torch nor matplotlib to find that a report is up to date.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import base64
+import hashlib
+import io
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 import jinja2
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field
 
-from courant.evaluation.record import MODEL, Evaluation
-from courant.report.context import Context
-from courant.report.drawing import data_url, webp_of_png
-from courant.report.panel import Cell, Column, Panel, Table
-from courant.report.verdict import summary_line
-from courant.report.wording import count
+from courant.evaluation.metrics import ALL
+from courant.evaluation.record import DMD, MODEL, PERSISTENCE, POD_GP, POD_RBF, Evaluation
 from courant.runs.directory import RunDirectory
-from courant.runs.record import Environment
-from simgen.publish.field_plots import png_bytes
+from courant.runs.record import BANDS, METRICS, MONITOR
+from courant.sweeps.sweep import TABLE, sweep_of
+from simgen.errors import InputError, StoreError
 
-WORDS = (
-    "An anchor is a vector of numbers in the model (its latent), usually with a position in"
-    " space; a model often has a few dozen of them. A prediction is exactly a constant plus one"
-    " field for each anchor. At each point the anchors have weights that sum to one; the anchor"
-    " with the largest weight is the dominant one there. NMAE is the sum of absolute errors over"
-    " the sum of absolute values. References are simple predictions without a network, such as"
-    " persistence, which holds the initial state. A unit of std is the standard deviation of a"
-    " component over the training cases, so that 0.1 is a tenth of the usual variation of the"
-    " flow."
-)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from courant.data.normalisation import Channel
+
+PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
+GENERATOR = 16
+"""Raise this when the same inputs would give another report"""
 
 
-def guide(context: Context, panels: Sequence[Panel]) -> Panel:
-    """Return the panel that leads to the others; questions without a panel are left out."""
-    there = {panel.name: panel for panel in panels}
-    rows = [
-        (
-            Cell(question),
-            Cell(_with_score(answer, there[name])),
-            Cell(there[name].title, panel=name),
-        )
-        for question, name, answer in _questions(context)
-        if name in there
-    ]
-    columns = (
-        Column("you ask", is_number=False),
-        Column("short answer", is_number=False),
-        Column("look at", is_number=False),
+@dataclass(frozen=True)
+class Picture:
+    """A figure or an animation: what it shows, what to see in it, what it is drawn from."""
+
+    name: str
+    """The file in the report's folder, such as `parity.png`"""
+    caption: str
+    draw: Callable[[], Figure | Sequence[bytes]]
+    """Returns the figure; of an animation the frames, WebP files of one size"""
+    look_for: str
+    """One sentence: what to see"""
+    score: str
+    """The number that the picture stands for, such as `NMAE 0.12`"""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Those that the caption names"""
+    labels: Sequence[str] = ()
+    """Below each frame; of animations only"""
+
+    @property
+    def alt(self) -> str:
+        """Text shown in place of the picture."""
+        return plain(self.name.rpartition(".")[0])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table that is more than text."""
+
+    text: str
+    mark: Literal["", "good", "bad"] = ""
+    """Whether it is in the model's favour or against it"""
+    panel: str = ""
+    """Name of a panel that the text leads to"""
+    picture: bytes | None = None
+    """A small PNG beside the text"""
+
+
+@dataclass(frozen=True)
+class PanelTable:
+    """A table with one cell for each column in every row."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    words: Collection[str] = ()
+    """Columns without numbers, which are left-aligned"""
+    sortable: bool = False
+    """Whether a click on a column's head sorts the rows by it"""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"a row of {len(row)} cells in a table of {len(self.columns)}")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of the page."""
+
+    name: str
+    title: str
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[PanelTable] = ()
+    note: str = ""
+    code: str = ""
+    """Lines to paste"""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Further ones than those of its pictures"""
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *(each.name for each in self.pictures), *self.all_arrays):
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+                raise InputError(
+                    f"{name!r} cannot name a file of the report: only letters, digits, '.', '_'"
+                    " and '-'"
+                )
+
+    @property
+    def all_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of the pictures and the further ones."""
+        found: dict[str, np.ndarray] = {}
+        for picture in self.pictures:
+            found |= picture.arrays
+        return found | dict(self.arrays)
+
+    @property
+    def data(self) -> str | None:
+        """The file of the arrays, beside the page; None where there are none."""
+        return f"{self.name}.npz" if self.all_arrays else None
+
+
+def with_unit(name: str, unit: str) -> str:
+    """`speed (m/s)`; the name alone where the unit is that of a plain number."""
+    return name if unit in ("", "1", "-") else f"{name} ({unit})"
+
+
+def plain(name: str) -> str:
+    """`mean drag` for `mean_drag`"""
+    return name.replace("_", " ")
+
+
+def component_name(name: str) -> str:
+    """`velocity x` for `velocity.x`, `all components` for all."""
+    return "all components" if name == ALL else plain(name).replace(".", " ")
+
+
+def channel_label(channel: Channel) -> str:
+    """`velocity x (m/s)`"""
+    return with_unit(component_name(channel.name), channel.unit)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 case`, `2 cases`"""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def number(value: object) -> str:
+    """Format three digits of a number; a missing one is empty."""
+    if isinstance(value, float | int):
+        return f"{value:.3g}"
+    return "" if value is None else str(value)
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a, b and c`"""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def reference(name: str) -> str:
+    """`the training mean`, `persistence`"""
+    return name if name in (PERSISTENCE, DMD, POD_GP, POD_RBF) else f"the {name}"
+
+
+def summary_line(evaluation: Evaluation) -> str:
+    """Compare the model's error with each reference's, and name where it beats the first of them.
+
+    Quantities of interest that the null predicts better come before all. The first reference is the
+    one that is hard to beat: over a rollout each step counts, elsewhere each case.
+    """
+    ours, first = evaluation.overall[MODEL].nmae, evaluation.references[0]
+    lost = [plain(name) for name, each in evaluation.quantities.items() if each.null_wins]
+    nulls = (
+        f"A regression on the design parameters alone predicts {listed(lost)} better than the model"
+        " does. "
+        if lost
+        else ""
     )
-    return Panel("guide", "How to read this", tables=(Table(columns, tuple(rows)),), note=WORDS)
-
-
-def _with_score(answer: str, panel: Panel) -> str:
-    """Add the number that the panel's first picture stands for."""
-    scores = [*(each.score for each in panel.animations), *(each.score for each in panel.figures)]
-    first = scores[0] if scores else ""
-    return f"{answer} {first}." if first else answer
-
-
-def _questions(context: Context) -> list[tuple[str, str, str]]:
-    """Return question, panel, and answer, in the order in which they come to mind."""
-    rollout = "errors_over_rollout" if context.evaluation.step_s else "errors"
-    return [
-        (
-            "How good is it?",
-            rollout,
-            "See the line above. A model is useful where its error is below those of the"
-            " references, which cost nothing.",
-        ),
-        (
-            "Is it right in my design?",
-            "errors_by_case",
-            "Find your parameters in the pictures: where errors rise or training designs are"
-            " sparse, trust the model less.",
-        ),
-        (
-            "Can I trust this rollout?",
-            "monitor",
-            "Up to the flag, expect errors like those of this report. Beyond it the latents have"
-            " left the states of the training.",
-        ),
-        ("Where is it wrong?", "error_addresses", _where_wrong(context)),
-        (
-            "When does the prediction leave the solution?",
-            "rollout",
-            "Play the first case: solution, prediction and error, step by step.",
-        ),
-        ("What does anchor 14 do?", "anchor_table", _one_anchor(context)),
-        (
-            "What do the strongest anchors add to the prediction?",
-            "decomposition",
-            "One picture for each; what one adds, others may take away again.",
-        ),
-        (
-            "Where does an anchor have weight, and which input does it read?",
-            "anchor_maps",
-            "The first rows show where its weight is large, the second picture which input points"
-            " it reads.",
-        ),
-        (
-            "Can I interpret the field of one anchor?",
-            "anchor_scores",
-            "Only where the scores are marked ✓ and better than the random partition's: then fields"
-            " are concentrated near their anchors, and the prediction depends on them.",
-        ),
-        (
-            "Does a long rollout keep the frequency of the flow?",
-            "frequencies",
-            "Yes, as long as the prediction oscillates with the solution in the first picture, and"
-            " the drift stays in the green band.",
-        ),
-        (
-            "Are drag, loss or head right?",
-            "quantities",
-            "Yes, if the points lie on the diagonal, nearer to it than those of the design"
-            " parameters alone.",
-        ),
-        ("How do I use the model?", "use", "Paste these lines into Python."),
-    ]
-
-
-def _where_wrong(context: Context) -> str:
-    if not context.surrogate.decomposes or (found := context.scores.addresses) is None:
-        return ""
-    worst = int(found.worst[0])
-    part = found.errors[worst] / (found.total or 1.0)
+    beside = []
+    for name in evaluation.references:
+        theirs = evaluation.overall[name].nmae
+        if not theirs:
+            beside.append(f"where {reference(name)} makes no error")
+            continue
+        share = ours / theirs - 1
+        side = "below" if share < 0 else "above"
+        beside.append(f"{abs(share):.0%} {side} {reference(name)}'s {theirs:.3f}")
+    line = (
+        f"{nulls}NMAE {ours:.3f} on the {evaluation.split} split, {listed(beside)}. Over the"
+        f" variation of the fields (RAE) the error is {evaluation.overall[MODEL]['rae']:.3f}. "
+    )
+    if evaluation.step_s is None:
+        cases = evaluation.cases.values()
+        won = sum(case.overall[MODEL].nmae < case.overall[first].nmae for case in cases)
+        return f"{line}The model is better than {reference(first)} on {won} of {len(cases)} cases."
+    beats = dict(enumerate(evaluation.beats(first), start=1))
+    if all(beats.values()):
+        return f"{line}The model beats {reference(first)} at every rollout step."
+    if not any(beats.values()):
+        return f"{line}It does not beat {reference(first)} at any rollout step yet."
+    better, worse = ([step for step in beats if beats[step] is is_won] for is_won in (True, False))
     return (
-        f"In the first case mostly where anchor {worst} has weight: {part:.0%} of the squared"
-        f" error, on {found.governed[worst]:.0%} of the volume."
+        f"{line}It beats {reference(first)} at steps {_ranges(better)}, and not yet at"
+        f" {_ranges(worse)}."
     )
 
 
-def _one_anchor(context: Context) -> str:
-    if not context.surrogate.decomposes:
-        return ""
-    energies = context.scores.fields.energies
-    strongest = int(energies.argmax())
-    part = energies[strongest] / (float(energies.sum()) or 1.0)
-    return (
-        "Its row shows the field that it adds, how strong and how compact that is, and its part in"
-        f" the error. The strongest in the first case is anchor {strongest}, with {part:.0%} of the"
-        " fields' energy."
-    )
+def _ranges(steps: Sequence[int]) -> str:
+    """Format [1, 2, 3, 7] as `1-3 and 7`."""
+    gaps = [at for at, (a, b) in enumerate(pairwise(steps), start=1) if b != a + 1]
+    runs = [steps[begin:end] for begin, end in pairwise([0, *gaps, len(steps)])]
+    return listed([f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs])
 
 
+QUALITY = 88
+"""Of WebP: no difference is seen, and the page of all panels is a third as large as with PNG"""
 SCROLLED_ROWS = 16
 """Longer tables scroll"""
 
 
-@dataclass(frozen=True)
-class KeyFigure:
-    """A number at the head of the page."""
-
-    value: str
-    label: str
+def data_url(picture: bytes) -> str:
+    """Return a PNG or WebP file as a URL that needs no server."""
+    kind = {b"\x89PNG": "image/png", b"RIFF": "image/webp"}[picture[:4]]
+    return f"data:{kind};base64,{base64.b64encode(picture).decode()}"
 
 
-def write_panel(folder: RunDirectory, panel: Panel, drawn: dict[str, bytes]) -> list[str]:
-    """Write the panel's figures and its file of arrays; return the names of the files.
+def webp(pixels: np.ndarray) -> bytes:
+    """Return pixels (Y, X, 3) of 8 bits as a WebP file, the top row first."""
+    return _encoded(Image.fromarray(pixels[..., :3]), "WEBP", quality=QUALITY, method=4)
 
-    The figures' PNG files, by name, are added to `drawn`, from which the page takes them.
-    """
-    for figure in panel.figures:
-        drawn[figure.name] = png_bytes(figure.figure)
-        folder.write_bytes(figure.name, drawn[figure.name])
+
+def webp_of(picture: bytes, width: int | None = None) -> bytes:
+    """Return a picture's file as WebP, not transparent; scaled down to a width in pixels."""
+    with Image.open(io.BytesIO(picture)) as opened:
+        image = opened.convert("RGB")
+    if width is not None and image.width > width:
+        image = image.resize((width, max(1, round(image.height * width / image.width))))
+    return _encoded(image, "WEBP", quality=QUALITY, method=4)
+
+
+def small_png(pixels: np.ndarray) -> bytes:
+    """Return pixels (Y, X, 3) of 8 bits as a PNG of at most 32 colours: for icons in tables."""
+    return _encoded(Image.fromarray(pixels[..., :3]).quantize(32), "PNG", optimize=True)
+
+
+def _encoded(image: Image.Image, kind: str, **options: int) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format=kind, **options)
+    return buffer.getvalue()
+
+
+Drawn = dict[str, Sequence[bytes]]
+"""By the name of a picture: the WebP files of it, several of an animation"""
+
+
+def write_panel(folder: RunDirectory, panel: Panel, drawn: Drawn) -> list[str]:
+    """Draw pictures into `drawn`, write them and the arrays; return the names of the files."""
+    # Here, because a report that is up to date needs no matplotlib.
+    from simgen.publish.field_plots import png_bytes
+
+    files = []
+    for picture in panel.pictures:
+        figure = picture.draw()
+        if isinstance(figure, Sequence):
+            if len(figure) != len(picture.labels):
+                raise ValueError(f"{len(figure)} frames with {len(picture.labels)} labels")
+            drawn[picture.name] = figure
+            continue
+        png = png_bytes(figure)
+        folder.write_bytes(picture.name, png)
+        drawn[picture.name] = [webp_of(png)]
+        files.append(picture.name)
     if panel.data is not None:
-        folder.write_arrays(panel.data, panel.arrays)
-    return [figure.name for figure in panel.figures] + ([panel.data] if panel.data else [])
-
-
-def report_page(context: Context, panels: Sequence[Panel], drawn: Mapping[str, bytes]) -> str:
-    """Render the page of a trained run, with figures that `write_panel` has drawn."""
-    return render_page(
-        title=f"{context.dataset.schema.family}: {context.surrogate.experiment.name}",
-        meta=_meta(context),
-        verdict=summary_line(context.evaluation),
-        panels=panels,
-        drawn=drawn,
-        keys=key_figures(context),
-    )
+        folder.write_arrays(panel.data, panel.all_arrays)
+        files.append(panel.data)
+    return files
 
 
 def render_page(
@@ -184,24 +290,26 @@ def render_page(
     meta: Sequence[str],
     verdict: str,
     panels: Sequence[Panel],
-    drawn: Mapping[str, bytes],
-    keys: Sequence[KeyFigure] = (),
+    drawn: Drawn,
+    keys: Mapping[str, str] | None = None,
 ) -> str:
-    """Render index.html with its pictures in it; everything that comes from data is escaped."""
-    return template("page.html.j2").render(
+    """Render index.html with its pictures in it; everything that comes from data is escaped.
+
+    `keys` are the numbers at its head, by what they are.
+    """
+    return _template("page.html.j2").render(
         title=title,
         meta=meta,
         verdict=verdict,
-        keys=keys,
+        keys=keys or {},
         panels=panels,
+        drawn=drawn,
         scrolled_rows=SCROLLED_ROWS,
         embedded=data_url,
-        picture=lambda figure: data_url(webp_of_png(drawn[figure.name])),
     )
 
 
-def template(name: str) -> jinja2.Template:
-    """Load a template of this package."""
+def _template(name: str) -> jinja2.Template:
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("courant.report"),
         autoescape=True,
@@ -212,44 +320,119 @@ def template(name: str) -> jinja2.Template:
     return templates.get_template(name)
 
 
-def key_figures(context: Context) -> list[KeyFigure]:
-    """List errors of all predictors, accepted cases, and the speed-up over the solver."""
-    evaluation, design = context.evaluation, context.dataset.design
-    errors = [
-        KeyFigure(f"{evaluation.overall[name].nmae:.3f}", f"NMAE, {name}")
-        for name in evaluation.predictors
-    ]
-    accepted = int((design["status"] == "accepted").sum())
-    return [
-        *errors,
-        KeyFigure(f"{evaluation.overall[MODEL]['relative_l2']:.3f}", f"relative L2, {MODEL}"),
-        KeyFigure(f"{accepted} / {len(design)}", "cases accepted"),
-        *_speed_up(evaluation),
-    ]
+def current_page(run: RunDirectory, folder: RunDirectory, evaluation: Evaluation) -> str | None:
+    """Return the URL of the page in `folder` if it is of this evaluation and no file is missing."""
+    found = folder.read_json(INPUTS) if folder.exists(INPUTS) else None
+    if not isinstance(found, dict):
+        return None
+    files = found.pop("files", None)
+    if not isinstance(files, list) or found != _inputs(run, evaluation):
+        return None
+    return page_url(folder) if {PAGE, *map(str, files)} <= set(folder.names()) else None
 
 
-def _speed_up(evaluation: Evaluation) -> list[KeyFigure]:
-    factor = evaluation.timing.speed_up
-    if factor is None:
-        return []
-    return [KeyFigure(f"{float(f'{factor:.2g}'):,.15g}×", "the solver's speed")]
+def keep_inputs(
+    run: RunDirectory, folder: RunDirectory, evaluation: Evaluation, files: Iterable[str]
+) -> None:
+    """Write what the report in `folder` was made from, once all of it is written."""
+    folder.write_json(INPUTS, {**_inputs(run, evaluation), "files": sorted(files)})
 
 
-def _meta(context: Context) -> Sequence[str]:
-    dataset, model = context.dataset, context.surrogate.model
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return (
-        f"run {context.run.url.rsplit('/', 1)[-1]}",
-        (
-            f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC,"
-            f" snapshot {dataset.snapshot_id}"
-        ),
-        f"{model.config.kind}, {parameters:,} weights",
-        *_machine(context.course.environment),
-    )
+def page_url(folder: RunDirectory) -> str:
+    """Return the URL of the page in a folder."""
+    return f"{folder.url.rstrip('/')}/{PAGE}"
 
 
-def _machine(environment: Environment | None) -> list[str]:
-    if environment is None:
-        return []
-    return [f"trained on {environment.device} by {count(environment.workers, 'worker')}"]
+def _inputs(run: RunDirectory, evaluation: Evaluation) -> dict[str, Any]:
+    made = {"run": run.url, "fingerprint": evaluation.fingerprint, "generator": GENERATOR}
+    read = [(run, name) for name in (BANDS, MONITOR, METRICS) if run.exists(name)]
+    if (sweep := sweep_of(run)) is not None:
+        read.append((sweep, TABLE))  # what the search for settings took
+    digests = {name: hashlib.sha256(of.read_bytes(name)).hexdigest()[:16] for of, name in read}
+    return made | digests
+
+
+MARK = "courant index of reports"
+"""In the index page, so that no other page is ever written over"""
+THUMBNAIL_WIDTH = 320
+
+
+class Summary(BaseModel):
+    """What the index shows of a report."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run: str
+    family: str
+    experiment: str
+    dataset: str
+    """The name of the version"""
+    split: str
+    verdict: str
+    nmae: float
+    reference: str
+    """The best of the references"""
+    reference_nmae: float
+    written: datetime
+    thumbnail: str = Field(pattern=r"^data:image/(png|webp);base64,[A-Za-z0-9+/=]+$")
+
+
+def write_index(reports: str) -> str:
+    """Write index.html over the reports in the folders of `reports`; return its URL.
+
+    Two writers at once leave a complete page: each looks again after it has written, and writes
+    again if reports have come or gone meanwhile. InputError where there is no report, or where
+    index.html is another page.
+    """
+    folder = RunDirectory(reports)
+    _check_own(folder)
+    found = _entries(folder)
+    if not found:
+        raise InputError(f"{folder.url} has no folder with a report; name the folder of reports")
+    while True:
+        page = _template("index.html.j2").render(
+            entries=found, mark=MARK, place=folder.url.rsplit("/", 1)[-1]
+        )
+        folder.write_bytes(PAGE, page.encode())
+        if (now := _entries(folder)) == found or not now:
+            return page_url(folder)
+        found = now
+
+
+def parent_index(run: RunDirectory, folder: RunDirectory) -> str | None:
+    """Return the folder whose index lists a report; None where a report is on its own.
+
+    Reports that lie together are in folders with the names of their runs.
+    """
+    parent, _, name = folder.url.rstrip("/").rpartition("/")
+    is_of_reports = name == run.url.rstrip("/").rsplit("/", 1)[-1] and folder.url != run.url
+    if not is_of_reports or not parent or parent.endswith(":/"):
+        return None
+    try:
+        _check_own(RunDirectory(parent))
+    except InputError:
+        return None
+    return parent
+
+
+def _check_own(folder: RunDirectory) -> None:
+    """Raise InputError where index.html is not an index of reports."""
+    if folder.exists(PAGE) and MARK.encode() not in folder.read_bytes(PAGE):
+        raise InputError(f"{folder.url}/{PAGE} is another page; move it, or name another folder")
+
+
+def _entries(folder: RunDirectory) -> list[tuple[str, Summary | None]]:
+    """Return folders and summaries, of each family the lowest error first, None last."""
+    found: dict[str, Summary | None] = {}
+    for name in folder.names():
+        if folder.exists(f"{name}/{INPUTS}") and folder.exists(f"{name}/{PAGE}"):
+            try:
+                record = folder.read_record(f"{name}/{SUMMARY}", Summary, "write the report again")
+            except StoreError:
+                record = None
+            found[name] = record
+    ranks = {
+        name: (each is None, each.family if each else "", each.nmae if each else 0.0, name)
+        for name, each in found.items()
+    }
+    return [(name, found[name]) for name in sorted(found, key=ranks.__getitem__)]

@@ -2,106 +2,94 @@
 
 A panel is one function `(Context) -> Panel | None`; None where it does not apply, such as the
 decomposition of a model that has none. A further one is a function in the file of its subject, and
-its name in `PANELS`, the only place where reports differ by kind of problem. The page loads nothing
-from elsewhere; its figures lie beside it as PNG files too.
+its name in `PANELS`, the only place where reports differ by kind of problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from courant.evaluation.evaluate import evaluate
-from courant.evaluation.record import Evaluation, read_evaluation
+from courant.evaluation.record import MODEL, Evaluation, read_evaluation
 from courant.experiment import Kind
-from courant.report.anchors import (
-    addresses_panel,
-    anchor_scores_panel,
-    anchor_table_panel,
-    component_panel,
-    decomposition_panel,
-    maps_panel,
-    section_panel,
-)
+from courant.report import anchors, data_and_training, dynamics, errors, fields
 from courant.report.context import Context, open_context
-from courant.report.current import PAGE, current_page, keep_inputs, page_url
-from courant.report.data_and_training import (
-    cases_panel,
-    designs_panel,
-    field_use_panel,
-    rollout_use_panel,
-    stages_panel,
-    training_panel,
+from courant.report.page import (
+    PAGE,
+    SUMMARY,
+    THUMBNAIL_WIDTH,
+    Cell,
+    Drawn,
+    Panel,
+    PanelTable,
+    Summary,
+    count,
+    current_page,
+    data_url,
+    keep_inputs,
+    page_url,
+    parent_index,
+    render_page,
+    summary_line,
+    webp_of,
+    write_index,
+    write_panel,
 )
-from courant.report.dynamics import frequencies_panel, monitor_panel
-from courant.report.errors import (
-    CASE_FIGURE,
-    GROWTH_FIGURE,
-    case_panel,
-    errors_panel,
-    growth_panel,
-    parity_panel,
-)
-from courant.report.fields import prediction_panel, rollout_panel, streamlines_panel, surface_panel
-from courant.report.index import SUMMARY, keep_summary, parent_index, write_index
-from courant.report.page import guide, report_page, write_panel
-from courant.report.panel import Panel
-from courant.report.trust import ledger_panel, quantities_panel, sensitivity_panel
-from courant.report.verdict import summary_line
 from courant.runs.directory import RunDirectory
 
 MakePanel = Callable[[Context], Panel | None]
 
-_DATA_AND_TRAINING = (designs_panel, cases_panel, training_panel, stages_panel, ledger_panel)
+_ANCHORS: tuple[MakePanel, ...] = (
+    anchors.decomposition_panel,
+    anchors.component_panel,
+    anchors.section_panel,
+    anchors.maps_panel,
+    anchors.anchor_table_panel,
+    anchors.anchor_scores_panel,
+    anchors.addresses_panel,
+)
+_DATA_AND_TRAINING: tuple[MakePanel, ...] = (
+    data_and_training.designs_panel,
+    data_and_training.cases_panel,
+    data_and_training.training_panel,
+    data_and_training.stages_panel,
+    data_and_training.ledger_panel,
+    data_and_training.use_panel,
+)
 
 PANELS: dict[Kind, tuple[MakePanel, ...]] = {
     "transient": (
-        prediction_panel,
-        rollout_panel,
-        streamlines_panel,
-        surface_panel,
-        growth_panel,
-        monitor_panel,
-        errors_panel,
-        case_panel,
-        decomposition_panel,
-        component_panel,
-        section_panel,
-        maps_panel,
-        anchor_table_panel,
-        anchor_scores_panel,
-        addresses_panel,
-        frequencies_panel,
-        quantities_panel,
-        sensitivity_panel,
+        fields.prediction_panel,
+        fields.rollout_panel,
+        fields.streamlines_panel,
+        fields.surface_panel,
+        errors.growth_panel,
+        dynamics.monitor_panel,
+        errors.errors_panel,
+        errors.case_panel,
+        *_ANCHORS,
+        dynamics.frequencies_panel,
+        errors.quantities_panel,
+        errors.sensitivity_panel,
         *_DATA_AND_TRAINING,
-        rollout_use_panel,
     ),
     "steady": (
-        prediction_panel,
-        streamlines_panel,
-        surface_panel,
-        errors_panel,
-        case_panel,
-        quantities_panel,
-        sensitivity_panel,
-        parity_panel,
-        decomposition_panel,
-        component_panel,
-        section_panel,
-        maps_panel,
-        anchor_table_panel,
-        anchor_scores_panel,
-        addresses_panel,
+        fields.prediction_panel,
+        fields.streamlines_panel,
+        fields.surface_panel,
+        errors.errors_panel,
+        errors.case_panel,
+        errors.quantities_panel,
+        errors.sensitivity_panel,
+        errors.parity_panel,
+        *_ANCHORS,
         *_DATA_AND_TRAINING,
-        field_use_panel,
     ),
 }
 
-MAIN_FIGURES: dict[Kind, str] = {"transient": GROWTH_FIGURE, "steady": CASE_FIGURE}
-"""The file of the most telling figure of the errors"""
-
-
-__all__ = ["main_figure", "summary_line", "write_report"]
+MAIN_FIGURES: dict[Kind, str] = {"transient": errors.GROWTH_FIGURE, "steady": errors.CASE_FIGURE}
+"""The file of the figure that shows most of the errors"""
 
 
 def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
@@ -117,13 +105,35 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     if page is not None:
         return page
     context = open_context(run, evaluation, dataset_url)
-    made = (make(context) for make in PANELS[evaluation.task])
+    made = [make(context) for make in PANELS[evaluation.task]]
     panels = [panel for panel in made if panel is not None]
-    drawn: dict[str, bytes] = {}
+    drawn: Drawn = {}
     files = [file for panel in panels for file in write_panel(folder, panel, drawn)]
-    page_text = report_page(context, [guide(context, panels), *panels], drawn)
-    folder.write_bytes(PAGE, page_text.encode())
-    keep_summary(folder, context, next(iter(drawn.values())))
+    experiment, family = context.surrogate.experiment.name, context.dataset.schema.family
+    text = render_page(
+        f"{family}: {experiment}",
+        _meta(context),
+        summary_line(evaluation),
+        [guide(context, panels), *panels],
+        drawn,
+        key_figures(context),
+    )
+    folder.write_bytes(PAGE, text.encode())
+    best = min(evaluation.references, key=lambda name: evaluation.overall[name].nmae)
+    summary = Summary(
+        run=run.url,
+        family=family,
+        experiment=experiment,
+        dataset=context.dataset.version,
+        split=evaluation.split,
+        verdict=summary_line(evaluation),
+        nmae=evaluation.overall[MODEL].nmae,
+        reference=best,
+        reference_nmae=evaluation.overall[best].nmae,
+        written=datetime.now(UTC),
+        thumbnail=data_url(webp_of(next(iter(drawn.values()))[0], THUMBNAIL_WIDTH)),
+    )
+    folder.write_bytes(SUMMARY, summary.model_dump_json(indent=2).encode())
     keep_inputs(run, folder, evaluation, [*files, SUMMARY])
     if (parent := parent_index(run, folder)) is not None:
         write_index(parent)
@@ -131,5 +141,126 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
 
 
 def main_figure(evaluation: Evaluation) -> str:
-    """Return the report's file with the most telling figure of the errors."""
+    """Return the report's file with the figure that shows most of the errors."""
     return MAIN_FIGURES[evaluation.task]
+
+
+def key_figures(context: Context) -> dict[str, str]:
+    """Return errors of all predictors, accepted cases, and the speed-up over the solver."""
+    evaluation, design = context.evaluation, context.dataset.design
+    nmae = {name: evaluation.overall[name].nmae for name in evaluation.predictors}
+    keys = {f"NMAE, {name}": f"{value:.3f}" for name, value in nmae.items()}
+    keys[f"relative L2, {MODEL}"] = f"{evaluation.overall[MODEL]['relative_l2']:.3f}"
+    keys["cases accepted"] = f"{int((design['status'] == 'accepted').sum())} / {len(design)}"
+    if (factor := evaluation.timing.speed_up) is not None:
+        keys["the solver's speed"] = f"{float(f'{factor:.2g}'):,.15g}×"
+    return keys
+
+
+def _meta(context: Context) -> list[str]:
+    dataset, model = context.dataset, context.surrogate.model
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    environment = context.course.environment
+    lines = [
+        f"run {context.run.url.rsplit('/', 1)[-1]}",
+        f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC,"
+        f" snapshot {dataset.snapshot_id}",
+        f"{model.config.kind}, {weights:,} weights",
+    ]
+    if environment is not None:
+        workers = count(environment.workers, "worker")
+        lines.append(f"trained on {environment.device} by {workers}")
+    return lines
+
+
+WORDS = (
+    "An anchor is a vector of numbers in the model (its latent), usually with a position in"
+    " space; a model often has a few dozen of them. A prediction is exactly a constant plus one"
+    " field for each anchor. At each point the anchors have weights that sum to one; the anchor"
+    " with the largest weight is the dominant one there. NMAE is the sum of absolute errors over"
+    " the sum of absolute values. References are simple predictions without a network, such as"
+    " persistence, which holds the initial state. A unit of std is the standard deviation of a"
+    " component over the training cases, so that 0.1 is a tenth of the usual variation of the"
+    " flow."
+)
+
+
+def guide(context: Context, panels: Sequence[Panel]) -> Panel:
+    """Return the panel that leads to the others; questions without a panel are left out."""
+    there = {panel.name: panel for panel in panels}
+    rows = []
+    for name, (question, answer) in _questions(context).items():
+        if name in there:
+            scores = [f" {picture.score}." for picture in there[name].pictures[:1]]
+            rows.append((question, answer + "".join(scores), Cell(there[name].title, panel=name)))
+    heads = ("you ask", "short answer", "look at")
+    return Panel("guide", "How to read this", tables=[PanelTable(heads, rows, heads)], note=WORDS)
+
+
+def _questions(context: Context) -> dict[str, tuple[str, str]]:
+    """Return question and answer by panel, in the order in which they come to mind."""
+    where_wrong = one_anchor = ""
+    if context.surrogate.decomposes:
+        energies = context.scores.fields.energies
+        strongest = int(energies.argmax())
+        share = energies[strongest] / (float(energies.sum()) or 1.0)
+        one_anchor = (
+            "Its row shows the field that it adds, how strong and how compact that is, and its part"
+            f" in the error. The strongest in the first case is anchor {strongest}, with"
+            f" {share:.0%} of the fields' energy."
+        )
+        if (found := context.scores.addresses) is not None:
+            worst = int(found.worst[0])
+            part = found.errors[worst] / (found.total or 1.0)
+            where_wrong = (
+                f"In the first case mostly where anchor {worst} has weight: {part:.0%} of the"
+                f" squared error, on {found.governed[worst]:.0%} of the volume."
+            )
+    return {
+        "errors_over_rollout" if context.evaluation.step_s else "errors": (
+            "How good is it?",
+            "See the line above. A model is useful where its error is below those of the"
+            " references, which cost nothing.",
+        ),
+        "errors_by_case": (
+            "Is it right in my design?",
+            "Find your parameters in the pictures: where errors rise or training designs are"
+            " sparse, trust the model less.",
+        ),
+        "monitor": (
+            "Can I trust this rollout?",
+            "Up to the flag, expect errors like those of this report. Beyond it the latents have"
+            " left the states of the training.",
+        ),
+        "error_addresses": ("Where is it wrong?", where_wrong),
+        "rollout": (
+            "When does the prediction leave the solution?",
+            "Play the first case: solution, prediction and error, step by step.",
+        ),
+        "anchor_table": ("What does anchor 14 do?", one_anchor),
+        "decomposition": (
+            "What do the strongest anchors add to the prediction?",
+            "One picture for each; what one adds, others may take away again.",
+        ),
+        "anchor_maps": (
+            "Where does an anchor have weight, and which input does it read?",
+            "The first rows show where its weight is large, the second picture which input points"
+            " it reads.",
+        ),
+        "anchor_scores": (
+            "Can I interpret the field of one anchor?",
+            "Only where the scores are marked ✓ and better than the random partition's: then fields"
+            " are concentrated near their anchors, and the prediction depends on them.",
+        ),
+        "frequencies": (
+            "Does a long rollout keep the frequency of the flow?",
+            "Yes, as long as the prediction oscillates with the solution in the first picture, and"
+            " the drift stays in the green band.",
+        ),
+        "quantities": (
+            "Are drag, loss or head right?",
+            "Yes, if the points lie on the diagonal, nearer to it than those of the design"
+            " parameters alone.",
+        ),
+        "use": ("How do I use the model?", "Paste these lines into Python."),
+    }

@@ -465,8 +465,12 @@ def analyse_compare(
     """
     with one_line_errors():
         from courant.analysis.comparison import compare_runs
-        from courant.report.comparison import draw_comparison, draw_run_fields, fields_of_runs
-        from courant.report.sweep_page import draw_trade_off
+        from courant.report.comparison import (
+            draw_comparison,
+            draw_run_fields,
+            draw_trade_off,
+            fields_of_runs,
+        )
         from courant.runs.directory import RunDirectory
         from simgen.publish.field_plots import png_bytes
 

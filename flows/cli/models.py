@@ -237,7 +237,7 @@ def reports(
 ) -> None:
     """Write the index page of a folder of reports again, as after one was removed."""
     with one_line_errors():
-        from courant.report.index import write_index
+        from courant.report.page import write_index
 
         print_line(f"index  {write_index(absolute(folder or load_settings().reports))}")
 

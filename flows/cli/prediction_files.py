@@ -26,7 +26,7 @@ from courant.prediction.bands import DesignBands, bands_of_case
 from courant.prediction.design import PredictedDesign
 from courant.prediction.surrogate import Surrogate
 from courant.report.fields import draw_prediction
-from courant.report.wording import channel_label, plain
+from courant.report.page import channel_label, plain
 from flows.settings import load_settings
 from flows.terminal import counted, print_line, screen
 from simgen.cell_shapes import Shape, cells_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from courant.evaluation.record import read_evaluation
-from courant.report.current import current_page
-from courant.report.verdict import summary_line
+from courant.report.page import current_page, summary_line
 from courant.runs.directory import RunDirectory
 from courant.runs.record import check_trained, open_recorded, read_dataset_record
 from flows.request_models import EvaluationRequest

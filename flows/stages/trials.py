@@ -71,7 +71,7 @@ class Trials(SweepRequest):
 
     def execute(self) -> FinishedSweep:
         """Run all trials on Ray, with a line as each ends, and write the page."""
-        from courant.report.sweep_page import verdict, write_sweep_page
+        from courant.report.comparison import sweep_line, write_sweep_page
         from courant.sweeps.sweep import BEST
 
         plan = self.plan()
@@ -84,7 +84,7 @@ class Trials(SweepRequest):
             on_cluster = load_settings().jobs_address is not None
             results = (self._try_on_cluster if on_cluster else self._try)(plan, bars)
         page, best = write_sweep_page(plan, results), f"{folder}/{BEST}"
-        return FinishedSweep(page, f"{folder}/trials", best, verdict(plan, results))
+        return FinishedSweep(page, f"{folder}/trials", best, sweep_line(plan, results))
 
     def _try(self, plan: Sweep, bars: Bars) -> list[TrialResult]:
         from courant.sweeps.ray_trials import run_sweep

@@ -20,7 +20,7 @@ from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
 from courant.problems import problem_of
-from courant.report.dynamics import figures, table
+from courant.report.dynamics import frequency_pictures, frequency_table
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.case import CaseResult
@@ -126,9 +126,9 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     scores = found.scores()
     assert scores["frequency_error"] == pytest.approx(0.1, abs=0.03)
     assert (scores["locked_in"], scores["rhythm_kept"]) == (1.0, 1.0)
-    for figure in figures(found, dataset[0]):
-        figure.figure.canvas.draw()
-    shown = {row[0].text: row[1].text for row in table(found).rows}
+    for picture in frequency_pictures(found, dataset[0]):
+        picture.draw().canvas.draw()
+    shown = {row[0]: row[1] for row in frequency_table(found).rows}
     assert shown["DMD of the solution, strongest pair"] == f"{WAVE_HZ:.3g}"
 
 

@@ -69,7 +69,7 @@ PANEL = """
 import numpy as np
 from matplotlib.figure import Figure
 from courant.report.context import Context
-from courant.report.panel import Panel, PanelFigure
+from courant.report.page import Panel, Picture
 """
 
 

@@ -14,7 +14,7 @@ from courant.evaluation.quantities import dependences, measure_quantities
 from courant.evaluation.record import QuantityScore
 from courant.prediction.surrogate import NotFiniteError
 from courant.problems import open_problem
-from courant.report.trust import draw_quantities, sensitivity_panel, table
+from courant.report.errors import draw_quantities, quantity_table, sensitivity_panel
 from simgen.case import CaseResult
 from simgen.cases.cylinder.family import CylinderFlow
 from simgen.design_space import DesignPoint
@@ -167,9 +167,9 @@ def score(error: float | None, null_error: float | None) -> QuantityScore:
 def test_the_table_marks_the_model_where_it_wins_and_loses(
     error: float | None, null_error: float | None, mark: str
 ) -> None:
-    ((name, _, ours, null, *_),) = table({"rise_height": score(error, null_error)}).rows
-    assert (name.text, ours.mark) == ("rise height", mark)
-    assert (ours.text, null.text) == tuple(
+    ((name, _, ours, null, *_),) = quantity_table({"rise_height": score(error, null_error)}).rows
+    assert (name, ours.mark) == ("rise height", mark)
+    assert (ours.text, null) == tuple(
         "" if value is None else f"{value:.3g}" for value in (error, null_error)
     )
     assert draw_quantities({"rise_height": score(error, null_error)}).axes
@@ -189,7 +189,7 @@ def test_a_report_shows_what_quantities_depend_on_through_the_model_and_in_the_s
     surrogate = steady(ducts, 1.1, ALL)
     context: Any = SimpleNamespace(surrogate=surrogate, dataset=ducts)
     shown = sensitivity_panel(context)
-    assert shown is not None and [each.name for each in shown.figures] == ["sensitivity.png"]
+    assert shown is not None and [each.name for each in shown.pictures] == ["sensitivity.png"]
     names = shown.arrays["parameters"].tolist()
     speed, width = names.index("speed"), names.index("half_width")
     through_model = shown.arrays["pressure_loss.predicted.first"]

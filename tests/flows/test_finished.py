@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import simgen
 from courant.evaluation.record import EVALUATION, fingerprint
 from courant.recipes import get_recipe
-from courant.report.current import PAGE, keep_inputs
+from courant.report.page import PAGE, keep_inputs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
 from courant.runs.weights import WEIGHTS
@@ -26,7 +26,7 @@ from flows.stages.training import Training, choose_experiment
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.write import DatasetWriter
-from tests.report.test_verdict import evaluation
+from tests.report.test_page import evaluation
 from tests.simgen.heated_plate import HeatedPlate
 from tests.store.conftest import NUM_SNAPSHOTS, SCHEMA, add, make_cloud, make_result
 

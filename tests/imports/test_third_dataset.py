@@ -137,9 +137,9 @@ def test_the_report_speaks_of_what_there_is(plane_run: RunDirectory, tmp_path: P
 
 def test_the_lines_of_the_report_run(plane: Dataset, plane_run: RunDirectory) -> None:
     from courant.report.context import open_context
-    from courant.report.data_and_training import field_use_panel
+    from courant.report.data_and_training import use_panel
 
-    code = field_use_panel(open_context(plane_run, evaluate(plane_run.url))).code
+    code = use_panel(open_context(plane_run, evaluate(plane_run.url))).code
     names: dict = {}
     exec(code, names)
     np.testing.assert_array_equal(

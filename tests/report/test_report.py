@@ -15,21 +15,14 @@ import simgen
 from courant.evaluation.evaluate import evaluate
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
-from courant.report import anchors
-from courant.report.anchors import TOP_ANCHORS, compute_ranking, contributions_at, rank
-from courant.report.context import Context, open_context
-from courant.report.current import current_page, keep_inputs
-from courant.report.data_and_training import (
-    designs_panel,
-    field_use_panel,
-    rollout_use_panel,
-    table,
-)
+from courant.report import context as of_context
+from courant.report.context import TOP_ANCHORS, Context, open_context
+from courant.report.data_and_training import case_table, designs_panel, use_panel
 from courant.report.dynamics import frequencies_panel, monitor_panel
-from courant.report.errors import case_panel, short_ids
+from courant.report.errors import case_panel, sensitivity_panel, short_ids
 from courant.report.fields import streamlines_panel, surface_panel
-from courant.report.report import PANELS, main_figure, summary_line, write_report
-from courant.report.trust import sensitivity_panel
+from courant.report.page import current_page, keep_inputs, summary_line
+from courant.report.report import PANELS, main_figure, write_report
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.publish.dataset_figures import designs as draw_designs
@@ -148,8 +141,7 @@ def test_cases_that_a_panel_was_fitted_to_are_not_judged(context: Context) -> No
     of_validation = dataclasses.replace(
         context, evaluation=context.evaluation.model_copy(update={"split": "validation"})
     )
-    for panel in (monitor_panel,):
-        assert panel(of_validation) is None
+    assert monitor_panel(of_validation) is None
 
 
 def test_ids_are_shortened_as_far_as_they_stay_different() -> None:
@@ -170,7 +162,7 @@ def test_anchors_are_ranked_over_the_whole_field_in_standard_deviations(context:
     norms = np.linalg.norm(
         (fields / context.surrogate.normaliser.std).reshape(len(fields), -1), axis=1
     )
-    ranking = rank(context, shown)
+    ranking = shown.ranking
     np.testing.assert_allclose(ranking.norms, norms, rtol=1e-5)
     assert ranking.largest.tolist() == np.argsort(-norms).tolist()[:TOP_ANCHORS]
     assert ranking.deviation < 1e-4
@@ -183,7 +175,7 @@ def test_a_decomposition_in_parts_is_the_same_and_encodes_once(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = context.shown[0]
-    whole = compute_ranking(context, shown)
+    whole = shown.ranking
     encoded: list[str] = []
     prepare = Surrogate.prepare_case
 
@@ -192,29 +184,27 @@ def test_a_decomposition_in_parts_is_the_same_and_encodes_once(
         return prepare(surrogate, case, *given)
 
     cells = np.arange(0, shown.case.num_points, 3)
-    some = contributions_at(context, shown, cells, whole.largest)
+    some = shown.contributions(cells, whole.largest)
     one_cell = context.surrogate.decompose_case(
         shown.case, start_s=shown.start_s, cells=np.arange(1)
     )
-    monkeypatch.setattr(anchors, "MAX_VALUES", 7 * one_cell.contributions.size)
-    context.predict(shown)
+    monkeypatch.setattr(of_context, "MAX_VALUES", 7 * one_cell.contributions.size)
     monkeypatch.setattr(Surrogate, "prepare_case", counted)
-    parted = compute_ranking(context, shown)
+    parted = dataclasses.replace(shown).ranking
     assert len(encoded) <= 2, "of the prediction, and of its decomposition"
     np.testing.assert_allclose(parted.norms, whole.norms, rtol=1e-4)
-    again = contributions_at(context, shown, cells, whole.largest)
+    again = shown.contributions(cells, whole.largest)
     np.testing.assert_allclose(again, some, atol=1e-5 * np.abs(some).max())
 
 
 def test_the_lines_to_paste_predict_the_shown_case(context: Context) -> None:
-    made = {"transient": rollout_use_panel, "steady": field_use_panel}[context.evaluation.task]
-    code = made(context).code
+    code = use_panel(context).code
     by_case = re.sub(
         r"^surrogate\.predict_case", "by_case = surrogate.predict_case", code, flags=re.M
     )
     names: dict[str, Any] = {}
     exec(re.sub(r"^surrogate\.predict\(", "given = surrogate.predict(", by_case, flags=re.M), names)
-    expected = context.predict(context.shown[0])
+    expected = context.shown[0].predicted
     for found in (names["by_case"], names["given"]):
         last = found.reshape(-1, *found.shape[-2:])[-1]
         np.testing.assert_allclose(last, expected, atol=1e-4 * np.abs(expected).max())
@@ -259,9 +249,9 @@ def test_a_design_space_of_one_parameter_or_none_has_a_report(
     schema: Schema = context.dataset.schema
     fewer = dataclasses.replace(schema, parameters=schema.parameters[:num])
     monkeypatch.setattr(context.dataset, "schema", fewer)
-    assert len(case_panel(context).figures) == 1 + num
+    assert len(case_panel(context).pictures) == 1 + num
     assert (designs_panel(context) is not None) == (num == 1)
-    assert len(table(context.dataset).columns) == 6 + num
+    assert len(case_table(context.dataset).columns) == 6 + num
     sample_cases([context.dataset[0]], context.channels[0].field).canvas.draw()
     if num:
         draw_designs(context.dataset).canvas.draw()

@@ -1,5 +1,6 @@
-"""The report tells both answers with their bands, and what the mesh adds."""
+"""How far to trust a model and what it cost: bands beside the mesh's error, the ledger's search."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,9 @@ from courant.prediction.bands import (
     Regressed,
     RegressedQuantity,
 )
-from courant.report.trust import NOT_STUDIED, trust_note, trust_table
+from courant.report.data_and_training import tuning_seconds
+from courant.report.errors import trust_table
+from courant.runs.directory import RunDirectory
 from simgen.cases import get_family
 from simgen.quantities import StatedQuantity
 
@@ -59,13 +62,30 @@ def context() -> SimpleNamespace:
 def test_both_answers_stand_with_their_bands_and_the_mesh_beside(context: SimpleNamespace) -> None:
     table = trust_table(context, {"peak_speed": np.array([0.31, np.nan])})
     assert table is not None
-    rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+    rows = {row[0]: row[1:] for row in table.rows}
     assert rows == {
-        "pressure loss (m2/s2)": ["none", "± 0.1", NOT_STUDIED],
+        "pressure loss (m2/s2)": ["none", "± 0.1", "not studied"],
         "peak speed (m/s)": ["± 0.31", "none", "+10.0% to +20.0% (5 designs)"],
     }
 
 
 def test_a_run_that_is_not_calibrated_has_none(context: SimpleNamespace) -> None:
     context.surrogate.bands = None
-    assert trust_table(context, {}) is None and trust_note(context) == ""
+    assert trust_table(context, {}) is None
+
+
+def test_the_other_trials_of_a_sweep_are_its_search(tmp_path: Path) -> None:
+    sweep = RunDirectory(tmp_path / "sweep")
+    rows = [
+        {"run": f"/first/place/{name}", "seconds": seconds}
+        for name, seconds in (("a", 5.0), ("b", 7.0), ("c", 11.0))
+    ]
+    sweep.write_json("trials.json", rows)
+    assert tuning_seconds(sweep / "trials" / "b") == 16.0
+
+
+def test_a_run_of_no_sweep_has_no_search_on_record(tmp_path: Path) -> None:
+    assert tuning_seconds(RunDirectory(tmp_path / "runs" / "a")) is None
+    assert tuning_seconds(RunDirectory(tmp_path / "trials" / "a")) is None
+    RunDirectory(tmp_path).write_json("trials.json", {"no": "table"})
+    assert tuning_seconds(RunDirectory(tmp_path / "trials" / "a")) is None

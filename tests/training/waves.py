@@ -64,7 +64,7 @@ def travelling_wave(
     )
 
 
-def design_point(number: int, num_frames: int = NUM_FRAMES) -> DesignPoint:
+def design_point(number: float, num_frames: int = NUM_FRAMES) -> DesignPoint:
     """Different points of the cylinder family's design space for different numbers."""
     family = get_family("cylinder-flow")
     settings = family.settings("trial", {"end_time": num_frames * INTERVAL_S})
