@@ -56,6 +56,8 @@ PATIENCE_S = 120.0
 MOST_LOST = 5
 """Answers in a row by which a cluster knows nothing of a job that it has taken"""
 STOP_S = 30.0
+#: Ray's words for a cluster that has just started.
+NO_AGENT = "No available agent to submit job"
 #: Their names are read here; where the cluster's nodes have their own values, nothing is passed.
 PLAIN_VARIABLES = (
     "AWS_ENDPOINT_URL",
@@ -153,18 +155,26 @@ def _submit(client: JobSubmissionClient, request: JobRequest, job: str, address:
     folder.write_json(file, {"kind": request.kind, **request.parameters})
     with tempfile.TemporaryDirectory(prefix="courant-job-") as code:
         pack_code(Path(code))
-        try:
-            client.submit_job(
-                entrypoint=f"python -m flows.ray_entrypoint {shlex.quote(f'{folder.url}/{file}')}",
-                submission_id=job,
-                runtime_env={"working_dir": code, "env_vars": job_variables(address)},
-                # Ray's dashboard shows it, and the job's log lines have it.
-                metadata=fields_here(),
-            )
-        except RuntimeError:
-            # Another process with the same request may have been faster.
-            if not any(each.submission_id == job for each in _attempts(client, request).values()):
-                raise
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                client.submit_job(
+                    entrypoint="python -m flows.ray_entrypoint "
+                    + shlex.quote(f"{folder.url}/{file}"),
+                    submission_id=job,
+                    runtime_env={"working_dir": code, "env_vars": job_variables(address)},
+                    # Ray's dashboard shows it, and the job's log lines have it.
+                    metadata=fields_here(),
+                )
+                return
+            except RuntimeError as error:
+                # Another process with the same request may have been faster.
+                if any(each.submission_id == job for each in _attempts(client, request).values()):
+                    return
+                # A dashboard answers before the agent has started that starts jobs.
+                if NO_AGENT not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
 
 
 def pack_code(target: Path) -> None:
