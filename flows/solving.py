@@ -13,14 +13,13 @@ from pathlib import Path
 
 from flows.executor import Executor, Item, LocalExecutor, as_they_end, closing
 from flows.settings import load_settings
-from flows.terminal import CaseBars, duration, write_progress
+from flows.terminal import CaseBars, duration, progress_note, write_progress
 from simgen.case import CaseResult, Progress, SolvedCase, Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import CaseError, InputError, ProgramError, StoreError
 from simgen.foam.environment import MissingSolverError
 from simgen.log_lines import about
-from simgen.point_cloud import PointCloud
 from simgen.solving.case_lock import OwnedCase, forget_case, own_case
 from simgen.store.split import Split
 from simgen.store.write import CaseFork, DatasetWriter
@@ -60,26 +59,29 @@ class SolvedFork:
     seconds: float
 
 
-OnSubmit = Callable[[DesignPoint, Future[SolvedFork]], None]
-
-
 def solve_cases(
     points: Sequence[DesignPoint],
     writer: DatasetWriter,
     execution: Execution,
-    on_submit: OnSubmit = lambda point, future: None,
+    on_submit: Callable[[DesignPoint, Future[SolvedFork]], None] = lambda point, future: None,
 ) -> None:
     """Solve every point here or on Ray, and commit the cases as they end.
 
     Each case writes through its own copy of one fork. `on_submit` is called with each case that is
     submitted. Raises StoreError where cases were lost to their machine or the store.
     """
-    points, scratch = unique(points), Path(load_settings().scratch)
-    fork, lost = writer.fork(), list[str]()
+    points, settings = unique(points), load_settings()
+    fork, lost, scratch = writer.fork(), list[str](), Path(settings.scratch)
+    if settings.ray_address is None:
+        executor: Executor = LocalExecutor(execution.cores)
+    else:
+        from flows.ray_executor import RayExecutor
+
+        executor = RayExecutor(execution.cores)
     with (
         CaseBars(len(points), scratch) as bars,
         Committer(writer, points, scratch, bars) as committer,
-        closing(_executor(execution.cores)) as executor,
+        closing(executor),
     ):
         last = LAST_OF_EACH * executor.at_once()
         effort = get_family(points[0].family).effort
@@ -112,15 +114,6 @@ def solve_cases(
             f"{len(lost)} of {len(points)} cases were lost to their machine or the store, the first"
             f" with: {first}; run again"
         )
-
-
-def _executor(cores: int) -> Executor:
-    """Return the executor of RAY_ADDRESS's cluster, else of this machine."""
-    if load_settings().ray_address is None:
-        return LocalExecutor(cores)
-    from flows.ray_executor import RayExecutor
-
-    return RayExecutor(cores)
 
 
 class Committer:
@@ -203,33 +196,29 @@ def solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution
     killed, the case itself. The directory of a rejected or failed case is archived first, and the
     archive's URL put on record.
     """
-    with about(dataset=dataset, case=point.id):
-        try:
-            return _solve(point, fork, dataset, execution)
-        except MissingSolverError as error:
-            raise MissingSolverError(f"case {point.id} on {platform.node()}: {error}") from error
-
-
-def _solve(point: DesignPoint, fork: CaseFork, dataset: str, execution: Execution) -> SolvedFork:
     # The scratch disk of the node that this runs on, by its environment.
     scratch = Path(load_settings().scratch)
-    values = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
-    logger.info("case %s: %s", point.id, values)
-    with own_case(point.id, scratch, _log_wait) as own:
-        # A run that has just written this case into the same dataset commits it in a moment.
-        recorded = fork.recorded_since(point.id, own.left_s if own.left == fork.url else 0.0)
-        if recorded is not None:
-            return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
-        result = _solve_and_write(point, fork, own, dataset, execution)
-        own.leave(fork.url)
-    seconds = sum(result.provenance["wall_time_s"].values())
-    archive = result.provenance.get("archive")
-    kept = f"; archive: {archive}" if result.reason and archive else ""
-    solved = SolvedFork(fork, point.id, result.status, f"{result.reason}{kept}", seconds)
-    logger.info(
-        "%s after %s%s", solved.status, duration(seconds), f": {solved.reason}" * bool(kept)
-    )
-    return solved
+    with about(dataset=dataset, case=point.id):
+        values = ", ".join(f"{name} {value:g}" for name, value in point.parameters.items())
+        logger.info("case %s: %s", point.id, values)
+        with own_case(point.id, scratch, _log_wait) as own:
+            # A run that has just written this case into the same dataset commits it in a moment.
+            recorded = fork.recorded_since(point.id, own.left_s if own.left == fork.url else 0.0)
+            if recorded is not None:
+                return SolvedFork(fork, point.id, recorded["status"], "solved by another run", 0.0)
+            try:
+                result = _solve_and_write(point, fork, own, dataset, execution)
+            except MissingSolverError as error:
+                message = f"case {point.id} on {platform.node()}: {error}"
+                raise MissingSolverError(message) from error
+            own.leave(fork.url)
+        seconds = sum(result.provenance["wall_time_s"].values())
+        archive = result.provenance.get("archive")
+        reason = f"{result.reason}{f'; archive: {archive}' if result.reason and archive else ''}"
+        logger.info(
+            "%s after %s%s", result.status, duration(seconds), f": {reason}" if reason else ""
+        )
+        return SolvedFork(fork, point.id, result.status, reason, seconds)
 
 
 def _log_wait() -> None:
@@ -240,53 +229,39 @@ def _solve_and_write(
     point: DesignPoint, fork: CaseFork, own: OwnedCase, dataset: str, execution: Execution
 ) -> CaseResult:
     from simgen.solving.archive import archive_case
+    from simgen.solving.convert import convert
     from simgen.solving.mistakes import as_program_error
     from simgen.solving.solve_case import solve_owned
 
-    directory = own.directory
+    directory, logged, logged_at = own.directory, 0.0, time.monotonic()
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal logged, logged_at
+        write_progress(progress, directory)
+        waited = time.monotonic() - logged_at >= LOG_INTERVAL_S
+        if progress.fraction == 1 or (progress.fraction - logged >= LOG_FRACTION and waited):
+            logged, logged_at = progress.fraction, time.monotonic()
+            logger.info("%s", progress_note(progress))
+
     with as_program_error(point.id):
         result = solve_owned(
             point,
             own,
-            on_progress=_ProgressLog(directory),
+            on_progress=on_progress,
             time_limit_s=execution.time_limit_s,
             cores=execution.cores,
         )
         accepted = result.status == "accepted"
-        cloud = _converted(SolvedCase(point, directory)) if accepted else None
+        try:
+            cloud = convert(SolvedCase(point, directory)) if accepted else None
+        except (CaseError, InputError) as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise StoreError(
+                f"case {point.id}: its files were damaged on {directory.parent}: {error}"
+            ) from error
     if execution.archive_raw or not accepted:
         archive = archive_case(directory, dataset, "raw" if accepted else "failed")
         result = replace(result, provenance={**result.provenance, "archive": archive})
     fork.write(replace(result, split=execution.split), cloud)
     shutil.rmtree(directory, ignore_errors=True)
     return result
-
-
-def _converted(case: SolvedCase) -> PointCloud:
-    from simgen.solving.convert import convert
-
-    try:
-        return convert(case)
-    except (CaseError, InputError) as error:
-        shutil.rmtree(case.directory, ignore_errors=True)
-        raise StoreError(
-            f"case {case.point.id}: its files were damaged on {case.directory.parent}: {error}"
-        ) from error
-
-
-class _ProgressLog:
-    """Write a case's progress to a file for the terminal, and now and then to the log."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._logged, self._logged_at = 0.0, time.monotonic()
-
-    def __call__(self, progress: Progress) -> None:
-        write_progress(progress, self._directory)
-        further = progress.fraction - self._logged >= LOG_FRACTION
-        if progress.fraction == 1 or (
-            further and time.monotonic() - self._logged_at >= LOG_INTERVAL_S
-        ):
-            self._logged, self._logged_at = progress.fraction, time.monotonic()
-            left = f", {duration(progress.eta_s)} left" if progress.eta_s else ""
-            logger.info("%s%s", progress.message, left)

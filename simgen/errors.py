@@ -39,6 +39,10 @@ class MachineError(SimgenError):
     """A case that its machine ended, by a kill or a full disk."""
 
 
+class OutOfMemoryError(MachineError):
+    """A program that was killed by SIGKILL, mostly because memory ran out."""
+
+
 class ProgramError(SimgenError):
     """A mistake in a family's code or in this one: every other case would end alike.
 

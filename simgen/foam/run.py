@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from simgen.errors import MachineError, SolverError
+from simgen.errors import MachineError, OutOfMemoryError, SolverError
 from simgen.foam.log import SolverLog
 
 OnStep = Callable[[SolverLog], None]
@@ -105,8 +105,9 @@ def check_not_killed(program: str, exit_code: int) -> None:
     # A wrapper's shell, and mpirun, end with 128 and the number of the signal.
     number = -exit_code if exit_code < 0 else exit_code - 128
     if number in FROM_OUTSIDE:
-        out_of_memory = ": is the memory enough?" if number == signal.SIGKILL else ""
-        raise MachineError(f"{program} was killed by {signal.Signals(number).name}{out_of_memory}")
+        if number == signal.SIGKILL:
+            raise OutOfMemoryError(f"{program} was killed by SIGKILL: is the memory enough?")
+        raise MachineError(f"{program} was killed by {signal.Signals(number).name}")
 
 
 def _lines(pipe: IO[bytes]) -> Iterator[bytes]:

@@ -3,7 +3,8 @@
 It never raises for a bad case: a mesher or solver error becomes `failed`, a gate that does not pass
 `rejected`, both with one line of reason. It raises InputError where the machine itself cannot solve
 (OpenFOAM missing), since then every case would fail alike, and MachineError where the machine ended
-this case (a killed solver, a full disk), which another attempt may solve.
+this case (a killed solver, a full disk), which another attempt may solve; a case that was killed
+MOST_KILLS times is `failed`.
 
 A finished solve is marked by `result.json` in its directory, written last; the same call again
 reads it instead of solving. A directory without the mark was interrupted and is started afresh,
@@ -24,7 +25,7 @@ from typing import Any
 from simgen.case import CaseFamily, CaseResult, Progress, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
-from simgen.errors import CaseError, InputError, MachineError
+from simgen.errors import CaseError, InputError, MachineError, OutOfMemoryError
 from simgen.foam.environment import OpenFoam, find_openfoam
 from simgen.foam.log import SolverLog
 from simgen.foam.parallel import APPLICATIONS, run_solver
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 OnProgress = Callable[[Progress], None]
 
 PROGRESS_INTERVAL_S = 1.0
+MOST_KILLS = 3
+"""Times that a case may run out of memory, in any runs on this machine, until it is failed"""
 
 
 def solve_case(
@@ -98,11 +101,17 @@ def solve_owned(
         shutil.rmtree(directory, ignore_errors=True)
         logger.error("lost: %s", error)
         raise MachineError(f"case {point.id}: {error}") from error
+    _kills_file(directory).unlink(missing_ok=True)
     with contextlib.suppress(
         OSError
     ):  # a full disk: without its mark the case is only solved again
         write_result(result, directory)
     return result
+
+
+def _kills_file(directory: Path) -> Path:
+    """Return where a byte is for each time that a case was killed; beside its directory."""
+    return directory.with_name(f".{directory.name}.kills")
 
 
 def needed_applications(family: CaseFamily, cores: int = 1) -> tuple[str, ...]:
@@ -166,6 +175,18 @@ def _solve(
         return CaseResult(
             case.point, "failed", reason, log_tail=error.log_tail, provenance=provenance
         )
+    except OutOfMemoryError as error:
+        kills = _kills_file(case.directory)
+        num_kills = 1 + (len(kills.read_bytes()) if kills.exists() else 0)
+        if num_kills < MOST_KILLS:
+            kills.write_bytes(b"." * num_kills)
+            raise
+        reason = (
+            f"{error} It was killed {num_kills} times: give more memory, fewer cases at once or"
+            " more --cores, with --retry-failed"
+        )
+        logger.error("failed: %s", reason)
+        return CaseResult(case.point, "failed", reason, provenance=provenance)
     except OSError as error:
         reason = f"{case.directory} could not be written: {error.strerror}"
         trouble = disk_trouble(case.directory)

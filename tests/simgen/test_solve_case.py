@@ -26,7 +26,7 @@ from simgen.process_start import descendants
 from simgen.provenance import core_seconds
 from simgen.solving.convert import convert
 from simgen.solving.result_file import write_result
-from simgen.solving.solve_case import needed_applications, solve_case
+from simgen.solving.solve_case import MOST_KILLS, needed_applications, solve_case
 
 pytestmark = pytest.mark.openfoam
 FAMILY = get_family("cylinder-flow")
@@ -243,6 +243,26 @@ def test_a_killed_solver_leaves_no_verdict_and_is_solved_by_the_same_call(tmp_pa
     killer.join()
     assert not (tmp_path / point.id).exists()
     assert solve_case(point, tmp_path).status == "accepted"
+
+
+def test_a_solver_that_is_killed_every_time_fails_with_the_way_out(tmp_path, monkeypatch):
+    point = FAMILY.point(
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0},
+        FAMILY.settings("trial", {"end_time": 20.0, "mesh_size": 2.0}),
+    )
+    programs, scratch = tmp_path / "bin", tmp_path / "scratch"
+    programs.mkdir()
+    (programs / "icoFoam").write_text("#!/bin/sh\nkill -9 $$\n")
+    (programs / "icoFoam").chmod(0o700)
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        for _ in range(MOST_KILLS - 1):
+            with pytest.raises(MachineError, match="was killed by SIGKILL"):
+                solve_case(point, scratch)
+        result = solve_case(point, scratch)
+    assert result.status == "failed" and "was killed by SIGKILL" in result.reason
+    assert "--retry-failed" in result.reason and "--cores" in result.reason
+    assert solve_case(point, scratch).status == "accepted", "solved again where that is asked for"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
