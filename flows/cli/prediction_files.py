@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.markup import escape
-from rich.table import Table
 
 import courant
 from courant.data.normalisation import Channel
@@ -28,13 +26,17 @@ from courant.prediction.surrogate import Surrogate
 from courant.report.fields import draw_prediction
 from courant.report.page import channel_label, plain
 from flows.settings import load_settings
-from flows.terminal import counted, print_line, screen
+from flows.terminal import add_row, counted, plain_table, print_line, screen
+from simgen.cases import get_family
 from simgen.cell_shapes import Shape, cells_of
 from simgen.errors import InputError
 from simgen.publish.export import write_collection
 from simgen.publish.field_plots import add_colorbar, draw_field, layer_of_cloud, png_bytes, spanning
-from simgen.store.read import StoredCase
 from simgen.whole_file import npz_bytes, whole_file
+
+SUFFIXES = (".npz", ".vtu", ".pvd")
+LEAST_UNSOLVED = 0.1
+"""Share of unsolved designs near a design from which on that is printed"""
 
 
 def check_output(out: Path, suffixes: Sequence[str], is_rollout: bool | None = None) -> None:
@@ -69,12 +71,6 @@ def writing(out: Path) -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{out} cannot be written: {reason}; choose another place") from error
-
-
-def write_arrays(out: Path, arrays: Mapping[str, Any]) -> None:
-    """Write a .npz file."""
-    with writing(out) as part:
-        part.write_bytes(npz_bytes(arrays))
 
 
 def write_state(shape: Shape, fields: Mapping[str, np.ndarray], out: Path) -> None:
@@ -114,8 +110,8 @@ def by_field(
     """Split (N, C) into arrays by field, as ParaView knows them; `suffix` ends their names.
 
     A vector whose components are all modelled is (N, 3), in two dimensions with z = 0. Of any other
-    field each modelled component is an array of its own, such as `velocity.x`: nothing stands in
-    for those that are not modelled.
+    field each modelled component is an array of its own, such as `velocity.x`: nothing takes the
+    place of those that are not modelled.
     """
     fields: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(channel.field for channel in channels):
@@ -132,27 +128,72 @@ def by_field(
     return fields
 
 
-def beside_solution(
-    predicted: np.ndarray,
-    truth: np.ndarray | None,
-    channels: Sequence[Channel],
-    dimension: int,
-    band: np.ndarray | None = None,
-) -> dict[str, np.ndarray]:
-    """Return the predicted fields, where there are any with half-widths of their bands.
+@dataclass(frozen=True)
+class _Prediction:
+    """What is written of a case or a design."""
 
-    Where there is a solution, that and the error as well.
-    """
-    fields = by_field(predicted, channels, dimension)
-    if band is not None:
-        fields |= by_field(band, channels, dimension, "_band")
-    if truth is not None:
-        fields |= by_field(truth, channels, dimension, "_solver")
-        fields |= by_field(predicted - truth, channels, dimension, "_error")
-    return fields
+    surrogate: Surrogate
+    points: np.ndarray
+    shape: Shape
+    times: Sequence[float] | None
+    """T times in seconds; None of a steady prediction"""
+    values: np.ndarray
+    """(N, C) of a steady model, (T, N, C) of a transient one"""
+    band: np.ndarray | None
+    """Half-widths, shaped as the values; None where there are none"""
+    solved: Sequence[np.ndarray | None]
+    """The solver's (N, C) at each time, or the only one; None where there is none"""
 
+    def write(self, out: Path) -> None:
+        """Write all steps as .npz or .pvd, the last one as .vtu.
 
-SUFFIXES = (".npz", ".vtu", ".pvd")
+        Beside the prediction are the half-widths of its band and, where there is a solution, that
+        and the error.
+        """
+        if out.suffix == ".npz":
+            with writing(out) as part:
+                part.write_bytes(npz_bytes(self._arrays()))
+        elif self.times is None or out.suffix == ".vtu":
+            write_state(self.shape, self._fields(-1), out)
+        else:
+            states = [(time, self._fields(number)) for number, time in enumerate(self.times)]
+            write_series(self.shape, states, out)
+
+    def _arrays(self) -> dict[str, Any]:
+        arrays = {"points": self.points}
+        if self.times is not None:
+            arrays["time"] = np.asarray(self.times)
+        complete = [each for each in self.solved if each is not None]
+        solved = None
+        if len(complete) == len(self.solved):
+            solved = complete[0] if self.times is None else np.stack(complete)
+        for column, name in enumerate(self.surrogate.channels):
+            arrays[name] = self.values[..., column]
+            if solved is not None:
+                arrays[f"{name}_solver"] = solved[..., column]
+            if self.band is not None:
+                arrays[f"{name}_band"] = self.band[..., column]
+        return arrays
+
+    def _fields(self, number: int) -> dict[str, np.ndarray]:
+        """Return the fields of one state; of a steady model there is only one."""
+        state = (lambda each: each) if self.times is None else (lambda each: each[number])
+        predicted, truth = state(self.values), self.solved[number]
+        normaliser = self.surrogate.normaliser
+        how = normaliser.channels, normaliser.dimension
+        fields = by_field(predicted, *how)
+        if self.band is not None:
+            fields |= by_field(state(self.band), *how, "_band")
+        if truth is not None:
+            fields |= by_field(truth, *how, "_solver")
+            fields |= by_field(predicted - truth, *how, "_error")
+        return fields
+
+    def extent(self) -> str:
+        """Describe the steps: `10 steps from 110 to 200 s`; empty of a steady prediction."""
+        if self.times is None:
+            return ""
+        return f"{counted(len(self.times), 'step')} from {self.times[0]:g} to {self.times[-1]:g} s"
 
 
 def write_prediction(
@@ -163,7 +204,7 @@ def write_prediction(
     out: Path,
     dataset: str | None = None,
 ) -> str:
-    """Predict a stored case into `out`; return a line that says what was written.
+    """Predict a stored case into `out`; return a line that describes what was written.
 
     `start_s` and `steps` are for transient runs; `dataset` is where the dataset lies by now, if it
     was moved. .npz holds points (N, 3) m and one array per component, (N,) steady, (T, N) with time
@@ -177,89 +218,28 @@ def write_prediction(
     stored = surrogate.open_dataset(dataset)[case]
     begin = surrogate.problem.start(stored, start_s)
     predicted = surrogate.predict_case(stored, start_s=begin, steps=steps)
-    times = None if begin is None else surrogate.times(begin, steps)
+    at = None if begin is None else surrogate.times(begin, steps)
+    times = None if at is None else at.tolist()
     bands = bands_of_case(surrogate, stored, predicted, begin)
-    found = _Predicted(surrogate, stored, times, predicted, bands.field if bands else None)
-    if out.suffix == ".npz":
-        line = _write_npz(out, found)
-    elif times is None or out.suffix == ".vtu":
-        line = _write_last(out, found)
-    else:
-        line = _write_series(out, found)
-    refusal = bands.refusal if bands else ""
-    return f"{line}\nno band of the field holds: {refusal}" if refusal else line
-
-
-@dataclass(frozen=True)
-class _Predicted:
-    """A prediction of a stored case."""
-
-    surrogate: Surrogate
-    case: StoredCase
-    times: np.ndarray | None
-    values: np.ndarray
-    band: np.ndarray | None
-    """Half-widths, shaped as the values; None where the run has none"""
-
-
-def _write_npz(out: Path, found: _Predicted) -> str:
-    arrays: dict[str, Any] = {}
-    for column, name in enumerate(found.surrogate.channels):
-        arrays[name] = found.values[..., column]
-        if found.band is not None:
-            arrays[f"{name}_band"] = found.band[..., column]
-    steps = ""
-    if found.times is not None:
-        arrays["time"] = found.times
-        steps = f"{counted(len(found.times), 'step')} {_span(found.times)} at "
-    write_arrays(out, {"points": found.case.points, **arrays})
-    return f"{out}: {steps}{counted(found.case.num_points, 'point')}"
-
-
-def _write_last(out: Path, found: _Predicted) -> str:
-    """Write the last predicted state, beside the solver's where the case has one at that time."""
-    at_s = None if found.times is None else float(found.times[-1])
-    truth = found.surrogate.problem.solution(found.case, at_s)
-    write_state(cells_of(found.case), _stored_fields(found, -1, truth), out)
-    beside = "" if truth is None else ", with the solver's field and the error"
-    when = "" if at_s is None else f"t = {at_s:g} s at "
-    return f"{out}: {when}{counted(found.case.num_points, 'point')}{beside}"
-
-
-def _write_series(out: Path, found: _Predicted) -> str:
-    """Write every predicted state, beside the solver's at the times that the case has."""
-    assert found.times is not None
-    times = found.times.tolist()
-    truths = [found.surrogate.problem.solution(found.case, time) for time in times]
-    states = [
-        (time, _stored_fields(found, number, truth))
-        for number, (time, truth) in enumerate(zip(times, truths, strict=True))
-    ]
-    write_series(cells_of(found.case), states, out)
-    solved = sum(truth is not None for truth in truths)
-    beside = f", {solved} of them with the solver's field and the error" if solved else ""
-    steps = f"{counted(len(times), 'step')} {_span(found.times)}"
-    return f"{out}: {steps} at {counted(found.case.num_points, 'point')}{beside}"
-
-
-def _stored_fields(
-    found: _Predicted, number: int, truth: np.ndarray | None
-) -> dict[str, np.ndarray]:
-    """Return the fields of one state; of a steady model there is only one."""
-    normaliser, whole = found.surrogate.normaliser, found.times is None
-    values = found.values if whole else found.values[number]
-    band = found.band if whole or found.band is None else found.band[number]
-    return beside_solution(values, truth, normaliser.channels, normaliser.dimension, band)
-
-
-def _span(times: np.ndarray) -> str:
-    return f"from {times[0]:g} to {times[-1]:g} s"
-
-
-#: Share of unsolved designs near a design from which on that is said.
-TOLD_UNSOLVED = 0.1
-#: Share of designs near a design in a state, and not in it, from which on that is said.
-LEAST_STATE = 0.05
+    points, band = stored.points, bands.field if bands else None
+    wanted = {".npz": [], ".vtu": [-1], ".pvd": range(len(times or [None]))}[out.suffix]
+    solved: list[np.ndarray | None] = [None] * len(times or [None])
+    for number in wanted:
+        solved[number] = surrogate.problem.solution(stored, times[number] if times else None)
+    shape = cells_of(stored)
+    found = _Prediction(surrogate, points, shape, times, predicted, band, solved)
+    found.write(out)
+    num_points, beside = counted(stored.num_points, "point"), ""
+    when = f"{found.extent()} at " if times else ""
+    if times and out.suffix == ".vtu":
+        when = f"t = {times[-1]:g} s at "
+    num_solved = sum(each is not None for each in solved)
+    if out.suffix == ".pvd" and num_solved:
+        beside = f", {num_solved} of them with the solver's field and the error"
+    elif solved[-1] is not None:
+        beside = ", with the solver's field and the error"
+    refusal = f"\nno band of the field holds: {bands.refusal}" if bands and bands.refusal else ""
+    return f"{out}: {when}{num_points}{beside}{refusal}"
 
 
 def predict_to_files(
@@ -275,158 +255,99 @@ def predict_to_files(
     check_output(out, SUFFIXES)
     surrogate = courant.load(run)
     check_output(out, SUFFIXES, surrogate.step_s is not None)
-    found = surrogate.predict_design(
+    design = surrogate.predict_design(
         parameters,
         steps=steps,
         from_solver_s=from_solver_s,
         verify=verify,
         scratch=load_settings().scratch,
     )
-    _write(out, surrogate, found)
+    cloud, times, bands = design.cloud, design.times, design.bands
+    solved: Sequence[np.ndarray | None] = [None] * (1 if times is None else len(times))
+    if design.solved is not None:
+        solved = [design.solved] if times is None else list(design.solved)
+    found = _Prediction(
+        surrogate,
+        cloud.points,
+        cells_of(cloud),
+        None if times is None else times.tolist(),
+        design.values,
+        None if bands is None else bands.field,
+        solved,
+    )
+    found.write(out)
     picture = out.with_suffix(".png")
-    figure = draw(surrogate, found)
+    figure = _draw(found, design)
     with whole_file(picture) as part:
         part.write_bytes(png_bytes(figure))
-    print_line(f"{out}: {_extent(found)}")
-    print_line(f"{picture}: {_shown(found)}")
-    _print_quantities(surrogate, found)
-    print_line(times_line(found))
+    extent = f"{found.extent()} on " if found.extent() else ""
+    print_line(f"{out}: {extent}{counted(cloud.num_points, 'cell')}")
+    shown = "the prediction" if design.solved is None else "solution, prediction and error"
+    print_line(f"{picture}: {shown}")
+    _print_quantities(surrogate, design)
+    seconds, parts = design.seconds, ["known geometry"]
+    if not design.known_geometry:
+        parts = [f"meshing {seconds.meshing:.2g} s"]
+    if seconds.solving:
+        parts.append(f"solver {seconds.solving:.2g} s")
+    print_line(", ".join([*parts, f"prediction {seconds.prediction:.2g} s"]))
 
 
-def _write(out: Path, surrogate: Surrogate, found: PredictedDesign) -> None:
-    if out.suffix == ".npz":
-        write_arrays(out, _arrays(surrogate, found))
-        return
-    shape = cells_of(found.cloud)
-    if found.times is None or out.suffix == ".vtu":
-        write_state(shape, _design_fields(surrogate, found, -1), out)
-        return
-    states = [
-        (time, _design_fields(surrogate, found, number)) for number, time in enumerate(found.times)
-    ]
-    write_series(shape, states, out)
-
-
-def _arrays(surrogate: Surrogate, found: PredictedDesign) -> dict[str, np.ndarray]:
-    arrays = {"points": found.cloud.points}
-    if found.times is not None:
-        arrays["time"] = found.times
-    for column, name in enumerate(surrogate.channels):
-        arrays[name] = found.values[..., column]
-        if found.solved is not None:
-            arrays[f"{name}_solver"] = found.solved[..., column]
-        if found.bands is not None and found.bands.field is not None:
-            arrays[f"{name}_band"] = found.bands.field[..., column]
-    return arrays
-
-
-def _last(found: PredictedDesign, values: np.ndarray) -> np.ndarray:
-    """Return (N, C), the steady field or the last state."""
-    return values if found.times is None else values[-1]
-
-
-def _last_solved(found: PredictedDesign) -> np.ndarray | None:
-    return None if found.solved is None else _last(found, found.solved)
-
-
-def _design_fields(
-    surrogate: Surrogate, found: PredictedDesign, number: int
-) -> dict[str, np.ndarray]:
-    """Return the fields of one state; of a steady model there is only one."""
-    band = None if found.bands is None else found.bands.field
-
-    def state(values: np.ndarray | None) -> np.ndarray | None:
-        return values if values is None or found.times is None else values[number]
-
-    predicted, normaliser = state(found.values), surrogate.normaliser
-    assert predicted is not None
-    return beside_solution(
-        predicted, state(found.solved), normaliser.channels, normaliser.dimension, state(band)
-    )
-
-
-def draw(surrogate: Surrogate, found: PredictedDesign) -> Figure:
-    """Draw the prediction's components, beside the solution and the error where there is one."""
-    channels = surrogate.normaliser.channels
-    triangles = layer_of_cloud(found.cloud, surrogate.normaliser.dimension)
-    predicted, solved = _last(found, found.values), _last_solved(found)
+def _draw(found: _Prediction, design: PredictedDesign) -> Figure:
+    """Draw the last state's components, beside the solution and the error where there is one."""
+    normaliser, solved = found.surrogate.normaliser, found.solved[-1]
+    channels = normaliser.channels
+    triangles = layer_of_cloud(design.cloud, normaliser.dimension)
+    predicted = found.values if found.times is None else found.values[-1]
     if solved is not None:
         return draw_prediction(triangles, solved, predicted, channels)
     height = float(np.clip(6.0 * triangles.aspect + 0.4, 1.5, 6.0))
     figure = Figure(figsize=(7.0, height * len(channels)), layout="constrained")
     axes = figure.subplots(len(channels), 1, squeeze=False)[:, 0]
-    drawn = np.unique(triangles.cell)
+    when = "" if found.times is None else f" at t = {found.times[-1]:g} s"
     for axis, channel, values in zip(axes, channels, predicted.T, strict=True):
-        limits = spanning(values[drawn])
+        limits = spanning(values[np.unique(triangles.cell)])
         artist = draw_field(axis, triangles, values, limits=limits, cmap="viridis")
-        axis.set_title(_title(channel, found), fontsize=9, loc="left")
+        axis.set_title(f"{channel_label(channel)}, predicted{when}", fontsize=9, loc="left")
         add_colorbar(figure, artist, axis, shrink=0.85, pad=0.01)
     return figure
 
 
-def _title(channel: Channel, found: PredictedDesign) -> str:
-    when = "" if found.times is None else f" at t = {found.times[-1]:g} s"
-    return f"{channel_label(channel)}, predicted{when}"
-
-
-def _extent(found: PredictedDesign) -> str:
-    cells = counted(found.cloud.num_points, "cell")
-    if found.times is None:
-        return cells
-    steps = counted(len(found.times), "step")
-    return f"{steps} from {found.times[0]:g} to {found.times[-1]:g} s on {cells}"
-
-
-def _shown(found: PredictedDesign) -> str:
-    return "the prediction" if found.solved is None else "solution, prediction and error"
-
-
 def _print_quantities(surrogate: Surrogate, found: PredictedDesign) -> None:
-    alone = {} if found.bands is None else found.bands.by_regression
-    if found.quantities or alone:
-        solved, bands = found.solved_quantities, found.bands
-        table = Table("quantity", "predicted", box=None, header_style="bold")
-        if bands is not None and bands.quantities:
-            table.add_column(f"{bands.level:.0%} band")
-        if found.fine:
-            table.add_column("fine mesh")
-        if alone:
-            table.add_column("by regression")
-        if found.fine_by_regression:
-            table.add_column("that on a fine mesh")
-        if solved is not None:
-            table.add_column("solver")
-        table.add_column("unit")
-        for name, unit in _units(surrogate, found).items():
-            is_predicted = name in found.quantities
-            cells = [f"{found.quantities[name]:.4g}" if is_predicted else ""]
-            if bands is not None and bands.quantities:
-                width = bands.quantities.get(name, math.inf)
-                none = "none holds" if is_predicted else ""
-                cells.append(f"+- {two_digits(width)}" if math.isfinite(width) else none)
-            if found.fine:
-                cells.append(_between(found.fine.get(name, ())))
-            if alone:
-                cells.append(_value_and_width(*alone[name]) if name in alone else "")
-            if found.fine_by_regression:
-                cells.append(_between(found.fine_by_regression.get(name, ())))
-            if solved is not None:
-                cells.append(f"{solved[name]:.4g}" if name in solved else "")
-            table.add_row(plain(name), *cells, escape(unit))
+    """Print a table of the quantities, with the columns that have anything, and what lacks."""
+    bands = found.bands
+    alone = {} if bands is None else bands.by_regression
+    widths = bands.quantities if bands else {}
+    between = "{:.3g} to {:.3g}".format
+    columns = {
+        "predicted": {name: f"{value:.4g}" for name, value in found.quantities.items()},
+        f"{bands.level if bands else 0:.0%} band": {
+            name: f"+- {two_digits(width)}"
+            if math.isfinite(width := widths.get(name, math.inf))
+            else "none holds"
+            for name in (found.quantities if widths else ())
+        },
+        "fine mesh": {name: between(*ends) for name, ends in found.fine.items()},
+        "by regression": {
+            name: f"{value:.4g} +- {two_digits(width)}" for name, (value, width) in alone.items()
+        },
+        "that on a fine mesh": {
+            name: between(*ends) for name, ends in found.fine_by_regression.items()
+        },
+        "solver": {name: f"{value:.4g}" for name, value in (found.solved_quantities or {}).items()},
+    }
+    columns = {title: cells for title, cells in columns.items() if cells}
+    table = plain_table("quantity", *columns, "unit")
+    for each in get_family(surrogate.dataset["family"]).quantities:
+        if each.name in {*found.quantities, *alone}:
+            cells = (column.get(each.name, "") for column in columns.values())
+            add_row(table, plain(each.name), *cells, each.unit)
+    if table.row_count:
         screen.print(table)
-    for line in [
-        *(f"{plain(name)} is not predicted: {why}" for name, why in found.not_predicted.items()),
-        *trust_lines(found.bands),
-    ]:
+    for name, why in found.not_predicted.items():
+        print_line(f"{plain(name)} is not predicted: {why}")
+    for line in trust_lines(bands):
         print_line(line)
-
-
-def _between(ends: tuple[float, ...]) -> str:
-    return " to ".join(f"{end:.3g}" for end in ends)
-
-
-def _value_and_width(value: float, width: float) -> str:
-    return f"{value:.4g} +- {two_digits(width)}"
 
 
 def two_digits(value: float) -> str:
@@ -435,42 +356,16 @@ def two_digits(value: float) -> str:
 
 
 def trust_lines(bands: DesignBands | None) -> list[str]:
-    """Say what the bands do not: where none holds, and whether the design has a solution."""
+    """Return where no band holds, and whether the design may have no solution."""
     if bands is None:
         return []
     of = {"the field": bands.refusal, "the quantities": bands.no_quantities}
     lines = {f"no band of {what} holds: {why}" for what, why in of.items() if why}
     if bands.refusal and bands.refusal == bands.no_quantities:
         lines = {f"no band holds: {bands.refusal}"}
-    if bands.unsolved >= TOLD_UNSOLVED:
+    if bands.unsolved >= LEAST_UNSOLVED:
         lines.add(
             f"of the designs near this one {bands.unsolved:.0%} had no accepted solution: there"
             " may be none to predict"
         )
     return sorted(lines)
-
-
-def _units(surrogate: Surrogate, found: PredictedDesign) -> dict[str, str]:
-    from simgen.cases import get_family
-
-    family = get_family(surrogate.dataset["family"])
-    alone = {} if found.bands is None else found.bands.by_regression
-    shown = {*found.quantities, *alone}
-    return {each.name: each.unit for each in family.quantities if each.name in shown}
-
-
-def times_line(found: PredictedDesign) -> str:
-    """Return the time that each step took: `meshing 0.9 s, prediction 0.05 s`."""
-    seconds = found.seconds
-    meshing = "known geometry" if found.known_geometry else f"meshing {seconds.meshing:.2g} s"
-    parts = [meshing]
-    if seconds.solving:
-        parts.append(f"solver {seconds.solving:.2g} s")
-    return ", ".join([*parts, f"prediction {seconds.prediction:.2g} s"])
-
-
-def refuse_others(**given: object) -> None:
-    """Raise InputError for options that do not go with a design."""
-    for option, value in given.items():
-        if value is not None:
-            raise InputError(f"--{option} does not go with --design; leave it out")
