@@ -18,9 +18,8 @@ from bench.measure import Tree
 from bench.report import publish
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from tests.end_to_end.conftest import BIN
+from tests.end_to_end.conftest import BIN, tiny_recipe
 from tests.end_to_end.terminal import in_a_terminal
-from tests.end_to_end.tiny import tiny_recipe
 
 #: Seconds of flow on a coarse mesh: little to solve, all the rest as ever.
 COARSE = ("--set", "end_time=12", "--set", "mesh_size=2")

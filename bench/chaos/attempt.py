@@ -22,8 +22,7 @@ from typing import NamedTuple, Protocol
 from bench.chaos.schedule import CASES, EPOCHS, KINDS, Fault, Moment
 from bench.chaos.site import Site
 from tests.end_to_end.conftest import solvers
-from tests.end_to_end.interrupting import parent
-from tests.end_to_end.processes import lives, tree
+from tests.end_to_end.processes import lives, parent, tree
 from tests.end_to_end.terminal import Terminal, open_terminal
 
 LOOK_S = 0.05

@@ -37,8 +37,8 @@ from courant.runs.summary import list_runs
 from courant.training.loop import fit
 from simgen.errors import SimgenError
 from simgen.store.verify import verify
+from tests.end_to_end.conftest import tiny_recipe
 from tests.end_to_end.processes import command_line, listeners
-from tests.end_to_end.tiny import tiny_recipe
 
 #: For the last processes to go.
 PATIENCE_S = 30.0

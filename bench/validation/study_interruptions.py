@@ -20,8 +20,8 @@ from bench.report import publish
 from simgen.errors import SimgenError
 from simgen.store.read import Dataset, open_dataset
 from simgen.store.verify import verify
-from tests.end_to_end.conftest import BIN, solvers, wait_for
-from tests.end_to_end.interrupting import done_cases, parent, start_courant
+from tests.end_to_end.conftest import BIN, done_cases, solvers, start_courant, wait_for
+from tests.end_to_end.processes import parent
 
 PATIENCE_S = 240.0
 LOOK_S = 0.1

@@ -10,13 +10,17 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from courant.experiment import Experiment
+from courant.recipes import get_recipe
+from simgen.cases import get_family
+from simgen.store.schema import Schema
+from simgen.store.write import DatasetWriter
 from tests.conftest import free_ports
-from tests.end_to_end.tiny import tiny_recipe
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -139,3 +143,47 @@ def solvers(scratch: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def start_courant(environment: Mapping[str, str], *arguments: str) -> subprocess.Popen[bytes]:
+    """The command at work, from the repository's root; what it prints goes to its stdout."""
+    return subprocess.Popen(
+        [str(BIN / "courant"), *arguments],
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def done_cases(url: str, family: str = "cylinder-flow") -> list[str]:
+    """Cases on record at `url`, published or not."""
+    if not (Path(url) / "refs").exists():
+        return []
+    try:
+        return list(DatasetWriter.open(url, Schema.of(get_family(family))).known())
+    except Exception:  # the repository is being created at this moment
+        return []
+
+
+def tiny_recipe(epochs: int) -> Experiment:
+    """The demo's recipe, cut down to seconds: a narrow model, windows of two steps."""
+    return get_recipe("cylinder-flow-demo").derive(
+        name="tiny",
+        model={"num_anchors": 8, "width": 32, "num_heads": 2, "num_levels": 1},
+        data={
+            "start_s": 2.0,
+            "stride_s": 1.0,
+            "step_s": 2.0,
+            "window_steps": 2,
+            "points_per_sample": 64,
+            "queries_per_sample": 64,
+        },
+        training={
+            "epochs": epochs,
+            "batch_size": 2,
+            "samples_per_epoch": 8,
+            "warmup_steps": 0,
+            "validation_windows": 2,
+        },
+    )

@@ -30,12 +30,7 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     folder = tmp_path_factory.mktemp("deployment")
-    return {
-        "store": folder / "store",
-        "runs": folder / "runs",
-        "reports": folder / "reports",
-        "scratch": folder / "scratch",
-    }
+    return {name: folder / name for name in ("store", "runs", "reports", "scratch")}
 
 
 @pytest.fixture(scope="module")
@@ -87,17 +82,7 @@ def test_the_deployment_runs_to_completion_with_its_cases_and_artifacts_in_sight
 ):
     settings = {"end_time": 12, "mesh_size": 2}
     parameters = {"cases": 3, "settings": settings, "experiment": str(tiny_experiment)}
-    done = run(
-        worker,
-        "prefect",
-        "deployment",
-        "run",
-        "generate-and-train/cylinder-flow",
-        "--watch",
-        *as_options(parameters),
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    start(worker, "generate-and-train/cylinder-flow", parameters, "--watch")
     assert len(simgen.open_dataset(places["store"] / "cylinder-flow")) == 3
     (page,) = places["reports"].glob("*/index.html")
 
@@ -168,16 +153,7 @@ def test_a_sweep_is_a_deployment_too(worker, places, tiny_experiment, tmp_path):
         "experiment": str(tiny_experiment),
         "space": str(space),
     }
-    done = run(
-        worker,
-        "prefect",
-        "deployment",
-        "run",
-        "sweep/cylinder-flow",
-        "--watch",
-        *as_options(parameters),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    start(worker, "sweep/cylinder-flow", parameters, "--watch")
     (page,) = places["runs"].glob("tiny-anchors-*/index.html")
     assert len(json.loads((page.parent / "trials.json").read_text())) == 2
     artifacts = query(
@@ -202,22 +178,21 @@ def endless(tiny_experiment, tmp_path, places):
     }
 
 
-def start(environment, parameters, *options):
-    started = run(
-        environment,
-        "prefect",
-        "deployment",
-        "run",
-        "generate-and-train/cylinder-flow",
-        *as_options(parameters),
-        *options,
-    )
-    assert started.returncode == 0, started.stderr
+def start(environment, deployment, parameters, *options):
+    """Start a run of a deployment; with --watch wait for its end."""
+    given = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
+    command = ("prefect", "deployment", "run", deployment, *given, *options)
+    done = run(environment, *command, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def start_main_job(environment, parameters, *options):
+    start(environment, "generate-and-train/cylinder-flow", parameters, *options)
 
 
 @pytest.mark.nightly
 def test_a_cancelled_training_ends_and_leaves_no_process(worker, places, endless):
-    start(worker, {**endless, "seed": 9})
+    start_main_job(worker, {**endless, "seed": 9})
     wait_for(lambda: any(places["runs"].glob("cancelled-*/metrics.jsonl")), 180)
     # The flow run, which trains.
     working = set(tree(int(worker["WORKER"]))) - {int(worker["WORKER"])}
@@ -232,18 +207,10 @@ def test_a_cancelled_training_ends_and_leaves_no_process(worker, places, endless
 def test_a_cancelled_run_stops_its_job_on_the_cluster(worker, endless):
     with ray_head(os.environ) as head:
         on_cluster = json.dumps({"RAY_ADDRESS": head.dashboard, **head.authentication})
-        start(worker, {**endless, "seed": 8}, "--job-variable", f"env={on_cluster}")
+        start_main_job(worker, {**endless, "seed": 8}, "--job-variable", f"env={on_cluster}")
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["RUNNING"], 120)
         cancel(worker, seed=8)
         wait_for(lambda: list(jobs(head, "cancelled").values()) == ["STOPPED"], 60)
-
-
-def as_options(parameters: dict[str, object]) -> list[str]:
-    return [
-        part
-        for name, value in parameters.items()
-        for part in ("--param", f"{name}={json.dumps(value)}")
-    ]
 
 
 def cancel(environment, seed: int) -> None:
@@ -263,7 +230,7 @@ def cancel(environment, seed: int) -> None:
 
 @pytest.mark.nightly
 def test_a_cancelled_run_leaves_no_solver(worker, places):
-    start(worker, {"cases": 2, "settings": {"end_time": 900}, "seed": 7})
+    start_main_job(worker, {"cases": 2, "settings": {"end_time": 900}, "seed": 7})
     wait_for(lambda: solvers(places["scratch"]), 180)
     cancel(worker, seed=7)
     wait_for(lambda: not solvers(places["scratch"]), 60)

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import simgen
-from tests.end_to_end.conftest import MINUTE, run, solvers, wait_for
-from tests.end_to_end.interrupting import start_courant
+from tests.end_to_end.conftest import MINUTE, run, solvers, start_courant, wait_for
 from tests.ray_nodes import ray_head
 
 pytestmark = pytest.mark.end_to_end

@@ -14,8 +14,7 @@ import pytest
 import courant
 import simgen
 from courant.runs.directory import RunDirectory
-from tests.end_to_end.conftest import SHORT, run
-from tests.end_to_end.interrupting import start_courant
+from tests.end_to_end.conftest import SHORT, run, start_courant
 from tests.end_to_end.processes import listeners_until_end
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
@@ -84,19 +83,8 @@ def test_one_command_makes_a_dataset_a_model_and_a_report_and_again_does_nothing
 
     for suffix in ("npz", "vtu"):
         file = tmp_path / f"prediction.{suffix}"
-        predicted = run(
-            environment,
-            "courant",
-            "predict",
-            str(out / "runs" / name),
-            case.id,
-            "--start",
-            "2",
-            "--steps",
-            "2",
-            "--out",
-            str(file),
-        )
+        asked = ("predict", str(out / "runs" / name), case.id, "--out", str(file))
+        predicted = run(environment, "courant", *asked, "--start", "2", "--steps", "2")
         assert predicted.returncode == 0, predicted.stderr
         assert file.stat().st_size > 1000
     mesh = meshio.read(tmp_path / "prediction.vtu")
@@ -130,10 +118,5 @@ def test_the_same_job_runs_on_s3(environment, tiny_experiment, s3_server):
     assert len(objects) > 20
     assert not [name for name in objects if secret.encode() in files.cat_file(name)]
     page = next(name for name in objects if name.endswith("evaluation.json"))
-    assert set(json.loads(files.cat_file(page))["overall"]) == {
-        "model",
-        "persistence",
-        "training mean",
-        "nearest design",
-        "DMD",
-    }
+    measured = {"model", "persistence", "training mean", "nearest design", "DMD"}
+    assert set(json.loads(files.cat_file(page))["overall"]) == measured

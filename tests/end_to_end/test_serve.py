@@ -28,6 +28,7 @@ from tests.training.waves import publish_waves, tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
 
+LIMITS = {"max-points": 500, "max-steps": 20, "max-megabytes": 0.05, "max-point-steps": 5000}
 PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
 
 
@@ -72,22 +73,9 @@ def server(servers) -> str:
 def serving(run_url):
     """Starts the command; what is yielded waits for it and returns its address."""
     (port,) = free_ports(1)
+    limits = [f"--{name}={value}" for name, value in LIMITS.items()]
     process = subprocess.Popen(
-        [
-            str(BIN / "courant"),
-            "serve",
-            run_url,
-            "--port",
-            str(port),
-            "--max-points",
-            "500",
-            "--max-steps",
-            "20",
-            "--max-megabytes",
-            "0.05",
-            "--max-point-steps",
-            "5000",
-        ],
+        [str(BIN / "courant"), "serve", run_url, "--port", str(port), *limits],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -141,35 +129,19 @@ def expected(run_url: str, request: dict) -> np.ndarray:
     return courant.load(run_url).predict(**given, parameters=PARAMETERS, steps=request["steps"])
 
 
-def test_the_server_says_what_it_is_and_that_it_is_well(server):
+def test_the_server_says_what_it_is_and_that_it_is_well(server, run_url):
     assert ask(f"{server}/health") == (200, {"status": "ready"})
     status, card = ask(f"{server}/model")
     assert status == 200
     assert card["channels"] == ["velocity.x", "velocity.y"]
     assert [parameter["name"] for parameter in card["parameters"]] == list(PARAMETERS)
     assert card["limits"]["max_points"] == 500
-
-
-def test_a_client_learns_nothing_of_the_machines_folders(server, run_url):
+    assert (card["run"], card["dataset"], card["version"]) == ("tiny", "cylinder-flow", "v1")
     folder = run_url.rsplit("/", 2)[0]
     for path in ("/model", "/openapi.json", "/docs"):
         with urllib.request.urlopen(f"{server}{path}", timeout=60) as answered:
             page = answered.read().decode()
-        assert folder not in page and "/tmp" not in page
-    card = ask(f"{server}/model")[1]
-    assert (card["run"], card["dataset"], card["version"]) == ("tiny", "cylinder-flow", "v1")
-
-
-def test_a_design_is_asked_for_on_a_route_of_its_own(servers):
-    transient, steady = servers
-    status, told = ask(f"{transient}/designs", {"parameters": PARAMETERS})
-    assert (status, told["detail"].split(":")[0]) == (
-        422,
-        "a transient model needs a state to start from",
-    )
-    # The ducts' parameters are not those of the family whose name they carry.
-    status, told = ask(f"{steady}/designs", {"parameters": {"speed": 4.0}})
-    assert status == 422 and "speed" in told["detail"]
+        assert folder not in page and "/tmp" not in page, "nothing of the machine's folders"
 
 
 def test_concurrent_requests_get_the_predictors_own_numbers(server, run_url):

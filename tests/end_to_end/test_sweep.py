@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import courant
-from tests.end_to_end.conftest import SHORT, run
-from tests.end_to_end.interrupting import start_courant
+from tests.end_to_end.conftest import SHORT, run, start_courant
 from tests.end_to_end.processes import listeners_until_end
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam]
@@ -25,21 +24,8 @@ parameters:
 def test_a_sweep_between_dataset_and_report(environment, tiny_experiment, tmp_path):
     space = tmp_path / "space.yaml"
     space.write_text(SPACE)
-    command = [
-        "run",
-        "cylinder-flow",
-        "--cases",
-        "3",
-        *SHORT,
-        "--experiment",
-        str(tiny_experiment),
-        "--sweep",
-        str(space),
-        "--trials",
-        "2",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    command = ["run", "cylinder-flow", "--cases", "3", *SHORT, "--out", str(tmp_path / "out")]
+    command += ["--experiment", str(tiny_experiment), "--sweep", str(space), "--trials", "2"]
     first = start_courant(environment, *command)
     found = listeners_until_end(first, 400)
     told = first.stdout.read().decode()

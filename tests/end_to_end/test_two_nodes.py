@@ -137,15 +137,8 @@ def test_a_sweep_of_six_trials_outlives_a_node(cluster, submitter, base, tiny_ex
     (tmp_path / "space.yaml").write_text(
         "design: grid\nparameters: {training.learning_rate: [1e-4, 2e-4, 4e-4, 1e-3, 2e-3, 4e-3]}"
     )
-    command = [
-        "--experiment",
-        file,
-        "--space",
-        str(tmp_path / "space.yaml"),
-        "--runs",
-        f"{base}/runs",
-        "--to-the-end",
-    ]
+    command = ["--experiment", file, "--space", str(tmp_path / "space.yaml")]
+    command += ["--runs", f"{base}/runs", "--to-the-end"]
     flow = submit(submitter, "sweep", dataset.url, *command)
     try:
         wait_for(lambda: num_begun(base) >= 3, 180)

@@ -4,18 +4,21 @@ anything starts.
 
 import json
 import os
-import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from courant.experiment import parse_experiment
 from courant.recipes import RECIPES, get_recipe
 from flows.cli.app import app
+from flows.cli.options import allowed_hosts
 from simgen.cases import FAMILIES, get_family
 
 COURANT = Path(sys.executable).parent / "courant"
@@ -48,32 +51,6 @@ def test_help_needs_none_of_the_heavy_libraries():
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["run", "generate", "train", "sweep", "benchmark", "evaluate", "report", "predict", "serve"]
-    + ["families", "doctor", "recipes show"]
-    + [f"runs {name}" for name in ("ls", "show", "compare")]
-    + [
-        f"dataset {name}"
-        for name in (
-            "ls",
-            "show",
-            "versions",
-            "diff",
-            "verify",
-            "export",
-            "export-vtu",
-            "card",
-            "gc",
-        )
-    ],
-)
-def test_every_command_explains_itself_with_an_example(command):
-    shown = courant_here(*command.split(), "--help")
-    assert shown.exit_code == 0
-    assert "Example: courant" in shown.stdout
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["generate", "teapot"], "family 'teapot' is unknown; choose one of cylinder-flow"),
@@ -91,17 +68,7 @@ def test_every_command_explains_itself_with_an_example(command):
         (["run", "--dataset", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["dataset", "show", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (["dataset", "ls", "--store", "/nowhere"], "no dataset in /nowhere"),
-        (["dataset", "versions", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
-        (
-            ["dataset", "diff", "/nowhere/at-all", "v1", "v2"],
-            "there is no dataset at /nowhere/at-all",
-        ),
-        (["dataset", "verify", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
-        (["dataset", "export", "/nowhere/at-all", "x"], "there is no dataset at /nowhere/at-all"),
-        (["dataset", "card", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
-        (["dataset", "gc", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
-        (["benchmark", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
-        (["sweep", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
+        (["recipes", "show", "none"], "'none' is unknown; choose one of"),
         (["train", "/nowhere/at-all"], "there is no dataset at /nowhere/at-all"),
         (
             ["predict", "/nowhere/run", "abc", "--out", "x.npz"],
@@ -151,11 +118,6 @@ def test_a_wrong_option_is_a_usage_error(arguments, message):
     assert message in refused.stderr.replace("\n", " ")
 
 
-def test_recipes_are_listed():
-    shown = courant("recipes")
-    assert "cylinder-flow-demo" in shown.stdout
-
-
 def test_the_version_is_the_packages():
     assert courant("--version").stdout == f"courant {version('courant-surrogate')}\n"
 
@@ -171,65 +133,10 @@ def test_a_family_is_shown_with_all_that_can_be_asked_of_it():
     assert all(name in listed for name in FAMILIES)
 
 
-def test_an_unknown_family_or_recipe_is_one_line_with_the_known_ones():
-    for arguments in (("families", "none"), ("recipes", "show", "none")):
-        done = courant(*arguments)
-        assert done.returncode == 1
-        (line,) = done.stderr.splitlines()
-        assert "'none' is unknown; choose one of" in line
-
-
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_a_recipe_is_printed_as_the_experiment_that_it_is(name):
     shown = CliRunner().invoke(app, ["recipes", "show", name])
     assert parse_experiment(json.loads(shown.stdout)) == get_recipe(name)
-
-
-def test_the_doctor_says_what_is_missing_and_how_to_get_it(tmp_path):
-    blind = tmp_path / "nothing"
-    blind.mkdir()
-    ill = courant("doctor", PATH=str(blind), COURANT_SCRATCH="/proc/none")
-    assert ill.returncode == 0, ill.stderr
-    lines = {line.split()[0]: line for line in ill.stdout.splitlines() if line.strip()}
-    assert "missing" in lines["OpenFOAM"] and "apt-get install openfoam" in lines["OpenFOAM"]
-    assert "set COURANT_SCRATCH" in lines["scratch"]
-    assert ill.stdout.splitlines()[-1].endswith("cases cannot be solved.")
-
-
-def test_the_doctor_tries_what_gmsh_loads(tmp_path):
-    (tmp_path / "gmsh.py").write_text("raise OSError('libGLU.so.1: cannot open')")
-    ill = courant("doctor", PYTHONPATH=str(tmp_path))
-    line = next(line for line in ill.stdout.splitlines() if line.split()[:1] == ["gmsh"])
-    assert "missing" in line and "libGLU.so.1" in line
-    assert ill.stdout.splitlines()[-1].endswith("cases cannot be solved.")
-
-
-def test_the_doctor_finds_a_machine_that_solves_cases_well(tmp_path):
-    well = courant("doctor", COURANT_STORE=str(tmp_path), COURANT_SCRATCH=str(tmp_path))
-    assert well.stdout.splitlines()[-1].startswith("Cases can be solved here"), well.stdout
-    assert "no dataset yet" in well.stdout
-
-
-def test_the_doctor_names_a_server_that_does_not_answer():
-    ill = courant("doctor", PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert "http://127.0.0.1:9/api (PREFECT_API_URL) does not answer" in ill.stdout
-
-
-def test_the_case_of_the_examples_is_one_of_the_demo():
-    makefile = Path(__file__).parents[2].joinpath("Makefile").read_text()
-    given = dict(
-        each.split("=")
-        for each in re.findall(r"--set (\S+)", makefile.partition("DEMO_SETTINGS :=")[2])
-    )
-    number = re.search(r"run cylinder-flow --cases (\d+) \$\(DEMO", makefile)
-    found = re.search(r"predict RUN (\w{12}) ", courant_here("predict", "--help").output)
-    assert number is not None
-    assert found is not None
-    family = get_family("cylinder-flow")
-    settings = family.settings("trial", {name: float(value) for name, value in given.items()})
-    designs = family.design_space.sample(int(number[1]), "sobol", 42)
-    cases = {family.point(each, settings).id for each in designs}
-    assert found[1] in cases
 
 
 @pytest.mark.parametrize(
@@ -281,13 +188,6 @@ def test_numbers_that_no_machine_can_carry_out_are_refused(arguments):
     assert courant_here(*arguments).exit_code == 2
 
 
-def test_a_line_shows_brackets_and_colons_as_they_are(capsys):
-    from flows import terminal
-
-    terminal.print_line("/tmp/a[/b]/[v2]/x:x:y")
-    assert capsys.readouterr().out == "/tmp/a[/b]/[v2]/x:x:y\n"
-
-
 def test_an_output_without_room_is_one_line(tmp_path):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -298,9 +198,55 @@ def test_an_output_without_room_is_one_line(tmp_path):
     assert "error: No space left on device" in done.stderr
 
 
-@pytest.mark.parametrize("address", ["garbage", "http://127.0.0.1:x/api"])
-def test_the_doctor_outlives_an_address_that_is_none(address):
-    ill = courant("doctor", PREFECT_API_URL=address, RAY_ADDRESS=address)
-    assert ill.returncode == 0
-    assert f"{address} (PREFECT_API_URL) does not answer" in ill.stdout
-    assert f"{address} (RAY_ADDRESS) does not answer" in ill.stdout
+def commands(group: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All commands, also of groups, with the words that call them."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *names, name)
+        else:
+            yield (*names, name), command
+
+
+def test_every_command_explains_itself_with_an_example():
+    found = dict(commands(typer.main.get_command(app)))
+    assert len(found) > 30
+    for words, command in found.items():
+        example = f"Example: courant {words[0]} "
+        assert command.help and example in f"{command.epilog} ", words
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (("train",), "for imported data and a family without a recipe one that is fitted"),
+        (("generate",), "default: courant-data/store"),
+        (("train",), "default: courant-data/runs"),
+        (("runs", "ls"), "default: courant-data/runs"),
+        (("evaluate",), "courant-data/reports"),
+    ],
+)
+def test_the_help_names_what_is_taken_by_default(command: tuple[str, ...], text: str) -> None:
+    assert text in " ".join(courant_here(*command, "--help").output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("courant gen", "generate"),
+        ("courant dataset ver", "verify"),
+        ("courant train --rec", "--recipe"),
+    ],
+)
+def test_the_shell_completes_commands_and_options(typed: str, offered: str) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    asked = {"_COURANT_COMPLETE": "complete_bash", **words}
+    done = CliRunner().invoke(app, [], prog_name="courant", env=asked)
+    assert offered in done.output.split()
+
+
+def test_hosts_are_names_wildcards_and_addresses():
+    names = ["courant.example.com", "*.example.com", "10.0.0.5", "[fe80::1]"]
+    assert allowed_hosts(names) == tuple(names)
+    for wrong in ("http://a.example.com", "a.example.com:80", "*", "a*b", ""):
+        with pytest.raises(typer.BadParameter, match="is not the name of a host"):
+            allowed_hosts([wrong])

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from flows.cli import doctor
 from simgen.errors import InputError
+from tests.flows.test_cli import courant
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:{}", "127.0.0.1:{}", "ray://127.0.0.1:{}"])
@@ -62,3 +63,36 @@ def test_a_scratch_folder_that_others_may_write_to_cannot_be_used(
     monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path))
     with pytest.raises(InputError, match=str(tmp_path)):
         doctor.CHECKS["scratch"]()
+
+
+def test_the_doctor_says_what_is_missing_and_how_to_get_it(tmp_path):
+    blind = tmp_path / "nothing"
+    blind.mkdir()
+    ill = courant("doctor", PATH=str(blind), COURANT_SCRATCH="/proc/none")
+    assert ill.returncode == 0, ill.stderr
+    lines = {line.split()[0]: line for line in ill.stdout.splitlines() if line.strip()}
+    assert "missing" in lines["OpenFOAM"] and "apt-get install openfoam" in lines["OpenFOAM"]
+    assert "set COURANT_SCRATCH" in lines["scratch"]
+    assert ill.stdout.splitlines()[-1].endswith("cases cannot be solved.")
+
+
+def test_the_doctor_tries_what_gmsh_loads(tmp_path):
+    (tmp_path / "gmsh.py").write_text("raise OSError('libGLU.so.1: cannot open')")
+    ill = courant("doctor", PYTHONPATH=str(tmp_path))
+    line = next(line for line in ill.stdout.splitlines() if line.split()[:1] == ["gmsh"])
+    assert "missing" in line and "libGLU.so.1" in line
+    assert ill.stdout.splitlines()[-1].endswith("cases cannot be solved.")
+
+
+def test_the_doctor_finds_a_machine_that_solves_cases_well(tmp_path):
+    well = courant("doctor", COURANT_STORE=str(tmp_path), COURANT_SCRATCH=str(tmp_path))
+    assert well.stdout.splitlines()[-1].startswith("Cases can be solved here"), well.stdout
+    assert "no dataset yet" in well.stdout
+
+
+@pytest.mark.parametrize("address", ["garbage", "http://127.0.0.1:x/api"])
+def test_the_doctor_outlives_an_address_that_is_none(address):
+    ill = courant("doctor", PREFECT_API_URL=address, RAY_ADDRESS=address)
+    assert ill.returncode == 0
+    assert f"{address} (PREFECT_API_URL) does not answer" in ill.stdout
+    assert f"{address} (RAY_ADDRESS) does not answer" in ill.stdout

@@ -181,10 +181,6 @@ def test_who_waits_is_called_again_when_it_asked_to_be() -> None:
     assert done.result() == 7 and len(waits) == 3
 
 
-def test_nothing_to_do_ends_at_once() -> None:
-    assert list(as_they_end([], Machines(1).submit, lambda: 4)) == []
-
-
 def test_the_last_tasks_begin_with_the_longest_and_the_others_stay_in_order() -> None:
     efforts = [3.0, 1.0, 2.0, 5.0, 4.0, 6.0]
     assert longest_first_at_the_end(efforts, float, 4) == [3.0, 1.0, 6.0, 5.0, 4.0, 2.0]

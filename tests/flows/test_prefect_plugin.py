@@ -7,50 +7,31 @@ import pytest
 
 from flows import prefect_plugin
 
+OURS = "generate-and-train"
+
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (
-            ["deployment", "run", "generate-and-train"],
-            ["deployment", "run", "generate-and-train/cylinder-flow"],
+        (f"deployment run {OURS}", f"deployment run {OURS}/cylinder-flow"),
+        (f"deployment run {OURS} --watch", f"deployment run {OURS}/cylinder-flow --watch"),
+        *(
+            (command, command)
+            for command in (
+                f"deployment run {OURS}/other",
+                "deployment run somebody-elses-flow",
+                f"deployment run --id {OURS}",
+                f"deployment inspect {OURS}",
+                "deployment run",
+                "version",
+            )
         ),
-        (
-            ["deployment", "run", "generate-and-train", "--param", "cases=8", "--watch"],
-            [
-                "deployment",
-                "run",
-                "generate-and-train/cylinder-flow",
-                "--param",
-                "cases=8",
-                "--watch",
-            ],
-        ),
-        (
-            ["deployment", "run", "generate-and-train/other"],
-            ["deployment", "run", "generate-and-train/other"],
-        ),
-        (
-            ["deployment", "run", "somebody-elses-flow"],
-            ["deployment", "run", "somebody-elses-flow"],
-        ),
-        (
-            ["deployment", "run", "--id", "generate-and-train"],
-            ["deployment", "run", "--id", "generate-and-train"],
-        ),
-        (
-            ["deployment", "inspect", "generate-and-train"],
-            ["deployment", "inspect", "generate-and-train"],
-        ),
-        (["deployment", "run"], ["deployment", "run"]),
-        (["version"], ["version"]),
-        ([], []),
     ],
 )
-def test_only_a_bare_name_of_ours_is_rewritten(monkeypatch, given, expected):
-    monkeypatch.setattr(sys, "argv", ["prefect", *given])
+def test_only_a_bare_name_of_ours_is_rewritten(monkeypatch, given: str, expected: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["prefect", *given.split()])
     prefect_plugin.setup_environment(ctx=None)
-    assert sys.argv == ["prefect", *expected]
+    assert sys.argv == ["prefect", *expected.split()]
 
 
 def test_prefect_finds_the_plugin_by_its_entry_point():

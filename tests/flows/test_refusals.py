@@ -94,13 +94,6 @@ def test_wrong_keys_are_named_and_not_shown(s3, monkeypatch):
     assert "wrong-secret" not in line
 
 
-def test_a_run_on_a_version_that_does_not_exist_is_refused(tmp_path, waves):
-    assert "there is no dataset at" in refused(
-        "train", str(tmp_path / "nothing"), "--version", "v7"
-    )
-    assert "has no version v7; there are v1" in refused("train", waves, "--version", "v7")
-
-
 def test_an_interval_that_stores_no_snapshot_is_refused(tmp_path):
     line = generate("--set", "snapshot_interval=20", "--store", str(tmp_path / "store"))
     assert "end_time = 12 s is no multiple of snapshot_interval = 20 s" in line
@@ -180,16 +173,6 @@ def test_a_benchmark_that_cannot_be_made_is_refused(waves, tmp_path):
     assert "space features" not in wrong and not out.exists()
     RunDirectory(out).write_json("request.json", {"snapshot": "another"})
     assert f"{out} holds another benchmark" in line("--models", "courant")
-
-
-def test_a_run_that_does_not_exist_is_refused():
-    assert "/nowhere/run has no experiment.json" in refused("evaluate", "/nowhere/run")
-    assert "/nowhere/run has no experiment.json" in refused("run", "--run", "/nowhere/run")
-
-
-def test_a_given_run_leaves_only_its_report_to_make(waves):
-    for wrong in (["--dataset", waves], ["--until", "run"], ["--sweep", "anchors"]):
-        assert "only its report is left to make" in refused("run", "--run", "/any/run", *wrong)
 
 
 def test_what_would_not_be_used_is_refused(waves, tmp_path):
