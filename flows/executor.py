@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from simgen.errors import InputError, ProgramError, SimgenError
-from simgen.log_lines import Carried, carried
+from simgen.log_lines import LogContext, log_context
 from simgen.machine import usable_cores
 
 Item = TypeVar("Item")
@@ -127,7 +127,7 @@ class LocalExecutor:
                 1,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=_begin_process,
-                initargs=(self._cores, carried()),
+                initargs=(self._cores, log_context()),
             )
             self._pools.append(pool)
             # Inherited by the process, which Ctrl-C in a terminal would end in a traceback.
@@ -135,12 +135,12 @@ class LocalExecutor:
         return pool
 
 
-def _begin_process(num_threads: int, logs: Carried) -> None:
+def _begin_process(num_threads: int, logs: LogContext) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
     # Read when numpy is loaded, which nothing imported so far has done.
     os.environ["OMP_NUM_THREADS"] = str(num_threads)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
-    logs.take_up()
+    logs.apply()
 
 
 def _end_with_parent() -> None:

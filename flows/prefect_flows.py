@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import base64
 import csv
+import inspect
 import io
 import logging
 import math
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 from urllib.parse import urlsplit
 
 import httpx
@@ -35,14 +36,13 @@ from prefect.settings import (
 
 import simgen
 from courant.runs.directory import RunDirectory
-from flows.request_models import flow_function
+from flows.request_models import info_of
 from flows.settings import keep_loopback_direct, load_settings
 from flows.solving import Execution, SolvedFork, solve_cases
 from flows.stages import Result, Stage
-from flows.stages.evaluation import Measurement, Report
 from flows.stages.generation import Generation, PublishedVersion
 from flows.stages.main_job import MainJob, Outcome
-from flows.stages.training import Training, open_training
+from flows.stages.training import Measurement, Report, Training, open_training
 from flows.stages.trials import FinishedBenchmark, FinishedSweep, ModelBenchmark, Trials
 from flows.terminal import progress_note, read_progress, start_logs
 from simgen.design_space import DesignPoint
@@ -81,15 +81,35 @@ def in_flow(stage: Stage[Result]) -> Result:
 
 
 def _flow(name: str, run_name: str, kind: type, execute: Callable[[Any], Any]) -> Any:
-    """Make a flow of a stage; its parameters are those of the stage's request."""
+    """Make a flow of a stage.
 
-    def run(given: Mapping[str, Any]) -> Any:
+    Its parameters are the fields of the stage's request, as Prefect reads them of a function: from
+    the signature, with a description of each in the docstring.
+    """
+    asked = kind.__mro__[1]
+    hints, infos = get_type_hints(asked), info_of(asked)
+
+    def function(*given: Any, **named: Any) -> Any:
         if "flow_run" not in fields_here() and flow_run.id:
             set_field("flow_run", str(flow_run.id))  # the outermost one of this process
-        return execute(kind(**given))
+        signature: inspect.Signature = function.__signature__  # type: ignore[attr-defined]
+        return execute(kind(**signature.bind(*given, **named).arguments))
 
-    function = flow_function(kind.__mro__[1], name.replace("-", "_"), run)
+    parameters = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if each.default is MISSING else each.default,
+            annotation=hints[each.name],
+        )
+        for each in fields(asked)
+    ]
+    lines = [f"    {name}: {info.description}" for name, info in infos.items()]
+    function.__name__ = function.__qualname__ = name.replace("-", "_")
     function.__module__ = __name__
+    function.__doc__ = "\n".join([inspect.getdoc(asked) or "", "", "Args:", *lines])
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = hints
     return flow(name=name, flow_run_name=run_name)(function)
 
 

@@ -12,7 +12,7 @@ import ray
 
 from courant.ray_session import connect_ray
 from flows.executor import ATTEMPTS, PAUSE_S, check_cores, may_pass
-from simgen.log_lines import Carried, carried
+from simgen.log_lines import LogContext, log_context
 
 Result = TypeVar("Result")
 
@@ -37,7 +37,7 @@ class RayExecutor:
         return max(LEAST_AT_ONCE, 2 * room)
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
-        reference = self._run.remote(function, arguments, carried())
+        reference = self._run.remote(function, arguments, log_context())
         future: Future[Result] = Future()
 
         def ended(done: Future[Any]) -> None:
@@ -56,8 +56,8 @@ class RayExecutor:
             ray.shutdown()
 
 
-def _run(function: Callable[..., Any], arguments: tuple[Any, ...], logs: Carried) -> Any:
-    logs.take_up()
+def _run(function: Callable[..., Any], arguments: tuple[Any, ...], logs: LogContext) -> Any:
+    logs.apply()
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return function(*arguments)

@@ -1,7 +1,7 @@
 """Describe what each stage is asked for: once, for the command line and for Prefect's flows.
 
-A request is a frozen, validated dataclass, with a description on each field. `flow_function` makes
-of it the signature and the docstring of a Prefect flow, `with_options_of` the options of a command.
+A request is a frozen, validated dataclass, with a description on each field. `with_options_of`
+makes of it the options of a command, `flows.prefect_flows` the parameters of a flow.
 
 The name is not `requests`: Prefect puts the folder of a flow's file before all others on Python's
 path, where this file would be taken for the package of that name.
@@ -10,7 +10,7 @@ path, where this file would be taken for the package of that name.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import (
     Annotated,
@@ -313,38 +313,9 @@ class MainJobRequest(CaseRequest):
     run: Annotated[str | None, about("Train nothing: evaluate this run and write its report.")] = (
         None
     )
-    until: Annotated[Literal["dataset", "run", "report"], about("The last stage to carry out.")] = (
+    until: Annotated[Literal["dataset", "run", "report"], about("The last stage to execute.")] = (
         "report"
     )
-
-
-def flow_function(
-    asked: type, name: str, run: Callable[[Mapping[str, Any]], Any]
-) -> Callable[..., Any]:
-    """Return a function with the request's fields as parameters, as Prefect reads functions.
-
-    It calls `run` with them. Its docstring has the request's summary and an entry for each field.
-    """
-
-    def function(*given: Any, **named: Any) -> Any:
-        return run(function.__signature__.bind(*given, **named).arguments)  # type: ignore[attr-defined]
-
-    hints = get_type_hints(asked)
-    parameters = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=hints[each.name],
-        )
-        for each in fields(asked)
-    ]
-    lines = [f"    {each.name}: {info_of(asked)[each.name].description}" for each in fields(asked)]
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = "\n".join([inspect.getdoc(asked) or "", "", "Args:", *lines])
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = hints
-    return function
 
 
 def info_of(asked: type) -> dict[str, FieldInfo]:

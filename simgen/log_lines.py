@@ -11,8 +11,8 @@ whichever process writes it, and a line of a training its run and experiment:
      "case": "b0159c13a91f", "host": "node-3", "process": 4711}
 
 Which of the two is decided once, where a process begins (`start`). What runs for it elsewhere gets
-its `carried()` along with the work, and does the same (`Carried.take_up`): each process writes to
-its own standard error. Values of variables that hold secrets, and passwords in URLs, are left out
+its `log_context()` along with the work, and applies it: each process writes to its own standard
+error. Values of variables that hold secrets, and passwords in URLs, are left out
 of every JSON line.
 """
 
@@ -49,35 +49,35 @@ _writing = threading.RLock()
 
 
 @dataclass(frozen=True)
-class Carried:
-    """Tell a process of somebody else's work how to write lines; picklable."""
+class LogContext:
+    """How a process writes lines, and the ids in each of them; picklable."""
 
     format: Format = "text"
     fields: Mapping[str, str] = field(default_factory=dict)
 
-    def take_up(self) -> None:
+    def apply(self) -> None:
         """Write lines from now on like the process that has sent this."""
         global _here
         _here = self
         if self.format == "json":
             _replace_handlers()
 
-    def take_up_training(self) -> None:
-        """Do the same in a worker that trains, whose lines as text are told on standard output."""
+    def apply_in_training(self) -> None:
+        """Do the same in a worker that trains; its lines as text go to standard output."""
         if self.format == "json":
-            self.take_up()
+            self.apply()
             return
         plain: dict[str, Any] = {"stream": sys.stdout, "format": "%(message)s", "force": True}
         logging.basicConfig(level=logging.WARNING, **plain)
         logging.getLogger("courant").setLevel(logging.INFO)
 
 
-_here = Carried()
+_here = LogContext()
 
 
 def start(wanted: Format) -> None:
     """Decide how this process writes lines; text leaves logging as it is."""
-    Carried(wanted, _here.fields).take_up()
+    LogContext(wanted, _here.fields).apply()
 
 
 def is_json() -> bool:
@@ -87,7 +87,7 @@ def is_json() -> bool:
 def set_field(name: str, value: str) -> None:
     """Give every further line of this process a field."""
     global _here
-    _here = Carried(_here.format, {**_here.fields, name: value})
+    _here = LogContext(_here.format, {**_here.fields, name: value})
 
 
 @contextmanager
@@ -105,9 +105,9 @@ def fields_here() -> dict[str, str]:
     return {**_here.fields, **_fields.get({})}
 
 
-def carried() -> Carried:
+def log_context() -> LogContext:
     """Return what a process needs that is given a part of this one's work."""
-    return Carried(_here.format, fields_here())
+    return LogContext(_here.format, fields_here())
 
 
 class JsonLines(logging.Formatter):

@@ -62,7 +62,7 @@ def own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     root = logging.getLogger()
     handlers = root.handlers[:]
     levels = {name: logging.getLogger(name).level for name in log_lines.PACKAGES}
-    monkeypatch.setattr(log_lines, "_here", log_lines.Carried())
+    monkeypatch.setattr(log_lines, "_here", log_lines.LogContext())
     yield
     root.handlers[:] = handlers
     for name, level in levels.items():

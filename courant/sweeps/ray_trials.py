@@ -40,11 +40,11 @@ from courant.sweeps.benchmark import Benchmark, contender_of, final_trials, next
 from courant.sweeps.search_space import label
 from courant.sweeps.sweep import ENDED, Sweep, Trial, TrialResult, is_done, read_result, write_table
 from simgen.errors import InputError, SimgenError
-from simgen.log_lines import carried
+from simgen.log_lines import log_context
 
 if TYPE_CHECKING:
     from courant.runs.record import EpochRecord
-    from simgen.log_lines import Carried
+    from simgen.log_lines import LogContext
 
 OnTrial = Callable[[TrialResult], None]
 OnPhase = Callable[[str, int], None]
@@ -212,7 +212,7 @@ def run_trials(
         dataset=dataset,
         cpus=share.cpus,
         gpus=share.gpus,
-        logs=carried(),
+        logs=log_context(),
     )
     settings = [
         {"number": trial.number, **{label(key): value for key, value in trial.setting.items()}}
@@ -337,7 +337,7 @@ def run_trial(
     dataset: tuple[str, str],
     cpus: float,
     gpus: float,
-    logs: Carried,
+    logs: LogContext,
 ) -> None:
     """Train the trial `config["trial"]["number"]` to its end, from its newest checkpoint if any.
 
@@ -352,7 +352,7 @@ def run_trial(
     from courant.training.loop import TrainingError, fit
 
     use_threads(max(1, int(cpus)))
-    logs.take_up_training()
+    logs.apply_in_training()
     content, url = trials[config["trial"]["number"]]
     run = RunDirectory(url)
 

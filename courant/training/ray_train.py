@@ -31,7 +31,7 @@ from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch, TrainingError
 from courant.training.train import begin_run, fit_on_record
 from simgen.errors import InputError
-from simgen.log_lines import carried
+from simgen.log_lines import log_context
 from simgen.machine import usable_cores
 
 MAX_WORKER_FAILURES = 3
@@ -57,7 +57,7 @@ def train(
             "experiment": experiment.model_dump_json(),
             "dataset": (dataset.url, dataset.version),
             "run_url": run.url,
-            "logs": carried(),
+            "logs": log_context(),
         }
         try:
             _run_workers(config, run, experiment)
@@ -128,7 +128,7 @@ def _beside_the_main_thread(work: Callable[[], object]) -> None:
 
 def _work(config: dict[str, Any]) -> None:
     """Run the whole fit in each worker of Ray Train."""
-    config["logs"].take_up_training()
+    config["logs"].apply_in_training()
     context = ray.train.get_context()
     use_threads(max(1, usable_cores() // context.get_local_world_size()))
     fit_on_record(

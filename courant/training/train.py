@@ -24,7 +24,7 @@ from courant.runs.record import InUseError, check_unused, is_finished, write_sta
 from courant.training.following import check_finished, following
 from courant.training.loop import OnEpoch, TrainingError, fit, set_up_run
 from simgen.errors import InputError
-from simgen.log_lines import Carried, carried
+from simgen.log_lines import LogContext, log_context
 from simgen.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _run_workers(
                 # Ctrl-C reaches workers too, and would end those that start in a traceback.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                 try:
-                    arguments = (num_workers, meeting_point, *given, carried())
+                    arguments = (num_workers, meeting_point, *given, log_context())
                     workers = multiprocessing.spawn(_work, arguments, num_workers, join=False)
                 finally:
                     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -160,10 +160,10 @@ def _work(
     dataset: tuple[str, str],
     run_url: str,
     kind: str,
-    logs: Carried,
+    logs: LogContext,
 ) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    logs.take_up()
+    logs.apply()
     use_threads(max(1, usable_cores() // world))
     os.environ |= INTERFACE
     device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)

@@ -32,7 +32,7 @@ from simgen import log_lines
 
 if TYPE_CHECKING:
     from flows.stages import Stage
-    from flows.stages.evaluation import Report
+    from flows.stages.training import Report
 
 Result = TypeVar("Result")
 Asked = dict[str, Any]
@@ -207,7 +207,7 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
 def evaluate(asked: Asked, verbose: Verbose = False) -> None:
     """Errors of a trained model beside its references, and the report."""
     with one_line_errors():
-        from flows.stages.evaluation import Measurement
+        from flows.stages.training import Measurement
 
         _print_report(execute_stage(Measurement(**asked), verbose))
 

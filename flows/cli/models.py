@@ -475,7 +475,7 @@ def coverage(
         str | None,
         typer.Option(
             metavar="NAME=LOW:HIGH,...",
-            help="Score cases outside of these ranges apart: are those with large errors refused?",
+            help="Score cases outside of these ranges apart: have those with large errors no band?",
         ),
     ] = None,
     dataset: MovedDataset = None,

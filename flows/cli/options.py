@@ -63,7 +63,7 @@ AllowedHosts = Annotated[
         metavar="NAME",
         help=(
             "Name that requests may be for, as a proxy passes it on; repeat for several. On"
-            " loopback, and where names are given, requests for others are refused."
+            " loopback, and where names are given, requests for others are rejected."
         ),
     ),
 ]

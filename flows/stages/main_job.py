@@ -11,9 +11,8 @@ from courant.sweeps.search_space import load_space
 from flows.request_models import CaseRequest, MainJobRequest
 from flows.settings import absolute
 from flows.stages import Each, Result, Stage, execute
-from flows.stages.evaluation import Measurement, Report
 from flows.stages.generation import Generation, PublishedVersion
-from flows.stages.training import Training, read_experiment
+from flows.stages.training import Measurement, Report, Training, read_experiment
 from flows.stages.trials import Trials
 from simgen.cases import get_family
 from simgen.errors import InputError

@@ -19,10 +19,9 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import write_status
 from courant.runs.weights import WEIGHTS
 from flows.cli.app import app
-from flows.stages.evaluation import Measurement
 from flows.stages.generation import Generation, PublishedVersion
 from flows.stages.main_job import MainJob, Outcome
-from flows.stages.training import Training, choose_experiment
+from flows.stages.training import Measurement, Training, choose_experiment
 from simgen.cases import FAMILIES
 from simgen.errors import InputError
 from simgen.store.write import DatasetWriter

@@ -40,7 +40,7 @@ def test_a_worker_writes_lines_with_the_ids_of_who_gave_it_work(
 ) -> None:
     log_lines.start("json")
     with log_lines.about(case="00fc"):
-        sent = log_lines.carried()
-    sent.take_up()
+        sent = log_lines.log_context()
+    sent.apply()
     logging.getLogger("simgen").info("solved")
     assert json.loads(capsys.readouterr().err)["case"] == "00fc"

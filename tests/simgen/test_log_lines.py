@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from simgen import log_lines
-from simgen.log_lines import Carried, JsonLines, about, carried, parse_line, set_field, start
+from simgen.log_lines import JsonLines, LogContext, about, log_context, parse_line, set_field, start
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
@@ -44,9 +44,9 @@ def test_work_that_is_sent_elsewhere_takes_format_and_ids_along(
 ) -> None:
     start("json")
     with about(case="00fc"):
-        sent = pickle.dumps(carried())
-    log_lines._here = Carried()  # as in a new process
-    pickle.loads(sent).take_up()
+        sent = pickle.dumps(log_context())
+    log_lines._here = LogContext()  # as in a new process
+    pickle.loads(sent).apply()
     logger.info("there")
     (line,) = printed(capsys)
     assert line["case"] == "00fc"
