@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor, rollout_latents
+from courant.prediction.monitor import Monitor, RolloutQuality, fit_monitor
 from courant.prediction.surrogate import Surrogate
 from courant.problems.transient import read_states, times_between
 from courant.runs.directory import RunDirectory
@@ -218,7 +218,7 @@ def _watch_case(surrogate: Surrogate, case: StoredCase, monitor: Monitor) -> Wat
     steps = problem.steps_to_end(case, start)
     assert start is not None and steps is not None and case.time is not None
     steps = min(steps, MAX_STEPS)
-    latents = rollout_latents(surrogate, surrogate.prepare_case(case, start, steps))
+    latents = surrogate.rollout_latents(surrogate.prepare_case(case, start, steps))
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)
     times = problem.times(start, steps)
     assert times is not None
@@ -239,4 +239,4 @@ def short_rollouts(surrogate: Surrogate, case: StoredCase, most: int) -> Iterato
         chosen = np.linspace(0, len(usable) - 1, most).round() if len(usable) else np.zeros(0)
         starts = [float(usable[number]) for number in np.unique(chosen.astype(int))]
     for start in starts:
-        yield rollout_latents(surrogate, surrogate.prepare_case(case, start))
+        yield surrogate.rollout_latents(surrogate.prepare_case(case, start))

@@ -1,123 +1,82 @@
-"""Statistical models behind the bands: means, error sizes, field scales, mesh errors, regressions.
+"""Bands of error around predictions, from cases that nothing else has seen.
+
+Split conformal prediction: `courant calibrate` predicts the cases of the calibration split and
+keeps their errors. A new case's error is, with the probability of the band's level, no larger than
+the corresponding quantile of theirs, as long as it is drawn like them; nothing is assumed of the
+model. Errors are first divided by what is usual near a design (`ErrorSize`), and in fields at a
+place (`FieldScale`), so that bands are wide where errors are large. Vovk et al. 2005, Algorithmic
+Learning in a Random World; Lei et al. 2018, Distribution-Free Predictive Inference for Regression,
+section 5.2. The band of a field is simultaneous: with that probability it holds at all points,
+steps and components of the prediction at once.
+
+No band holds for a design outside of those that were trained on and calibrated (`ranges_of`), nor
+for a prediction whose latents are unlike those of all training cases (`Reach`). `Outcomes` has the
+share of the designs near by that the solver rejected. `GridError` is the error of the solver's own
+mesh, which a perfect surrogate has too; `Regressed` has quantities by the design parameters alone.
 
 Designs are scaled to -1..1 over the ranges of their parameters.
-
-- `KernelMean` averages a number over nearby designs, drawn towards its mean over all designs. Where
-  data are few, or neighbours say nothing of one another, it is the mean of all.
-- `ErrorSize` is the size that errors usually have near a design. Its logarithm is regressed on the
-  design parameters and their squares, by ridge regression. How many of these terms count is decided
-  by leave-one-out errors, which ridge regression gives in closed form.
-- `FieldScale` is the scale of error at each point of a field, without truth: a band of equal width
-  everywhere is as wide as the worst place needs. Errors are largest where the prediction changes
-  most over a cell's neighbours, and where its values are large. A weighted sum of these, with
-  weights that are not negative, is fitted to absolute errors on validation cases; in rollouts it
-  grows with the step as errors do. It is in the model's normalised units.
-- `GridError` is the error of the solver's own mesh in a quantity, by Richardson extrapolation: on
-  cells of size h it is q(h) = q_0 + c h^p. The order p is fitted to all designs at once, q_0 and c
-  to each. What a design's mesh adds to a quantity is then known as a share of it; its mean and
-  spread over the designs give an interval for others. The order is known badly, so the interval is
-  the hull of those for every order that the solutions do not contradict. Roache 1994, Perspective:
-  A Method for Uniform Reporting of Grid Refinement Studies. A perfect surrogate has this error too.
-- `Regressed` has quantities regressed on the design parameters alone: a few smooth numbers of a few
-  parameters need no network. It is used beside the model's own answer.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-import torch
 from pydantic import Field, model_validator
 from scipy.optimize import nnls
 from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 from scipy.stats import f as fisher
 from scipy.stats import t as student
 
 from courant.data_config import Frozen
-from courant.field_model import Encodes
-from courant.problems.transient import TIME_TOLERANCE
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
 from simgen.design_space import Parameter, scaled
 from simgen.errors import InputError
 from simgen.regression import GaussianProcess
 
-if TYPE_CHECKING:
-    from courant.data.batch import Batch
-    from courant.prediction.surrogate import Surrogate
-    from simgen.store.read import StoredCase
+LEVEL = 0.9
+#: Comparing each design with each other one takes memory by their square.
+MOST_CASES = 5_000
+
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Design = tuple[float, ...]
+"""Scaled to -1..1 over the ranges of the design space"""
+Ranges = tuple[tuple[float, float], ...]
+"""By parameter, of scaled designs"""
 
 
-#: Weight of the mean of all designs, in designs.
-PRIOR = 2.0
-#: Lengths that are tried, for one parameter; distances grow with the root of their number.
-LENGTHS = (0.25, 0.5, 1.0, np.inf)
-
-Loss = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Loss of means (n,) against values (n,), (n,)"""
+def conformal_quantile(scores: np.ndarray, level: float) -> float:
+    """Return the ceil((n + 1) level)-th smallest of n scores; infinite where there is none."""
+    rank = math.ceil((len(scores) + 1) * level - 1e-9)
+    return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
 
 
-@dataclass(frozen=True)
-class KernelMean:
-    """A Gaussian kernel's average of values (n,) at designs (n, P)."""
-
-    designs: np.ndarray
-    values: np.ndarray
-    length: float
-    """Infinite: the same mean everywhere"""
-
-    def at(self, designs: np.ndarray) -> np.ndarray:
-        """Return the average near each of (k, P) designs, (k,)."""
-        weights = self._weights(designs)
-        mean = self.values.mean()
-        return (PRIOR * mean + weights @ self.values) / (PRIOR + weights.sum(1))
-
-    def left_out(self) -> np.ndarray:
-        """Return the average near each of the designs, from all others, (n,)."""
-        number = len(self.values)
-        if number < 2:
-            return np.full(number, np.nan)
-        weights = self._weights(self.designs)
-        np.fill_diagonal(weights, 0.0)
-        mean = (self.values.sum() - self.values) / (number - 1)
-        return (PRIOR * mean + weights @ self.values) / (PRIOR + weights.sum(1))
-
-    def _weights(self, designs: np.ndarray) -> np.ndarray:
-        return np.exp(-cdist(designs, self.designs, "sqeuclidean") / (2 * self.length**2))
-
-
-def fit_kernel_mean(designs: np.ndarray, values: np.ndarray, loss: Loss) -> KernelMean:
-    """Choose the length with the least leave-one-out loss; without locality where it is no less."""
-    root = np.sqrt(max(1, designs.shape[1]))
-    candidates = [KernelMean(designs, values, float(length * root)) for length in LENGTHS[::-1]]
-    if len(values) < 2:
-        return candidates[0]
-    return min(candidates, key=lambda each: float(loss(each.left_out(), values).sum()))
-
-
-def share_loss(means: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
-    """Return the loss of shares of outcomes that are 0 or 1: the Bernoulli distribution's."""
-    shares = np.clip(means, 1e-6, 1 - 1e-6)
-    return -np.where(outcomes > 0, np.log(shares), np.log(1 - shares))
+def least_cases(level: float) -> int:
+    """Return how many calibration cases a level needs."""
+    return math.ceil(level / (1 - level) - 1e-9)
 
 
 RIDGES = (0.3, 3.0, 30.0)
 #: Gain in log-likelihood from which on parameters count.
 LEAST_GAIN = 2.0
-#: The least size that is told apart, over the median: logarithms of smaller errors say nothing.
+#: The least size that is distinguished, over the median: logarithms of smaller errors are noise.
 LEAST_SIZE = 0.02
 
 
 @dataclass(frozen=True)
 class ErrorSize:
-    """Sizes exp(terms @ weights), (n,) at the designs that they were fitted to."""
+    """The usual size of errors near a design: exp(terms @ weights).
+
+    Its logarithm is regressed on the parameters and their squares by ridge regression. Leave-one-
+    out errors, which ridge regression gives in closed form, decide how many of these terms count.
+    """
 
     degree: int
     """0: the same everywhere; 1: parameters; 2: their squares too"""
@@ -132,15 +91,19 @@ class ErrorSize:
 
 def fit_error_size(designs: np.ndarray, errors: np.ndarray) -> ErrorSize:
     """Fit sizes to errors (n,) that are not negative, of which one at least is positive."""
-    floor = LEAST_SIZE * float(np.median(errors[errors > 0]))
-    sizes = np.maximum(errors, floor)
+    sizes = np.maximum(errors, LEAST_SIZE * float(np.median(errors[errors > 0])))
+
+    def loss(fitted: ErrorSize) -> float:
+        # The negative log-likelihood of exponentially distributed sizes, left out.
+        return float((np.log(fitted.left_out) + sizes / fitted.left_out).sum())
+
     best = fit_of_degree(designs, sizes, 0, 0.0)
-    least = _loss(best, sizes) - LEAST_GAIN
+    least = loss(best) - LEAST_GAIN
     for degree in (1, 2):
         for ridge in RIDGES:
             fitted = fit_of_degree(designs, sizes, degree, ridge)
-            if (loss := _loss(fitted, sizes)) < least:
-                best, least = fitted, loss
+            if (found := loss(fitted)) < least:
+                best, least = fitted, found
     return best
 
 
@@ -164,9 +127,13 @@ def fit_of_degree(designs: np.ndarray, sizes: np.ndarray, degree: int, ridge: fl
     return ErrorSize(degree, weights, factor * left_out)
 
 
-def _loss(fitted: ErrorSize, sizes: np.ndarray) -> float:
-    """Return the negative log-likelihood of exponentially distributed sizes, left out."""
-    return float((np.log(fitted.left_out) + sizes / fitted.left_out).sum())
+def half_width(designs: np.ndarray, errors: np.ndarray, design: np.ndarray, level: float) -> float:
+    """Return the half-width of a band at a design, from errors (n,) at designs (n, P)."""
+    if len(errors) < 2 or not errors.any():
+        return math.inf if len(errors) < 2 else 0.0
+    usual = fit_error_size(designs, errors)
+    quantile = conformal_quantile(errors / usual.left_out, level)
+    return quantile * float(usual.at(design[None])[0])
 
 
 NEIGHBOURS = 8
@@ -189,56 +156,69 @@ class Predicted(NamedTuple):
 
 
 class FieldScale(Frozen):
-    """The fitted scale: weights (C, F) of the features, floors (C,) and growth (T,)."""
+    """The scale of error at each point of a field, without truth, in normalised units.
 
-    weights: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=1000)
-    floors: tuple[float, ...]
-    growth: tuple[float, ...] = Field(min_length=1, max_length=100_000)
+    Errors are largest where the prediction changes most over a cell's neighbours, and where its
+    values are large. The scale is a sum of these features with weights (C, F) that are not
+    negative, at least the floors (C,), times the growth (T,) over the steps of a rollout.
+    """
+
+    weights: tuple[tuple[NotNegative, NotNegative, NotNegative, NotNegative], ...]
+    floors: tuple[Positive, ...] = Field(min_length=1, max_length=1000)
+    growth: tuple[Positive, ...] = Field(min_length=1, max_length=100_000)
 
     @model_validator(mode="after")
     def _fits(self) -> FieldScale:
-        sizes = {len(row) for row in self.weights}
-        if sizes != {NUM_FEATURES} or len(self.floors) != len(self.weights):
-            raise ValueError("its weights do not fit its features and channels")
-        if min(map(min, self.weights)) < 0 or min(self.floors) <= 0 or min(self.growth) <= 0:
-            raise ValueError("its weights, floors and growth must not be negative")
+        if len(self.floors) != len(self.weights):
+            raise ValueError("its weights do not fit its channels")
         return self
 
     def at(self, points: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Return (T, N, C) for a prediction (T, N, C), at most as many steps as were fitted."""
-        scales = np.stack(
-            [
-                state @ weights
-                for state, weights in zip(
-                    _by_channel(points, values), np.asarray(self.weights), strict=True
-                )
-            ],
-            axis=-1,
-        )
+        by_channel = zip(_features(points, values), np.asarray(self.weights), strict=True)
+        scales = np.stack([features @ weights for features, weights in by_channel], axis=-1)
         scales = np.maximum(scales, np.asarray(self.floors))
         return scales * np.asarray(self.growth)[: len(values), None, None]
 
 
+def _features(points: np.ndarray, values: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the features (T, N, F) of each channel.
+
+    They are one, the channel's deviation over a point's neighbours, that of all, and its size.
+    """
+    near = cKDTree(points).query(points, min(NEIGHBOURS, len(points)))[1].reshape(len(points), -1)
+    variation = np.stack([state[near].std(axis=1) for state in values])
+    overall = np.sqrt((variation**2).mean(axis=-1))
+    ones = np.ones_like(overall)
+    for c in range(values.shape[-1]):
+        yield np.stack([ones, variation[..., c], overall, np.abs(values[..., c])], axis=-1)
+
+
 def fit_scale(predicted: Sequence[Predicted]) -> FieldScale:
     """Fit the scale to the errors of some predictions of equally many steps."""
-    num_channels = predicted[0].values.shape[-1]
-    each = max(1, MAX_FITTED // len(predicted))
-    features, errors = zip(*(_sampled(one, each) for one in predicted), strict=True)
-    size = np.concatenate(errors, axis=1).mean(axis=(0, 1))  # of each channel
+    num_steps = len(predicted[0].values)
+    kept = max(1, max(1, MAX_FITTED // len(predicted)) // num_steps)
+    sampled = []
+    for one in predicted:
+        chosen = np.random.default_rng(0).permutation(len(one.points))[:kept]
+        features = np.stack(list(_features(one.points, one.values)), axis=2)
+        sampled.append((features[:, chosen], one.errors[:, chosen]))
+    size = np.concatenate([errors for _, errors in sampled], axis=1).mean(axis=(0, 1))
     floors = np.where(size > 0, FLOOR * size, 1e-12)
-    weights = [
-        _weights(
-            np.concatenate([each[..., c, :].reshape(-1, NUM_FEATURES) for each in features]),
-            np.concatenate([each[..., c].reshape(-1) for each in errors]),
-            float(floors[c]),
+    weights = []
+    for c, floor in enumerate(floors.tolist()):
+        features = np.concatenate(
+            [each[..., c, :].reshape(-1, NUM_FEATURES) for each, _ in sampled]
         )
-        for c in range(num_channels)
-    ]
-    flat = FieldScale(
-        weights=tuple(map(tuple, weights)),
-        floors=tuple(floors.tolist()),
-        growth=(1.0,) * len(predicted[0].values),
-    )
+        errors = np.concatenate([each[..., c].reshape(-1) for _, each in sampled])
+        # Each error counts by its relative deviation from the scale.
+        scale, fitted = np.full(len(errors), max(float(errors.mean()), floor)), np.zeros(0)
+        for _ in range(_ROUNDS):
+            fitted = nnls(features / scale[:, None], errors / scale)[0]
+            scale = np.maximum(features @ fitted, floor)
+        weights.append(fitted.tolist())
+    fits = {"weights": weights, "floors": floors.tolist(), "growth": (1.0,) * num_steps}
+    flat = FieldScale.model_validate(fits)
     of_step = sum(
         (one.errors / flat.at(one.points, one.values)).mean(axis=(1, 2)) for one in predicted
     ) / len(predicted)
@@ -246,43 +226,9 @@ def fit_scale(predicted: Sequence[Predicted]) -> FieldScale:
     return flat.model_copy(update={"growth": tuple(growth.tolist())})
 
 
-def _sampled(one: Predicted, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return features (T, n, C, F) and errors (T, n, C) at some points."""
-    features = np.stack(list(_by_channel(one.points, one.values)), axis=2)
-    kept = max(1, most // len(one.values))
-    chosen = np.random.default_rng(0).permutation(len(one.points))[:kept]
-    return features[:, chosen], one.errors[:, chosen]
-
-
-def neighbour_variation(points: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the deviation of values (T, N, C) over each point and its neighbours: (T, N, C)."""
-    near = cKDTree(points).query(points, min(NEIGHBOURS, len(points)))[1].reshape(len(points), -1)
-    return np.stack([state[near].std(axis=1) for state in values])
-
-
-def _by_channel(points: np.ndarray, values: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the features (T, N, F) of each channel."""
-    variation = neighbour_variation(points, values)
-    overall = np.sqrt((variation**2).mean(axis=-1))
-    ones = np.ones_like(overall)
-    for c in range(values.shape[-1]):
-        yield np.stack([ones, variation[..., c], overall, np.abs(values[..., c])], axis=-1)
-
-
-def _weights(features: np.ndarray, errors: np.ndarray, floor: float) -> np.ndarray:
-    """Fit weights; each error counts by its relative deviation from the scale."""
-    scale = np.full(len(errors), max(float(errors.mean()), floor))
-    weights = np.zeros(NUM_FEATURES)
-    for _ in range(_ROUNDS):
-        weights = nnls(features / scale[:, None], errors / scale)[0]
-        scale = np.maximum(features @ weights, floor)
-    return weights
-
-
 LEAST_DESIGNS = 3
-LEVEL = 0.9
 ORDERS = np.linspace(0.5, 4.0, 71)
-#: Those of usual schemes, taken where two mesh sizes do not tell one.
+#: Those of usual schemes, taken where two mesh sizes do not determine one.
 USUAL_ORDERS = (1.0, 2.0)
 #: Least size of a quantity relative to its size in other designs, and on other meshes: of what is
 #: nearly zero, the mesh's error is no share.
@@ -290,7 +236,14 @@ LEAST_SHARE, LEAST_OF_FINEST = 0.01, 0.1
 
 
 class GridError(Frozen):
-    """Where a quantity would be on an infinitely fine mesh, as a share of its value here."""
+    """The difference of a quantity on an infinitely fine mesh, as a share of its value here.
+
+    By Richardson extrapolation: on cells of size h a quantity is q(h) = q_0 + c h^p. The order p is
+    fitted to all designs at once, q_0 and c to each; the mean and the spread of the shares give an
+    interval for other designs. The order is known badly, so the interval is the hull of those for
+    every order that the solutions do not contradict. Roache 1994, Perspective: A Method for
+    Uniform Reporting of Grid Refinement Studies.
+    """
 
     order: float
     """That fits best; the lowest of the usual ones where it is not known"""
@@ -317,7 +270,14 @@ def fit_grid_error(sizes: np.ndarray, values: np.ndarray, here: float) -> GridEr
             f"a study of the mesh needs {LEAST_DESIGNS} designs solved with two mesh sizes or more;"
             f" there are {len(values)} with {len(set(sizes.tolist()))}"
         )
-    orders = _possible_orders(sizes, values)
+    orders = list(USUAL_ORDERS)
+    if len(sizes) > 2:
+        # The confidence region of the fit, by the F test of one parameter, the likeliest first.
+        misfits = np.array([_richardson(sizes, values, order)[0] for order in ORDERS])
+        free = len(values) * (len(sizes) - 2) - 1
+        most = misfits.min() * (1 + float(fisher.ppf(LEVEL, 1, free)) / free)
+        by_fit = np.argsort(misfits, kind="stable")
+        orders = [float(ORDERS[n]) for n in by_fit if misfits[n] <= most]
     intervals = np.array([_interval(sizes, values, here, order) for order in orders])
     return GridError(
         order=orders[0],
@@ -328,25 +288,11 @@ def fit_grid_error(sizes: np.ndarray, values: np.ndarray, here: float) -> GridEr
     )
 
 
-def _possible_orders(sizes: np.ndarray, values: np.ndarray) -> list[float]:
-    """Return the orders that the values do not contradict, the likeliest first.
-
-    Those within the confidence region of the fit, by the F test of one parameter.
-    """
-    if len(sizes) < 3:
-        return list(USUAL_ORDERS)
-    misfits = np.array([_misfit(sizes, values, order)[0] for order in ORDERS])
-    free = len(values) * (len(sizes) - 2) - 1
-    most = misfits.min() * (1 + float(fisher.ppf(LEVEL, 1, free)) / free)
-    by_fit = np.argsort(misfits, kind="stable")
-    return [float(ORDERS[n]) for n in by_fit if misfits[n] <= most]
-
-
 def _interval(
     sizes: np.ndarray, values: np.ndarray, here: float, order: float
 ) -> tuple[float, float]:
     """Return the interval of another design's (fine - here) / here, for an order."""
-    _, fine, slopes, rest = _misfit(sizes, values, order)
+    _, fine, slopes, rest = _richardson(sizes, values, order)
     on_this = fine + slopes * here**order
     usual, largest = np.median(np.abs(on_this)), np.abs(values).max(axis=1)
     if (np.abs(on_this) <= np.maximum(LEAST_SHARE * usual, LEAST_OF_FINEST * largest)).any():
@@ -363,7 +309,7 @@ def _interval(
     return mean - reach, mean + reach
 
 
-def _misfit(
+def _richardson(
     sizes: np.ndarray, values: np.ndarray, order: float
 ) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
     """Return the relative misfit, q_0 (D,), c (D,) and residuals (D, S) of an order."""
@@ -374,28 +320,25 @@ def _misfit(
     return float(((rest / scale) ** 2).sum()), fine, slopes, rest
 
 
+#: A regression takes memory by the square of their number, and time by its cube.
 MOST_DESIGNS = 500
-"""A fit takes memory by the square of their number, and time by its cube"""
-
-Error = Annotated[float, Field(ge=0)]
 
 
 class RegressedQuantity(Frozen):
-    """One quantity's fit, and how far it was off."""
+    """The Gaussian process of one quantity, and its errors."""
 
     values: tuple[float | None, ...]
     """By training design, as the solver measured it; None where it is not on record"""
     logs: tuple[float, ...]
     """Logarithms of the length of each parameter, and of the noise over the variance"""
-    errors: tuple[Error | None, ...]
+    errors: tuple[NotNegative | None, ...]
     """By calibration case, absolute; None where the truth is not on record"""
 
 
 class Regressed(Frozen):
-    """The fits of a family's quantities to the designs of the training cases."""
+    """A family's quantities, regressed on the parameters of the training designs alone."""
 
-    designs: tuple[tuple[float, ...], ...] = Field(min_length=1, max_length=MOST_DESIGNS)
-    """Scaled to -1..1 over the ranges of the parameters"""
+    designs: tuple[Design, ...] = Field(min_length=1, max_length=MOST_DESIGNS)
     quantities: dict[str, RegressedQuantity]
 
     @model_validator(mode="after")
@@ -413,13 +356,12 @@ class Regressed(Frozen):
 
     @cached_property
     def _processes(self) -> Mapping[str, GaussianProcess]:
-        designs = np.asarray(self.designs)
         found = {}
         for name, each in self.quantities.items():
             known = [number for number, value in enumerate(each.values) if value is not None]
             values = np.array([each.values[number] for number in known], dtype=float)
-            logs = np.asarray(each.logs)
-            found[name] = GaussianProcess.of(designs[known], values[:, None], logs)
+            designs = np.asarray(self.designs)[known]
+            found[name] = GaussianProcess.of(designs, values[:, None], np.asarray(each.logs))
         return found
 
 
@@ -428,15 +370,27 @@ LEAST_REACH = 1e-12
 #: A prediction is within reach if its latents are as near to a training case's as this share of
 #: the calibration cases' are.
 REACH = 0.99
-#: Comparing each design with each other one takes memory by their square.
-MOST_CASES = 5_000
+
+
+def pooled(latents: np.ndarray) -> np.ndarray:
+    """Reduce latents (..., L, d) to the mean and the deviation over anchors, (..., 2 d)."""
+    wide = latents.astype(np.float64)
+    return np.concatenate([wide.mean(axis=-2), wide.std(axis=-2)], axis=-1)
+
+
+def whitening(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and whitening principal components (K, 2 d) of pooled latents (n, 2 d)."""
+    mean = states.mean(axis=0)
+    _, sizes, directions = np.linalg.svd(states - mean, full_matrices=False)
+    sizes = sizes[:COMPONENTS] / np.sqrt(len(states))
+    kept = sizes > 1e-6 * max(sizes[0], 1e-300)
+    return mean, directions[: len(sizes)][kept] / sizes[kept, None]
 
 
 class Reach(Frozen):
-    """Latents of training cases, to tell whether a prediction starts from anything like them.
+    """Pooled latents of training cases, whitened principal components of them.
 
-    A latent state is reduced to the mean and the deviation over anchors, then to whitened
-    principal components.
+    A prediction that starts from nothing like them is out of reach.
     """
 
     mean: tuple[float, ...]
@@ -451,43 +405,37 @@ class Reach(Frozen):
             raise ValueError("its sizes do not fit one another")
         return self
 
-    def distance(self, latent: np.ndarray) -> float:
+    def distance(self, latents: np.ndarray) -> float:
         """Return the distance of pooled latents (2 d,) from the nearest known ones."""
-        reduced = np.asarray(self.components) @ (latent - np.asarray(self.mean))
+        reduced = np.asarray(self.components) @ (latents - np.asarray(self.mean))
         return float(np.linalg.norm(np.asarray(self.known) - reduced, axis=1).min())
 
 
 def fit_reach(known: Sequence[np.ndarray]) -> Reach | None:
-    """Learn the latents of training cases; None for a model that has none."""
+    """Fit to the pooled latents of training cases; None for a model that has none."""
     if len(known) < 3:
         return None
-    mean = np.mean(known, axis=0)
-    _, sizes, directions = np.linalg.svd(np.stack(known) - mean, full_matrices=False)
-    kept = [n for n, size in enumerate(sizes[:COMPONENTS]) if size > 1e-6 * sizes[0]]
-    components = directions[kept] / (sizes[kept, None] / np.sqrt(len(known)))
+    states = np.stack(known)
+    mean, components = whitening(states)
     return Reach(
         mean=tuple(mean.tolist()),
         components=tuple(map(tuple, components.tolist())),
-        known=tuple(map(tuple, ((np.stack(known) - mean) @ components.T).tolist())),
+        known=tuple(map(tuple, ((states - mean) @ components.T).tolist())),
         limit=LEAST_REACH,
     )
-
-
-def ending_at(reach: Reach, limit: float) -> Reach:
-    """Let the reach end at a distance; a model whose latents tell nothing of a case has no end."""
-    return reach.model_copy(update={"limit": max(limit, LEAST_REACH)})
 
 
 GAPS = 3.0
 #: Of designs that are computed, not typed.
 ROUNDING = 1e-6
 
-Ranges = tuple[tuple[float, float], ...]
-"""By parameter, of designs that are scaled to -1..1 over the ranges of the design space"""
-
 
 def ranges_of(designs: np.ndarray) -> Ranges:
-    """Return the ranges that designs (n, P) speak for, within those of the design space."""
+    """Return the ranges that designs (n, P) represent, within those of the design space.
+
+    They may fill a part of it alone. The outermost of n designs is not the end of the range that
+    they were drawn from: this lies a mean gap farther out, and in 19 of 20 samples within three.
+    """
     least, most = designs.min(axis=0), designs.max(axis=0)
     margin = GAPS * (most - least) / max(len(designs) - 1, 1)
     low = np.minimum(least, np.maximum(least - margin, -1.0))
@@ -496,9 +444,9 @@ def ranges_of(designs: np.ndarray) -> Ranges:
 
 
 def shared_ranges(one: np.ndarray, other: np.ndarray) -> Ranges:
-    """Return what two samples (n, P), (m, P) of designs both speak for; empty without parameters.
+    """Return the ranges that two samples (n, P), (m, P) of designs share; empty without parameters.
 
-    Where both were drawn from one range, together they tell its ends more sharply than each alone.
+    Where both were drawn from one range, together they give its ends more sharply than each alone.
     """
     if not one.shape[1]:
         return ()
@@ -507,42 +455,18 @@ def shared_ranges(one: np.ndarray, other: np.ndarray) -> Ranges:
     return tuple(zip(low.tolist(), high.tolist(), strict=True))
 
 
-def is_outside(ranges: Ranges, design: np.ndarray) -> bool:
-    """Tell whether a scaled design (P,) lies outside; never without ranges."""
-    return any(not _inside(place, *ends) for place, ends in zip(design, ranges, strict=False))
-
-
-def outside(ranges: Ranges, parameters: Sequence[Parameter], design: Mapping[str, float]) -> str:
-    """Say by which parameters a design lies outside of ranges; empty if it does not.
-
-    Without ranges, as in calibrations of older releases, nothing lies outside.
-    """
-    places = scaled(parameters, design).tolist()
-    told = [
-        f"{each.name.replace('_', ' ')} = {design[each.name]:g}{_unit(each)} lies outside of"
-        f" {_restored(each, low):.4g} to {_restored(each, high):.4g}{_unit(each)}"
-        for each, place, (low, high) in zip(parameters, places, ranges, strict=False)
-        if not _inside(place, low, high)
+def outside(ranges: Ranges, design: np.ndarray) -> list[int]:
+    """Return the numbers of the parameters in which a design (P,) lies outside of ranges."""
+    return [
+        number
+        for number, (place, (low, high)) in enumerate(zip(design, ranges, strict=False))
+        if not low - ROUNDING <= place <= high + ROUNDING
     ]
-    if not told:
-        return ""
-    return f"{', '.join(told)}, the designs that the model was trained and calibrated on"
 
 
-def _inside(place: float, low: float, high: float) -> bool:
-    return low - ROUNDING <= place <= high + ROUNDING
-
-
-def _restored(parameter: Parameter, place: float) -> float:
-    return parameter.low + (place + 1) / 2 * (parameter.high - parameter.low)
-
-
-def _unit(parameter: Parameter) -> str:
-    return "" if parameter.unit == "1" else f" {parameter.unit}"
-
-
-Design = tuple[float, ...]
-"""Scaled to -1..1 over the ranges of the design space"""
+NEAREST = 10
+#: Weight of the share of all designs, in designs.
+PRIOR = 2.0
 
 
 class Outcomes(Frozen):
@@ -557,39 +481,53 @@ class Outcomes(Frozen):
             raise ValueError("it has not one outcome for each design")
         return self
 
-    @cached_property
-    def _near(self) -> KernelMean:
-        # Fitted once for many designs: its time grows with the square of their number.
-        values = np.asarray(self.unsolved, dtype=float)
-        return fit_kernel_mean(np.asarray(self.designs), values, share_loss)
-
     def unsolved_near(self, design: np.ndarray) -> float:
-        """Return the share of designs near one that have no accepted solution."""
-        return float(self._near.at(design[None])[0])
+        """Return the share of designs near one that have no accepted solution.
 
-
-LEVEL = 0.9
-
-Error = Annotated[float, Field(ge=0)]
+        Of the nearest ones, drawn towards the share of all.
+        """
+        away = np.linalg.norm(np.asarray(self.designs) - design, axis=1)
+        unsolved = np.asarray(self.unsolved, dtype=float)
+        near = unsolved[np.argsort(away, kind="stable")[:NEAREST]]
+        return float((near.sum() + PRIOR * unsolved.mean()) / (len(near) + PRIOR))
 
 
 class FieldErrors(Frozen):
-    """How far predicted fields were off."""
+    """The scale of the errors of fields, and the largest of each case over it."""
 
     scale: FieldScale
-    largest: tuple[Error, ...]
+    largest: tuple[NotNegative, ...]
     """By calibration case: the largest error at any point, step and component, over the scale"""
 
 
-class Span(Frozen):
+class CalibratedRollout(Frozen):
     """The rollouts that quantities of a transient model were calibrated on."""
 
     start_s: float
     steps: int
 
 
+@dataclass(frozen=True)
+class DesignBands:
+    """The bands of one prediction, in physical units."""
+
+    level: float
+    quantities: Mapping[str, float]
+    """Half-widths; infinite where there are too few calibration cases"""
+    field: np.ndarray | None
+    """Half-widths, shaped like the prediction; None where none holds"""
+    unsolved: float
+    """Share of designs near this one that had no accepted solution"""
+    no_field: str = ""
+    """Why the field has none, in words"""
+    no_quantities: str = ""
+    """Why quantities have none, in words"""
+    by_regression: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    """Value and half-width of quantities by the design parameters alone"""
+
+
 class Bands(Frozen):
-    """The calibration of a run; designs are scaled to -1..1 over the ranges of the parameters."""
+    """The calibration of a run."""
 
     weights: str
     """Digest of the weights that were calibrated"""
@@ -597,20 +535,21 @@ class Bands(Frozen):
     """Of the dataset whose calibration split was predicted"""
     cases: tuple[str, ...] = Field(min_length=1, max_length=MOST_CASES)
     designs: tuple[Design, ...]
-    quantities: dict[str, tuple[Error | None, ...]]
+    quantities: dict[str, tuple[NotNegative | None, ...]]
     """Absolute errors by case; None where a case has none"""
-    span: Span | None = None
+    rollout: CalibratedRollout | None = None
+    """None of a steady model"""
     field: FieldErrors
     reach: Reach | None = None
+    """None of a model without latents"""
     ranges: Ranges
     """Within which training and calibration designs lie; empty without parameters"""
     outcomes: Outcomes
     grid: dict[str, GridError] = Field(default_factory=dict)
     """By quantity, where the mesh was studied"""
     no_grid: dict[str, str] = Field(default_factory=dict)
-    """Quantities that the study told nothing of, with the reason"""
+    """Quantities for which the study gave no error, with the reason"""
     regressed: Regressed | None = None
-    """Quantities by the design parameters alone"""
 
     @model_validator(mode="after")
     def _fits(self) -> Bands:
@@ -634,13 +573,13 @@ class Bands(Frozen):
 
         None has one outside of the designs that were trained on and calibrated.
         """
-        if self.regressed is None or is_outside(self.ranges, design):
+        if self.regressed is None or outside(self.ranges, design):
             return {}
+        values = self.regressed.values_at(design)
         widths = {
             name: self._around(each.errors, design, level)
             for name, each in self.regressed.quantities.items()
         }
-        values = self.regressed.values_at(design)
         return {name: (values[name], width) for name, width in widths.items() if width < math.inf}
 
     def _around(self, errors: Sequence[float | None], design: np.ndarray, level: float) -> float:
@@ -652,49 +591,42 @@ class Bands(Frozen):
         """Return these bands for designs unlike the calibration's too, where they hold no more."""
         return self.model_copy(update={"reach": None, "ranges": ()})
 
-    def over_scale(self, design: np.ndarray, level: float = LEVEL) -> float:
-        """Return the field's half-width over its scale."""
-        errors = np.asarray(self.field.largest)
-        return half_width(np.asarray(self.designs), errors, design, level)
+    def out_of_ranges(self, space: Sequence[Parameter], parameters: Mapping[str, float]) -> str:
+        """Return the parameters in which a design lies outside of the known ones; else empty."""
+        found = []
+        for number in outside(self.ranges, scaled(space, parameters)):
+            each = space[number]
+            unit = "" if each.unit == "1" else f" {each.unit}"
+            low, high = (
+                each.low + (end + 1) / 2 * (each.high - each.low) for end in self.ranges[number]
+            )
+            found.append(
+                f"{each.name.replace('_', ' ')} = {parameters[each.name]:g}{unit} lies outside of"
+                f" {low:.4g} to {high:.4g}{unit}"
+            )
+        of = "the designs that the model was trained and calibrated on"
+        return f"{', '.join(found)}, {of}" if found else ""
 
+    def out_of_reach(self, latents: np.ndarray | None) -> str:
+        """Return by how much pooled latents (2 d,) are unlike any training case's; else empty."""
+        reach = self.reach
+        if reach is None or latents is None or len(latents) != len(reach.mean):
+            return ""
+        distance = reach.distance(latents)
+        if distance <= reach.limit:
+            return ""
+        return (
+            f"its latent state is {distance / reach.limit:.1f} times farther from those of the"
+            " training cases than the calibration cases are"
+        )
 
-@dataclass(frozen=True)
-class DesignBands:
-    """The bands of one prediction, in physical units."""
-
-    level: float
-    quantities: Mapping[str, float]
-    """Half-widths; infinite where there are too few calibration cases"""
-    field: np.ndarray | None
-    """Half-widths, shaped like the prediction; None where none holds"""
-    unsolved: float
-    """Share of designs near this one that had no accepted solution"""
-    refusal: str = ""
-    """Why no band holds, in words"""
-    no_quantities: str = ""
-    """Why quantities have none, in words"""
-    by_regression: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    """Value and half-width of quantities by the design parameters alone"""
-
-
-def half_width(designs: np.ndarray, errors: np.ndarray, design: np.ndarray, level: float) -> float:
-    """Return the half-width of a band at a design, from errors (n,) at designs (n, P)."""
-    if len(errors) < 2 or not errors.any():
-        return math.inf if len(errors) < 2 else 0.0
-    usual = fit_error_size(designs, errors)
-    quantile = conformal_quantile(errors / usual.left_out, level)
-    return quantile * float(usual.at(design[None])[0])
-
-
-def conformal_quantile(scores: np.ndarray, level: float) -> float:
-    """Return the ceil((n + 1) level)-th smallest of n scores; infinite where there is none."""
-    rank = math.ceil((len(scores) + 1) * level - 1e-9)
-    return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
-
-
-def least_cases(level: float) -> int:
-    """Return how many calibration cases a level needs."""
-    return math.ceil(level / (1 - level) - 1e-9)
+    def field_widths(
+        self, points: np.ndarray, values: np.ndarray, design: np.ndarray, level: float = LEVEL
+    ) -> np.ndarray:
+        """Return half-widths (T, N, C) of predicted fields (T, N, C), both in normalised units."""
+        largest = np.asarray(self.field.largest)
+        over_scale = half_width(np.asarray(self.designs), largest, design, level)
+        return over_scale * self.field.scale.at(points, values)
 
 
 def read_bands(run: RunDirectory, weights: str) -> Bands | None:
@@ -703,139 +635,3 @@ def read_bands(run: RunDirectory, weights: str) -> Bands | None:
         return None
     bands = run.read_record(BANDS, Bands, "remove it and calibrate again")
     return bands if bands.weights == weights else None
-
-
-def apply_bands(
-    surrogate: Surrogate,
-    bands: Bands,
-    prepared: Batch,
-    values: np.ndarray,
-    *,
-    points: np.ndarray,
-    parameters: Mapping[str, float],
-    start_s: float | None = None,
-    level: float = LEVEL,
-) -> DesignBands:
-    """Return the bands of a prediction; none where nothing like it was trained on or calibrated.
-
-    values (T, N, C) of a transient model's rollout from `start_s`, (N, C) of a steady one, at
-    points (N, 3) m, as predicted from `prepared`.
-    """
-    design = scaled_design(surrogate, parameters)
-    unsolved = bands.outcomes.unsolved_near(design)
-    refusal = refused(surrogate, bands, parameters, prepared)
-    if not refusal and len(bands.cases) < least_cases(level):
-        refusal = (
-            f"a level of {level:.0%} needs {least_cases(level)} calibration cases, the run has"
-            f" {len(bands.cases)}"
-        )
-    by_regression = bands.by_regression(design, level)
-    if refusal:
-        return DesignBands(level, {}, None, unsolved, refusal, refusal, by_regression)
-    no_quantities = _other_rollout(bands, values, start_s, surrogate.step_s)
-    quantities = (
-        {}
-        if no_quantities
-        else {name: bands.quantity(name, design, level) for name in bands.quantities}
-    )
-    field = None
-    steps = values.reshape(-1, *values.shape[-2:])
-    calibrated = len(bands.field.scale.growth)
-    if len(steps) <= calibrated:
-        normaliser = surrogate.normaliser.at(parameters)
-        scale = bands.field.scale.at(points, normaliser.standardise(steps))
-        scale = scale * np.asarray(normaliser.std)
-        field = (bands.over_scale(design, level) * scale).reshape(values.shape)
-    else:
-        refusal = f"bands are calibrated for {calibrated} steps, {len(steps)} were asked for"
-    return DesignBands(level, quantities, field, unsolved, refusal, no_quantities, by_regression)
-
-
-def bands_of_case(
-    surrogate: Surrogate,
-    case: StoredCase,
-    values: np.ndarray,
-    start_s: float | None = None,
-    level: float = LEVEL,
-) -> DesignBands | None:
-    """Return the bands of a predicted stored case; None for a run that is not calibrated.
-
-    `values` are those of `predict_case` from `start_s` (None where training windows begin).
-    """
-    if surrogate.bands is None:
-        return None
-    begin = surrogate.problem.start(case, start_s)
-    prepared = surrogate.prepare_case(case, begin)
-    return apply_bands(
-        surrogate,
-        surrogate.bands,
-        prepared,
-        values,
-        points=np.asarray(case.points),
-        parameters=case.parameters,
-        start_s=begin,
-        level=level,
-    )
-
-
-def scaled_design(surrogate: Surrogate, parameters: Mapping[str, float]) -> np.ndarray:
-    """Return (P,) design parameters of the training's dataset, -1..1 over their ranges."""
-    return scaled(space_of(surrogate), parameters)
-
-
-def space_of(surrogate: Surrogate) -> list[Parameter]:
-    """Return the design parameters of the training's dataset."""
-    return [Parameter(**each) for each in surrogate.dataset["parameters"]]
-
-
-def pooled_latents(surrogate: Surrogate, prepared: Batch) -> np.ndarray | None:
-    """Return the mean and the deviation over anchors of a request's latents, (2 d,).
-
-    None for a model without latents.
-    """
-    if not isinstance(surrogate.model, Encodes):
-        return None
-    inputs, _ = prepared.for_model(surrogate.model.config)
-    with torch.inference_mode():
-        latents = surrogate.model.encode(inputs)[0].float()
-    pooled = torch.cat([latents.mean(dim=0), latents.std(dim=0, unbiased=False)])
-    return pooled.cpu().numpy().astype(np.float64)
-
-
-def refused(
-    surrogate: Surrogate, bands: Bands, parameters: Mapping[str, float], prepared: Batch
-) -> str:
-    """Say why no band holds for a request, by its parameters or by its latents; else empty."""
-    return out_of_ranges(surrogate, bands, parameters) or out_of_reach(surrogate, bands, prepared)
-
-
-def out_of_ranges(surrogate: Surrogate, bands: Bands, parameters: Mapping[str, float]) -> str:
-    """Say by which parameters a design lies outside of those that are known; else empty."""
-    return outside(bands.ranges, space_of(surrogate), parameters)
-
-
-def out_of_reach(surrogate: Surrogate, bands: Bands, prepared: Batch) -> str:
-    """Say why no band holds for a request whose latents are like no training case's; else empty."""
-    reach, latents = bands.reach, pooled_latents(surrogate, prepared)
-    if reach is None or latents is None or len(latents) != len(reach.mean):
-        return ""
-    distance = reach.distance(latents)
-    if distance <= reach.limit:
-        return ""
-    return (
-        f"its latent state is {distance / reach.limit:.1f} times farther from those of the"
-        " training cases than the calibration cases are"
-    )
-
-
-def _other_rollout(
-    bands: Bands, values: np.ndarray, start_s: float | None, step_s: float | None
-) -> str:
-    """Say why quantities of a rollout have no band, if it is another one than was calibrated."""
-    span = bands.span
-    if span is None or start_s is None:
-        return ""
-    same = abs(span.start_s - start_s) <= TIME_TOLERANCE * (step_s or 1.0)
-    if same and values.ndim == 3 and span.steps == len(values):
-        return ""
-    return f"quantities are calibrated for rollouts of {span.steps} steps from {span.start_s:g} s"

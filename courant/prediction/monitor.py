@@ -17,33 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from courant.data_config import Frozen
-from courant.field_model import Evolves
-from courant.prediction.bands import conformal_quantile, least_cases
+from courant.prediction.bands import conformal_quantile, least_cases, pooled, whitening
 from courant.runs.directory import RunDirectory
 from courant.runs.record import MONITOR
 from simgen.errors import InputError
 
-if TYPE_CHECKING:
-    from courant.data.batch import Batch
-    from courant.prediction.surrogate import Surrogate
-
 FALSE_ALARMS = 0.05
 """Share of healthy rollouts, as long as those of the calibration, that are flagged"""
-COMPONENTS = 8
 USUAL = 0.99
 """Quantile along training rollouts that each number is measured by"""
 LEAST_CHANGE = 1e-12
 
 
 class Monitor(Frozen):
-    """What is usual along rollouts of a model; vectors are of pooled latents (2 d,)."""
+    """The usual statistics along rollouts of a model; vectors are of pooled latents (2 d,)."""
 
     weights: str = ""
     """Digest of the weights that were calibrated"""
@@ -67,9 +59,6 @@ class Monitor(Frozen):
 
         Below one is usual; the flag goes up at one.
         """
-        return self._departure(latents) / self.limit
-
-    def _departure(self, latents: np.ndarray) -> np.ndarray:
         components = np.asarray(self.components).reshape(-1, len(self.mean))
         distance, outside, change = _statistics(latents, np.asarray(self.mean), components)
         moved = np.abs(change - self.change) / self.change_spread
@@ -77,7 +66,7 @@ class Monitor(Frozen):
             [distance / self.distance, outside / self.outside, moved]
         )
         # Latents that are not finite are as unusual as can be; NaN would raise no flag.
-        return np.where(np.isfinite(found), found, np.inf)
+        return np.where(np.isfinite(found), found, np.inf) / self.limit
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,7 @@ class RolloutQuality:
 
 @dataclass(frozen=True)
 class MonitoredPrediction:
-    """A rollout with what its latents tell of it."""
+    """A rollout with the quality that its latents show."""
 
     values: np.ndarray
     """(T, M, C)"""
@@ -106,7 +95,7 @@ class MonitoredPrediction:
 
 
 def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]) -> Monitor:
-    """Fit what is usual to training rollouts, and the limit to validation rollouts of equal length.
+    """Fit the statistics to training rollouts, the limit to validation rollouts of equal length.
 
     Each is latents (T + 1, L, d) from Z(0) on. InputError for fewer validation rollouts than the
     limit needs.
@@ -117,20 +106,24 @@ def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]
             f"a monitor with {FALSE_ALARMS:.0%} false alarms needs {needed} validation rollouts,"
             f" there are {len(validation)}: generate more or longer cases"
         )
-    pooled = np.concatenate([_pooled(latents[1:]) for latents in training])
-    mean, components = _principal(pooled)
+    states = np.concatenate([pooled(latents[1:]) for latents in training])
+    mean, components = whitening(states)
     rows = [_statistics(latents, mean, components) for latents in training]
     distance, outside, change = (np.concatenate(each) for each in zip(*rows, strict=True))
     middle = float(np.median(change))
+
+    def usual(numbers: np.ndarray) -> float:
+        return max(float(np.quantile(numbers, USUAL)), 1e-9)
+
     unscaled = Monitor(
         horizon=len(validation[0]) - 1,
         rollouts=len(validation),
         mean=tuple(mean.tolist()),
         components=tuple(map(tuple, components.tolist())),
-        distance=_usual(distance),
-        outside=_usual(outside),
+        distance=usual(distance),
+        outside=usual(outside),
         change=middle,
-        change_spread=_usual(np.abs(change - middle)),
+        change_spread=usual(np.abs(change - middle)),
         limit=1.0,
     )
     highest = np.array([unscaled.quality(latents).max() for latents in validation])
@@ -143,37 +136,6 @@ def fit_monitor(training: Sequence[np.ndarray], validation: Sequence[np.ndarray]
     return unscaled.model_copy(update={"limit": max(limit, 1e-12)})
 
 
-def watch_rollout(surrogate: Surrogate, monitor: Monitor | None, prepared: Batch) -> RolloutQuality:
-    """Watch the rollout of a request; InputError where the model has no monitor yet, or no latents.
-
-    Only latents are computed, no field.
-    """
-    if monitor is None:
-        raise InputError(
-            f"{surrogate.url} has no calibrated monitor for its weights; calibrate one with:"
-            f" courant analyse monitor {surrogate.url}"
-        )
-    return RolloutQuality(monitor.quality(rollout_latents(surrogate, prepared)), monitor.horizon)
-
-
-def rollout_latents(surrogate: Surrogate, prepared: Batch) -> np.ndarray:
-    """Return the latents of a rollout from Z(0) on, (T + 1, L, d).
-
-    InputError for a steady model, or one without latents.
-    """
-    model = surrogate.model
-    if surrogate.step_s is None or not isinstance(model, Evolves):
-        raise InputError(
-            f"{surrogate.url}: only rollouts of a model with latents are monitored, this is a"
-            f" {surrogate.problem.kind} model of kind {model.config.kind}"
-        )
-    inputs, _ = prepared.for_model(model.config)
-    with torch.inference_mode():
-        encoded = model.encode(inputs)
-        states = torch.cat([encoded[:, None], model.rollout(encoded, prepared.num_steps)], dim=1)
-    return np.asarray(states[0].float().cpu().numpy())
-
-
 def read_monitor(run: RunDirectory, weights: str) -> Monitor | None:
     """Return the run's monitor; None where it was not calibrated with weights of this digest."""
     if not run.exists(MONITOR):
@@ -182,38 +144,17 @@ def read_monitor(run: RunDirectory, weights: str) -> Monitor | None:
     return monitor if monitor.weights == weights else None
 
 
-def _pooled(states: np.ndarray) -> np.ndarray:
-    """Reduce states (T, L, d) to mean and deviation over anchors, (T, 2 d)."""
-    wide = states.astype(np.float64)
-    return np.concatenate([wide.mean(axis=1), wide.std(axis=1)], axis=1)
-
-
-def _principal(pooled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and whitening components of pooled latents (n, 2 d)."""
-    mean = pooled.mean(axis=0)
-    _, values, right = np.linalg.svd(pooled - mean, full_matrices=False)
-    sizes = values / np.sqrt(len(pooled))
-    kept = min(COMPONENTS, int((sizes > 1e-6 * max(sizes[0], 1e-300)).sum()))
-    return mean, right[:kept] / sizes[:kept, None]
-
-
 def _statistics(
     latents: np.ndarray, mean: np.ndarray, components: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return distance, part outside the components, and log change after each step, (T,) each."""
-    centred = _pooled(latents[1:]) - mean
-    whitened = centred @ components.T
+    centred = pooled(latents[1:]) - mean
     directions = components / np.linalg.norm(components, axis=1, keepdims=True)
     within = centred @ directions.T @ directions
     steps = np.diff(latents.astype(np.float64), axis=0)
     moved = np.sqrt(np.square(steps).sum(axis=-1).mean(axis=-1))
     return (
-        np.linalg.norm(whitened, axis=1),
+        np.linalg.norm(centred @ components.T, axis=1),
         np.linalg.norm(centred - within, axis=1),
         np.log(np.maximum(moved, LEAST_CHANGE)),
     )
-
-
-def _usual(values: np.ndarray) -> float:
-    """Return what nearly all values keep, and never nothing."""
-    return max(float(np.quantile(values, USUAL)), 1e-9)

@@ -23,7 +23,7 @@ from courant.evaluation.record import (
     TRAINING_MEAN,
     QuantityScore,
 )
-from courant.prediction.bands import LEVEL, refused, scaled_design
+from courant.prediction.bands import LEVEL
 from courant.problems.steady import read_solution
 from courant.report.context import (
     LIMIT_COLOR,
@@ -426,11 +426,11 @@ def half_widths(context: Context) -> dict[str, np.ndarray]:
     if bands is None:
         return {}
     cases = [context.dataset[case] for case in context.evaluation.cases]
-    designs = [scaled_design(surrogate, case.parameters) for case in cases]
+    designs = [surrogate.scaled(case.parameters) for case in cases]
     holds = []
     for case in cases:
         prepared = surrogate.prepare_case(case, surrogate.problem.start(case))
-        holds.append(not refused(surrogate, bands, case.parameters, prepared))
+        holds.append(not surrogate.no_band(prepared, case.parameters, bands))
     return {
         name: np.where(holds, [bands.quantity(name, design) for design in designs], np.nan)
         for name in context.evaluation.quantities
@@ -497,7 +497,7 @@ def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTabl
     if bands is None:
         return None
     alone = [
-        bands.by_regression(scaled_design(surrogate, context.dataset[case].parameters))
+        bands.by_regression(surrogate.scaled(context.dataset[case].parameters))
         for case in context.evaluation.cases
     ]
     rows = []

@@ -25,7 +25,7 @@ from scipy.spatial import cKDTree
 import simgen
 from courant.evaluation.quantities import Dependence, dependences
 from courant.prediction.bands import DesignBands
-from courant.prediction.design import PredictedDesign, TooLargeError, predict_design
+from courant.prediction.design import PredictedDesign, TooLargeError
 from courant.prediction.surrogate import NotFiniteError, Surrogate
 from courant.problems.problem import collected_warnings
 from courant.serving.predictions import MOST_SHOWN, Limits, Refusal, Request, ServerFault, read_json
@@ -141,8 +141,8 @@ def predicted(
         return Refusal(detail=str(error)[:MOST_SHOWN])
     try:
         with collected_warnings() as told:
-            found = predict_design(
-                surrogate, parameters, max_points=limits.max_points, start_of=start_of
+            found = surrogate.predict_design(
+                parameters, max_points=limits.max_points, start_of=start_of
             )
         return replace(found, warnings=tuple(told))
     except (TooLargeError, NotFiniteError) as error:
@@ -189,7 +189,7 @@ def bands_answer(
         fine=_finite_ends(found.fine),
         by_regression=dict(bands.by_regression),
         fine_by_regression=_finite_ends(found.fine_by_regression),
-        refusal=bands.refusal,
+        refusal=bands.no_field,
         unsolved=bands.unsolved,
     )
 

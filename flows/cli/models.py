@@ -527,10 +527,10 @@ def _print_coverage(found: Coverage) -> None:
             parts = (f"{each / out.exceeding:.0%}" if out.exceeding else "" for each in refused)
             table.add_row(_plain(name), str(out.num_cases), str(out.exceeding), *parts)
         screen.print(table)
-    if found.refused:
+    if found.without:
         print_line(
-            f"no band for {counted(len(found.refused), 'case')} of {found.num_cases}:"
-            f" {next(iter(found.refused.values()))}"
+            f"no band for {counted(len(found.without), 'case')} of {found.num_cases}:"
+            f" {next(iter(found.without.values()))}"
         )
 
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 import courant
 from courant.data.normalisation import Channel
-from courant.prediction.bands import DesignBands, bands_of_case
+from courant.prediction.bands import DesignBands
 from courant.prediction.design import PredictedDesign
 from courant.prediction.surrogate import Surrogate
 from courant.report.fields import draw_prediction
@@ -220,7 +220,7 @@ def write_prediction(
     predicted = surrogate.predict_case(stored, start_s=begin, steps=steps)
     at = None if begin is None else surrogate.times(begin, steps)
     times = None if at is None else at.tolist()
-    bands = bands_of_case(surrogate, stored, predicted, begin)
+    bands = surrogate.bands_of_case(stored, predicted, begin)
     points, band = stored.points, bands.field if bands else None
     wanted = {".npz": [], ".vtu": [-1], ".pvd": range(len(times or [None]))}[out.suffix]
     solved: list[np.ndarray | None] = [None] * len(times or [None])
@@ -238,7 +238,7 @@ def write_prediction(
         beside = f", {num_solved} of them with the solver's field and the error"
     elif solved[-1] is not None:
         beside = ", with the solver's field and the error"
-    refusal = f"\nno band of the field holds: {bands.refusal}" if bands and bands.refusal else ""
+    refusal = f"\nno band of the field holds: {bands.no_field}" if bands and bands.no_field else ""
     return f"{out}: {when}{num_points}{beside}{refusal}"
 
 
@@ -359,10 +359,10 @@ def trust_lines(bands: DesignBands | None) -> list[str]:
     """Return where no band holds, and whether the design may have no solution."""
     if bands is None:
         return []
-    of = {"the field": bands.refusal, "the quantities": bands.no_quantities}
+    of = {"the field": bands.no_field, "the quantities": bands.no_quantities}
     lines = {f"no band of {what} holds: {why}" for what, why in of.items() if why}
-    if bands.refusal and bands.refusal == bands.no_quantities:
-        lines = {f"no band holds: {bands.refusal}"}
+    if bands.no_field and bands.no_field == bands.no_quantities:
+        lines = {f"no band holds: {bands.no_field}"}
     if bands.unsolved >= LEAST_UNSOLVED:
         lines.add(
             f"of the designs near this one {bands.unsolved:.0%} had no accepted solution: there"

@@ -18,7 +18,6 @@ from courant.prediction.monitor import (
     MonitoredPrediction,
     RolloutQuality,
     fit_monitor,
-    watch_rollout,
 )
 from courant.prediction.surrogate import Surrogate
 from flows.cli.app import app
@@ -246,4 +245,4 @@ def test_a_model_without_latents_is_not_monitored(
     prepared = plain.prepare_case(case)
     plain.__dict__["monitor"] = monitor
     with pytest.raises(InputError, match="this is a transient model of kind plain"):
-        watch_rollout(plain, plain.monitor, prepared)
+        plain.rollout_quality(prepared)

@@ -1,6 +1,7 @@
 """Quantities of interest from predicted fields, beside the regression on parameters alone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,12 @@ from courant.prediction.surrogate import NotFiniteError
 from courant.problems import open_problem
 from courant.report.errors import draw_quantities, quantity_table, sensitivity_panel
 from simgen.case import CaseResult
+from simgen.cases import get_family
 from simgen.cases.cylinder.family import CylinderFlow
 from simgen.design_space import DesignPoint
 from simgen.quantities import Quantity
 from simgen.store.read import Dataset, StoredCase
+from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
 from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
 from tests.training.waves import publish_waves, tiny_experiment
@@ -32,7 +35,8 @@ def peak_speed(case: StoredCase) -> float:
 @pytest.fixture(scope="module")
 def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """With two figures on record: of the loss every tenth is missing, the speed is noise."""
-    writer = DatasetWriter.open(str(tmp_path_factory.mktemp("store") / "branched-pipe"), SCHEMA)
+    schema = replace(SCHEMA, quantities=Schema.of(get_family("branched-pipe")).quantities)
+    writer = DatasetWriter.open(str(tmp_path_factory.mktemp("store") / "branched-pipe"), schema)
     fork, noise = writer.fork(), np.random.default_rng(0)
     for number, parameters in enumerate(SPACE.sample(40, "sobol", 3)):
         loss = {"pressure_loss": parameters["speed"] ** 2} if number % 10 else {}
@@ -140,8 +144,6 @@ def test_a_rollout_goes_to_the_cases_end_and_one_that_diverges_tells_nothing(
 
 
 def test_a_dataset_of_a_family_that_is_unknown_here_has_no_quantities(ducts: Dataset) -> None:
-    from dataclasses import replace
-
     schema = replace(ducts.schema, family="ducts")
     other: Any = SimpleNamespace(schema=schema)
     assert measure_quantities(steady(ducts, 1.0, ALL), other, []) == {}

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import meshio
 import numpy as np
@@ -15,25 +16,21 @@ import simgen
 from courant.evaluation.calibrate import calibrate
 from courant.evaluation.coverage import BY_REGRESSION, FIELD, measure_coverage, worst_eighth
 from courant.evaluation.quantities import fit_quantity, measure_quantities, recorded, scaled_designs
-from courant.prediction import bands as error_models
 from courant.prediction.bands import (
     BANDS,
     Bands,
     FieldScale,
     GridError,
-    KernelMean,
+    Outcomes,
     Predicted,
-    apply_bands,
     conformal_quantile,
     fit_error_size,
-    fit_kernel_mean,
+    fit_of_degree,
     fit_scale,
     half_width,
-    is_outside,
     least_cases,
+    outside,
     ranges_of,
-    scaled_design,
-    share_loss,
     shared_ranges,
 )
 from courant.runs.directory import RunDirectory
@@ -117,10 +114,13 @@ def test_ranges_reach_three_mean_gaps_beyond_the_designs() -> None:
     assert ranges_of(np.array([[-1.5], [1.5]]))[0] == (-1.5, 1.5), "or as far as the designs"
     assert shared_ranges(five, five + 0.1)[0] == pytest.approx((-11 / 30, 14 / 30))
     assert shared_ranges(np.zeros((3, 0)), np.zeros((2, 0))) == ()
-    for place, outside in ((-0.5, False), (-0.5 - 5e-7, False), (0.5 + 5e-7, False)):
-        assert is_outside(((-0.5, 0.5),), np.array([place])) == outside
-    assert is_outside(((-0.5, 0.5),), np.array([0.5 + 2e-6]))
-    assert is_outside(((-0.5, 0.5),), np.array([-0.5 - 2e-6]))
+    for place, number in (
+        (-0.5 - 5e-7, []),
+        (0.5 + 5e-7, []),
+        (-0.5 - 2e-6, [1]),
+        (0.5 + 2e-6, [1]),
+    ):
+        assert outside(((-1.0, 1.0), (-0.5, 0.5)), np.array([1.0, place])) == number
 
 
 def test_parameters_count_where_they_tell_something() -> None:
@@ -140,26 +140,22 @@ def test_left_out_sizes_are_those_of_a_fit_without_the_design() -> None:
     generator = np.random.default_rng(4)
     designs = generator.uniform(-1, 1, (30, 1))
     errors = np.abs(generator.normal(size=30)) * np.exp(3 * designs[:, 0]) + 0.1
-    fitted = error_models.fit_of_degree(designs, errors, 1, 3.0)
+    fitted = fit_of_degree(designs, errors, 1, 3.0)
     for number in (0, 7, 29):
         kept = np.arange(30) != number
-        others = error_models.fit_of_degree(designs[kept], errors[kept], 1, 3.0)
+        others = fit_of_degree(designs[kept], errors[kept], 1, 3.0)
         (again,) = others.at(designs[number : number + 1])
         assert again == pytest.approx(fitted.left_out[number], rel=0.1)
 
 
 def test_designs_near_an_unsolved_one_are_told() -> None:
     designs = np.random.default_rng(0).uniform(-1, 1, (80, 1))
-    unsolved = (designs[:, 0] > 0.5).astype(float)
-    share = fit_kernel_mean(designs, unsolved, share_loss).at(np.array([[-0.5], [0.9]]))
-    assert share[0] < 0.1 and share[1] > 0.6
-
-
-def test_a_left_out_design_is_told_by_the_others_alone() -> None:
-    designs, values = np.zeros((3, 1)), np.array([1.0, 2.0, 30.0])
-    mean = KernelMean(designs, values, 1.0)
-    np.testing.assert_allclose(mean.left_out(), [16.0, 15.5, 1.5])
-    np.testing.assert_allclose(mean.at(designs[:1]), [11.0])
+    unsolved = designs[:, 0] > 0.5
+    outcomes = Outcomes(designs=designs.tolist(), unsolved=unsolved.tolist())
+    # Of ten designs near by, and two of the mean of all.
+    for place, near in ((-0.5, 0), (0.9, 10)):
+        expected = (near + 2 * unsolved.mean()) / 12
+        assert outcomes.unsolved_near(np.array([place])) == pytest.approx(expected)
 
 
 def test_the_scale_finds_where_errors_are_and_how_they_grow() -> None:
@@ -255,7 +251,7 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
     with pytest.raises(InputError, match="has no bands of these weights: courant calibrate"):
         measure_coverage(run)
     told: list[tuple[int, int]] = []
-    bands = calibrate(run, told=lambda done, total: told.append((done, total)))
+    bands = calibrate(run, progress=lambda done, total: told.append((done, total)))
     assert len(bands.cases) == 40 and list(bands.quantities) == ["branch1_share"]
     assert told[0][0] == 0 and told[-1][0] == told[-1][1] - 1
     found = measure_coverage(run)
@@ -266,7 +262,7 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
     assert 0.8 <= regressed.coverage <= 1
     assert regressed.error is not None and regressed.error < 0.05
     for score in found.bands.values():
-        assert score.num_cases + len(found.refused) == found.num_cases
+        assert score.num_cases + len(found.without) == found.num_cases
         assert 0.8 <= score.coverage <= 1.0
         assert 1.0 <= score.width <= 4.5
     split = found.bands["branch1_share"]
@@ -276,7 +272,7 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
     direct = measure_quantities(surrogate, dataset, dataset.cases("test"))["quantities"]
     assert split.error == direct["branch1_share"].error
     assert found.bands[FIELD].error is None
-    assert len(found.refused) <= 0.1 * found.num_cases
+    assert len(found.without) <= 0.1 * found.num_cases
     narrow = measure_coverage(run, level=0.5)
     assert narrow.bands[FIELD].coverage < found.bands[FIELD].coverage
     assert narrow.bands[FIELD].width < found.bands[FIELD].width
@@ -291,7 +287,7 @@ def test_a_quantity_that_depends_on_the_parameters_alone_is_told_by_them(folder:
     assert len(bands.regressed.designs) == len(train) < 12
     surrogate = courant.load(folder / "run")
     for case in dataset.cases("test")[:3]:
-        design = scaled_design(surrogate, dataset[case].parameters)
+        design = surrogate.scaled(dataset[case].parameters)
         value, width = bands.by_regression(design)["pressure_loss"]
         again = fit_quantity(
             scaled_designs(dataset, train), recorded(dataset, "pressure_loss", train)
@@ -331,20 +327,20 @@ def test_where_no_band_holds_that_is_said(folder: Path) -> None:
     case = dataset[dataset.cases("test")[0]]
     prepared = surrogate.prepare_case(case)
     values = surrogate.predict_prepared([prepared])[0]
-    asked = {"points": np.asarray(case.points), "parameters": case.parameters}
-    around = apply_bands(surrogate, bands, prepared, values, **asked)
-    assert around.refusal == "" and around.field is not None
+    asked: Any = {"points": case.points, "parameters": case.parameters}
+    around = surrogate.bands_around(prepared, values, **asked, bands=bands)
+    assert around.no_field == "" and around.field is not None
     assert around.field.shape == values.shape and (around.field > 0).all()
     assert 0 < around.unsolved < 0.2  # three of 127 designs
-    wider = apply_bands(surrogate, bands, prepared, values, **asked, level=0.97)
+    wider = surrogate.bands_around(prepared, values, **asked, bands=bands, level=0.97)
     assert wider.field is not None and (wider.field >= around.field).all()
     assert "a level of 99% needs 99 calibration cases" in (
-        apply_bands(surrogate, bands, prepared, values, **asked, level=0.99).refusal
+        surrogate.bands_around(prepared, values, **asked, bands=bands, level=0.99).no_field
     )
     assert bands.reach is not None
     strict = bands.model_copy(update={"reach": bands.reach.model_copy(update={"limit": 1e-9})})
-    refused = apply_bands(surrogate, strict, prepared, values, **asked)
-    assert "latent state is" in refused.refusal
+    refused = surrogate.bands_around(prepared, values, **asked, bands=strict)
+    assert "latent state is" in refused.no_field
     assert refused.field is None and refused.quantities == {}
 
 
@@ -357,12 +353,12 @@ def test_a_design_that_nobody_has_solved_has_bands(
     surrogate = courant.load(folder / "run", device="cpu")
     # Ducts are boxes of 60 cells: a real mesh is out of their reach, as it should be.
     refused = surrogate.predict_design(DESIGN, folder=tmp_path).bands
-    assert refused is not None and "farther from those of the training" in refused.refusal
+    assert refused is not None and "farther from those of the training" in refused.no_field
     assert trust_lines(refused)[0].startswith("no band holds: its latent state is")
     body = json.dumps({"parameters": DESIGN}).encode()
     answer = answer_design(body, surrogate, Limits())
     assert isinstance(answer, DesignAnswer) and answer.bands is not None
-    assert answer.bands.values is None and answer.bands.refusal == refused.refusal
+    assert answer.bands.values is None and answer.bands.refusal == refused.no_field
 
     grid = GridError(order=2.0, low=0.1, high=0.2, num_designs=5, sizes=(5.0, 7.0))
     near = bands.model_copy(update={"reach": None, "grid": {"branch1_share": grid}})
@@ -370,7 +366,7 @@ def test_a_design_that_nobody_has_solved_has_bands(
     RunDirectory(folder / "run").write_json(BANDS, near.model_dump(mode="json"))
     surrogate = courant.load(folder / "run", device="cpu")
     found = surrogate.predict_design(DESIGN, folder=tmp_path)
-    assert found.bands is not None and found.bands.refusal == ""
+    assert found.bands is not None and found.bands.no_field == ""
     assert found.bands.field is not None and found.bands.field.shape == found.values.shape
     share = found.quantities["branch1_share"]
     assert found.fine["branch1_share"] == pytest.approx(sorted((1.1 * share, 1.2 * share)))
@@ -408,21 +404,21 @@ def test_designs_outside_of_those_that_were_trained_on_and_calibrated_are_refuse
     case = dataset[dataset.cases("test")[0]]
     prepared = surrogate.prepare_case(case)
     values = surrogate.predict_prepared([prepared])[0]
-    asked = {"points": np.asarray(case.points), "parameters": case.parameters}
-    design = scaled_design(surrogate, case.parameters)
+    asked: Any = {"points": case.points, "parameters": case.parameters}
+    design = surrogate.scaled(case.parameters)
     place = float(design[1])  # of the aperture, 20 to 37 mm
     narrow = bands.model_copy(
         update={"ranges": ((-1, 1), (place + 0.1, 1.0), (-1, 1), (-1, 1), (-1, 1))}
     )
-    around = apply_bands(surrogate, narrow, prepared, values, **asked)
+    around = surrogate.bands_around(prepared, values, **asked, bands=narrow)
     low = 28.5 + 8.5 * (place + 0.1)
-    assert around.refusal == (
+    assert around.no_field == (
         f"aperture = {case.parameters['aperture']:g} mm lies outside of {low:.4g} to 37 mm, the"
         " designs that the model was trained and calibrated on"
     )
     assert around.field is None and around.quantities == {} and around.by_regression == {}
-    free = apply_bands(surrogate, narrow.unguarded(), prepared, values, **asked)
-    assert free.refusal == "" and free.by_regression and free.field is not None
+    free = surrogate.bands_around(prepared, values, **asked, bands=narrow.unguarded())
+    assert free.no_field == "" and free.by_regression and free.field is not None
 
 
 def test_cases_outside_of_a_box_are_scored_apart(folder: Path) -> None:
@@ -436,7 +432,7 @@ def test_cases_outside_of_a_box_are_scored_apart(folder: Path) -> None:
     assert outside.num_cases + found.num_cases == measure_coverage(run.url, level=0.5).num_cases
     assert 0 < outside.exceeding < outside.num_cases
     assert (outside.by_ranges, outside.by_latents) == (outside.exceeding, 0)
-    assert found.outside[f"pressure_loss{BY_REGRESSION}"].by_ranges > 0 and not found.refused
+    assert found.outside[f"pressure_loss{BY_REGRESSION}"].by_ranges > 0 and not found.without
     with pytest.raises(InputError, match="--inside speed: the parameters are baffle_angle"):
         measure_coverage(run.url, inside={"speed": (0, 1)})
     with pytest.raises(InputError, match="the first end has to be the lower"):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import simgen
 from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, newest
-from courant.evaluation.coverage import FIELD, measure_coverage
-from courant.prediction import bands
-from courant.prediction.bands import Bands, Span, shared_ranges
+from courant.evaluation.coverage import FIELD, Coverage, measure_coverage
+from courant.prediction.bands import shared_ranges
 from courant.prediction.design import solved_state
 from courant.prediction.surrogate import load
+from courant.problems.transient import TransientProblem
 from courant.runs.directory import RunDirectory
+from courant.runs.record import BANDS
 from courant.training.loop import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
@@ -56,24 +59,30 @@ def test_rollouts_to_the_end_of_a_case_are_what_quantities_are_calibrated_on(
     assert surrogate.bands is not None
     case = surrogate.open_dataset()[0]
     start = surrogate.problem.start(case)
-    assert surrogate.bands.span is not None and start is not None
-    assert surrogate.bands.span.start_s == start
-    assert surrogate.bands.span.steps == surrogate.problem.steps_to_end(case, start)
+    assert surrogate.bands.rollout is not None and start is not None
+    assert surrogate.bands.rollout.start_s == start
+    assert surrogate.bands.rollout.steps == surrogate.problem.steps_to_end(case, start)
 
 
-def test_windows_and_whole_rollouts_are_refused_apart(
+def test_windows_and_whole_rollouts_have_bands_apart(
     calibrated: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coverage, "absolute_errors", lambda *pair: {"strouhal": 0.1})
-    monkeypatch.setattr(Bands, "quantity", lambda *of: 1.0)
-    assert set(measure_coverage(calibrated.url).bands) == {FIELD, "strouhal"}
-    with monkeypatch.context() as patched:
-        patched.setattr(coverage, "refused", lambda *of: "far away")
-        assert set(measure_coverage(calibrated.url).bands) == {FIELD}
-    with monkeypatch.context() as patched:
-        patched.setattr(bands, "refused", lambda *of: "far away")
-        found = measure_coverage(calibrated.url)
-    assert set(found.bands) == {"strouhal"} and len(found.refused) == found.num_cases
+    bands = load(calibrated.url).bands
+    assert bands is not None and bands.rollout is not None
+    known = {"strouhal": (0.1,) * len(bands.cases)}
+
+    def measured(**changed: Any) -> Coverage:
+        other = bands.model_copy(update={"quantities": known, **changed})
+        calibrated.write_json(BANDS, other.model_dump(mode="json"))
+        return measure_coverage(calibrated.url)
+
+    assert set(measured().bands) == {FIELD, "strouhal"}
+    longer = bands.rollout.model_copy(update={"steps": bands.rollout.steps + 1})
+    assert set(measured(rollout=longer).bands) == {FIELD}
+    one_step = bands.field.scale.model_copy(update={"growth": (1.0,)})
+    found = measured(field=bands.field.model_copy(update={"scale": one_step}))
+    assert set(found.bands) == {"strouhal"} and len(found.without) == found.num_cases
 
 
 def test_rollouts_of_different_lengths_calibrate_nothing(
@@ -82,8 +91,7 @@ def test_rollouts_of_different_lengths_calibrate_nothing(
     surrogate = load(calibrated.url)
     last = newest(surrogate).cases("calibration")[-1]
     monkeypatch.setattr(
-        "courant.evaluation.calibrate._span",
-        lambda _, case: Span(start_s=1.0, steps=6 if case.id == last else 9),
+        TransientProblem, "steps_to_end", lambda _, case, start: 6 if case.id == last else 9
     )
     with pytest.raises(InputError, match=f"has 9 steps, that of {last} 6; calibrate with cases"):
         calibrate(calibrated.url)
@@ -94,12 +102,12 @@ def test_designs_without_parameters_have_no_ranges() -> None:
 
 
 def test_states_of_a_fast_flow_are_told_apart(calibrated: RunDirectory) -> None:
-    surrogate = load(calibrated.url)
+    channels = load(calibrated.url).normaliser.channels
     cloud = travelling_wave(5, 0.2, 0)
     fast = type(cloud)(**{**vars(cloud), "time": cloud.time * 8e-7})
     np.testing.assert_array_equal(
-        solved_state(surrogate, fast, 8e-7 * 4), cloud.fields["velocity"][3]
+        solved_state(channels, fast, 8e-7 * 4), cloud.fields["velocity"][3]
     )
     for at in (1.5, 40.0):
         with pytest.raises(InputError, match="stores no state"):
-            solved_state(surrogate, fast, 8e-7 * at)
+            solved_state(channels, fast, 8e-7 * at)

@@ -53,7 +53,7 @@ def context() -> SimpleNamespace:
     )
     dataset = {"one": SimpleNamespace(parameters=middle)}
     return SimpleNamespace(
-        surrogate=SimpleNamespace(bands=bands, dataset={"parameters": parameters}),
+        surrogate=SimpleNamespace(bands=bands, scaled=lambda _: np.zeros(len(parameters))),
         dataset=type("D", (dict,), {"schema": schema})(dataset),
         evaluation=SimpleNamespace(cases={"one": None}),
     )

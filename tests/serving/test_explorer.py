@@ -154,7 +154,7 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
     assert f"from the state at {begin:g} s of the nearest solved design, {case.id}" in section.start
     assert section.positions is None and not section.has_surface
     found = explored.of(near).found
-    cloud, _ = transferred_state(surrogate, case, found.cloud)
+    cloud = transferred_state(surrogate.problem, case, found.cloud)
     frame = int(np.flatnonzero(np.asarray(case.time) == begin)[0])
     there = cKDTree(case.points).query(found.cloud.points[:5])[1]
     np.testing.assert_array_equal(cloud.fields["velocity"][-1][:5], case["velocity"][frame][there])
