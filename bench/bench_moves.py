@@ -123,7 +123,7 @@ def measure(family: CaseFamily, num_meshes: int, num_kept: int) -> list[Moves]:
         preparation.PROGRAM = ("-c", CAVITY) if family.name == "lid-cavity" else program
         surrogate = courant.load(trained(family, Path(folder)), device="cpu")
         preparation.keep_process_ready()
-        with serving_explored(Explored.open(surrogate, Limits())) as address:
+        with serving_explored(Explored(surrogate, Limits())) as address:
             move(address, family.design_space.sample(1, "sobol", 9)[0])  # imports, first calls
             measured = [
                 timed(family.name, "meshed", address, designs),

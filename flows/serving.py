@@ -21,8 +21,15 @@ from courant.loopback import answered_names, in_address, listen
 from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
 from courant.runs.record import open_recorded, read_dataset_record
-from courant.serving.http_app import MAX_CONNECTIONS, HttpServer, Model, Solve, Solving, build_app
-from courant.serving.model import ServedModel
+from courant.serving.http_app import (
+    MAX_CONNECTIONS,
+    HttpServer,
+    Model,
+    ServedModel,
+    Solve,
+    Solving,
+    build_app,
+)
 from courant.serving.predictions import Limits
 from flows.settings import LOOPBACK, check_prefect, host_of, load_settings, prefect_url
 from flows.terminal import errors, print_line

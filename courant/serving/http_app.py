@@ -1,47 +1,204 @@
-"""Let the page have a design solved: a run that costs machine time, so it asks for a secret.
+"""Serve a model over HTTP: routes, bounds and the server.
 
-GET  /solving        whether this server can start the solver, and if not, why
-POST /solves         start it on a design: {"parameters": {...}} -> Solve
-GET  /solves/{id}    how far it is
+POST /predict   PredictRequest -> Prediction; 422 with the reason where the request cannot be
+                answered, 413 where it is too large, 503 with Retry-After where too many wait
+POST /designs   DesignRequest -> DesignAnswer: a design that nobody has solved, which the server
+                meshes; errors as above
+POST /sections, /contributions, /surfaces, /nearest
+                the requests of the explorer's page: Section, ValueSum, Surface, NearestDesigns
+GET  /dependences
+                Sobol indices of the quantities, or that they are being computed: Dependences
+GET  /solving   whether this server can start the solver, and if not, why
+POST /solves    start it on a design: {"parameters": {...}} -> Solve
+GET  /solves/{id}
+                how far it is
+GET  /explorer  the page: sliders, the predicted field, quantities with bands
+GET  /model     the model and what it needs: ModelCard
+GET  /metrics   requests and their latency, for Prometheus
+GET  /health    200 once the model is loaded and answers
+GET  /docs      every field, and a form to try them; needs no network
 
-The last two take the token of the address that the command prints, in the header X-Courant-Token: a
-page of another site, or another user of this machine, does not have it. A browser's request from
-another site's page is refused in any case. Who starts the solver is handed in: this package knows
-nothing of it.
+The model is loaded in this process (`ServedModel`) or on a cluster (`ray_serve`), which parses the
+bodies. Slow and silent clients are the business of a proxy: uvicorn bounds headers and the number
+of connections, and `Bodies` the bodies.
+
+A solve costs machine time: /solves takes the token of the address that the command prints, in the
+header X-Courant-Token. A page of another site, or another user of this machine, does not have it,
+and a browser's request from another site's page gets a 403 in any case.
 """
 
 # No `from __future__ import annotations` here: FastAPI reads the real types.
-
 import asyncio
-import json
 import logging
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect
 
-from courant.serving.explorer import DesignRequest, read_design
-from courant.serving.model import ROUTES, Answer, Route
-from courant.serving.predictions import Limits, ModelCard, Prediction, PredictRequest, Refusal
+from courant.prediction.surrogate import load
+from courant.serving.explorer import (
+    ContributionRequest,
+    Dependences,
+    DesignAnswer,
+    DesignRequest,
+    Explored,
+    NearestDesigns,
+    NearestRequest,
+    Section,
+    SectionRequest,
+    Surface,
+    ValueSum,
+)
+from courant.serving.predictions import (
+    FAULT,
+    Answer,
+    Limits,
+    ModelCard,
+    Prediction,
+    PredictRequest,
+    RequestError,
+    answer,
+    describe,
+    read_json,
+)
 from simgen.errors import InputError
+from simgen.solving.preparation import keep_process_ready
 
+MAX_REQUESTS = 64
+"""Requests waiting or being answered"""
+MAX_CONNECTIONS = 256
+MAX_BATCH = 16
+"""Predictions in one pass through the model"""
+MAX_MESHED = 2
+"""Designs that are meshed at the same time, on all routes together, a core each"""
+MAX_DESIGN_BYTES = 10_000
+"""Of a request for a design, which is a handful of numbers"""
+HEALTH_S = 5.0
+RETRY_AFTER_S = 5
+START_S = 60.0
+STOP_S = 2
+"""For answers in progress, when the command ends"""
 TOKEN = "x-courant-token"
 logger = logging.getLogger("courant.serving")
+
+Asked = TypeVar("Asked", bound=BaseModel)
+Route = Literal["designs", "sections", "contributions", "surfaces", "nearest", "dependences"]
+
+
+class RouteTypes(NamedTuple):
+    """The request and the answer of a route."""
+
+    request: type[BaseModel] | None
+    """None where it takes nothing, which is a GET"""
+    answer: type[BaseModel]
+    call: Callable[[Explored, Any], BaseModel]
+    meshes: bool = True
+    """Whether a design may have to be meshed for it"""
+
+
+ROUTES: dict[Route, RouteTypes] = {
+    "designs": RouteTypes(DesignRequest, DesignAnswer, Explored.design),
+    "sections": RouteTypes(SectionRequest, Section, Explored.section),
+    "contributions": RouteTypes(ContributionRequest, ValueSum, Explored.contributions),
+    "surfaces": RouteTypes(DesignRequest, Surface, Explored.surface),
+    "nearest": RouteTypes(NearestRequest, NearestDesigns, Explored.nearest, False),
+    "dependences": RouteTypes(None, Dependences, lambda of, _: of.dependences(), False),
+}
+
+
+class Model(Protocol):
+    """The model behind the routes."""
+
+    async def predict(self, body: bytes) -> Answer: ...
+
+    async def explore(self, route: Route, body: bytes) -> Answer: ...
+
+    async def card(self) -> ModelCard: ...
+
+
+class ServedModel:
+    """A model that is loaded in this process.
+
+    Predictions that wait while the model is busy go through it together, and few designs are meshed
+    at the same time.
+    """
+
+    def __init__(self, explored: Explored) -> None:
+        self.explored = explored
+        self._waiting: list[tuple[bytes, asyncio.Future[Answer]]] = []
+        self._predicting: asyncio.Task[None] | None = None
+        self._meshing = asyncio.Semaphore(MAX_MESHED)
+
+    @classmethod
+    def load(cls, run: str, limits: Limits, dataset: str | None = None) -> "ServedModel":
+        """Load a run; `dataset` is the place of its dataset, None where it must not be opened."""
+        surrogate = load(run)
+        if surrogate.step_s is None:
+            keep_process_ready()
+        return cls(Explored(surrogate, limits, dataset))
+
+    async def predict(self, body: bytes) -> Answer:
+        """Answer a request for a prediction."""
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((body, answered))
+        if self._predicting is None:
+            self._predicting = asyncio.create_task(self._predict_waiting())
+        return await answered
+
+    async def _predict_waiting(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            try:
+                found = await asyncio.to_thread(self._predict, [body for body, _ in batch])
+            except Exception:
+                logger.exception("requests could not be answered")
+                found = [FAULT.answer] * len(batch)
+            for (_, answered), given in zip(batch, found, strict=True):
+                if not answered.done():  # its client has gone
+                    answered.set_result(given)
+        self._predicting = None
+
+    def _predict(self, bodies: list[bytes]) -> list[Answer]:
+        return answer(bodies, self.explored.surrogate, self.explored.limits)
+
+    async def explore(self, route: Route, body: bytes) -> Answer:
+        """Answer a request for a design."""
+        types = ROUTES[route]
+        turn: AbstractAsyncContextManager[Any] = self._meshing if types.meshes else nullcontext()
+        try:
+            request = None if types.request is None else read_design(body, types.request)
+            async with turn:
+                found = await asyncio.to_thread(types.call, self.explored, request)
+        except RequestError as error:
+            return error.answer
+        return 200, found.model_dump_json().encode()
+
+    async def card(self) -> ModelCard:
+        """Describe the model."""
+        return describe(self.explored.surrogate, self.explored.limits)
+
+
+def read_design(body: bytes, kind: type[Asked]) -> Asked:
+    """Read a request that names a design, and is short."""
+    if len(body) > MAX_DESIGN_BYTES:
+        raise RequestError(f"the request has more than {MAX_DESIGN_BYTES:,} bytes")
+    return read_json(body, kind)
 
 
 class Solve(BaseModel):
@@ -81,95 +238,65 @@ class Solving:
     reason: str = "only courant explore starts the solver"
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
-
-def add_solving(api: FastAPI, solving: Solving) -> None:
-    """Add the routes to an application."""
-
-    @api.get("/solving")
-    async def offer() -> SolvingOffer:
-        available = solving.solver is not None
-        return SolvingOffer(available=available, reason="" if available else solving.reason)
-
-    @api.post("/solves", response_model=Solve)
-    async def begin(request: Request) -> Response:
-        asked = read_design(await request.body(), DesignRequest)
-        if isinstance(asked, Refusal):
-            return _answer(422, asked)
-        return await _carried_out(request, solving, lambda with_: with_.begin(asked.parameters))
-
-    @api.get("/solves/{solve}", response_model=Solve)
-    async def look(request: Request, solve: str) -> Response:
-        return await _carried_out(request, solving, lambda with_: with_.look(solve))
-
-
-async def _carried_out(
-    request: Request, solving: Solving, what: Callable[[Solver], Solve]
-) -> Response:
-    if solving.solver is None:
-        return _answer(404, Refusal(detail=solving.reason))
-    if not _is_allowed(request, solving.token):
-        return _answer(
-            403, Refusal(detail="open the page by the whole address that the command has printed")
-        )
-    try:
-        return _answer(200, await asyncio.to_thread(what, solving.solver))
-    except InputError as error:
-        return _answer(422, Refusal(detail=str(error)[:500]))
-    except Exception:  # the page learns nothing of this machine, its log has it all
-        logger.exception("the solver could not be asked")
-        return _answer(502, Refusal(detail="Prefect's server could not be asked; the log says why"))
+    async def call(self, request: Request, ask: Callable[[Solver], Solve]) -> Answer:
+        """Ask the solver, for a request that has the token and is of this server's own page."""
+        if self.solver is None:
+            raise HTTPException(404, self.reason)
+        headers = request.headers
+        origin, token = headers.get("origin"), headers.get(TOKEN, "").encode()
+        own = origin is None or urlsplit(origin).netloc == headers.get("host")
+        if not own or not secrets.compare_digest(token, self.token.encode()):
+            raise HTTPException(403, "open the page by the whole address that the command printed")
+        try:
+            found = await asyncio.to_thread(ask, self.solver)
+        except InputError as error:
+            return RequestError(str(error)).answer
+        except Exception:  # the page learns nothing of this machine, its log has it all
+            logger.exception("the solver could not be asked")
+            raise HTTPException(
+                502, "Prefect's server could not be asked; the log says why"
+            ) from None
+        return 200, found.model_dump_json().encode()
 
 
-def _is_allowed(request: Request, token: str) -> bool:
-    """Tell whether a request has the token, and does not come from another site's page."""
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        return False
-    return secrets.compare_digest(request.headers.get(TOKEN, "").encode(), token.encode())
+class Bodies:
+    """The bodies of all requests that wait or are being answered, within bounds."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes, self.max_held_bytes = max_bytes, 4 * max_bytes
+        self._held_bytes = self._requests = 0
+
+    @asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
+        """Read a body, before anything parses it.
+
+        413 where it has more than `max_bytes`; 503 where all bodies would exceed `max_held_bytes`,
+        or their number MAX_REQUESTS.
+        """
+        length = request.headers.get("content-length", "")[:20]  # Python reads no endless number
+        body = bytearray()
+        self._requests += 1
+        try:
+            self._check(int(length) if length.isdigit() else 0)
+            async for part in request.stream():
+                body += part
+                self._held_bytes += len(part)
+                self._check(len(body))
+            yield bytes(body)
+        finally:
+            self._requests -= 1
+            self._held_bytes -= len(body)
+
+    def _check(self, num_bytes: int) -> None:
+        if num_bytes > self.max_bytes:
+            limit = f"{self.max_bytes / 1e6:g} MB, which this server takes at most"
+            raise HTTPException(413, f"the request has more than {limit}")
+        if self._requests > MAX_REQUESTS or self._held_bytes > self.max_held_bytes:
+            raise _overloaded(f"too many requests wait; try again in {RETRY_AFTER_S} s")
 
 
-def _answer(status: int, content: BaseModel) -> Response:
-    return Response(json.dumps(content.model_dump()), status, media_type="application/json")
-
-
-MAX_REQUESTS = 64
-"""Requests waiting or being answered"""
-MAX_CONNECTIONS = 256
-HEALTH_S = 5.0
-RETRY_AFTER_S = 5
-START_S = 60.0
-STOP_S = 2
-"""For answers in progress, when the command ends"""
-logger = logging.getLogger("courant.serving")
-
-PAGE = {
-    "explorer.html": "text/html",
-    "explorer.css": "text/css",
-    **dict.fromkeys(
-        (
-            "explorer.js",
-            "dependences.js",
-            "nearest.js",
-            "picture.js",
-            "server.js",
-            "solving.js",
-            "surface.js",
-            "tables.js",
-        ),
-        "text/javascript",
-    ),
-}
-"""The files of the explorer's page, with their types"""
-
-
-class Model(Protocol):
-    """The model behind the routes."""
-
-    async def predict(self, body: bytes) -> Answer: ...
-
-    async def explore(self, route: Route, body: bytes) -> Answer: ...
-
-    async def card(self) -> ModelCard: ...
+def _overloaded(detail: str) -> HTTPException:
+    return HTTPException(503, detail, {"retry-after": str(RETRY_AFTER_S)})
 
 
 def build_app(
@@ -187,174 +314,112 @@ def build_app(
     """
     # The page of the API loads nothing from elsewhere.
     api = FastAPIOffline(redoc_url=None, title="Courant", description=f"Predictions of {name}")
-    max_bytes = int(limits.max_megabytes * 1e6)
-    api.add_middleware(
-        BodyLimit, max_bytes=max_bytes, max_held_bytes=4 * max_bytes, max_requests=MAX_REQUESTS
-    )
+    bodies, offer = Bodies(int(limits.max_megabytes * 1e6)), solving or Solving()
     # Each application has a registry of its own; paths that clients make up are one label.
     measured = Instrumentator(should_group_status_codes=False, registry=CollectorRegistry())
     measured.instrument(api).expose(api, include_in_schema=False)
     api.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
+    api.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=400))
 
-    async def respond(answered: Awaitable[Answer]) -> Response:
+    def add(
+        path: str,
+        request_type: type[BaseModel] | None,
+        answer_type: type[BaseModel],
+        ask: Callable[[Request, bytes], Awaitable[Answer]],
+    ) -> None:
+        """Add a route; one with a request is a POST, whose body is parsed where the model is."""
+
+        async def respond(request: Request) -> Response:
+            async with bodies.read(request) as body:
+                try:
+                    status, content = await ask(request, body)
+                except HTTPException:
+                    raise
+                except Exception:  # the client learns nothing of this machine, its log has it all
+                    logger.exception("a request could not be answered")
+                    status, content = FAULT.answer
+                headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else None
+                return Response(content, status, headers, "application/json")
+
+        respond.__name__ = path.split("/")[1]
+        if request_type is None:
+            api.get(path, response_model=answer_type)(respond)
+            return
+        schema = {"schema": {"$ref": f"#/components/schemas/{request_type.__name__}"}}
+        body_of = {"requestBody": {"required": True, "content": {"application/json": schema}}}
+        api.post(path, response_model=answer_type, openapi_extra=body_of)(respond)
+
+    async def begin(request: Request, body: bytes) -> Answer:
         try:
-            status, content = await answered
-        except Exception:  # the client learns nothing of this machine, its log has it all
-            logger.exception("a request could not be answered")
-            return _refusal(500, "the server failed on this request; its log says why")
-        return Response(content, status, media_type="application/json")
+            asked = read_design(body, DesignRequest)
+        except RequestError as error:
+            return error.answer
+        return await offer.call(request, lambda solver: solver.begin(asked.parameters))
 
-    @api.post("/predict", response_model=Prediction, openapi_extra=_body("PredictRequest"))
-    async def predict(request: Request) -> Response:
-        return await respond(model.predict(await request.body()))
+    async def look(request: Request, _: bytes) -> Answer:
+        return await offer.call(request, lambda solver: solver.look(request.path_params["solve"]))
 
-    def add(route: Route) -> None:
-        types = ROUTES[route]
+    async def is_offered(*_: object) -> Answer:
+        reason = "" if offer.solver else offer.reason
+        told = SolvingOffer(available=offer.solver is not None, reason=reason)
+        return 200, told.model_dump_json().encode()
 
-        async def answer(request: Request) -> Response:
-            return await respond(model.explore(route, await request.body()))
+    add("/predict", PredictRequest, Prediction, lambda _, body: model.predict(body))
+    for route, types in ROUTES.items():
 
-        answer.__name__ = route
-        if types.request is None:
-            api.get(f"/{route}", response_model=types.answer)(answer)
-        else:
-            body = _body(types.request.__name__)
-            api.post(f"/{route}", response_model=types.answer, openapi_extra=body)(answer)
+        async def ask(_: Request, body: bytes, route: Route = route) -> Answer:
+            return await model.explore(route, body)
 
-    for route in ROUTES:
-        add(route)
-    add_solving(api, solving or Solving())
+        add(f"/{route}", types.request, types.answer, ask)
+    add("/solving", None, SolvingOffer, is_offered)
+    add("/solves", DesignRequest, Solve, begin)
+    add("/solves/{solve}", None, Solve, look)
 
-    for file, media_type in PAGE.items():
-        api.get(f"/{file.removesuffix('.html')}", include_in_schema=False)(_page(file, media_type))
+    for file in (resources.files("courant.serving") / "page").iterdir():
+        path = f"/{file.name.removesuffix('.html')}"
+        api.get(path, include_in_schema=False)(_page(file.name, file.read_bytes()))
 
     @api.get("/model", response_model=ModelCard)
-    async def card() -> ModelCard | Response:
+    async def card() -> ModelCard:
         try:
             return await asyncio.wait_for(model.card(), HEALTH_S)
         except Exception:
             logger.exception("the model does not describe itself")
-            return _refusal(503, "the model does not answer")
+            raise _overloaded("the model does not answer") from None
 
     @api.get("/health")
-    async def health() -> Response:
-        described = await card()
-        if isinstance(described, Response):
-            return described
-        return Response(json.dumps({"status": "ready"}), media_type="application/json")
+    async def health() -> dict[str, str]:
+        await card()
+        return {"status": "ready"}
 
-    api.openapi = partial(_describe, api)  # type: ignore[method-assign]
+    def describe_api() -> dict[str, Any]:
+        if not api.openapi_schema:
+            schema = get_openapi(
+                title=api.title, version=api.version, description=api.description, routes=api.routes
+            )
+            schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+            asked: list[type[BaseModel]] = [PredictRequest]
+            asked += [each.request for each in ROUTES.values() if each.request]
+            for of in asked:
+                request = of.model_json_schema(ref_template="#/components/schemas/{model}")
+                schemas |= request.pop("$defs", {})
+                schemas[of.__name__] = request
+            api.openapi_schema = schema
+        return api.openapi_schema
+
+    api.openapi = describe_api  # type: ignore[method-assign]
     return api
 
 
-def _refusal(status: int, detail: str) -> Response:
-    headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else None
-    return Response(json.dumps({"detail": detail}), status, headers, "application/json")
-
-
-def _page(file: str, media_type: str) -> Callable[[], Awaitable[Response]]:
+def _page(file: str, content: bytes) -> Callable[[], Awaitable[Response]]:
     """Return a handler for a file of the explorer's page; it loads nothing from elsewhere."""
-    content = (resources.files("courant.serving") / "page" / file).read_bytes()
+    kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
     headers = {"content-security-policy": "default-src 'self'", "cache-control": "no-cache"}
 
     async def page() -> Response:
-        return Response(content, 200, headers, media_type)
+        return Response(content, 200, headers, kinds[file.rpartition(".")[2]])
 
     return page
-
-
-def _body(name: str) -> dict[str, Any]:
-    schema = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-    return {"requestBody": {"required": True, "content": {"application/json": schema}}}
-
-
-def _describe(api: FastAPI) -> dict[str, Any]:
-    """Complete the OpenAPI page with the body of a request.
-
-    The body is parsed where the model is, so FastAPI does not know its type.
-    """
-    if not api.openapi_schema:
-        schema = get_openapi(
-            title=api.title, version=api.version, description=api.description, routes=api.routes
-        )
-        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
-        asked: list[type[BaseModel]] = [PredictRequest]
-        asked += [each.request for each in ROUTES.values() if each.request is not None]
-        for of in asked:
-            request = of.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas |= request.pop("$defs", {})
-            schemas[of.__name__] = request
-        api.openapi_schema = schema
-    return api.openapi_schema
-
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-ASGI = Callable[[Message, Receive, Send], Awaitable[None]]
-
-
-class BodyLimit:
-    """Read the bodies of requests within bounds, before anything parses them.
-
-    Answers 413 where a body has more than `max_bytes`; 503 where the bodies of all waiting or
-    active requests would exceed `max_held_bytes`, or their number `max_requests`.
-    """
-
-    def __init__(self, app: ASGI, max_bytes: int, max_held_bytes: int, max_requests: int) -> None:
-        self.app, self.max_bytes = app, max_bytes
-        self.max_held_bytes, self.max_requests = max_held_bytes, max_requests
-        self._held_bytes = self._requests = 0
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        headers = dict(scope.get("headers", ()))
-        has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
-        if scope["type"] != "http" or (scope["method"] in ("GET", "HEAD") and not has_body):
-            await self.app(scope, receive, send)
-            return
-        body = bytearray()
-        self._requests += 1
-        try:
-            length = headers.get(b"content-length", b"")[:20]  # Python reads no endless number
-            refusal, more = self._refusal(int(length) if length.isdigit() else 0), True
-            while more and refusal is None:
-                message = await receive()
-                if message["type"] != "http.request":  # the client has gone
-                    return
-                part, more = message.get("body", b""), message.get("more_body", False)
-                body += part
-                self._held_bytes += len(part)
-                refusal = self._refusal(len(body))
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-            await self.app(scope, _replay(bytes(body), receive), send)
-        finally:
-            self._requests -= 1
-            self._held_bytes -= len(body)
-
-    def _refusal(self, num_bytes: int) -> Response | None:
-        """Return the answer to a request that exceeds a bound; None where it does not."""
-        if num_bytes > self.max_bytes:
-            limit = f"{self.max_bytes / 1e6:g} MB, which this server takes at most"
-            return _refusal(413, f"the request has more than {limit}")
-        if self._requests > self.max_requests or self._held_bytes > self.max_held_bytes:
-            again = f"try again in {RETRY_AFTER_S} s"
-            return _refusal(503, f"too many requests wait to be answered; {again}")
-        return None
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    given = False
-
-    async def replay() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay
 
 
 class HttpServer:
@@ -373,8 +438,11 @@ class HttpServer:
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=STOP_S,
         )
-        self._server, self._listener = uvicorn.Server(config), listener
-        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        self._server = uvicorn.Server(config)
+        serve = self._server.serve
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(serve(sockets=[listener])), name="http", daemon=True
+        )
 
     def start(self) -> None:
         """Start; return once it answers."""
@@ -389,6 +457,3 @@ class HttpServer:
         """Finish the answers in progress, within STOP_S."""
         self._server.should_exit = True
         self._thread.join(STOP_S + 1)
-
-    def _serve(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._listener]))

@@ -1,6 +1,6 @@
 """Requests of `POST /predict` and their answers: typed, limited, in physical units.
 
-    answers = answer([parse_request(body, limits), ...], surrogate, limits)
+    answers = answer([body, ...], surrogate, limits)
 
 Requests of the same sizes go through the model together; a bad one does not affect the others.
 """
@@ -10,18 +10,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from courant.data.batch import Batch
 from courant.prediction.design import family_with_quantities
@@ -31,12 +23,14 @@ from simgen.errors import InputError
 
 logger = logging.getLogger("courant.serving")
 
-
 VALUES_PER_POINT = 64
 """Numbers and brackets that a request may hold per allowed point: coordinates, state, distance
 field
 """
 MOST_SHOWN = 500
+"""Characters of an error: it may quote the request"""
+Answer = tuple[int, bytes]
+"""HTTP status, and a body of JSON"""
 Request = TypeVar("Request", bound=BaseModel)
 
 # One wrong row ends the check: a request may have a million of them.
@@ -45,7 +39,7 @@ Rows = Annotated[list[_Row], Field(fail_fast=True)]
 
 
 def _depth(value: Any) -> str:
-    """Tell one state from several by the nesting of the first number."""
+    """Distinguish one state from several by the nesting of the first number."""
     row = value[0] if isinstance(value, list) and value else None
     return _SEVERAL if isinstance(row, list) and row and isinstance(row[0], list) else _ONE
 
@@ -80,9 +74,6 @@ class DistanceField(_Strict):
     """(N, K) m"""
     direction: Annotated[list[Rows], Field(fail_fast=True)]
     """(N, K, 3), unit vectors"""
-
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.asarray(self.distance), np.asarray(self.direction)
 
 
 class PredictRequest(_Strict):
@@ -159,30 +150,21 @@ class ModelCard(BaseModel):
     limits: Limits
 
 
-class Refusal(BaseModel):
-    """A request that cannot be answered, with the reason in one line."""
+class RequestError(Exception):
+    """A request that cannot be answered: the HTTP status, and the reason in one line."""
 
-    status: ClassVar[int] = 422
-    detail: str
+    def __init__(self, detail: str, status: int = 422) -> None:
+        # JSON may hold what UTF-8 may not: halves of surrogate pairs.
+        self.detail = detail[:MOST_SHOWN].encode("utf-8", "replace").decode()
+        self.status = status
+        super().__init__(self.detail)
 
-    @field_validator("detail")
-    @classmethod
-    def _as_text(cls, detail: str) -> str:
-        """Replace what JSON may hold and UTF-8 may not: halves of surrogate pairs."""
-        return detail.encode("utf-8", "replace").decode()
-
-
-class ServerFault(Refusal):
-    """A valid request that this server cannot answer as it is: another one, or later, may."""
-
-    status: ClassVar[int] = 503
+    @property
+    def answer(self) -> Answer:
+        return self.status, json.dumps({"detail": self.detail}).encode()
 
 
-class Unforeseen(Refusal):
-    """A request on which the server failed; its log says why."""
-
-    status: ClassVar[int] = 500
-    detail: str = "the server failed on this request; its log says why"
+FAULT = RequestError("the server failed on this request; its log says why", 500)
 
 
 def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
@@ -208,117 +190,102 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
     )
 
 
-def parse_request(body: bytes, limits: Limits) -> PredictRequest | Refusal:
-    """Parse a request from JSON within bounds of memory.
-
-    Otherwise the refusal names its first wrong value.
-    """
+def parse_request(body: bytes, limits: Limits) -> PredictRequest:
+    """Parse a request within bounds of memory; RequestError names its first wrong value."""
     most = VALUES_PER_POINT * max(limits.max_points, 1000)
     if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
-        return Refusal(detail=f"the request has more than {most:,} values")
+        raise RequestError(f"the request has more than {most:,} values")
     return read_json(body, PredictRequest)
 
 
-def read_json(body: bytes, kind: type[Request]) -> Request | Refusal:
-    """Read a request of this kind; otherwise the refusal names its first wrong value."""
+def read_json(body: bytes, kind: type[Request]) -> Request:
+    """Read a request of this kind; RequestError names its first wrong value."""
     try:
         return kind.model_validate(json.loads(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(each) for each in first["loc"] if each not in (_ONE, _SEVERAL))[:100]
-        return Refusal(detail=f"{place}: {first['msg']}"[:MOST_SHOWN])
+        raise RequestError(f"{place}: {first['msg']}") from None
     except RecursionError:
-        return Refusal(detail="the request is JSON that is nested too deeply")
+        raise RequestError("the request is JSON that is nested too deeply") from None
     except ValueError as error:
-        return Refusal(detail=f"the request is not valid JSON ({error})"[:MOST_SHOWN])
+        raise RequestError(f"the request is not valid JSON ({error})") from None
 
 
-def answer(
-    requests: Sequence[PredictRequest | Refusal], surrogate: Surrogate, limits: Limits
-) -> list[Prediction | Refusal]:
+def answer(bodies: Sequence[bytes], surrogate: Surrogate, limits: Limits) -> list[Answer]:
     """Answer each request; a bad one does not affect the others.
 
     Requests of the same sizes go through the model together.
     """
-    answers: list[Prediction | Refusal | None] = [None] * len(requests)
+    answers: dict[int, Answer] = {}
     prepared: dict[int, Batch] = {}
-    told: dict[int, list[str]] = {}
-    for number, request in enumerate(requests):
-        if isinstance(request, Refusal):
-            answers[number] = request
-            continue
+    warned: dict[int, list[str]] = {}
+    for number, body in enumerate(bodies):
         # Values that overflow are an answer of their own, of `check_finite`.
-        with collected_warnings() as told[number], np.errstate(over="ignore", invalid="ignore"):
+        with collected_warnings() as warned[number], np.errstate(over="ignore", invalid="ignore"):
             try:
-                prepared[number] = _prepare(request, surrogate, limits)
+                prepared[number] = _prepare(parse_request(body, limits), surrogate, limits)
+            except RequestError as error:
+                answers[number] = error.answer
             except InputError as error:
-                answers[number] = Refusal(detail=str(error)[:MOST_SHOWN])
+                answers[number] = RequestError(str(error)).answer
             except Exception:
                 logger.exception("a request could not be prepared")
-                answers[number] = Unforeseen()
-    for number, values in _predicted(prepared, surrogate).items():
-        answers[number] = (
-            Unforeseen()
-            if values is None
-            else _prediction(surrogate, values, prepared[number].num_steps, told[number])
-        )
-    return [given for given in answers if given is not None]
+                answers[number] = FAULT.answer
+    for part in _parts(prepared, limits.max_point_steps):
+        for number, values in _predict({number: prepared[number] for number in part}, surrogate):
+            try:
+                times = surrogate.problem.times(0.0, prepared[number].num_steps)
+                found = Prediction(
+                    channels=list(surrogate.channels),
+                    values=check_finite(values).tolist(),
+                    times_s=None if times is None else times.tolist(),
+                    warnings=warned[number],
+                )
+                answers[number] = 200, found.model_dump_json().encode()
+            except InputError as error:
+                answers[number] = RequestError(str(error)).answer
+    return [answers.get(number, FAULT.answer) for number in range(len(bodies))]
 
 
-def _predicted(prepared: Mapping[int, Batch], surrogate: Surrogate) -> dict[int, np.ndarray | None]:
-    """Predict all at once; each alone where that fails, and None for those that fail alone."""
-    try:
-        together = surrogate.predict_prepared(list(prepared.values()))
-        return dict(zip(prepared, together, strict=True))
-    except Exception:
-        logger.exception("requests could not be answered together")
-    found: dict[int, np.ndarray | None] = {}
-    for number, each in prepared.items():
-        try:
-            (found[number],) = surrogate.predict_prepared([each])
-        except Exception:
-            logger.exception("a request could not be answered")
-            found[number] = None
-    return found
-
-
-def in_parts(
-    requests: Sequence[PredictRequest | Refusal], surrogate: Surrogate, limits: Limits
-) -> Iterator[list[PredictRequest | Refusal]]:
+def _parts(prepared: Mapping[int, Batch], most: int) -> Iterator[list[int]]:
     """Split requests, in order, such that the answers of a part are no larger than one may be.
 
     An answer in Python's numbers takes several times the memory of its text.
     """
-    part: list[PredictRequest | Refusal] = []
+    part: list[int] = []
     size = 0
-    for request in requests:
-        asked = 0 if isinstance(request, Refusal) else _point_steps(request, surrogate)
-        if part and size + asked > limits.max_point_steps:
+    for number, batch in prepared.items():
+        asked = batch.query_points.shape[1] * batch.num_steps
+        if part and size + asked > most:
             yield part
             part, size = [], 0
-        part.append(request)
+        part.append(number)
         size += asked
     if part:
         yield part
 
 
-def _prediction(
-    surrogate: Surrogate, values: np.ndarray, steps: int, told: list[str]
-) -> Prediction | Refusal:
+def _predict(
+    prepared: Mapping[int, Batch], surrogate: Surrogate
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Predict all at once; each alone where that fails, without those that fail alone."""
     try:
-        check_finite(values)
-    except InputError as error:
-        return Refusal(detail=str(error))
-    times = surrogate.problem.times(0.0, steps)
-    return Prediction(
-        channels=list(surrogate.channels),
-        values=values.tolist(),
-        times_s=None if times is None else times.tolist(),
-        warnings=told,
-    )
+        yield from zip(prepared, surrogate.predict_prepared(list(prepared.values())), strict=True)
+        return
+    except Exception:
+        logger.exception("requests could not be answered together")
+    for number, each in prepared.items():
+        try:
+            (values,) = surrogate.predict_prepared([each])
+        except Exception:
+            logger.exception("a request could not be answered")
+        else:
+            yield number, values
 
 
-def _check_work(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> None:
+def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> Batch:
+    """Check the work that a request asks for, and return its batch of one."""
     if request.num_points > limits.max_points:
         raise InputError(
             f"the request has {request.num_points} points, this server takes {limits.max_points} at"
@@ -327,46 +294,31 @@ def _check_work(request: PredictRequest, surrogate: Surrogate, limits: Limits) -
     steps = request.steps or surrogate.problem.num_steps
     if steps > limits.max_steps:
         raise InputError(f"steps = {steps}: this server takes {limits.max_steps} at most")
-    size = _point_steps(request, surrogate)
-    if size > limits.max_point_steps:
+    wanted = len(request.points if request.queries is None else request.queries)
+    if wanted * steps > limits.max_point_steps:
         raise InputError(
-            f"{size // steps} points x {steps} steps are {size:,}, this server predicts"
+            f"{wanted} points x {steps} steps are {wanted * steps:,}, this server predicts"
             f" {limits.max_point_steps:,} at a time; ask for fewer steps, or for the points in"
             " parts (queries)"
         )
 
+    def array(values: list[Any], name: str) -> np.ndarray:
+        try:
+            return np.asarray(values, dtype=np.float64)
+        except ValueError as error:
+            raise InputError(f"{name} has rows of different lengths") from error
 
-def _point_steps(request: PredictRequest, surrogate: Surrogate) -> int:
-    """Return how many states at a point are asked for: the size of the answer."""
-    wanted = len(request.points if request.queries is None else request.queries)
-    return wanted * (request.steps or surrogate.problem.num_steps)
-
-
-def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> Batch:
-    _check_work(request, surrogate, limits)
-    parts = {
-        name: getattr(request, name)
-        for name in request.model_fields_set
-        if getattr(request, name) is not None
-    }
-    for name in ("points", "initial", "queries"):
-        if name in parts:
-            parts[name] = _array(parts[name], name)
-    for name in ("distance", "query_distance"):
-        if name in parts:
-            field: DistanceField = parts[name]
-            parts[name] = (
-                _array(field.distance, f"{name}.distance"),
-                _array(field.direction, f"{name}.direction"),
+    parts: dict[str, Any] = {}
+    for name in request.model_fields_set:
+        value = getattr(request, name)
+        if name in ("points", "initial", "queries") and value is not None:
+            value = array(value, name)
+        elif isinstance(value, DistanceField):
+            value = (
+                array(value.distance, f"{name}.distance"),
+                array(value.direction, f"{name}.direction"),
             )
-    for name in ("given", "query_given"):
-        if name in parts:
-            parts[name] = {key: _array(of, f"{name} {key}") for key, of in parts[name].items()}
+        elif name in ("given", "query_given") and value is not None:
+            value = {key: array(of, f"{name} {key}") for key, of in value.items()}
+        parts[name] = value
     return surrogate.prepare(**parts)
-
-
-def _array(values: list[Any], name: str) -> np.ndarray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except ValueError as error:
-        raise InputError(f"{name} has rows of different lengths") from error

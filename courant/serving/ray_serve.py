@@ -16,24 +16,15 @@ import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from courant.serving.model import MAX_BATCH, Answer, Route, ServedModel
-from courant.serving.predictions import Limits, ModelCard
+from courant.serving.http_app import MAX_BATCH, Route, ServedModel
+from courant.serving.predictions import Answer, Limits, ModelCard
 
 
-class Replica:
+class Replica(ServedModel):
     """The model in a process of the cluster."""
 
     def __init__(self, run: str, limits: Limits, dataset: str | None) -> None:
-        self._model = ServedModel.load(run, limits, dataset)
-
-    async def predict(self, body: bytes) -> Answer:
-        return await self._model.predict(body)
-
-    async def explore(self, route: Route, body: bytes) -> Answer:
-        return await self._model.explore(route, body)
-
-    async def card(self) -> ModelCard:
-        return await self._model.card()
+        super().__init__(ServedModel.load(run, limits, dataset).explored)
 
 
 class RayModel:

@@ -99,7 +99,7 @@ class Setup:
         if not self.served:
             yield self.replaced
             return
-        explored = Explored.open(courant.load(self.run, device="cpu"), Limits())
+        explored = Explored(courant.load(self.run, device="cpu"), Limits())
         with serving_explored(explored) as address:
             yield {**self.replaced, SERVED: address}
 

@@ -2,6 +2,7 @@
 its own families go.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from courant.recipes.fitted import fitted_recipe
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.serving.predictions import Limits, Prediction, PredictRequest, answer, describe
+from courant.serving.predictions import Limits, answer, describe
 from courant.training.loop import fit
 from flows.cli.foreign_mesh import predict_file
 from flows.cli.prediction_files import write_prediction
@@ -154,11 +155,12 @@ def test_it_is_served(plane: Dataset, plane_run: RunDirectory) -> None:
     surrogate, case = courant.load(plane_run.url), plane[0]
     assert describe(surrogate, Limits()).needs == ["points", "given"]
     given = {"permeability": case["permeability"][:].tolist()}
-    (answered,) = answer(
-        [PredictRequest(points=case.points.tolist(), given=given)], surrogate, Limits()
+    body = json.dumps({"points": case.points.tolist(), "given": given}).encode()
+    ((status, content),) = answer([body], surrogate, Limits())
+    assert status == 200
+    np.testing.assert_allclose(
+        json.loads(content)["values"], surrogate.predict_case(case), atol=1e-6
     )
-    assert isinstance(answered, Prediction)
-    np.testing.assert_allclose(answered.values, surrogate.predict_case(case), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from courant.prediction.bands import (
     shared_ranges,
 )
 from courant.runs.directory import RunDirectory
-from courant.serving.explorer import DesignAnswer, answer_design
+from courant.serving.explorer import DesignRequest, Explored
 from courant.serving.predictions import Limits
 from courant.training.loop import fit
 from flows.cli.models import parse_box
@@ -355,10 +355,10 @@ def test_a_design_that_nobody_has_solved_has_bands(
     refused = surrogate.predict_design(DESIGN, folder=tmp_path).bands
     assert refused is not None and "farther from those of the training" in refused.no_field
     assert trust_lines(refused)[0].startswith("no band holds: its latent state is")
-    body = json.dumps({"parameters": DESIGN}).encode()
-    answer = answer_design(body, surrogate, Limits())
-    assert isinstance(answer, DesignAnswer) and answer.bands is not None
-    assert answer.bands.values is None and answer.bands.refusal == refused.no_field
+    request = DesignRequest(parameters=DESIGN)
+    answer = Explored(surrogate, Limits()).design(request)
+    assert answer.bands is not None
+    assert answer.bands.values is None and answer.bands.no_field == refused.no_field
 
     grid = GridError(order=2.0, low=0.1, high=0.2, num_designs=5, sizes=(5.0, 7.0))
     near = bands.model_copy(update={"reach": None, "grid": {"branch1_share": grid}})
@@ -379,8 +379,8 @@ def test_a_design_that_nobody_has_solved_has_bands(
     assert found.fine_by_regression == {}  # no mesh was studied for the pressure loss
     assert "by regression" in told and f"{loss:.4g} +- {two_digits(width)}" in told
     assert f"+- {two_digits(found.bands.quantities['branch1_share'])}" in told
-    answer = answer_design(body, surrogate, Limits())
-    assert isinstance(answer, DesignAnswer) and answer.bands is not None
+    answer = Explored(surrogate, Limits()).design(request)
+    assert answer.bands is not None
     np.testing.assert_allclose(answer.bands.values, found.bands.field, rtol=1e-3)
     assert answer.bands.by_regression == {"pressure_loss": (loss, width)}
     RunDirectory(folder / "run").write_json(BANDS, of_loss.model_dump(mode="json"))

@@ -1,5 +1,6 @@
 """A design that nobody has solved: meshed for real, predicted by a model of synthetic ducts."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 import courant
 from courant.prediction.design import counted_from_s
 from courant.prediction.surrogate import Surrogate
-from courant.serving.explorer import DesignAnswer, answer_design
-from courant.serving.model import as_json
-from courant.serving.predictions import Limits, Refusal, ServerFault
+from courant.serving.explorer import DesignRequest, Explored
+from courant.serving.http_app import ServedModel, read_design
+from courant.serving.predictions import Limits, RequestError
 from flows.cli.prediction_files import predict_to_files
 from simgen.cases import get_family
 from simgen.errors import InputError
@@ -61,40 +62,39 @@ def test_an_unseen_design_is_meshed_once_and_predicted_with_its_quantities(
     assert "known geometry, prediction" in told
     assert "pressure loss is not predicted: needs kinematic_pressure.p" in told
 
-    body = json.dumps({"parameters": DESIGN}).encode()
-    answer = answer_design(body, surrogate, Limits())
-    assert isinstance(answer, DesignAnswer) and answer.known_geometry
+    answer = Explored(surrogate, Limits()).design(DesignRequest(parameters=DESIGN))
+    assert answer.known_geometry
     np.testing.assert_allclose(answer.values, found.values, rtol=1e-4, atol=1e-5)
     assert answer.quantities["branch1_share"] == pytest.approx(found.quantities["branch1_share"])
-    small = answer_design(body, surrogate, Limits(max_points=100))
-    assert isinstance(small, Refusal) and "cells, 100 are allowed" in small.detail
+    with pytest.raises(RequestError, match="cells, 100 are allowed"):
+        Explored(surrogate, Limits(max_points=100)).design(DesignRequest(parameters=DESIGN))
 
 
 def test_a_client_learns_nothing_of_the_machine_and_opens_no_dataset(
     surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = json.dumps({"parameters": DESIGN}).encode()
-
-    def fail(*_: object) -> None:
-        raise InputError("/home/somebody/geometry cannot be used")
-
-    monkeypatch.setattr("simgen.solving.unsolved.mesh_design", fail)
-    answer = answer_design(body, surrogate, Limits())
-    # A client may ask again, or another server: the request itself is in order.
-    assert isinstance(answer, ServerFault) and as_json(answer)[0] == 503
-    assert answer.detail == "this server cannot mesh and predict designs; its log says why"
-
-    def give_up(*_: object) -> None:
-        raise UnmeshableError("this design cannot be meshed: blade of /home/somebody")
-
-    monkeypatch.setattr("simgen.solving.unsolved.mesh_design", give_up)
-    answer = answer_design(body, surrogate, Limits())
-    assert answer == Refusal(detail="the design could not be meshed; the log says why")
-    assert as_json(answer)[0] == 422
-    del surrogate.dataset["settings"]
+    body, served = json.dumps({"parameters": DESIGN}).encode(), Explored(surrogate, Limits())
     monkeypatch.setattr(surrogate, "open_dataset", lambda *_: pytest.fail("opened the dataset"))
-    older = answer_design(body, surrogate, Limits())
-    assert isinstance(older, Refusal) and "train it again" in older.detail
+    for error, status, detail in (
+        # A client may ask again, or another server: the request itself is in order.
+        (
+            InputError("/home/somebody/geometry cannot be used"),
+            503,
+            "this server cannot mesh and predict designs; its log says why",
+        ),
+        (
+            UnmeshableError("this design cannot be meshed: blade of /home/somebody"),
+            422,
+            "the design could not be meshed; the log says why",
+        ),
+    ):
+
+        def fail(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr("simgen.solving.unsolved.mesh_design", fail)
+        answer = asyncio.run(ServedModel(served).explore("designs", body))
+        assert answer == (status, json.dumps({"detail": detail}).encode())
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,7 @@ def test_a_model_of_an_older_revision_of_its_family_says_so(surrogate: Surrogate
     surrogate.dataset["family_revision"] = revision - 1
     with pytest.warns(UserWarning, match=f"trained on revision {revision - 1} of branched-pipe"):
         surrogate.predict_design(DESIGN)
-    answer = answer_design(json.dumps({"parameters": DESIGN}).encode(), surrogate, Limits())
-    assert isinstance(answer, DesignAnswer)
+    answer = Explored(surrogate, Limits()).design(DesignRequest(parameters=DESIGN))
     assert any(f"revision {revision - 1} of branched-pipe" in told for told in answer.warnings)
 
 
@@ -141,9 +140,9 @@ def test_a_model_of_an_older_revision_of_its_family_says_so(surrogate: Surrogate
 def test_a_request_that_is_none_is_refused_in_one_line(
     surrogate: Surrogate, body: bytes, detail: str
 ) -> None:
-    answer = answer_design(body, surrogate, Limits())
-    assert isinstance(answer, Refusal)
-    assert detail in answer.detail and "\n" not in answer.detail
+    with pytest.raises(RequestError) as caught:
+        Explored(surrogate, Limits()).design(read_design(body, DesignRequest))
+    assert detail in caught.value.detail and "\n" not in caught.value.detail
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 line.
 """
 
+import json
 import os
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.experiment import Experiment, parse_experiment
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
-from courant.serving.predictions import Limits, Prediction, PredictRequest, answer
+from courant.serving.predictions import Limits, answer
 from courant.sweeps.ray_trials import run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import plan_sweep
@@ -115,9 +116,11 @@ def test_it_predicts_and_answers_requests(run: RunDirectory, task: str, dataset:
             **request,
             "boundary": {**boundary, "velocity": case.boundary["velocity"][:].tolist()},
         }
-    (answered,) = answer([PredictRequest(**given)], surrogate, Limits())
-    assert isinstance(answered, Prediction)
-    np.testing.assert_allclose(answered.values, surrogate.predict_case(case), atol=1e-4)
+    ((status, content),) = answer([json.dumps(given).encode()], surrogate, Limits())
+    assert status == 200
+    np.testing.assert_allclose(
+        json.loads(content)["values"], surrogate.predict_case(case), atol=1e-4
+    )
 
 
 def test_queries_in_chunks_are_predicted_as_all_at_once(

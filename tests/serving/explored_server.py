@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from courant.serving.explorer import Explored
-from courant.serving.http_app import HttpServer, Solving, build_app
-from courant.serving.model import ServedModel
+from courant.serving.http_app import HttpServer, ServedModel, Solving, build_app
 
 
 @contextmanager

@@ -12,17 +12,8 @@ import courant
 import simgen
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
-from courant.serving.model import ServedModel, as_json
-from courant.serving.predictions import (
-    Limits,
-    Prediction,
-    PredictRequest,
-    Refusal,
-    Unforeseen,
-    answer,
-    in_parts,
-    parse_request,
-)
+from courant.serving.http_app import ServedModel
+from courant.serving.predictions import Limits, answer
 from courant.training.loop import fit
 from simgen.errors import InputError, StoreError
 from tests.training.waves import publish_waves, tiny_experiment
@@ -45,15 +36,15 @@ def surrogate(tmp_path_factory: pytest.TempPathFactory) -> Surrogate:
     return courant.load(run.url, device="cpu")
 
 
-def asked(**changed: Any) -> PredictRequest | Refusal:
-    return parse_request(json.dumps({**CASE, **changed}).encode(), LIMITS)
+def asked(**changed: Any) -> bytes:
+    return json.dumps({**CASE, **changed}).encode()
 
 
 def test_what_utf_8_cannot_say_refuses_its_own_request_alone(surrogate: Surrogate) -> None:
     half = {"parameters": {"\ud800": 1.0}}
     answers = answer([asked(), asked(**half), asked()], surrogate, LIMITS)
-    assert [as_json(each)[0] for each in answers] == [200, 422, 200]
-    assert "unknown ?" in json.loads(answers[1].model_dump_json())["detail"]
+    assert [status for status, _ in answers] == [200, 422, 200]
+    assert "unknown ?" in json.loads(answers[1][1])["detail"]
 
 
 def test_a_request_that_breaks_the_model_is_a_fault_of_its_own(
@@ -75,16 +66,27 @@ def test_a_request_that_breaks_the_model_is_a_fault_of_its_own(
     monkeypatch.setattr(surrogate, "prepare", fail_at_four)
     requests = [asked(), asked(steps=3), asked(steps=4), asked()]
     answers = answer(requests, surrogate, LIMITS)
-    assert [type(each) for each in answers] == [Prediction, Unforeseen, Unforeseen, Prediction]
-    assert as_json(answers[1])[0] == 500 and "secret" not in answers[1].model_dump_json()
+    assert [status for status, _ in answers] == [200, 500, 500, 200]
+    assert b"secret" not in answers[1][1]
 
 
-def test_parts_have_answers_no_larger_than_one_may_be(surrogate: Surrogate) -> None:
-    limits = Limits(max_point_steps=30)
-    requests = [asked(), asked(), asked(steps=5), Refusal(detail="no"), asked(steps=1)]
-    parts = list(in_parts(requests, surrogate, limits))
-    assert [len(part) for part in parts] == [2, 2, 1]  # 24 points and steps; 30; 6
-    assert [each for part in parts for each in part] == requests
+def test_what_goes_through_the_model_together_is_no_larger_than_one_answer_may_be(
+    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+    together = surrogate.predict_prepared
+
+    def predict(prepared: list[Any]) -> Any:
+        passes.append(len(prepared))
+        return together(prepared)
+
+    monkeypatch.setattr(surrogate, "predict_prepared", predict)
+    requests = [asked(), asked(), asked(steps=5), b"no", asked(steps=1)]
+    answers = answer(requests, surrogate, Limits(max_point_steps=30))
+    assert [status for status, _ in answers] == [200, 200, 200, 422, 200]
+    assert passes == [2, 1, 1]  # 24 points and steps; 30; 6
+    steps = [len(json.loads(content).get("values", ())) for _, content in answers]
+    assert steps == [2, 2, 5, 0, 1]
 
 
 def test_names_of_patch_kinds_take_no_more_memory_than_they_have() -> None:

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from courant.serving import model
+from courant.serving import http_app
 from courant.serving.explorer import DesignRequest, NearestDesigns
-from courant.serving.model import MAX_BATCH, MAX_MESHED, RouteTypes, ServedModel
+from courant.serving.http_app import MAX_BATCH, MAX_MESHED, RouteTypes, ServedModel
+
+BODY = b'{"parameters": {}}'
 
 
 def test_no_more_designs_are_meshed_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,27 +18,27 @@ def test_no_more_designs_are_meshed_than_there_is_room_for(monkeypatch: pytest.M
     meshing: list[int] = []
     most, near = [0], threading.Event()
 
-    def mesh(body: bytes, _: object) -> NearestDesigns:
+    def mesh(*_: object) -> NearestDesigns:
         meshing.append(1)
         most[0] = max(most[0], len(meshing))
         assert near.wait(30)
         meshing.pop()
         return NearestDesigns(version="", designs=[], reason="")
 
-    def look(body: bytes, _: object) -> NearestDesigns:
+    def look(*_: object) -> NearestDesigns:
         near.set()
         return NearestDesigns(version="", designs=[], reason="")
 
     for route in ("designs", "sections"):
-        monkeypatch.setitem(model.ROUTES, route, RouteTypes(DesignRequest, NearestDesigns, mesh))
+        monkeypatch.setitem(http_app.ROUTES, route, RouteTypes(DesignRequest, NearestDesigns, mesh))
     monkeypatch.setitem(
-        model.ROUTES, "nearest", RouteTypes(DesignRequest, NearestDesigns, look, False)
+        http_app.ROUTES, "nearest", RouteTypes(DesignRequest, NearestDesigns, look, False)
     )
 
     async def ask() -> list[tuple[int, bytes]]:
         served = ServedModel(SimpleNamespace())
-        asked = [served.explore(route, b"") for route in ("designs", "sections") * 3]
-        return await asyncio.gather(*asked, served.explore("nearest", b""))
+        asked = [served.explore(route, BODY) for route in ("designs", "sections") * 3]
+        return await asyncio.gather(*asked, served.explore("nearest", BODY))
 
     assert [status for status, _ in asyncio.run(ask())] == [200] * 7
     assert most[0] == MAX_MESHED

@@ -61,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Quick]
         url = surrogate.open_dataset().url
         solver = Quick(url)
         solving = Solving(solver)
-        with serving_explored(Explored.open(surrogate, Limits(), url), solving) as address:
+        with serving_explored(Explored(surrogate, Limits(), url), solving) as address:
             yield f"{address}/explorer#{solving.token}", solver
 
 

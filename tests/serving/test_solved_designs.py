@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,17 @@ import courant
 import simgen
 from courant.evaluation.quantities import Dependence
 from courant.prediction.surrogate import Surrogate
+from courant.serving import explorer
 from courant.serving.explorer import (
-    MOST,
     NOT_OPENED,
+    NUM_NEAREST,
     Dependences,
-    DependenceStudy,
+    Explored,
     NearestDesigns,
-    SolvedDesigns,
-    answer_nearest,
+    NearestRequest,
 )
-from courant.serving.predictions import Refusal
+from courant.serving.http_app import read_design
+from courant.serving.predictions import Limits, RequestError
 from simgen.case import CaseResult
 from simgen.publish.dataset_figures import Sensitivity
 from simgen.store.schema import Schema
@@ -34,16 +34,12 @@ def surrogate(pipes_run: str) -> Surrogate:
     return courant.load(pipes_run, device="cpu")
 
 
-def solved_by(surrogate: Surrogate) -> SolvedDesigns:
-    return SolvedDesigns(surrogate, surrogate.open_dataset().url)
+def solved_by(surrogate: Surrogate) -> Explored:
+    return Explored(surrogate, Limits(), surrogate.open_dataset().url)
 
 
-def nearest(
-    solved: SolvedDesigns, design: dict[str, float], newest: bool = False
-) -> NearestDesigns:
-    answer = answer_nearest(json.dumps({"parameters": design, "newest": newest}).encode(), solved)
-    assert isinstance(answer, NearestDesigns)
-    return answer
+def nearest(solved: Explored, design: dict[str, float], newest: bool = False) -> NearestDesigns:
+    return solved.nearest(NearestRequest(parameters=design, newest=newest))
 
 
 def test_the_nearest_solved_designs_have_their_parameters_split_and_the_solvers_quantities(
@@ -53,7 +49,7 @@ def test_the_nearest_solved_designs_have_their_parameters_split_and_the_solvers_
     stored = surrogate.open_dataset()[number]
     design = {**stored.parameters, "inlet_velocity": stored.parameters["inlet_velocity"] * 0.9}
     answer = nearest(solved, design)
-    assert (answer.version, answer.reason, len(answer.designs)) == ("v1", "", MOST)
+    assert (answer.version, answer.reason, len(answer.designs)) == ("v1", "", NUM_NEAREST)
     first = answer.designs[0]
     assert (first.case, first.parameters, first.added) == (stored.id, stored.parameters, False)
     assert first.quantities["branch1_share"] == pytest.approx(share(number))
@@ -63,7 +59,10 @@ def test_the_nearest_solved_designs_have_their_parameters_split_and_the_solvers_
     expected = 0.1 * stored.parameters["inlet_velocity"] / 7 / 5**0.5
     assert first.distance == pytest.approx(expected)
     distances = [each.distance for each in answer.designs]
-    assert distances == sorted(distances) and len({each.case for each in answer.designs}) == MOST
+    assert (
+        distances == sorted(distances)
+        and len({each.case for each in answer.designs}) == NUM_NEAREST
+    )
     assert nearest(solved, dict(stored.parameters)).designs[0].distance == 0.0
 
 
@@ -84,30 +83,32 @@ def test_a_design_that_was_solved_since_is_found_once_it_is_looked_for(tmp_path:
     assert after.version == "v2" and len(simgen.open_dataset(writer.url)) == NUM_CASES + 1
     assert (after.designs[0].case, after.designs[0].distance) == (point.id, 0.0)
     assert after.designs[0].added and after.designs[0].split == "train"
-    assert [each.added for each in after.designs[1:]] == [False] * (MOST - 1)
+    assert [each.added for each in after.designs[1:]] == [False] * (NUM_NEAREST - 1)
 
 
 def test_a_dataset_out_of_reach_is_told_in_a_sentence_that_names_no_folder(
     surrogate: Surrogate, tmp_path: Path
 ) -> None:
-    gone = nearest(SolvedDesigns(surrogate, str(tmp_path / "gone")), DESIGN)
+    gone = nearest(Explored(surrogate, Limits(), str(tmp_path / "gone")), DESIGN)
     assert (
         gone.designs == [] and "--dataset URL" in gone.reason and str(tmp_path) not in gone.reason
     )
-    assert nearest(SolvedDesigns(surrogate, None), DESIGN).reason == NOT_OPENED
-    short = answer_nearest(b'{"parameters": {"aperture": 28}}', solved_by(surrogate))
-    assert isinstance(short, Refusal) and "missing baffle_angle" in short.detail
+    assert nearest(Explored(surrogate, Limits()), DESIGN).reason == NOT_OPENED
+    with pytest.raises(RequestError, match="missing baffle_angle"):
+        nearest(solved_by(surrogate), {"aperture": 28})
 
 
-def ended(study: DependenceStudy, until: Callable[[], bool]) -> Dependences:
+def ended(explored: Explored) -> Dependences:
     for _ in range(3000):
-        if until():
+        if explored.dependences().ready:
             break
         threading.Event().wait(0.02)
-    return study.answer()
+    return explored.dependences()
 
 
-def test_indices_are_computed_once_while_others_are_answered(surrogate: Surrogate) -> None:
+def test_indices_are_computed_once_while_others_are_answered(
+    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go, asked = threading.Event(), []
     indices = Sensitivity((0.5, 0.1, 0.0, 0.0, 0.2), (0.6, 0.2, 0.0, 0.0, 0.3), 0.9)
 
@@ -116,10 +117,11 @@ def test_indices_are_computed_once_while_others_are_answered(surrogate: Surrogat
         assert go.wait(60)
         return {"branch1_share": Dependence(None, indices), "peak_speed": Dependence(None, None)}
 
-    study = DependenceStudy(surrogate, solved_by(surrogate), measure)
-    assert not study.answer().ready and not study.answer().ready
+    monkeypatch.setattr(explorer, "dependences", measure)
+    study = solved_by(surrogate)
+    assert not study.dependences().ready and not study.dependences().ready
     go.set()
-    answer = ended(study, lambda: study.answer().ready)
+    answer = ended(study)
     assert len(asked) == 1 and answer.ready and answer.reason == ""
     assert list(answer.quantities) == ["branch1_share"], "what the designs do not tell is left out"
     found = answer.quantities["branch1_share"]
@@ -135,9 +137,9 @@ def test_where_there_are_no_indices_the_reason_is_told(
     surrogate: Surrogate, place: str | None, reason: str
 ) -> None:
     url = surrogate.open_dataset().url if place else None
-    study = DependenceStudy(surrogate, SolvedDesigns(surrogate, url))
-    study.answer()
-    answer = ended(study, lambda: study.answer().ready)
+    study = Explored(surrogate, Limits(), url)
+    study.dependences()
+    answer = ended(study)
     assert answer.ready and answer.quantities == {} and reason in answer.reason
 
 
@@ -153,23 +155,28 @@ def test_a_study_runs_with_the_priority_that_it_may_have(
 
     monkeypatch.setattr("courant.serving.explorer.os.setpriority", refuse)
     monkeypatch.setattr("courant.serving.explorer.os.getpriority", lambda *_: 15)
-    study = DependenceStudy(surrogate, solved_by(surrogate), lambda *_: {})
-    study.answer()
-    assert ended(study, lambda: study.answer().ready).ready
+    monkeypatch.setattr(explorer, "dependences", lambda *_: {})
+    study = solved_by(surrogate)
+    study.dependences()
+    assert ended(study).ready
     assert asked == [15]
 
 
 def test_a_design_of_no_numbers_has_no_neighbours(surrogate: Surrogate) -> None:
     for value in ("NaN", "Infinity", "1e999"):
         body = json.dumps({"parameters": DESIGN}).replace(str(DESIGN["aperture"]), value).encode()
-        assert isinstance(answer_nearest(body, solved_by(surrogate)), Refusal)
+        with pytest.raises(RequestError):
+            read_design(body, NearestRequest)
 
 
-def test_a_study_that_fails_tells_no_more_than_that(surrogate: Surrogate) -> None:
+def test_a_study_that_fails_tells_no_more_than_that(
+    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def measure(*_: object) -> dict[str, Dependence]:
         raise RuntimeError("a secret of this machine")
 
-    study = DependenceStudy(surrogate, solved_by(surrogate), measure)
-    study.answer()
-    answer = ended(study, lambda: study.answer().ready)
+    monkeypatch.setattr(explorer, "dependences", measure)
+    study = solved_by(surrogate)
+    study.dependences()
+    answer = ended(study)
     assert answer.reason == "the indices could not be computed; the log says why"

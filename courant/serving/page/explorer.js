@@ -168,7 +168,7 @@ function showQuantities() {
   const told = section.warnings.map((each) => `${each}.`);
   if (!bands) told.push("The run is not calibrated: there is no band of error.");
   else {
-    if (bands.refusal) told.push(`No band holds: ${bands.refusal}.`);
+    if (bands.no_field) told.push(`No band holds: ${bands.no_field}.`);
     if (bands.unsolved >= 0.1) {
       told.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
     }
