@@ -45,30 +45,27 @@ from tests.imports.patch_cases import (
 )
 
 Verdict = Literal["equal", "both without a value", "loss", "silent difference", "crash"]
+PlainFields = Mapping[str, list[tuple[np.ndarray, dict[str, Any]]]]
+"""By name what the plain reader has at the times asked for: cells, and patches"""
 Judgement = Literal["", "agrees", "is an error there", "differs"]
 GOOD: tuple[Verdict, ...] = ("equal", "both without a value")
 
 NAMES = (
-    "inlet",
-    "outlet",
-    "walls",
-    "wall-1",
-    "fan.1",
-    "frt:001%1",
-    "lid",
-    "Inlet2",
-    "air_out",
-    "a",
+    *("inlet", "outlet", "walls", "wall-1", "fan.1"),
+    *("frt:001%1", "lid", "Inlet2", "air_out", "a"),
 )
 GROUPS = ("ends", "sides", "heated", "walls")
 KINDS = {"T": "scalar", "U": "vector", "R": "symmTensor", "G": "tensor"}
-TIMES: Sequence[Sequence[str]] = (
-    ("0.1", "0.2", "0.30"),
-    ("1", "2", "10"),
-    ("1e-05", "2e-05", "0.0001"),
-    ("0.5", "1", "1.5"),
-    ("100",),
-    ("1e2", "2.5e+02", "1000."),
+TIMES = tuple(
+    tuple(times.split())
+    for times in (
+        "0.1 0.2 0.30",
+        "1 2 10",
+        "1e-05 2e-05 0.0001",
+        "0.5 1 1.5",
+        "100",
+        "1e2 2.5e+02 1000.",
+    )
 )
 #: Conditions, with what their entries hold beside `value`: v is of the field's kind, s a scalar.
 CONDITIONS: Mapping[str, Mapping[str, str]] = {
@@ -127,16 +124,19 @@ class Drawn:
 
     def plain(self) -> PatchCase:
         """Return the case without what its entries hold besides."""
-
-        def without(text: FieldText) -> FieldText:
-            entries = [
-                each if isinstance(each, str) else replace(each, text=RAMP * (RAMP in each.text))
-                for each in text.entries
-            ]
-            return replace(text, entries=entries)
-
         fields = {
-            time: {name: without(text) for name, text in of.items()}
+            time: {
+                name: replace(
+                    text,
+                    entries=[
+                        each
+                        if isinstance(each, str)
+                        else replace(each, text=RAMP * (RAMP in each.text))
+                        for each in text.entries
+                    ],
+                )
+                for name, text in of.items()
+            }
             for time, of in self.case.fields.items()
         }
         return replace(self.case, fields=fields)
@@ -239,19 +239,14 @@ def _field(random: np.random.Generator, kind: str, mesh: FoamMesh) -> FieldText:
 _CONSTRAINT_TYPES = '#includeEtc "caseDicts/setConstraintTypes"'
 
 
-def _patterns(random: np.random.Generator, patches: Sequence[str]) -> Iterator[str]:
-    """Yield patterns that some of the patches match, and some that none does."""
+def _patterns(random: np.random.Generator, patches: Sequence[str]) -> list[str]:
+    """Return patterns that some of the patches match, and some that none does."""
     if not patches:
-        return
+        return []
     one, other = (str(each).replace(".", "\\.") for each in random.choice(list(patches), 2))
-    yield f'"({one}|{other})"'
-    yield f'"{one[:2]}.*"'
-    yield f'".*{other[-1]}"'
-    yield f'"{one}"'
-    yield '"[a-m].*"'
-    yield '"(in|out)let[0-9]?"'
-    yield '"wall.+"'
-    yield '"nothing.*"'
+    of_patches = [f"({one}|{other})", f"{one[:2]}.*", f".*{other[-1]}", one]
+    fixed = ["[a-m].*", "(in|out)let[0-9]?", "wall.+", "nothing.*"]
+    return [f'"{pattern}"' for pattern in (*of_patches, *fixed)]
 
 
 def _entry(
@@ -259,7 +254,6 @@ def _entry(
 ) -> Entry:
     known = {**CONDITIONS, **OF_KIND.get(kind, {})}
     condition = str(random.choice(list(known)))
-    of_kind = {"v": WIDTH[kind], "s": 1}
     held = dict(known[condition])
     if random.random() < 0.05:  # the value, or what it follows from, is not there
         gone = "value" if "value" in held else next(iter(held), "")
@@ -269,8 +263,8 @@ def _entry(
     values = {
         name: _values(
             random,
-            of_kind[what],
-            1.0 if what == "s" else scale,
+            WIDTH[kind] if what == "v" else 1,
+            scale if what == "v" else 1.0,
             is_list=is_patch and random.random() < 0.6,
         )
         for name, what in held.items()
@@ -298,10 +292,25 @@ def try_case(seed: int, number: int, folder: Path, *, judged: bool) -> Outcome:
     written = drawn.case.write(folder / "cases/run", drawn.form, drawn.parts)
     (written / "0.orig").mkdir()
     (written / "postProcessing/1").mkdir(parents=True)
-    expected, unknown = _plain(drawn, plain)
-    judgement: Judgement = _judge(drawn, plain, expected) if judged else ""
+    mesh = PlainMesh.read(plain)
+    fields = {
+        name: [plain_values(plain, time, name, mesh) for time in drawn.times]
+        for name in drawn.case.fields[drawn.times[0]]
+    }
+    # The first patch of which the plain reader knows no value.
+    unknown = next(
+        (
+            f"{name} on {patch}: {values}"
+            for name, snapshots in fields.items()
+            for _, patches in snapshots
+            for patch, values in patches.items()
+            if isinstance(values, UnknownValueError) and drawn.case.mesh.patches[patch] != "empty"
+        ),
+        "",
+    )
+    judgement: Judgement = _judge(drawn, plain, fields) if judged else ""
     try:
-        differences = list(_differences(drawn, written.parent, expected))
+        differences = list(_differences(drawn, written.parent, mesh, fields))
     except SimgenError as error:
         verdict: Verdict = "both without a value" if unknown else "loss"
         return Outcome(number, verdict, f"{error} [{unknown}]", judgement)
@@ -314,34 +323,9 @@ def try_case(seed: int, number: int, folder: Path, *, judged: bool) -> Outcome:
     return Outcome(number, "equal", judged=judgement)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What the plain reader has: a mesh, and fields at the times asked for."""
-
-    mesh: PlainMesh
-    fields: Mapping[str, list[tuple[np.ndarray, dict[str, Any]]]]
-
-
-def _plain(drawn: Drawn, plain: Path) -> tuple[Expected, str]:
-    """Return what the plain reader has, and the first patch of which it knows no value."""
-    mesh = PlainMesh.read(plain)
-    fields = {
-        name: [plain_values(plain, time, name, mesh) for time in drawn.times]
-        for name in drawn.case.fields[drawn.times[0]]
-    }
-    unknown = [
-        f"{name} on {patch}: {values}"
-        for name, snapshots in fields.items()
-        for _, patches in snapshots
-        for patch, values in patches.items()
-        if isinstance(values, UnknownValueError) and drawn.case.mesh.patches[patch] != "empty"
-    ]
-    return Expected(mesh, fields), next(iter(unknown), "")
-
-
-def _differences(drawn: Drawn, cases: Path, expected: Expected) -> Iterator[str]:
+def _differences(drawn: Drawn, cases: Path, mesh: PlainMesh, fields: PlainFields) -> Iterator[str]:
     """Import the case, and yield what differs from what the plain reader has."""
-    names = {name: name for name in expected.fields}
+    names = {name: name for name in fields}
     source, rows = imported_values(cases, names, after=drawn.after, every=drawn.every)
     faces = source.boundary
     assert faces is not None
@@ -354,15 +338,15 @@ def _differences(drawn: Drawn, cases: Path, expected: Expected) -> Iterator[str]
     if set(rows) != {patch for patch, type_ in drawn.case.mesh.patches.items() if type_ != "empty"}:
         yield f"the patches {sorted(rows)}"
         return
-    cells = _nearest(source.points, expected.mesh.centres * flat)
-    for name, snapshots in expected.fields.items():
+    cells = _nearest(source.points, mesh.centres * flat)
+    for name, snapshots in fields.items():
         for step, (inside, patches) in enumerate(snapshots):
             pick = () if source.time is None else (step,)
             found = source.fields[name][pick].reshape(len(source.points), -1)
             yield from _compared(f"{name} in the cells", found, inside[cells])
             on_faces = faces.fields[name][pick].reshape(len(faces.points), -1)
             for patch, of_patch in rows.items():
-                theirs = expected.mesh.face_centres[list(expected.mesh.faces(patch))] * flat
+                theirs = mesh.face_centres[list(mesh.faces(patch))] * flat
                 order = _nearest(faces.points[of_patch], theirs)
                 if isinstance(patches[patch], UnknownValueError):
                     continue
@@ -389,13 +373,13 @@ def _compared(what: str, found: np.ndarray, expected: np.ndarray) -> Iterator[st
         yield f"{what}: {found[row].tolist()}, expected {expected[row].tolist()}"
 
 
-def _judge(drawn: Drawn, plain: Path, expected: Expected) -> Judgement:
+def _judge(drawn: Drawn, plain: Path, fields: PlainFields) -> Judgement:
     """Hold the plain reader against OpenFOAM at the last time; it knows what it does not read."""
     try:
         theirs = foam_to_vtk(plain, drawn.times[-1])
     except AssertionError:
         return "is an error there"
-    for name, snapshots in expected.fields.items():
+    for name, snapshots in fields.items():
         for patch, values in snapshots[-1][1].items():
             if patch not in theirs or isinstance(values, UnknownValueError):
                 continue

@@ -1,7 +1,8 @@
-"""Made-up training tasks of the paper's sizes, made where they are trained: what a sample holds
-costs nothing, its size does.
+"""Training on a GPU: a step in each mode, the paper's three schedules, and streamed beside resident
+batches.
 
-The paper gives cases, steps and batches (tab:dataset-details, tab:cf-hparams, tab:hvac-hparams,
+Tasks are made up, of the paper's sizes: what a sample holds costs nothing, its size does. The paper
+gives cases, steps and batches (tab:dataset-details, tab:cf-hparams, tab:hvac-hparams,
 tab:pump-hparams); cells are those of this project's `paper` presets. Faces of the boundary are
 chosen: about what the surface of a mesh of so many cells has.
 """
@@ -29,7 +30,6 @@ from courant.data.normalisation import Channel, Normaliser, ParameterRange
 from courant.data_config import SteadyData, TransientData
 from courant.experiment import Experiment
 from courant.problems import Problem, problem_of
-from courant.problems.problem import Samples
 from courant.problems.steady import SteadyBatches, SteadySource
 from courant.problems.transient import (
     VALIDATION_BATCH,
@@ -97,50 +97,25 @@ def make_task(
     assert problem.wrong_sizes() == [], problem.wrong_sizes()
     order = BatchOrder(training.batch_size, training.samples_per_epoch, training.seed)
     if isinstance(experiment.data, SteadyData):
-        train, samples = steady(problem, experiment.data, sizes, order, device, made_on)
-    else:
-        config = cast(TransientData, experiment.data)
-        train, samples = transient(problem, config, sizes, order, device, streamed, made_on)
-    return Task(problem, train, Validation(samples, problem.normaliser))
-
-
-def steady(
-    problem: Problem,
-    config: SteadyData,
-    sizes: Sizes,
-    order: BatchOrder,
-    device: torch.device,
-    made_on: torch.device,
-) -> tuple[Batches, Samples]:
-    """Whole cases, resident on the device; those of the validation come one at a time."""
-    source = cast(SteadySource, Source(problem, sizes.train, sizes, made_on))
-    unseen = Source(problem, sizes.validation, sizes, made_on).read_all(device)
-    train = SteadyBatches(source, config, order, device)
-    return train, lambda: iter(unseen)
-
-
-def transient(
-    problem: Problem,
-    config: TransientData,
-    sizes: Sizes,
-    order: BatchOrder,
-    device: torch.device,
-    streamed: bool,
-    made_on: torch.device,
-) -> tuple[Batches, Samples]:
-    """Windows of trajectories; those of the validation as `TransientProblem` draws them."""
-    trajectories = make_trajectories(problem, config, sizes.train, sizes, made_on).to(device)
-    train: Batches
+        # Whole cases, resident on the device; those of the validation come one at a time.
+        source = cast(SteadySource, Source(problem, sizes.train, sizes, made_on))
+        unseen = Source(problem, sizes.validation, sizes, made_on).read_all(device)
+        steady = SteadyBatches(source, experiment.data, order, device)
+        return Task(problem, steady, Validation(lambda: iter(unseen), problem.normaliser))
+    # Windows of trajectories; those of the validation as `TransientProblem` draws them.
+    config = cast(TransientData, experiment.data)
+    seen = make_trajectories(problem, config, sizes.train, sizes, made_on).to(device)
+    train: Batches = ResidentBatches(seen, config, order)
     if streamed:
-        reader = cast(WindowReader, Reader(trajectories.to("cpu")))
-        train = StreamingBatches(reader, config, order, device)
-    else:
-        train = ResidentBatches(trajectories, config, order)
-    unseen = make_trajectories(problem, config, sizes.validation, sizes, made_on).to(device)
-    num = problem.experiment.training.validation_windows
-    windows = spread(list_windows(unseen, config), num).split(VALIDATION_BATCH)
-    draw = partial(full_batch, unseen, config=config)
-    return train, lambda: (draw(windows=chosen) for chosen in windows)
+        train = StreamingBatches(cast(WindowReader, Reader(seen.to("cpu"))), config, order, device)
+    others = make_trajectories(problem, config, sizes.validation, sizes, made_on).to(device)
+    windows = spread(list_windows(others, config), training.validation_windows)
+    draw = partial(full_batch, others, config=config)
+
+    def samples() -> Iterator[Batch]:
+        return (draw(windows=chosen) for chosen in windows.split(VALIDATION_BATCH))
+
+    return Task(problem, train, Validation(samples, problem.normaliser))
 
 
 def make_normaliser(experiment: Experiment) -> Normaliser:
@@ -345,18 +320,14 @@ def fitting(
     sizes = (TINY if short else PAPER)[experiment.family]
     with tempfile.TemporaryDirectory(prefix="bench-gpu-") as folder:
         torch.compiler.reset()
-        _forget(device)
+        # Give back the memory of trainings before, whose steps refer to themselves.
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
         yield Fitting.of(
             make_task(experiment, sizes, device, streamed), RunDirectory(folder), device
         )
-
-
-def _forget(device: torch.device) -> None:
-    """Give back the memory of trainings before, whose steps refer to themselves."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
 
 
 def shortened(experiment: Experiment, short: bool) -> Experiment:

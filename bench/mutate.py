@@ -26,6 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.report import show
+
 ROOT = Path(__file__).parents[1]
 #: Of each area the files that are broken, and the tests that have to notice.
 AREAS = {
@@ -71,29 +73,13 @@ PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not nightly and not openf
 LEAST = 0.9
 #: How an operator is written, and what stands in its place in a mutant.
 _OPERATORS: dict[type[ast.AST], tuple[str, ...]] = {
-    kind: tuple(texts.split(", "))
+    getattr(ast, kind): tuple(texts.split(", "))
     for kind, texts in (
-        (ast.Lt, "<, <=, >="),
-        (ast.LtE, "<=, <, >"),
-        (ast.Gt, ">, >=, <="),
-        (ast.GtE, ">=, >, <"),
-        (ast.Eq, "==, !="),
-        (ast.NotEq, "!=, =="),
-        (ast.Is, "is, is not"),
-        (ast.IsNot, "is not, is"),
-        (ast.In, "in, not in"),
-        (ast.NotIn, "not in, in"),
-        (ast.And, "and, or"),
-        (ast.Or, "or, and"),
-        (ast.Add, "+, -"),
-        (ast.Sub, "-, +"),
-        (ast.Mult, "*, /"),
-        (ast.Div, "/, *"),
-        (ast.Pow, "**, *"),
-        (ast.FloorDiv, "//, *"),
-        (ast.Mod, "%, *"),
-        (ast.BitAnd, "&, |"),
-        (ast.BitOr, "|, &"),
+        *(("Lt", "<, <=, >="), ("LtE", "<=, <, >"), ("Gt", ">, >=, <="), ("GtE", ">=, >, <")),
+        *(("Eq", "==, !="), ("NotEq", "!=, =="), ("Is", "is, is not"), ("IsNot", "is not, is")),
+        *(("In", "in, not in"), ("NotIn", "not in, in"), ("And", "and, or"), ("Or", "or, and")),
+        *(("Add", "+, -"), ("Sub", "-, +"), ("Mult", "*, /"), ("Div", "/, *"), ("Pow", "**, *")),
+        *(("FloorDiv", "//, *"), ("Mod", "%, *"), ("BitAnd", "&, |"), ("BitOr", "|, &")),
     )
 }
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "abs": ""}
@@ -159,7 +145,8 @@ def mutants(path: str, source: bytes) -> list[Mutant]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
             value = node.value
             new = not value if isinstance(value, bool) else value + 1
-            yield mutant(node, *place(node), repr(2 * value if _is_fraction(value) else new))
+            is_fraction = isinstance(value, float) and value != 0
+            yield mutant(node, *place(node), repr(2 * value if is_fraction else new))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             if name in _CALLS and (_CALLS[name] or isinstance(node.func, ast.Name)):
@@ -177,10 +164,6 @@ def mutants(path: str, source: bytes) -> list[Mutant]:
         {each for node in _code(ast.parse(source)) for each in of(node)},
         key=lambda each: (each.start, each.end, each.text),
     )
-
-
-def _is_fraction(value: float) -> bool:
-    return isinstance(value, float) and value != 0
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
@@ -201,13 +184,10 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, ast.Raise | ast.JoinedStr):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not _is_told(child):
+            text = ast.unparse(child) if isinstance(child, ast.Expr | ast.If) else ""
+            silent = text.startswith(("logger.", "warnings.warn", "if TYPE_CHECKING"))
+            if isinstance(child, ast.AST) and not silent:
                 yield from _code(child)
-
-
-def _is_told(node: ast.AST) -> bool:
-    text = ast.unparse(node) if isinstance(node, ast.Expr | ast.If) else ""
-    return text.startswith(("logger.", "warnings.warn", "if TYPE_CHECKING"))
 
 
 def draw(area: str, number: int, seed: int) -> list[Mutant]:
@@ -217,14 +197,8 @@ def draw(area: str, number: int, seed: int) -> list[Mutant]:
         source = (ROOT / path).read_bytes()
         lines = source.splitlines()
         for each in mutants(path, source):
-            place = (
-                seed,
-                path,
-                lines[each.line - 1].strip(),
-                each.column,
-                each.end - each.start,
-                each.text,
-            )
+            line, length = lines[each.line - 1].strip(), each.end - each.start
+            place = (seed, path, line, each.column, length, each.text)
             ranked.append((hashlib.blake2b(repr(place).encode()).hexdigest(), each))
     return [each for _, each in sorted(ranked, key=lambda pair: pair[0])[:number]]
 
@@ -351,9 +325,12 @@ def main() -> int:
         rows.append((area, len(tried), sum(killed for _, killed in tried)))
         survivors += [each for each, killed in tried if not killed]
     rows.append(("all", sum(row[1] for row in rows), sum(row[2] for row in rows)))
-    print(f"{'area':<10}{'mutants':>8}{'killed':>8}{'share':>8}")
-    for area, tried_, killed in rows:
-        print(f"{area:<10}{tried_:>8}{killed:>8}{killed / max(1, tried_):>8.0%}")
+    show(
+        [
+            {"area": area, "mutants": num, "killed": killed, "share": killed / max(1, num)}
+            for area, num, killed in rows
+        ]
+    )
     for each in survivors:
         print(f"survives: {shown(each)}")
     for line in untried:

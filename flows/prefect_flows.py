@@ -13,6 +13,7 @@ import inspect
 import io
 import logging
 import math
+import os
 import platform
 import re
 from collections.abc import Callable, Sequence
@@ -66,6 +67,8 @@ ANSWER_S = 10.0
 """For the server to take an artifact"""
 
 keep_loopback_direct()
+# As in the command: threads of torch must sleep while they wait. Read when torch is loaded, later.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 start_logs()
 # Lines of the stages are shown with their flow run or task run.
 _pages = APILogHandler(logging.INFO)

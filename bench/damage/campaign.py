@@ -1,4 +1,12 @@
-"""Kinds of damage to one file, each undone afterwards."""
+"""Damage one file of a small store, read all of it, and compare: right data or one right line,
+thousands of times.
+
+python -m bench.damage.campaign --trials 5000 --seed 1 --out damage-out
+
+A trial is made of its seed and number alone: `--only 1234` repeats one. Results are kept line by
+line under --out, so that a campaign that was cut off goes on. Trials that are unreadable to the
+reader run as nobody where the campaign runs as root, whom permissions do not bind.
+"""
 
 from __future__ import annotations
 
@@ -22,34 +30,42 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-import xarray
-from rich.console import Console
-from rich.table import Table
 
 import simgen
+from bench.report import show
 from simgen.errors import SimgenError
-from simgen.store.read import Dataset, StoredCase, open_dataset
+from simgen.store.read import StoredCase, open_dataset
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, make_cloud, make_result
 
 NOBODY = 65534
+HANG_S = 120
+BATCH = 20
+BAD = ("wrong data", "panic", "hang", "traceback", "several lines", "not named by verify")
 
 
-def _flip_bit(path: Path, chance: random.Random) -> None:
+@dataclass(frozen=True)
+class Trial:
+    """One damage and what came of it."""
+
+    number: int
+    kind: str
+    file: str
+    outcome: str
+    line: str = ""
+
+
+class _HangError(BaseException):
+    pass
+
+
+def _flip_bits(path: Path, chance: random.Random, number: int = 1) -> None:
     content = bytearray(path.read_bytes())
-    position = chance.randrange(8 * len(content))
-    content[position // 8] ^= 1 << position % 8
+    for _ in range(number):
+        position = chance.randrange(8 * len(content))
+        content[position // 8] ^= 1 << position % 8
     path.write_bytes(content)
-
-
-def _flip_bits(path: Path, chance: random.Random) -> None:
-    for _ in range(chance.randint(2, 16)):
-        _flip_bit(path, chance)
-
-
-def _truncate(path: Path, chance: random.Random) -> None:
-    path.write_bytes(path.read_bytes()[: chance.randrange(path.stat().st_size)])
 
 
 def _zero_block(path: Path, chance: random.Random) -> None:
@@ -75,19 +91,14 @@ def _replace(path: Path, make: Callable[[Path], object]) -> None:
 
 def _socket(path: Path) -> None:
     """Bound from its own folder, since a socket's address has room for a hundred letters."""
-    before = Path.cwd()
-    os.chdir(path.parent)
-    try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(path.name)
-    finally:
-        os.chdir(before)
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)
 
 
 KINDS: dict[str, Callable[[Path, random.Random], None]] = {
-    "one bit flipped": _flip_bit,
-    "several bits flipped": _flip_bits,
-    "truncated": _truncate,
+    "one bit flipped": _flip_bits,
+    "several bits flipped": lambda path, chance: _flip_bits(path, chance, chance.randint(2, 16)),
+    "truncated": lambda path, chance: os.truncate(path, chance.randrange(path.stat().st_size)),
     "a block of zeros": _zero_block,
     "another object's content": _another_file,
     "emptied": lambda path, _: path.open("wb").close(),
@@ -125,16 +136,24 @@ def damaged(path: Path, kind: str, chance: random.Random) -> Iterator[None]:
 
 @dataclass
 class Observation:
-    """By place, such as `v1 case b0159c13a91f read`."""
+    """All that a reader gets of a dataset, by place, such as `v1 case b0159c13a91f read`."""
 
     read: dict[str, str] = field(default_factory=dict)
+    """Digests"""
     errors: dict[str, str] = field(default_factory=dict)
 
     def note(self, place: str, read: Callable[[], object]) -> None:
         try:
-            self.read[place] = _digest(read())
+            content = json.dumps(read(), default=_plain, sort_keys=True).encode()
+            self.read[place] = hashlib.blake2b(content, digest_size=16).hexdigest()
         except SimgenError as error:
             self.errors[place] = str(error)
+
+
+def _plain(value: object) -> object:
+    array = np.asarray(value)
+    content = np.ascontiguousarray(array).tobytes()
+    return [str(array.dtype), array.shape, hashlib.blake2b(content).hexdigest()]
 
 
 def observe(url: str) -> Observation:
@@ -144,82 +163,38 @@ def observe(url: str) -> Observation:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                dataset = simgen.open_dataset(url, None if name == "newest" else name)
+                opened = simgen.open_dataset(url, None if name == "newest" else name)
         except SimgenError as error:
             seen.errors[f"{name} open"] = str(error)
             continue
-        seen.note(f"{name} tables", lambda: _tables(dataset))  # noqa: B023
-        for case in dataset.design.index:
-            _observe_case(seen, f"{name} case {case}", dataset[case])
+
+        def tables(of: simgen.Dataset = opened) -> list[object]:
+            info = [of.version, str(of.schema), of.info.message, of.info.author]
+            return [*info, of.design.to_json(), of.statistics]
+
+        seen.note(f"{name} tables", tables)
+        for case in opened.design.index:
+            _observe_case(seen, f"{name} case {case}", opened[case])
     return seen
 
 
 def _observe_case(seen: Observation, place: str, case: StoredCase) -> None:
-    seen.note(f"{place} record", lambda: [case.parameters, case.status, case.reason, case.split])
-    seen.note(f"{place} details", lambda: [case.gates, case.log_tail, case.provenance])
+    ways: dict[str, Callable[[], object]] = {
+        "record": lambda: [case.parameters, case.status, case.reason, case.split],
+        "details": lambda: [case.gates, case.log_tail, case.provenance],
+    }
     if case.status == "accepted":
-        seen.note(f"{place} read", lambda: case.read())
-        seen.note(
-            f"{place} window",
-            lambda: [case["velocity"][1:2], case.boundary["velocity"].oindex[[0, 2]]],
-        )
-        seen.note(
-            f"{place} views",
-            lambda: [case.points, case.direction, case.boundary.normals, case.time],
-        )
-        seen.note(f"{place} xarray", lambda: _as_plain(case.to_xarray()))
-
-
-def _as_plain(opened: xarray.Dataset) -> dict[str, object]:
-    return {str(name): [each.dims, each.attrs, each.values] for name, each in opened.items()}
-
-
-def _tables(dataset: Dataset) -> list[object]:
-    schema, statistics = str(dataset.schema), dataset.statistics
-    return [
-        dataset.version,
-        schema,
-        dataset.design.to_json(),
-        dataset.info.message,
-        dataset.info.author,
-        statistics,
-    ]
-
-
-def _digest(value: object) -> str:
-    """Of numbers, text, arrays, and lists and dictionaries of these."""
-    return hashlib.blake2b(
-        json.dumps(value, default=_plain, sort_keys=True).encode(), digest_size=16
-    ).hexdigest()
-
-
-def _plain(value: object) -> object:
-    array = np.asarray(value)
-    return [
-        str(array.dtype),
-        array.shape,
-        hashlib.blake2b(np.ascontiguousarray(array).tobytes()).hexdigest(),
-    ]
-
-
-HANG_S = 120
-BATCH = 20
-BAD = ("wrong data", "panic", "hang", "traceback", "several lines", "not named by verify")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One damage and what came of it."""
-
-    number: int
-    kind: str
-    file: str
-    outcome: str
-    line: str = ""
-
-
-class _HangError(BaseException):
-    pass
+        ways |= {
+            "read": case.read,
+            "window": lambda: [case["velocity"][1:2], case.boundary["velocity"].oindex[[0, 2]]],
+            "views": lambda: [case.points, case.direction, case.boundary.normals, case.time],
+            "xarray": lambda: {
+                str(name): [each.dims, each.attrs, each.values]
+                for name, each in case.to_xarray().items()
+            },
+        }
+    for name, read in ways.items():
+        seen.note(f"{place} {name}", read)
 
 
 def make_store(folder: Path) -> str:
@@ -298,37 +273,30 @@ def _compared(url: str, expected: Observation) -> tuple[str, str]:
     if not found.errors:
         return "right data", ""
     for version in sorted({place.split()[0] for place in found.errors}):
-        if not _is_named(url, version):
+        try:
+            named = bool(
+                verify(open_dataset(url, None if version == "newest" else version)).findings
+            )
+        except SimgenError as error:
+            named = "\n" not in str(error)
+        if not named:
             return "not named by verify", next(iter(found.errors))
     return "one line", next(iter(found.errors.values()))
-
-
-def _is_named(url: str, version: str) -> bool:
-    try:
-        return bool(verify(open_dataset(url, None if version == "newest" else version)).findings)
-    except SimgenError as error:
-        return "\n" not in str(error)
 
 
 def campaign(out: Path, seed: int, trials: int, workers: int) -> Iterator[Trial]:
     """All trials of a campaign, those of an earlier run of it first."""
     out.mkdir(parents=True, exist_ok=True)
-    pristine = make_store(out)
-    record = out / f"seed-{seed}.jsonl"
-    done = (
-        [Trial(**json.loads(line)) for line in record.read_text().splitlines()]
-        if record.exists()
-        else []
-    )
+    pristine, record = make_store(out), out / f"seed-{seed}.jsonl"
+    record.touch()
+    done = [Trial(**json.loads(line)) for line in record.read_text().splitlines()]
     yield from done
-    known = {trial.number for trial in done}
-    open_ = [number for number in range(trials) if number not in known]
+    left = sorted(set(range(trials)) - {trial.number for trial in done})
+    batches = [left[begin : begin + BATCH] for begin in range(0, len(left), BATCH)]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool, record.open("a") as file:
-        batches = [open_[begin : begin + BATCH] for begin in range(0, len(open_), BATCH)]
-        for future in as_completed(
-            [pool.submit(run_trials, pristine, seed, batch) for batch in batches]
-        ):
+        running = [pool.submit(run_trials, pristine, seed, batch) for batch in batches]
+        for future in as_completed(running):
             for trial in future.result():
                 file.write(f"{json.dumps(asdict(trial))}\n")
                 yield trial
@@ -337,15 +305,13 @@ def campaign(out: Path, seed: int, trials: int, workers: int) -> Iterator[Trial]
 
 def print_table(trials: Sequence[Trial]) -> None:
     """Outcomes by kind of damage."""
-    outcomes = ("right data", "one line", *BAD)
-    counts = Counter((trial.kind, trial.outcome) for trial in trials)
-    table = Table("damage", "trials", *outcomes)
-    for kind in KINDS:
-        of_kind = [counts[kind, outcome] for outcome in outcomes]
-        table.add_row(kind, str(sum(of_kind)), *map(str, of_kind))
-    totals = [sum(counts[kind, outcome] for kind in KINDS) for outcome in outcomes]
-    table.add_row("all", str(len(trials)), *map(str, totals))
-    Console(width=160).print(table)
+    rows = []
+    for kind in (*KINDS, "all"):
+        of_kind = [trial for trial in trials if kind in (trial.kind, "all")]
+        counts = Counter(trial.outcome for trial in of_kind)
+        outcomes = {name: counts[name] for name in ("right data", "one line", *BAD)}
+        rows.append({"damage": kind, "trials": len(of_kind), **outcomes})
+    show(rows)
 
 
 def main() -> int:

@@ -28,6 +28,7 @@ from bench.rehearsal.cluster import (
     rehearse,
     start_cluster,
 )
+from bench.report import show
 from simgen.errors import SimgenError
 from simgen.foam.environment import find_openfoam
 
@@ -41,7 +42,12 @@ def main() -> int:
     kept: Path | None = parser.parse_args().keep
     steps = Steps(screen)
     try:
-        _check_machine(kept)
+        # What this machine lacks is an error before anything is started.
+        find_openfoam(("icoFoam", "gmshToFoam", "checkMesh"))
+        missing = unavailable(KINDS["PostgreSQL restarted"])
+        check(missing is None, f"this {missing}: apt-get install postgresql, as root")
+        is_new = kept is None or not kept.exists() or not any(kept.iterdir())
+        check(is_new, f"{kept} is not empty: give --keep a new folder")
         # PostgreSQL's user enters it, and the paths of Ray's sockets are short.
         folder = kept.absolute() if kept else Path(tempfile.mkdtemp(prefix="rehearse-", dir="/tmp"))
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,23 +63,13 @@ def main() -> int:
         screen.print("interrupted; everything that was started has ended")
         return 130
     except (RehearsalError, SimgenError, RuntimeError, AssertionError) as error:
-        told = str(error).strip().splitlines() or [type(error).__name__]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
         hint = "" if kept else " (--keep FOLDER keeps the logs)"
-        screen.print(f"[red]error:[/red] {told[0]}{hint}", soft_wrap=True)
+        screen.print(f"[red]error:[/red] {lines[0]}{hint}", soft_wrap=True)
         return 1
-    screen.print("", steps.table())
+    show([{"checked": e.what, "found": e.found, "seconds": round(e.seconds)} for e in steps.done])
+    print(f"together {sum(each.seconds for each in steps.done) / 60:.1f} min")
     return 0
-
-
-def _check_machine(kept: Path | None) -> None:
-    """Raise with one line where this machine lacks something, before anything is started."""
-    find_openfoam(("icoFoam", "gmshToFoam", "checkMesh"))
-    missing = unavailable(KINDS["PostgreSQL restarted"])
-    check(missing is None, f"this {missing}: apt-get install postgresql, as root")
-    check(
-        kept is None or not kept.exists() or not any(kept.iterdir()),
-        f"{kept} is not empty: give --keep a new folder",
-    )
 
 
 if __name__ == "__main__":

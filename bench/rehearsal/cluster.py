@@ -1,4 +1,10 @@
-"""Steps of the rehearsal: each is told as it ends, with what was found and how long it took."""
+"""The cluster's shape on one machine, a whole job on it, and checks of what the job has left.
+
+Every part is a process of its own, on loopback: PostgreSQL, Prefect's server over it with a
+password, S3, two Ray nodes with scratch folders of their own that ask for a token, and a Prefect
+worker that gives work to Ray as jobs. S3 is all that they share. The job is asked for as a person
+does, and what it has left is read from where it is used.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Column, Table
 
 from bench.chaos.check import chaos_experiment
 from bench.chaos.site import Servers
@@ -26,9 +31,26 @@ from simgen.process_start import descendants, start_of
 from tests.end_to_end.conftest import BIN, ROOT, run, stop
 from tests.ray_nodes import ray_head, ray_worker
 
+CASES = 6
+SETTINGS = {"end_time": 60, "mesh_size": 2}
+#: Seconds that the job may take; two quiet cores need some two minutes.
+BOUND_S = 2400.0
+DEPLOYMENT = "generate-and-train/cylinder-flow"
+_ENDED = "select state_type || ' ' || count(*) from flow_run group by state_type"
+#: linux/prctl.h: orphans of this process's children become its own children.
+PR_SET_CHILD_SUBREAPER = 36
+#: For processes to end by themselves once they are asked to.
+GRACE_S = 20.0
+
 
 class RehearsalError(Exception):
     """What was not as it should be, in one line."""
+
+
+def check(right: object, problem: str) -> None:
+    """Raise RehearsalError where something is not as it should be."""
+    if not right:
+        raise RehearsalError(problem)
 
 
 @dataclass
@@ -49,7 +71,7 @@ class Steps:
 
     @contextmanager
     def step(self, what: str) -> Iterator[Step]:
-        """Tell the step while it lasts, and once more with its time at its end."""
+        """Show the step while it lasts, and print it with its time at its end."""
         step, began = Step(what), time.monotonic()
         with self.screen.status(what):
             yield step
@@ -57,46 +79,26 @@ class Steps:
         self.done.append(step)
         self.screen.print(f"{step.seconds:5.0f} s  {what}", highlight=False)
 
-    def table(self) -> Table:
-        """Return what was checked, with times."""
-        right = Column("time", justify="right", no_wrap=True)
-        table = Table("checked", Column("found", overflow="fold"), right, box=None)
-        for step in self.done:
-            table.add_row(step.what, step.found, f"{step.seconds:.0f} s")
-        total = sum(step.seconds for step in self.done)
-        table.add_row("together", "", f"{total / 60:.1f} min", style="bold")
-        return table
 
-
-def check(right: object, problem: str) -> None:
-    """Raise RehearsalError where something is not as it should be."""
-    if not right:
-        raise RehearsalError(problem)
-
-
-#: linux/prctl.h: orphans of this process's children become its own children.
-PR_SET_CHILD_SUBREAPER = 36
-#: For processes to end by themselves once they are asked to.
-GRACE_S = 20.0
-
-
-@contextlib.contextmanager
+@contextmanager
 def ending_all() -> Iterator[None]:
     """Leave no process of the block behind, however it ends; Ctrl-C and SIGTERM interrupt it."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
         # Nobody cuts the end short.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _end(signal.SIGTERM, GRACE_S)
-        _end(signal.SIGKILL, GRACE_S)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + GRACE_S
+            for process, started in living():
+                if start_of(process) == started:
+                    with contextlib.suppress(OSError):
+                        os.kill(process, number)
+            while living() and time.monotonic() < deadline:
+                time.sleep(0.2)
 
 
 def living() -> set[tuple[int, int]]:
@@ -105,16 +107,6 @@ def living() -> set[tuple[int, int]]:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     return descendants(os.getpid())
-
-
-def _end(number: int, within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    for process, started in living():
-        if start_of(process) == started:
-            with contextlib.suppress(OSError):
-                os.kill(process, number)
-    while living() and time.monotonic() < deadline:
-        time.sleep(0.2)
 
 
 @dataclass(frozen=True)
@@ -142,7 +134,14 @@ def start_cluster(folder: Path, steps: Steps, until: contextlib.ExitStack) -> Cl
         step.found = f"SeaweedFS at {s3.server.endpoint}"
     keys = {**s3.keys, "AWS_ENDPOINT_URL": s3.server.endpoint}
     with steps.step("Prefect's server over PostgreSQL") as step:
-        person = _start_prefect(servers, until)
+        password = f"admin:{secrets.token_hex(16)}"
+        own = servers.environment("prefect")
+        own["PREFECT_API_DATABASE_CONNECTION_URL"] = servers.postgres.url
+        own["PREFECT_SERVER_API_AUTH_STRING"] = own["PREFECT_API_AUTH_STRING"] = password
+        person = servers.open_prefect("prefect-server", own, until)
+        # Those who ask the server know neither its database nor how it checks passwords.
+        for name in ("PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_API_AUTH_STRING"):
+            person.pop(name)
         step.found = person["PREFECT_API_URL"]
     scratch = (folder / "node-1", folder / "node-2")
     with steps.step("two Ray nodes") as step:
@@ -152,11 +151,10 @@ def start_cluster(folder: Path, steps: Steps, until: contextlib.ExitStack) -> Cl
         until.enter_context(ray_worker(head, nodes[1]))
         step.found = f"{head.dashboard}, with a token"
     base = f"{s3.url}/rehearsal"
-    places = {f"COURANT_{name.upper()}": f"{base}/{name}" for name in ("store", "runs", "reports")}
     worker = {
         **person,
         **keys,
-        **places,
+        **{f"COURANT_{name.upper()}": f"{base}/{name}" for name in ("store", "runs", "reports")},
         **head.authentication,
         "RAY_ADDRESS": head.dashboard,
         "COURANT_SCRATCH": str(folder / "nobody"),
@@ -164,55 +162,27 @@ def start_cluster(folder: Path, steps: Steps, until: contextlib.ExitStack) -> Cl
     }
     log = folder / "worker.log"
     with steps.step("pool, deployments, worker") as step:
-        step.found = f"{_deploy(worker)} deployments"
-        _start_worker(worker, log, until)
+        pool = ["work-pool", "create", "local", "--type", "process", "--overwrite"]
+        for command in (pool, ["--no-prompt", "deploy", "--all"]):
+            done = run(worker, "prefect", *command)
+            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+            check(not done.returncode, f"prefect {' '.join(command)}: {''.join(last)}")
+        listed = run(worker, "prefect", "deployment", "ls", "--output", "json")
+        num_deployments = listed.stdout.count('"entrypoint"')
+        step.found = f"{num_deployments} deployments"
+        with log.open("wb") as file:
+            started = subprocess.Popen(
+                [str(BIN / "prefect"), "worker", "start", "--pool", "local"],
+                env=worker,
+                cwd=ROOT,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        until.callback(stop, started)
     plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     python = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return Cluster(servers, base, scratch, person, {**plain, **python, **keys}, log)
-
-
-def _start_prefect(servers: Servers, until: contextlib.ExitStack) -> dict[str, str]:
-    password = f"admin:{secrets.token_hex(16)}"
-    own = servers.environment("prefect")
-    own["PREFECT_API_DATABASE_CONNECTION_URL"] = servers.postgres.url
-    own["PREFECT_SERVER_API_AUTH_STRING"] = own["PREFECT_API_AUTH_STRING"] = password
-    client = servers.open_prefect("prefect-server", own, until)
-    # Those who ask the server know neither its database nor how it checks passwords.
-    for name in ("PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_API_AUTH_STRING"):
-        client.pop(name)
-    return client
-
-
-def _deploy(environment: dict[str, str]) -> int:
-    pool = ["work-pool", "create", "local", "--type", "process", "--overwrite"]
-    for command in (pool, ["--no-prompt", "deploy", "--all"]):
-        done = run(environment, "prefect", *command)
-        if done.returncode:
-            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            raise RehearsalError(f"prefect {' '.join(command)}: {''.join(last)}")
-    listed = run(environment, "prefect", "deployment", "ls", "--output", "json")
-    return listed.stdout.count('"entrypoint"')
-
-
-def _start_worker(environment: dict[str, str], log: Path, until: contextlib.ExitStack) -> None:
-    with log.open("wb") as file:
-        worker = subprocess.Popen(
-            [str(BIN / "prefect"), "worker", "start", "--pool", "local"],
-            env=environment,
-            cwd=ROOT,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
-    until.callback(stop, worker)
-
-
-CASES = 6
-SETTINGS = {"end_time": 60, "mesh_size": 2}
-#: Seconds that the job may take; two quiet cores need some two minutes.
-BOUND_S = 2400.0
-DEPLOYMENT = "generate-and-train/cylinder-flow"
-_ENDED = "select state_type || ' ' || count(*) from flow_run group by state_type"
 
 
 def rehearse(cluster: Cluster, folder: Path, steps: Steps) -> None:
@@ -222,14 +192,38 @@ def rehearse(cluster: Cluster, folder: Path, steps: Steps) -> None:
         step.found = f"completed; cases on {len(nodes)} nodes"
         check(len(nodes) == 2, f"cases were solved on {sorted(nodes)} alone")
     with steps.step("courant status --json") as step:
-        step.found, run = _status(cluster)
+        places = ["--store", f"{cluster.base}/store", "--runs", f"{cluster.base}/runs"]
+        status = _output(cluster, str(BIN / "courant"), "status", *places, "--json")
+        (dataset,), (trained,) = status["datasets"], status["runs"]
+        check(dataset["state"] == "published", f"the dataset is {dataset['state']}")
+        check(trained["state"] == "finished", f"the training is {trained['state']}")
+        step.found = f"{dataset['version']}, training {trained['epoch']}/{trained['epochs']}"
     with steps.step("dataset and model, from Python elsewhere") as step:
-        step.found = _elsewhere(cluster, run, folder)
+        place = folder / "elsewhere"
+        place.mkdir()
+        script = [sys.executable, "-m", "bench.rehearsal.elsewhere", f"{cluster.base}/store"]
+        found = _output(cluster, *script, trained["url"], cwd=place)
+        check(found["cases"] == {"accepted": CASES}, f"cases: {found['cases']}")
+        check(found["finite"], "predicted values are not finite")
+        check(not found["needless"], f"imported {found['needless']} for nothing")
+        step.found = (
+            f"{found['version']}, {found['splits']}; {found['snapshots']} x {found['points']}"
+            f" points read, {tuple(found['predicted'])} predicted"
+        )
     with steps.step("Prefect's database") as step:
         step.found = ", ".join(cluster.servers.postgres.query(_ENDED))
         check(step.found.startswith("COMPLETED") and "," not in step.found, step.found)
     with steps.step("log lines of cases") as step:
-        step.found = _log_lines(cluster)
+        # What the worker has printed of cases has their ids, and one flow run's.
+        lines = [
+            json.loads(line[line.index("{") :])
+            for line in cluster.worker_log.read_text(errors="replace").splitlines()
+            if '"case": ' in line
+        ]
+        cases, runs = {line["case"] for line in lines}, {line.get("flow_run") for line in lines}
+        check(len(cases) == CASES, f"lines are of {len(cases)} of {CASES} cases")
+        check(len(runs) == 1 and None not in runs, f"lines name the flow runs {runs}")
+        step.found = f"{len(lines)} lines of {CASES} cases, one flow run"
     with steps.step("scratch folders") as step:
         left = [path for place in cluster.scratch for path in place.glob("*")]
         check(not left, f"left behind: {left}")
@@ -248,11 +242,7 @@ def _run_deployment(cluster: Cluster, folder: Path) -> set[str]:
         "runs": f"{cluster.base}/runs",
         "report": f"{cluster.base}/reports/rehearsal",
     }
-    options = [
-        part
-        for name, value in parameters.items()
-        for part in ("--param", f"{name}={json.dumps(value)}")
-    ]
+    options = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
     command = [str(BIN / "prefect"), "deployment", "run", DEPLOYMENT, "--watch", *options]
     log, seen, deadline = folder / "deployment.log", set(), time.monotonic() + BOUND_S
     with log.open("wb") as file:
@@ -261,54 +251,15 @@ def _run_deployment(cluster: Cluster, folder: Path) -> set[str]:
         check(time.monotonic() < deadline, f"not done after {BOUND_S:g} s: {log}")
         seen |= {place.name for place in cluster.scratch if any(place.glob("*/system"))}
         time.sleep(0.1)
-    check(asked.returncode == 0, f"the flow run failed: {cluster.worker_log} says why")
+    check(asked.returncode == 0, f"the flow run failed, see {cluster.worker_log}")
     return seen
 
 
-def _status(cluster: Cluster) -> tuple[str, str]:
-    """Return what `courant status` finds on S3, and the run's URL."""
-    places = ["--store", f"{cluster.base}/store", "--runs", f"{cluster.base}/runs"]
-    found = json.loads(_output(cluster, str(BIN / "courant"), "status", *places, "--json"))
-    (dataset,), (run,) = found["datasets"], found["runs"]
-    check(dataset["state"] == "published", f"the dataset is {dataset['state']}")
-    check(run["state"] == "finished", f"the training is {run['state']}")
-    told = f"{dataset['version']} {dataset['state']}, training {run['epoch']}/{run['epochs']}"
-    return f"{told} {run['state']}", run["url"]
-
-
-def _elsewhere(cluster: Cluster, run: str, folder: Path) -> str:
-    """Return what a plain Python process reads and predicts, in a folder of its own."""
-    place = folder / "elsewhere"
-    place.mkdir()
-    script = [sys.executable, "-m", "bench.rehearsal.elsewhere"]
-    found = json.loads(_output(cluster, *script, f"{cluster.base}/store", run, cwd=place))
-    check(found["cases"] == {"accepted": CASES}, f"cases: {found['cases']}")
-    check(found["finite"], "predicted values are not finite")
-    check(not found["needless"], f"imported {found['needless']} for nothing")
-    return (
-        f"{found['version']}, {found['splits']}; {found['snapshots']} x {found['points']} points"
-        f" read, {tuple(found['predicted'])} predicted"
-    )
-
-
-def _output(cluster: Cluster, *command: str, cwd: Path = ROOT) -> str:
+def _output(cluster: Cluster, *command: str, cwd: Path = ROOT) -> Any:
+    """Return the JSON that a command of somebody elsewhere prints."""
     done = subprocess.run(
         command, env=cluster.reader, cwd=cwd, capture_output=True, text=True, timeout=BOUND_S
     )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise RehearsalError(f"{os.path.basename(command[0])}: {last}")  # noqa: PTH119
-    return done.stdout
-
-
-def _log_lines(cluster: Cluster) -> str:
-    """Check that what the worker has printed of cases carries their ids, one flow run's."""
-    lines = [
-        json.loads(line[line.index("{") :])
-        for line in cluster.worker_log.read_text(errors="replace").splitlines()
-        if '"case": ' in line
-    ]
-    cases, runs = {line["case"] for line in lines}, {line.get("flow_run") for line in lines}
-    check(len(cases) == CASES, f"lines tell of {len(cases)} of {CASES} cases")
-    check(len(runs) == 1 and None not in runs, f"lines name the flow runs {runs}")
-    return f"{len(lines)} lines of {CASES} cases, one flow run"
+    last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    check(not done.returncode, f"{Path(command[0]).name}: {last}")
+    return json.loads(done.stdout)
