@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from flows.cli.analysis import analysis_app
 from flows.cli.datasets import dataset_app
@@ -40,8 +41,18 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Log what cases and trainings do, and Prefect.")
 ]
 
+
+class Commands(TyperGroup):
+    """The commands, whose errors are one line each."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with one_line_errors():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="courant",
+    cls=Commands,
     help=(
         "From a design space to a trained, legible surrogate: OpenFOAM cases, versioned datasets,"
         " Courant on Ray."
@@ -70,16 +81,10 @@ def options(
     ] = False,
 ) -> None:
     """Handle the options that are given before a command, and begin its log."""
-    with one_line_errors():
-        start_logs()
+    start_logs()
 
 
-@app.command(
-    epilog=(
-        "Example: courant run cylinder-flow --cases 8 --preset trial --recipe cylinder-flow-demo"
-        " --out demo-run"
-    )
-)
+@app.command(epilog="Example: courant run cylinder-flow --cases 8 --out demo-run")
 @with_options_of(MainJobRequest, "store", "runs", "report")
 def run(
     asked: Asked,
@@ -112,10 +117,9 @@ def run(
         asked["family"] = family
     if out is not None:
         asked |= {place: f"{out.rstrip('/')}/{place}" for place in ("store", "runs", "report")}
-    with one_line_errors():
-        from flows.stages.main_job import MainJob
+    from flows.stages.main_job import MainJob
 
-        outcome = execute_stage(MainJob(**asked), verbose)
+    outcome = execute_stage(MainJob(**asked), verbose)
     if outcome.report:
         _print_report(outcome.report)
     elif outcome.run:
@@ -124,12 +128,7 @@ def run(
         print_line(f"dataset  {outcome.dataset.dataset}  {outcome.dataset.version}")
 
 
-@app.command(
-    epilog=(
-        "Example: courant generate cylinder-flow --cases 32 --set end_time=200"
-        " --store s3://bucket/store"
-    )
-)
+@app.command(epilog="Example: courant generate cylinder-flow --cases 32 --set end_time=200")
 @with_options_of(GenerationRequest, "design_parameters")
 def generate(
     asked: Asked,
@@ -137,35 +136,23 @@ def generate(
     verbose: Verbose = False,
 ) -> None:
     """Sample a design space, solve its cases with OpenFOAM and publish a dataset version."""
-    with one_line_errors():
-        from flows.stages.generation import Generation
+    from flows.stages.generation import Generation
 
-        published = execute_stage(Generation(family, **asked), verbose)
+    published = execute_stage(Generation(family, **asked), verbose)
     print_line(f"dataset  {published.dataset}  {published.version}")
 
 
-@app.command(
-    epilog=(
-        "Example: courant train demo-run/store/cylinder-flow --recipe cylinder-flow-small"
-        " --runs demo-run/runs"
-    )
-)
+@app.command(epilog="Example: courant train DATASET --recipe cylinder-flow-small")
 @with_options_of(TrainingRequest)
 def train(asked: Asked, verbose: Verbose = False) -> None:
     """Fit a surrogate to a dataset version."""
     _check_one_experiment(asked)
-    with one_line_errors():
-        from flows.stages.training import Training
+    from flows.stages.training import Training
 
-        print_line(f"run  {execute_stage(Training(**asked), verbose)}")
+    print_line(f"run  {execute_stage(Training(**asked), verbose)}")
 
 
-@app.command(
-    epilog=(
-        "Example: courant sweep demo-run/store/cylinder-flow --space anchors --trials 12"
-        " --recipe cylinder-flow-demo"
-    )
-)
+@app.command(epilog="Example: courant sweep DATASET --space anchors --trials 12")
 @with_options_of(SweepRequest)
 def sweep(asked: Asked, verbose: Verbose = False) -> None:
     """Try settings around a recipe on Ray Tune.
@@ -173,19 +160,13 @@ def sweep(asked: Asked, verbose: Verbose = False) -> None:
     It leaves a table, figures, and the best configuration for `train`.
     """
     _check_one_experiment(asked)
-    with one_line_errors():
-        from flows.stages.trials import Trials
+    from flows.stages.trials import Trials
 
-        swept = execute_stage(Trials(**asked), verbose)
+    swept = execute_stage(Trials(**asked), verbose)
     print_line(f"page  {swept.page}\nbest  {swept.best}\n{swept.verdict}")
 
 
-@app.command(
-    epilog=(
-        "Example: courant benchmark demo-run/store/cylinder-flow --recipe cylinder-flow-demo"
-        " --models courant,transolver,upt --budget 10min --seeds 3"
-    )
-)
+@app.command(epilog="Example: courant benchmark DATASET --models courant,upt --budget 10min")
 @with_options_of(BenchmarkRequest)
 def benchmark(asked: Asked, verbose: Verbose = False) -> None:
     """Compare models at an equal budget: a table, a figure, and what a surrogate is worth.
@@ -193,23 +174,19 @@ def benchmark(asked: Asked, verbose: Verbose = False) -> None:
     Run it again to go on after an interruption; docs/benchmark.md explains every number.
     """
     _check_one_experiment(asked)
-    with one_line_errors():
-        from flows.stages.trials import ModelBenchmark
+    from flows.stages.trials import ModelBenchmark
 
-        finished = execute_stage(ModelBenchmark(**asked), verbose)
+    finished = execute_stage(ModelBenchmark(**asked), verbose)
     print_line(f"page  {finished.page}\n{finished.verdict}")
 
 
-@app.command(
-    epilog="Example: courant evaluate demo-run/runs/cylinder-flow-demo-0123456789 --split test"
-)
+@app.command(epilog="Example: courant evaluate RUN --split test")
 @with_options_of(EvaluationRequest)
 def evaluate(asked: Asked, verbose: Verbose = False) -> None:
     """Errors of a trained model beside its references, and the report."""
-    with one_line_errors():
-        from flows.stages.training import Measurement
+    from flows.stages.training import Measurement
 
-        _print_report(execute_stage(Measurement(**asked), verbose))
+    _print_report(execute_stage(Measurement(**asked), verbose))
 
 
 def execute_stage(stage: Stage[Result], verbose: bool) -> Result:

@@ -23,7 +23,6 @@ from flows.terminal import (
     counted,
     errors,
     fail,
-    one_line_errors,
     plain_table,
     print_line,
     print_markup,
@@ -49,50 +48,43 @@ dataset_app = typer.Typer(
 @dataset_app.command("ls", epilog="Example: courant dataset ls --store demo-run/store")
 def dataset_ls(store: Store = None) -> None:
     """List the datasets of a store, with their newest versions."""
-    with one_line_errors():
-        import simgen
-        from simgen.cases import FAMILIES
-        from simgen.store.repository import folders_in
-        from simgen.store.split import SPLITS
+    import simgen
+    from simgen.cases import FAMILIES
+    from simgen.store.repository import folders_in
+    from simgen.store.split import SPLITS
 
-        base = absolute(store or load_settings().store).rstrip("/")
-        columns = ("version", "cases", "train/validation/test", "published")
-        table = plain_table(Column("dataset", overflow="fold"), *columns)
-        problems = []
-        # Families first: a store that cannot be read is an error for each.
-        for family in dict.fromkeys([*FAMILIES, *folders_in(base)]):
-            url = f"{base}/{family}"
-            try:
-                dataset = simgen.open_dataset(url)
-            except InputError:
-                continue  # no dataset, or none that is published
-            except StoreError as error:
-                add_row(table, url, "cannot be read", "", "", "")
-                problems.append(str(error))
-                continue
-            *drawn, calibration = [len(dataset.cases(split)) for split in SPLITS]
-            splits = "/".join(map(str, drawn))
-            splits += f" + {calibration} calibration" if calibration else ""
-            published = f"{dataset.info.time:%Y-%m-%d %H:%M}"
-            add_row(table, dataset.url, dataset.version, str(len(dataset)), splits, published)
-            problems += dataset.problems()
-        if not table.row_count:
-            raise InputError(
-                f"no dataset in {base}; generate one with:"
-                f" courant generate cylinder-flow --store {base}"
-            )
-        screen.print(table)
-        if problems:
-            fail("\n".join(problems))
+    base = absolute(store or load_settings().store).rstrip("/")
+    columns = ("version", "cases", "train/validation/test", "published")
+    table = plain_table(Column("dataset", overflow="fold"), *columns)
+    problems = []
+    # Families first: a store that cannot be read is an error for each.
+    for family in dict.fromkeys([*FAMILIES, *folders_in(base)]):
+        url = f"{base}/{family}"
+        try:
+            dataset = simgen.open_dataset(url)
+        except InputError:
+            continue  # no dataset, or none that is published
+        except StoreError as error:
+            add_row(table, url, "cannot be read", "", "", "")
+            problems.append(str(error))
+            continue
+        *drawn, calibration = [len(dataset.cases(split)) for split in SPLITS]
+        splits = "/".join(map(str, drawn))
+        splits += f" + {calibration} calibration" if calibration else ""
+        published = f"{dataset.info.time:%Y-%m-%d %H:%M}"
+        add_row(table, dataset.url, dataset.version, str(len(dataset)), splits, published)
+        problems += dataset.problems()
+    if not table.row_count:
+        raise InputError(
+            f"no dataset in {base}; generate one with:"
+            f" courant generate cylinder-flow --store {base}"
+        )
+    screen.print(table)
+    if problems:
+        fail("\n".join(problems))
 
 
-@dataset_app.command(
-    "show",
-    epilog=(
-        "Example: courant dataset show demo-run/store/cylinder-flow --version v1"
-        " --case b0159c13a91f"
-    ),
-)
+@dataset_app.command("show", epilog="Example: courant dataset show DATASET --case b0159c13a91f")
 def dataset_show(
     dataset: DatasetUrl,
     version: Version = None,
@@ -102,14 +94,13 @@ def dataset_show(
 
     Also shows the command that makes the version again.
     """
-    with one_line_errors():
-        import simgen
+    import simgen
 
-        opened = simgen.open_dataset(dataset, version)
-        if case:
-            _print_case(opened[case])
-        else:
-            _print_dataset(opened)
+    opened = simgen.open_dataset(dataset, version)
+    if case:
+        _print_case(opened[case])
+    else:
+        _print_dataset(opened)
 
 
 def _print_dataset(dataset: Dataset) -> None:
@@ -201,82 +192,76 @@ def _print_case(case: StoredCase) -> None:
         screen.print(case.log_tail, markup=False, highlight=False)
 
 
-@dataset_app.command(
-    "versions", epilog="Example: courant dataset versions demo-run/store/cylinder-flow"
-)
+@dataset_app.command("versions", epilog="Example: courant dataset versions DATASET")
 def dataset_versions(dataset: DatasetUrl) -> None:
     """List every version: when, by whom, what it added, its sizes, and the run that made it."""
-    with one_line_errors():
-        import simgen
-        from simgen.publish.card import run_command, size_text
-        from simgen.store.verify import history
+    import simgen
+    from simgen.publish.card import run_command, size_text
+    from simgen.store.verify import history
 
-        with errors.status("reading versions"):
-            lines = history(simgen.open_dataset(dataset))
-        columns = ("version", "published", "author", "cases", "new", "fields", "new on disk")
-        table = plain_table(*columns, Column("message", overflow="fold"))
-        for line in lines:
-            add_row(
-                table,
-                line.info.name,
-                f"{line.info.time:%Y-%m-%d %H:%M}",
-                line.info.author,
-                str(line.num_cases),
-                str(line.num_new),
-                size_text(line.num_bytes),
-                size_text(line.num_bytes_new),
-                line.info.message,
-            )
-        screen.print(table)
-        for line in lines:
-            if command := run_command(line.info):
-                print_markup(f"{line.info.name}  {escape(command)}")
+    with errors.status("reading versions"):
+        lines = history(simgen.open_dataset(dataset))
+    columns = ("version", "published", "author", "cases", "new", "fields", "new on disk")
+    table = plain_table(*columns, Column("message", overflow="fold"))
+    for line in lines:
+        add_row(
+            table,
+            line.info.name,
+            f"{line.info.time:%Y-%m-%d %H:%M}",
+            line.info.author,
+            str(line.num_cases),
+            str(line.num_new),
+            size_text(line.num_bytes),
+            size_text(line.num_bytes_new),
+            line.info.message,
+        )
+    screen.print(table)
+    for line in lines:
+        if command := run_command(line.info):
+            print_markup(f"{line.info.name}  {escape(command)}")
 
 
-@dataset_app.command(
-    "diff", epilog="Example: courant dataset diff demo-run/store/cylinder-flow v1 v2"
-)
+@dataset_app.command("diff", epilog="Example: courant dataset diff DATASET v1 v2")
 def dataset_diff(
     dataset: DatasetUrl,
     before: Annotated[str, typer.Argument(help="Version to start from, such as v1.")],
     after: Annotated[str, typer.Argument(help="Version to compare it with, such as v2.")],
 ) -> None:
     """Show what changed between two versions: cases, splits, schema, statistics, bytes."""
-    with one_line_errors():
-        import simgen
-        from simgen.publish.card import size_text
-        from simgen.store.verify import compare
+    import simgen
+    from simgen.publish.card import size_text
+    from simgen.store.verify import compare
 
-        with errors.status("comparing"):
-            old, new = simgen.open_dataset(dataset, before), simgen.open_dataset(dataset, after)
-            found = compare(old, new)
-        if found.is_empty:
-            print_line(f"{found.before} and {found.after} hold the same cases")
-            return
-        accepted = (f"{count} {split}" for split, count in found.new_splits.items() if count)
-        rows = {
-            "cases added": _named(found.added),
-            "cases removed": _named(found.removed),
-            "status changed": _named([_moved(*each) for each in found.changed_status.items()]),
-            "content changed": _named(found.changed_content),
-            "moved between splits": _named([_moved(*each) for each in found.moved_splits.items()]),
-            "newly accepted": ", ".join(accepted),
-            "added on disk": size_text(found.num_bytes_added),
-        }
-        table = plain_table(f"{found.before} -> {found.after}", "")
-        for name, text in rows.items():
-            if text:
-                add_row(table, name, text)
-        screen.print(table)
-        if found.statistics:
-            moved = plain_table("statistic", "", found.before, found.after)
-            for change in found.statistics:
-                values = (
-                    ", ".join(f"{value:.4g}" for value in each)
-                    for each in (change.before, change.after)
-                )
-                add_row(moved, change.field, change.figure, *values)
-            screen.print("", moved)
+    with errors.status("comparing"):
+        old, new = simgen.open_dataset(dataset, before), simgen.open_dataset(dataset, after)
+        found = compare(old, new)
+    if found.is_empty:
+        print_line(f"{found.before} and {found.after} hold the same cases")
+        return
+    accepted = (f"{count} {split}" for split, count in found.new_splits.items() if count)
+    rows = {
+        "cases added": _named(found.added),
+        "cases removed": _named(found.removed),
+        "status changed": _named([_moved(*each) for each in found.changed_status.items()]),
+        "content changed": _named(found.changed_content),
+        "moved between splits": _named([_moved(*each) for each in found.moved_splits.items()]),
+        "newly accepted": ", ".join(accepted),
+        "added on disk": size_text(found.num_bytes_added),
+    }
+    table = plain_table(f"{found.before} -> {found.after}", "")
+    for name, text in rows.items():
+        if text:
+            add_row(table, name, text)
+    screen.print(table)
+    if found.statistics:
+        moved = plain_table("statistic", "", found.before, found.after)
+        for change in found.statistics:
+            values = (
+                ", ".join(f"{value:.4g}" for value in each)
+                for each in (change.before, change.after)
+            )
+            add_row(moved, change.field, change.figure, *values)
+        screen.print("", moved)
 
 
 def _moved(case: str, change: tuple[str, str]) -> str:
@@ -289,13 +274,7 @@ def _named(cases: Sequence[str]) -> str:
     return f"{len(cases)}: {', '.join(cases[:MAX_NAMED])}{more}" if cases else ""
 
 
-@dataset_app.command(
-    "export",
-    epilog=(
-        "Example: courant dataset export demo-run/store/cylinder-flow s3://bucket/plain"
-        " --version v2"
-    ),
-)
+@dataset_app.command("export", epilog="Example: courant dataset export DATASET s3://bucket/plain")
 def dataset_export(
     dataset: DatasetUrl,
     target: Annotated[
@@ -310,27 +289,22 @@ def dataset_export(
 
     After an interruption the same command continues.
     """
-    with one_line_errors():
-        import simgen
-        from simgen.publish.card import size_text
-        from simgen.publish.export import export
+    import simgen
+    from simgen.publish.card import size_text
+    from simgen.publish.export import export
 
-        with progress_bar("exporting cases") as on_progress:
-            written = export(simgen.open_dataset(dataset, version), absolute(target), on_progress)
-        there = written.num_cases - written.num_copied
-        print_line(
-            f"{written.target}  {counted(written.num_cases, 'case')},"
-            f" {size_text(written.num_bytes)} of fields"
-            f"{f', {there} of them there before' if there else ''}"
-        )
+    with progress_bar("exporting cases") as on_progress:
+        written = export(simgen.open_dataset(dataset, version), absolute(target), on_progress)
+    there = written.num_cases - written.num_copied
+    print_line(
+        f"{written.target}  {counted(written.num_cases, 'case')},"
+        f" {size_text(written.num_bytes)} of fields"
+        f"{f', {there} of them there before' if there else ''}"
+    )
 
 
 @dataset_app.command(
-    "export-vtu",
-    epilog=(
-        "Example: courant dataset export-vtu demo-run/store/cylinder-flow vtu --split test"
-        " --every 10"
-    ),
+    "export-vtu", epilog="Example: courant dataset export-vtu DATASET vtu --every 10"
 )
 def dataset_export_vtu(
     dataset: DatasetUrl,
@@ -345,26 +319,20 @@ def dataset_export_vtu(
     every: Annotated[int, typer.Option(min=1, help="Of a transient case every n-th snapshot.")] = 1,
 ) -> None:
     """Write cases for ParaView: .vtu files, and a .pvd with the times of each transient case."""
-    with one_line_errors():
-        import simgen
-        from simgen.publish.export import export_vtu
+    import simgen
+    from simgen.publish.export import export_vtu
 
-        if case and split:
-            raise InputError("--case and --split both choose cases; give one")
-        opened = simgen.open_dataset(dataset, version)
-        with progress_bar("writing cases") as on_progress:
-            chosen = list(dict.fromkeys(case or ())) or (opened.cases(split) if split else None)
-            written = export_vtu(opened, folder, chosen, every, on_progress)
-        files = f"{len(written)} files to open in {folder}, such as {written[0]}" if written else ""
-        print_line(files or "no case")
+    if case and split:
+        raise InputError("--case and --split both choose cases; give one")
+    opened = simgen.open_dataset(dataset, version)
+    with progress_bar("writing cases") as on_progress:
+        chosen = list(dict.fromkeys(case or ())) or (opened.cases(split) if split else None)
+        written = export_vtu(opened, folder, chosen, every, on_progress)
+    files = f"{len(written)} files to open in {folder}, such as {written[0]}" if written else ""
+    print_line(files or "no case")
 
 
-@dataset_app.command(
-    "card",
-    epilog=(
-        "Example: courant dataset card demo-run/store/cylinder-flow --out card --license CC-BY-4.0"
-    ),
-)
+@dataset_app.command("card", epilog="Example: courant dataset card DATASET --license CC-BY-4.0")
 def dataset_card(
     dataset: DatasetUrl,
     out: Annotated[
@@ -379,53 +347,45 @@ def dataset_card(
 
     It shows physics, design space, fields, statistics, sizes, splits, samples and provenance.
     """
-    with one_line_errors():
-        import simgen
-        from simgen.publish.card import write_card
+    import simgen
+    from simgen.publish.card import write_card
 
-        with progress_bar("drawing") as on_progress:
-            readme = write_card(simgen.open_dataset(dataset, version), out, license, on_progress)
-        print_line(f"card  {readme}")
+    with progress_bar("drawing") as on_progress:
+        readme = write_card(simgen.open_dataset(dataset, version), out, license, on_progress)
+    print_line(f"card  {readme}")
 
 
-@dataset_app.command(
-    "verify", epilog="Example: courant dataset verify s3://bucket/store/cylinder-flow --version v2"
-)
+@dataset_app.command("verify", epilog="Example: courant dataset verify DATASET --version v2")
 def dataset_verify(dataset: DatasetUrl, version: Version = None) -> None:
     """Read every chunk of a version and compare it with the record.
 
     Ends with exit code 1 where anything is damaged.
     """
-    with one_line_errors():
-        import simgen
-        from simgen.store.verify import verify
+    import simgen
+    from simgen.store.verify import verify
 
-        with progress_bar("verifying cases") as on_progress:
-            opened = simgen.open_dataset(dataset, version)
-            found = verify(opened, on_progress)
-        where = f"{opened.url} {opened.version}"
-        if not found.findings:
-            cases = counted(found.num_cases, "case")
-            print_line(f"{where}: all {found.num_chunks} chunks of {cases} are intact")
-            return
-        table = plain_table("case", "where", "what is wrong")
-        for finding in found.findings:
-            add_row(table, finding.case or "(all)", finding.place, finding.problem)
-        screen.print(table)
-        damaged = {finding.case for finding in found.findings if finding.case}
-        print_line(
-            f"{where}: {len(found.findings)} findings in {len(damaged)} of {found.num_cases} cases;"
-            " restore the store from a copy"
-        )
+    with progress_bar("verifying cases") as on_progress:
+        opened = simgen.open_dataset(dataset, version)
+        found = verify(opened, on_progress)
+    where = f"{opened.url} {opened.version}"
+    if not found.findings:
+        cases = counted(found.num_cases, "case")
+        print_line(f"{where}: all {found.num_chunks} chunks of {cases} are intact")
+        return
+    table = plain_table("case", "where", "what is wrong")
+    for finding in found.findings:
+        add_row(table, finding.case or "(all)", finding.place, finding.problem)
+    screen.print(table)
+    damaged = {finding.case for finding in found.findings if finding.case}
+    print_line(
+        f"{where}: {len(found.findings)} findings in {len(damaged)} of {found.num_cases} cases;"
+        " restore the store from a copy"
+    )
     raise typer.Exit(1)
 
 
 @dataset_app.command(
-    "withdraw",
-    epilog=(
-        'Example: courant dataset withdraw demo-run/store/cylinder-flow b0159c13a91f --reason "half'
-        ' of its snapshots"'
-    ),
+    "withdraw", epilog="Example: courant dataset withdraw DATASET CASE --reason 'a wrong mesh'"
 )
 def dataset_withdraw(
     dataset: DatasetUrl,
@@ -438,18 +398,15 @@ def dataset_withdraw(
 
     Older versions and the splits of all other cases stay as they are.
     """
-    with one_line_errors():
-        import simgen
-        from simgen.store.write import DatasetWriter
+    import simgen
+    from simgen.store.write import DatasetWriter
 
-        writer = DatasetWriter.open(dataset, simgen.open_dataset(dataset).schema)
-        version = writer.withdraw(cases, reason)
-        print_line(repr(simgen.open_dataset(dataset, version)).strip("<>"))
+    writer = DatasetWriter.open(dataset, simgen.open_dataset(dataset).schema)
+    version = writer.withdraw(cases, reason)
+    print_line(repr(simgen.open_dataset(dataset, version)).strip("<>"))
 
 
-@dataset_app.command(
-    "gc", epilog="Example: courant dataset gc s3://bucket/store/cylinder-flow --dry-run"
-)
+@dataset_app.command("gc", epilog="Example: courant dataset gc DATASET --dry-run")
 def dataset_gc(
     dataset: DatasetUrl,
     older_than: Annotated[
@@ -468,20 +425,19 @@ def dataset_gc(
 
     No version loses anything. Damaged references are made again first.
     """
-    with one_line_errors():
-        from simgen.publish.card import size_text
-        from simgen.store.versions import collect
+    from simgen.publish.card import size_text
+    from simgen.store.versions import collect
 
-        with errors.status("looking for garbage"):
-            found = collect(dataset, older_than=timedelta(hours=older_than), dry_run=dry_run)
-        if not found.num_objects:
-            print_line("nothing to delete: all that is old enough is referred to")
-            return
-        done = "would delete at least" if dry_run else "deleted"
-        print_line(
-            f"{done} {size_text(found.num_bytes)}: {found.num_chunks} chunks, {found.num_snapshots}"
-            f" snapshots, {found.num_objects} objects in all"
-        )
+    with errors.status("looking for garbage"):
+        found = collect(dataset, older_than=timedelta(hours=older_than), dry_run=dry_run)
+    if not found.num_objects:
+        print_line("nothing to delete: all that is old enough is referred to")
+        return
+    done = "would delete at least" if dry_run else "deleted"
+    print_line(
+        f"{done} {size_text(found.num_bytes)}: {found.num_chunks} chunks, {found.num_snapshots}"
+        f" snapshots, {found.num_objects} objects in all"
+    )
 
 
 dataset_app.add_typer(benchmark_app)

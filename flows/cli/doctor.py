@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from flows.settings import absolute, load_settings, prefect_answers, prefect_url
-from flows.terminal import add_row, one_line_errors, plain_table, print_line, screen
+from flows.terminal import add_row, plain_table, print_line, screen
 from simgen.errors import InputError, SimgenError
 from simgen.machine import memory_gb, usable_cores
 
@@ -39,30 +39,27 @@ def doctor() -> None:
 
     Ends with exit code 0 whatever it finds: models are trained without OpenFOAM.
     """
-    with one_line_errors():
-        names = Column("", no_wrap=True), Column("", no_wrap=True), Column("", overflow="fold")
-        table, usable = Table(*names, box=None, show_header=False), set()
-        for name, check in CHECKS.items():
-            try:
-                text, mark = check(), "[green]ok[/green]"
-                usable.add(name)
-            except SimgenError as error:
-                text, mark = str(error), "[yellow]missing[/yellow]"
-            except (ImportError, OSError) as error:
-                text, mark = f"{type(error).__name__}: {error}", "[yellow]missing[/yellow]"
-            table.add_row(name, mark, escape(text))
-        screen.print(table, "")
-        solves = {"OpenFOAM", "gmsh", "scratch"} <= usable
-        if "store" not in usable:
-            cases = "can be solved but not stored" if solves else "cannot be solved"
-            lacking = "no dataset read, no model trained on it"
-            screen.print(f"The store cannot be used: {lacking}; cases {cases}.")
-        elif solves:
-            screen.print("Cases can be solved here; datasets read, models trained and asked.")
-        else:
-            screen.print(
-                "Datasets can be read here, models trained and asked; cases cannot be solved."
-            )
+    names = Column("", no_wrap=True), Column("", no_wrap=True), Column("", overflow="fold")
+    table, usable = Table(*names, box=None, show_header=False), set()
+    for name, check in CHECKS.items():
+        try:
+            text, mark = check(), "[green]ok[/green]"
+            usable.add(name)
+        except SimgenError as error:
+            text, mark = str(error), "[yellow]missing[/yellow]"
+        except (ImportError, OSError) as error:
+            text, mark = f"{type(error).__name__}: {error}", "[yellow]missing[/yellow]"
+        table.add_row(name, mark, escape(text))
+    screen.print(table, "")
+    solves = {"OpenFOAM", "gmsh", "scratch"} <= usable
+    if "store" not in usable:
+        cases = "can be solved but not stored" if solves else "cannot be solved"
+        lacking = "no dataset read, no model trained on it"
+        screen.print(f"The store cannot be used: {lacking}; cases {cases}.")
+    elif solves:
+        screen.print("Cases can be solved here; datasets read, models trained and asked.")
+    else:
+        screen.print("Datasets can be read here, models trained and asked; cases cannot be solved.")
 
 
 def _python() -> str:
@@ -170,30 +167,29 @@ def families(
     ] = None,
 ) -> None:
     """List the case families; or show one with its parameters, presets and settings."""
-    with one_line_errors():
-        from simgen.cases import FAMILIES, get_family
+    from simgen.cases import FAMILIES, get_family
 
-        if name is None:
-            table = plain_table("family", "", "solver", "presets")
-            for each in FAMILIES.values():
-                add_row(table, each.name, each.title, each.application, ", ".join(each.presets))
-            screen.print(table)
-            return
-        family = get_family(name)
-        kind = "transient" if family.transient else "steady"
-        screen.print(
-            f"[bold]{family.name}[/bold]  {family.title}; {kind}, {family.application},"
-            f" revision {family.revision}\n",
-            highlight=False,
-        )
-        screen.print(_table_of("parameter", family.design_space, {}), "")
-        screen.print(_table_of("setting", family.settings_space, family.presets), "")
-        fields = plain_table(Column("field", style="bold"), "unit", "components")
-        for field in family.fields:
-            add_row(fields, field.name, field.unit, ", ".join(field.components))
-        screen.print(fields, "")
-        header = ",".join(family.design_space.names)
-        print_line(f"First line of a file for --designs: {header}")
+    if name is None:
+        table = plain_table("family", "", "solver", "presets")
+        for each in FAMILIES.values():
+            add_row(table, each.name, each.title, each.application, ", ".join(each.presets))
+        screen.print(table)
+        return
+    family = get_family(name)
+    kind = "transient" if family.transient else "steady"
+    screen.print(
+        f"[bold]{family.name}[/bold]  {family.title}; {kind}, {family.application},"
+        f" revision {family.revision}\n",
+        highlight=False,
+    )
+    screen.print(_table_of("parameter", family.design_space, {}), "")
+    screen.print(_table_of("setting", family.settings_space, family.presets), "")
+    fields = plain_table(Column("field", style="bold"), "unit", "components")
+    for field in family.fields:
+        add_row(fields, field.name, field.unit, ", ".join(field.components))
+    screen.print(fields, "")
+    header = ",".join(family.design_space.names)
+    print_line(f"First line of a file for --designs: {header}")
 
 
 def _table_of(title: str, space: DesignSpace, presets: Mapping[str, Mapping[str, float]]) -> Table:

@@ -18,7 +18,6 @@ from flows.settings import RUNS, absolute, check_folder, load_settings
 from flows.terminal import (
     add_row,
     counted,
-    one_line_errors,
     plain_table,
     print_error,
     print_line,
@@ -58,55 +57,49 @@ def runs_ls(
 
     Columns: recipe, dataset version, size, epochs, errors, date, training time, revision.
     """
-    with one_line_errors():
-        from courant.runs.summary import list_runs
+    from courant.runs.summary import list_runs
 
-        where = absolute(runs or load_settings().runs)
-        found, unreadable = list_runs(where)
-        for damaged in unreadable:
-            print_error(damaged.reason, "unreadable")
-        if not found:
-            raise InputError(
-                f"no run in {where}; train one with: courant train DATASET --runs {where}"
-            )
-        right: dict[str, Any] = {"justify": "right", "no_wrap": True}
-        columns = {
-            "run": Column("run", overflow="fold", min_width=16),
-            "dataset": Column("dataset", overflow="fold", min_width=13),
-            "parameters": Column("parameters", **right),
-            "epochs": Column("epochs", overflow="fold", min_width=6),
-            "validation NMAE": Column("NMAE", **right),
-            "test NMAE": Column("test", **right),
-            "started": Column("started", no_wrap=True),
-            "training time": Column("trained", **right),
-            "revision": Column("revision", no_wrap=True),
-        }
-        if screen.width < WIDE:  # `runs show` has what a narrow screen has no room for
-            del columns["parameters"], columns["revision"]
-        table = plain_table(*columns.values())
-        for run in found:
-            dataset = f"{run.dataset.rsplit('/', 1)[-1]} {run.version}"
-            cells = {**_facts(run), "run": run.name, "dataset": dataset}
-            add_row(table, *(cells[name] for name in columns))
-        screen.print(table)
+    where = absolute(runs or load_settings().runs)
+    found, unreadable = list_runs(where)
+    for damaged in unreadable:
+        print_error(damaged.reason, "unreadable")
+    if not found:
+        raise InputError(f"no run in {where}; train one with: courant train DATASET --runs {where}")
+    right: dict[str, Any] = {"justify": "right", "no_wrap": True}
+    columns = {
+        "run": Column("run", overflow="fold", min_width=16),
+        "dataset": Column("dataset", overflow="fold", min_width=13),
+        "parameters": Column("parameters", **right),
+        "epochs": Column("epochs", overflow="fold", min_width=6),
+        "validation NMAE": Column("NMAE", **right),
+        "test NMAE": Column("test", **right),
+        "started": Column("started", no_wrap=True),
+        "training time": Column("trained", **right),
+        "revision": Column("revision", no_wrap=True),
+    }
+    if screen.width < WIDE:  # `runs show` has what a narrow screen has no room for
+        del columns["parameters"], columns["revision"]
+    table = plain_table(*columns.values())
+    for run in found:
+        dataset = f"{run.dataset.rsplit('/', 1)[-1]} {run.version}"
+        cells = {**_facts(run), "run": run.name, "dataset": dataset}
+        add_row(table, *(cells[name] for name in columns))
+    screen.print(table)
 
 
-@runs_app.command(
-    "show", epilog="Example: courant runs show demo-run/runs/cylinder-flow-demo-0123456789"
-)
+@runs_app.command("show", epilog="Example: courant runs show RUN")
 def runs_show(run: RunUrl) -> None:
     """Show one run in full: its experiment, dataset version, course and errors."""
-    with one_line_errors():
-        from courant.runs.summary import flatten, read_run
+    from courant.runs.summary import flatten, read_run
 
-        found = read_run(absolute(run))
-        facts = plain_table(Column("", style="bold"), Column("", overflow="fold"))
-        for name, value in _facts(found).items():
-            add_row(facts, name, value)
-        settings = plain_table(Column("setting", style="bold"), Column("value", overflow="fold"))
-        for key, setting in flatten(found.settings).items():
-            add_row(settings, key, _text(setting))
-        screen.print(facts, "", settings)
+    found = read_run(absolute(run))
+    facts = plain_table(Column("", style="bold"), Column("", overflow="fold"))
+    for name, value in _facts(found).items():
+        add_row(facts, name, value)
+    settings = plain_table(Column("setting", style="bold"), Column("value", overflow="fold"))
+    for key, setting in flatten(found.settings).items():
+        add_row(settings, key, _text(setting))
+    screen.print(facts, "", settings)
 
 
 @runs_app.command("compare", epilog="Example: courant runs compare RUN OTHER-RUN")
@@ -117,26 +110,22 @@ def runs_compare(
     ],
 ) -> None:
     """Compare runs: the settings in which they differ, and their results."""
-    with one_line_errors():
-        from courant.runs.summary import differing_settings, read_run
+    from courant.runs.summary import differing_settings, read_run
 
-        if len(runs) < 2:
-            raise InputError("one run has nothing to be compared with; name two or more")
-        found = [read_run(absolute(run)) for run in runs]
-        table = plain_table("", *[Column(escape(run.name), overflow="fold") for run in found])
-        for key, values in differing_settings(found).items():
-            add_row(table, key, *map(_text, values))
-        table.add_section()
-        facts = [_facts(run) for run in found]
-        for name in facts[0]:
-            add_row(table, name, *(fact[name] for fact in facts))
-        screen.print(table)
+    if len(runs) < 2:
+        raise InputError("one run has nothing to be compared with; name two or more")
+    found = [read_run(absolute(run)) for run in runs]
+    table = plain_table("", *[Column(escape(run.name), overflow="fold") for run in found])
+    for key, values in differing_settings(found).items():
+        add_row(table, key, *map(_text, values))
+    table.add_section()
+    facts = [_facts(run) for run in found]
+    for name in facts[0]:
+        add_row(table, name, *(fact[name] for fact in facts))
+    screen.print(table)
 
 
-@runs_app.command(
-    "export",
-    epilog="Example: courant runs export demo-run/runs/cylinder-flow-demo-0123456789 --out m.zip",
-)
+@runs_app.command("export", epilog="Example: courant runs export RUN --out m.zip")
 def runs_export(
     run: RunUrl,
     out: Annotated[
@@ -148,13 +137,12 @@ def runs_export(
 
     Commands and `courant.load` take the file in place of a run directory; `unzip` makes it one.
     """
-    with one_line_errors():
-        from courant.runs.directory import RunDirectory
-        from courant.runs.summary import pack_run
+    from courant.runs.directory import RunDirectory
+    from courant.runs.summary import pack_run
 
-        source = RunDirectory(absolute(run))
-        name = source.url.rsplit("/", 1)[-1].removesuffix(".zip")
-        print_line(f"packed  {pack_run(source, absolute(out or f'{name}.zip'))}")
+    source = RunDirectory(absolute(run))
+    name = source.url.rsplit("/", 1)[-1].removesuffix(".zip")
+    print_line(f"packed  {pack_run(source, absolute(out or f'{name}.zip'))}")
 
 
 def _facts(run: RunSummary) -> dict[str, str]:
@@ -190,43 +178,36 @@ def recipes(context: typer.Context) -> None:
     """List the training recipes, with what they are for; `show` prints one."""
     if context.invoked_subcommand:
         return
-    with one_line_errors():
-        from courant.recipes import RECIPES
+    from courant.recipes import RECIPES
 
-        table = plain_table("recipe", "")
-        for name, recipe in RECIPES.items():
-            first, _, _ = " ".join((recipe.__doc__ or "").split()).partition(". ")
-            table.add_row(name, first.removesuffix("."))
-        screen.print(table)
+    table = plain_table("recipe", "")
+    for name, recipe in RECIPES.items():
+        first, _, _ = " ".join((recipe.__doc__ or "").split()).partition(". ")
+        table.add_row(name, first.removesuffix("."))
+    screen.print(table)
 
 
-@recipes_app.command(
-    "show", epilog="Example: courant recipes show cylinder-flow-small > experiment.json"
-)
+@recipes_app.command("show", epilog="Example: courant recipes show cylinder-flow-small > mine.json")
 def recipes_show(
     name: Annotated[str, typer.Argument(help="A recipe, such as cylinder-flow-small.")],
 ) -> None:
     """Print a recipe as JSON: change it, and train it with --experiment FILE."""
-    with one_line_errors():
-        from courant.recipes import get_recipe
+    from courant.recipes import get_recipe
 
-        typer.echo(get_recipe(name).model_dump_json(indent=2))
+    typer.echo(get_recipe(name).model_dump_json(indent=2))
 
 
-@model_app.command(
-    epilog="Example: courant report demo-run/runs/cylinder-flow-demo-0123456789 --out report"
-)
+@model_app.command(epilog="Example: courant report RUN --out report")
 def report(
     run: RunUrl,
     out: Annotated[str, typer.Option(help="Folder or s3://bucket/prefix.")] = "report",
     dataset: MovedDataset = None,
 ) -> None:
     """Write the report of an evaluated run again, without Prefect."""
-    with one_line_errors():
-        from courant.report.report import write_report
+    from courant.report.report import write_report
 
-        check_folder(absolute(out))
-        print_line(f"report  {write_report(absolute(run), absolute(out), _place(dataset))}")
+    check_folder(absolute(out))
+    print_line(f"report  {write_report(absolute(run), absolute(out), _place(dataset))}")
 
 
 @model_app.command(epilog="Example: courant reports courant-data/reports")
@@ -236,10 +217,9 @@ def reports(
     ] = None,
 ) -> None:
     """Write the index page of a folder of reports again, as after one was removed."""
-    with one_line_errors():
-        from courant.report.page import write_index
+    from courant.report.page import write_index
 
-        print_line(f"index  {write_index(absolute(folder or load_settings().reports))}")
+    print_line(f"index  {write_index(absolute(folder or load_settings().reports))}")
 
 
 @model_app.command(
@@ -318,45 +298,42 @@ def predict(
     A transient model starts from a case's snapshot at --start or a file's arrays, a steady one from
     a case's geometry and boundary conditions.
     """
-    with one_line_errors():
-        if (case is None) == (design is None):
-            raise InputError("name a case or a mesh file, or give a --design NAME=VALUE,...")
-        if case is not None and (from_solver is not None or verify):
-            raise InputError("--from-solver and --verify belong to --design")
-        is_file = case is not None and "." in Path(case).name
-        kind = "a design" if design else "a mesh file" if is_file else "a stored case"
-        options = {
-            "--start": (start, "a stored case"),
-            "--dataset": (dataset, "a stored case"),
-            "--parameters": (parameters, "a mesh file"),
-            "--boundary": (boundary, "a mesh file"),
-        }
-        for option, (given, needed) in options.items():
-            if given is not None and kind != needed:
-                raise InputError(f"{option} belongs to {needed}, not to {kind}; leave it out")
-        out, url = local_path(str(out)), absolute(run)
-        if is_file:
-            from flows.cli.foreign_mesh import predict_file
+    if (case is None) == (design is None):
+        raise InputError("name a case or a mesh file, or give a --design NAME=VALUE,...")
+    if case is not None and (from_solver is not None or verify):
+        raise InputError("--from-solver and --verify belong to --design")
+    is_file = case is not None and "." in Path(case).name
+    kind = "a design" if design else "a mesh file" if is_file else "a stored case"
+    options = {
+        "--start": (start, "a stored case"),
+        "--dataset": (dataset, "a stored case"),
+        "--parameters": (parameters, "a mesh file"),
+        "--boundary": (boundary, "a mesh file"),
+    }
+    for option, (given, needed) in options.items():
+        if given is not None and kind != needed:
+            raise InputError(f"{option} belongs to {needed}, not to {kind}; leave it out")
+    out, url = local_path(str(out)), absolute(run)
+    if is_file:
+        from flows.cli.foreign_mesh import predict_file
 
-            asked = parse_settings(parameters.split(",") if parameters else None, "--parameters")
-            faces = None if boundary is None else local_path(str(boundary))
-            lines = predict_file(url, local_path(str(case)), faces, asked, steps, out)
-        elif design is not None:
-            from flows.cli.prediction_files import predict_to_files
+        asked = parse_settings(parameters.split(",") if parameters else None, "--parameters")
+        faces = None if boundary is None else local_path(str(boundary))
+        lines = predict_file(url, local_path(str(case)), faces, asked, steps, out)
+    elif design is not None:
+        from flows.cli.prediction_files import predict_to_files
 
-            asked = parse_settings(design.split(","), "--design") or {}
-            predict_to_files(url, asked, out, steps=steps, from_solver_s=from_solver, verify=verify)
-            return
-        else:
-            from flows.cli.prediction_files import write_prediction
+        asked = parse_settings(design.split(","), "--design") or {}
+        predict_to_files(url, asked, out, steps=steps, from_solver_s=from_solver, verify=verify)
+        return
+    else:
+        from flows.cli.prediction_files import write_prediction
 
-            lines = write_prediction(url, str(case), start, steps, out, _place(dataset))
-        print_line(lines)
+        lines = write_prediction(url, str(case), start, steps, out, _place(dataset))
+    print_line(lines)
 
 
-@model_app.command(
-    epilog="Example: courant serve demo-run/runs/cylinder-flow-demo-0123456789 --port 8000"
-)
+@model_app.command(epilog="Example: courant serve RUN --port 8000")
 def serve(
     run: RunUrl,
     host: Annotated[
@@ -376,19 +353,18 @@ def serve(
     allow_host: AllowedHosts = None,
 ) -> None:
     """Answer predictions over HTTP through Ray Serve, until Ctrl-C."""
-    with one_line_errors():
-        names = allowed_hosts(allow_host)
-        _check_trained(run)
-        from courant.serving.predictions import Limits
-        from flows.serving import serve_model
+    names = allowed_hosts(allow_host)
+    _check_trained(run)
+    from courant.serving.predictions import Limits
+    from flows.serving import serve_model
 
-        limits = Limits(
-            max_points=max_points,
-            max_steps=max_steps,
-            max_megabytes=max_megabytes,
-            max_point_steps=max_point_steps,
-        )
-        serve_model(absolute(run), host, port, limits, names=names)
+    limits = Limits(
+        max_points=max_points,
+        max_steps=max_steps,
+        max_megabytes=max_megabytes,
+        max_point_steps=max_point_steps,
+    )
+    serve_model(absolute(run), host, port, limits, names=names)
 
 
 @model_app.command(epilog="Example: courant explore pipe-run/runs/branched-pipe-small-0123456789")
@@ -405,12 +381,11 @@ def explore(
 
     Until Ctrl-C; sliders of a steady model need OpenFOAM's mesh tools on this machine.
     """
-    with one_line_errors():
-        names = allowed_hosts(allow_host)
-        _check_trained(run)
-        from flows.serving import explore_model
+    names = allowed_hosts(allow_host)
+    _check_trained(run)
+    from flows.serving import explore_model
 
-        explore_model(absolute(run), host, port, _place(dataset), names)
+    explore_model(absolute(run), host, port, _place(dataset), names)
 
 
 def _check_trained(run: str) -> None:
@@ -441,25 +416,24 @@ def calibrate(
 
     Cases are added by `courant generate ... --split calibration`; docs/bands.md has the whole.
     """
-    with one_line_errors():
-        from courant.evaluation.calibrate import calibrate as calibrate_run
+    from courant.evaluation.calibrate import calibrate as calibrate_run
 
-        with progress_bar("calibrating") as progress:
-            bands = calibrate_run(absolute(run), _place(dataset), _place(grid), progress)
-        names = "".join(f", {_plain(name)}" for name in bands.quantities)
-        cases = counted(len(bands.cases), "calibration case")
-        print_line(f"bands  {cases} of {bands.version}: the fields{names}")
-        if bands.regressed is not None:
-            regressed = ", ".join(map(_plain, bands.regressed.quantities))
-            designs = counted(len(bands.regressed.designs), "training design")
-            print_line(f"by regression on the parameters of {designs}: {regressed}")
-        for name, error in bands.grid.items():
-            print_line(
-                f"mesh   {_plain(name)} on a fine mesh: {error.low:+.1%} to"
-                f" {error.high:+.1%} (order {error.order:.1f}, {error.num_designs} designs)"
-            )
-        for name, reason in bands.no_grid.items():
-            print_line(f"mesh   {_plain(name)}: {reason}")
+    with progress_bar("calibrating") as progress:
+        bands = calibrate_run(absolute(run), _place(dataset), _place(grid), progress)
+    names = "".join(f", {_plain(name)}" for name in bands.quantities)
+    cases = counted(len(bands.cases), "calibration case")
+    print_line(f"bands  {cases} of {bands.version}: the fields{names}")
+    if bands.regressed is not None:
+        regressed = ", ".join(map(_plain, bands.regressed.quantities))
+        designs = counted(len(bands.regressed.designs), "training design")
+        print_line(f"by regression on the parameters of {designs}: {regressed}")
+    for name, error in bands.grid.items():
+        print_line(
+            f"mesh   {_plain(name)} on a fine mesh: {error.low:+.1%} to"
+            f" {error.high:+.1%} (order {error.order:.1f}, {error.num_designs} designs)"
+        )
+    for name, reason in bands.no_grid.items():
+        print_line(f"mesh   {_plain(name)}: {reason}")
 
 
 @model_app.command(epilog="Example: courant coverage RUN --split test")
@@ -481,15 +455,12 @@ def coverage(
     dataset: MovedDataset = None,
 ) -> None:
     """Compare the bands of a calibrated run with solved cases: how often do they hold?"""
-    with one_line_errors():
-        from courant.evaluation.coverage import measure_coverage
+    from courant.evaluation.coverage import measure_coverage
 
-        box = {} if inside is None else parse_box(inside)
-        with progress_bar("predicting") as progress:
-            found = measure_coverage(
-                absolute(run), split.value, _place(dataset), level, progress, box
-            )
-        _print_coverage(found)
+    box = {} if inside is None else parse_box(inside)
+    with progress_bar("predicting") as progress:
+        found = measure_coverage(absolute(run), split.value, _place(dataset), level, progress, box)
+    _print_coverage(found)
 
 
 def parse_box(text: str) -> dict[str, tuple[float, float]]:

@@ -21,7 +21,7 @@ from rich.text import Text
 from courant.loopback import LOOPBACK, in_address
 from flows.cli.options import AllowedHosts, Runs, Store, allowed_hosts
 from flows.settings import absolute, load_settings
-from flows.terminal import add_row, counted, errors, fail, one_line_errors, print_line, screen
+from flows.terminal import add_row, counted, errors, fail, print_line, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,25 +62,24 @@ def status(
 
     Reads records alone: no server has to run, and the store may be on S3.
     """
-    with one_line_errors():
-        from flows.observing import Watch
+    from flows.observing import Watch
 
-        watch = Watch(places(store, runs))
-        if as_json:
+    watch = Watch(places(store, runs))
+    if as_json:
+        overview = watch.look()
+        typer.echo(json.dumps(as_record(overview), indent=2, default=str))
+    elif once or not screen.is_terminal:
+        with errors.status("reading"):
             overview = watch.look()
-            typer.echo(json.dumps(as_record(overview), indent=2, default=str))
-        elif once or not screen.is_terminal:
-            with errors.status("reading"):
-                overview = watch.look()
-            screen.print(draw(overview))
-        else:
-            # Ctrl-C is how this is meant to end, and no interruption.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            with contextlib.suppress(KeyboardInterrupt):
-                draw_until_interrupted(watch, every, screen)
-            return
-        if overview.problems:
-            fail(problem_line(overview.problems))
+        screen.print(draw(overview))
+    else:
+        # Ctrl-C is how this is meant to end, and no interruption.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            draw_until_interrupted(watch, every, screen)
+        return
+    if overview.problems:
+        fail(problem_line(overview.problems))
 
 
 @status_app.command(epilog="Example: courant metrics --store s3://bucket/store --port 9464")
@@ -101,15 +100,14 @@ def metrics(
 
     Reads records alone, of a folder or S3: it may be started and ended at any time.
     """
-    with one_line_errors():
-        from flows.observing import RecordMetrics, Watch, metrics_server
+    from flows.observing import RecordMetrics, Watch, metrics_server
 
-        names = allowed_hosts(allow_host)
-        with errors.status("reading"):
-            exported = RecordMetrics(Watch(places(store, runs)), every)
-        serve, taken = metrics_server(exported, host, port, names)
-        print_line(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
-        serve()
+    names = allowed_hosts(allow_host)
+    with errors.status("reading"):
+        exported = RecordMetrics(Watch(places(store, runs)), every)
+    serve, taken = metrics_server(exported, host, port, names)
+    print_line(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
+    serve()
 
 
 def places(store: str | None, runs: str | None) -> Places:
