@@ -142,13 +142,6 @@ def test_one_damaged_dataset_hides_no_other_and_its_references_are_mended(couran
     assert "cannot be read" not in courant("dataset", "ls", "--store", STORE)
 
 
-def test_a_missing_folder_of_a_dataset_is_one_line(courant):
-    shutil.rmtree(Path(DATASET, "snapshots"))
-    failed = courant("dataset", "show", DATASET, exit_code=1)
-    assert failed.startswith("error: ")
-    assert len(failed.strip().splitlines()) == 1
-
-
 def test_a_case_is_withdrawn_in_a_new_version_that_all_commands_understand(courant, tmp_path):
     case = simgen.open_dataset(DATASET).cases("test")[0]
     told = courant("dataset", "withdraw", DATASET, case, "--reason", "half of it")
@@ -162,20 +155,6 @@ def test_a_case_is_withdrawn_in_a_new_version_that_all_commands_understand(coura
     card = (tmp_path / "card/README.md").read_text()
     assert "| withdrawn | half of it | 1 |" in card
     assert f"courant dataset withdraw made-again/cylinder-flow {case} --reason 'half of it'" in card
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["nonsense", "--reason", "x"], "has no case nonsense; `courant dataset show` lists them"),
-        ([POINTS[0].id, "--reason", " "], "a withdrawal needs a reason"),
-    ],
-)
-def test_what_cannot_be_withdrawn_is_one_line(courant, words, problem):
-    output = courant("dataset", "withdraw", DATASET, *words, exit_code=1)
-    assert problem in output
-    assert "Traceback" not in output
-    assert simgen.open_dataset(DATASET).version == "v2"
 
 
 #: A title, a link with a picture's name, a bell, a C1 introducer, and markup of this screen's own.

@@ -94,12 +94,6 @@ def test_wrong_keys_are_named_and_not_shown(s3, monkeypatch):
     assert "wrong-secret" not in line
 
 
-def test_an_interval_that_stores_no_snapshot_is_refused(tmp_path):
-    line = generate("--set", "snapshot_interval=20", "--store", str(tmp_path / "store"))
-    assert "end_time = 12 s is no multiple of snapshot_interval = 20 s" in line
-    assert not (tmp_path / "store").exists()
-
-
 @pytest.mark.parametrize(
     ("option", "content", "message"),
     [
