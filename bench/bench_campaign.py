@@ -42,7 +42,7 @@ from bench.synthetic_cases import FAMILY, SCHEMA, synthetic_cloud, synthetic_res
 from flows.solving import COMMIT_SHARE as SHARE
 from flows.solving import LAST_OF_EACH, SolvedFork, longest_first_at_the_end
 from simgen.design_space import DesignPoint
-from simgen.store.repository import BRANCH, open_repository
+from simgen.store.versions import BRANCH, open_repository
 from simgen.store.write import CaseFork, CaseRecord, DatasetWriter, append_cases
 
 #: Seconds of a family's cases differ by about as much: of the cylinder's trial cases, the shortest

@@ -34,9 +34,8 @@ from simgen.case import Progress
 from simgen.cases import FAMILIES
 from simgen.errors import SimgenError
 from simgen.solving.case_lock import is_held
-from simgen.store.local_files import local_path
-from simgen.store.repository import folders_in, repository_exists
-from simgen.store.versions import DatasetProgress, read_progress
+from simgen.store.versions import DatasetProgress, folders_in, read_progress, repository_exists
+from simgen.whole_file import local_path
 
 READERS = 8
 MOST_RUNS = 50

@@ -37,7 +37,7 @@ from urllib.parse import urlsplit
 
 from simgen.errors import InputError
 from simgen.log_lines import Format
-from simgen.store.local_files import local_path
+from simgen.whole_file import local_path
 
 #: Whole numbers beyond 64 bits make Prefect's database unreadable.
 MAX_SEED = 2**32 - 1

@@ -14,8 +14,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from simgen.errors import InputError
+
 #: How names of half-written files begin: a process that was killed leaves them behind.
 PARTIAL = ".partial-"
+
+
+def local_path(url: str) -> Path:
+    """Return the absolute path of a local URL; InputError for the home of an unknown user."""
+    try:
+        return Path(url).expanduser().absolute()
+    except RuntimeError as error:
+        raise InputError(f"{url} is no path on this machine: {error}") from error
 
 
 @contextlib.contextmanager

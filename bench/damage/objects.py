@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from numcodecs import Zstd
 
-from simgen.store.repository import open_repository
+from simgen.store.versions import open_repository
 
 
 def flip(path: Path, position: float = 0.5) -> None:

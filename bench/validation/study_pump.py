@@ -18,7 +18,7 @@ from simgen.cases.centrifugal_pump.geometry import DEPTH
 from simgen.foam.field import read_field
 from simgen.foam.geometry import MeshGeometry, read_geometry
 from simgen.foam.mesh_files import time_directories
-from simgen.publish.field_plots import png_bytes
+from simgen.publish.figures import png_bytes
 
 
 def draw_curve(

@@ -55,7 +55,7 @@ from courant.report.context import (
 )
 from courant.report.fields import shown_channel
 from courant.report.page import Cell, Panel, PanelTable, Picture, channel_label, number, small_png
-from simgen.publish.field_plots import (
+from simgen.publish.figures import (
     Layer,
     Line,
     Triangles,

@@ -46,7 +46,7 @@ from courant.report.page import (
 )
 from courant.sweeps.search_space import BASELINE, Setting, Value, describe, label, show
 from courant.sweeps.sweep import Sweep, TrialResult, best_trial
-from simgen.publish.field_plots import Layer, draw_field, layer
+from simgen.publish.figures import Layer, draw_field, layer
 
 HYPERPARAMETERS = "hyperparameters.png"
 PARALLEL = "parallel_coordinates.png"

@@ -32,7 +32,7 @@ from courant.report.page import channel_label, component_name, with_unit
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, RunCourse, read_course, read_records
 from simgen.errors import StoreError
-from simgen.publish.field_plots import Layer, Triangles, layer
+from simgen.publish.figures import Layer, Triangles, layer
 from simgen.store.read import Dataset, StoredCase
 
 TOP_ANCHORS = 8

@@ -27,9 +27,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
 from courant.sweeps.sweep import TABLE, sweep_of
 from simgen.errors import SimgenError
-from simgen.publish import dataset_figures
-from simgen.publish.dataset_figures import SPLIT_COLORS
-from simgen.publish.field_plots import Triangles, point_spacing
+from simgen.publish.figures import SPLIT_COLORS, Triangles, designs, point_spacing, sample_cases
 from simgen.store.read import Dataset, StoredCase
 
 
@@ -44,7 +42,7 @@ def designs_panel(context: Context) -> Panel | None:
         "designs.png",
         "The sampled designs over their parameters. A case keeps its split in every later version"
         " of the dataset.",
-        partial(dataset_figures.designs, context.dataset),
+        partial(designs, context.dataset),
         look_for="Gaps are designs that the model has never seen.",
         score=f"{accepted} of {len(table)} designs accepted",
     )
@@ -75,7 +73,7 @@ def cases_panel(context: Context) -> Panel:
             f"{what[0].upper()}{what[1:]}{' at the last snapshot' if schema.transient else ''}"
             f"{' in the middle plane' if schema.dimension == 3 else ''} of"
             f" {count(len(accepted), 'accepted case')}, on one colour scale.",
-            partial(dataset_figures.sample_cases, accepted, field),
+            partial(sample_cases, accepted, field),
             look_for="This is what the solver made of the designs: an odd one stands out here.",
             score=f"{outcomes} of {count(len(dataset.design), 'case')}",
             arrays={"shown": np.array([each.id for each in accepted])},

@@ -44,14 +44,7 @@ from courant.report.page import (
     reference,
     webp,
 )
-from simgen.publish.field_plots import (
-    Layer,
-    Triangles,
-    add_colorbar,
-    draw_field,
-    spanning,
-    symmetric,
-)
+from simgen.publish.figures import Layer, Triangles, add_colorbar, draw_field, spanning, symmetric
 
 SEEN = {
     "train": "which the model was trained on",

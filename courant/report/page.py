@@ -265,7 +265,7 @@ Drawn = dict[str, Sequence[bytes]]
 def write_panel(folder: RunDirectory, panel: Panel, drawn: Drawn) -> list[str]:
     """Draw pictures into `drawn`, write them and the arrays; return the names of the files."""
     # Here, because a report that is up to date needs no matplotlib.
-    from simgen.publish.field_plots import png_bytes
+    from simgen.publish.figures import png_bytes
 
     files = []
     for picture in panel.pictures:

@@ -42,8 +42,7 @@ from simgen.cases import get_family
 from simgen.cell_mesh import CellMesh
 from simgen.design_space import scaled
 from simgen.errors import InputError, SimgenError
-from simgen.publish.dataset_figures import LEAST_DESIGNS, Sensitivity
-from simgen.publish.field_plots import Triangles, layer_of_cloud, section
+from simgen.publish.figures import LEAST_DESIGNS, Sensitivity, Triangles, layer_of_cloud, section
 from simgen.solving.unsolved import UnmeshableError
 from simgen.store.read import Dataset, StoredCase
 

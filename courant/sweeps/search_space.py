@@ -42,7 +42,7 @@ from pydantic import (
 from courant.data_config import Frozen
 from courant.experiment import DATA, Experiment
 from simgen.errors import InputError
-from simgen.store.local_files import local_path
+from simgen.whole_file import local_path
 
 Value = bool | int | float | str | None
 Setting = dict[str, Value]

@@ -472,7 +472,7 @@ def analyse_compare(
             fields_of_runs,
         )
         from courant.runs.directory import RunDirectory
-        from simgen.publish.field_plots import png_bytes
+        from simgen.publish.figures import png_bytes
 
         folder = RunDirectory(absolute(out))
         moved = absolute(dataset) if dataset else None

@@ -50,8 +50,8 @@ def dataset_ls(store: Store = None) -> None:
     """List the datasets of a store, with their newest versions."""
     import simgen
     from simgen.cases import FAMILIES
-    from simgen.store.repository import folders_in
     from simgen.store.split import SPLITS
+    from simgen.store.versions import folders_in
 
     base = absolute(store or load_settings().store).rstrip("/")
     columns = ("version", "cases", "train/validation/test", "published")
@@ -430,13 +430,13 @@ def dataset_gc(
 
     with errors.status("looking for garbage"):
         found = collect(dataset, older_than=timedelta(hours=older_than), dry_run=dry_run)
-    if not found.num_objects:
+    if not found.bytes_deleted and not dry_run:
         print_line("nothing to delete: all that is old enough is referred to")
         return
     done = "would delete at least" if dry_run else "deleted"
     print_line(
-        f"{done} {size_text(found.num_bytes)}: {found.num_chunks} chunks, {found.num_snapshots}"
-        f" snapshots, {found.num_objects} objects in all"
+        f"{done} {size_text(found.bytes_deleted)}: {found.chunks_deleted} chunks,"
+        f" {found.snapshots_deleted} snapshots, {found.manifests_deleted} manifests"
     )
 
 

@@ -122,7 +122,7 @@ def _prefect() -> str:
 
 def _store() -> str:
     from simgen.cases import FAMILIES
-    from simgen.store.repository import repository_exists
+    from simgen.store.versions import repository_exists
 
     where = absolute(load_settings().store)
     there = [family for family in FAMILIES if repository_exists(f"{where}/{family}")]

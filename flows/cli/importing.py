@@ -25,7 +25,7 @@ from flows.terminal import (
     progress_bar,
     screen,
 )
-from simgen.store.local_files import local_path
+from simgen.whole_file import local_path
 
 if TYPE_CHECKING:
     from simgen.imports.folder_plan import FolderPlan

@@ -25,7 +25,7 @@ from flows.terminal import (
     screen,
 )
 from simgen.errors import InputError
-from simgen.store.local_files import local_path
+from simgen.whole_file import local_path
 
 if TYPE_CHECKING:
     from courant.evaluation.coverage import Coverage

@@ -31,7 +31,7 @@ from simgen.cases import get_family
 from simgen.cell_shapes import Shape, cells_of
 from simgen.errors import InputError
 from simgen.publish.export import write_collection
-from simgen.publish.field_plots import add_colorbar, draw_field, layer_of_cloud, png_bytes, spanning
+from simgen.publish.figures import add_colorbar, draw_field, layer_of_cloud, png_bytes, spanning
 from simgen.whole_file import npz_bytes, whole_file
 
 SUFFIXES = (".npz", ".vtu", ".pvd")

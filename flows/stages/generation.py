@@ -23,10 +23,10 @@ from simgen.errors import InputError
 from simgen.foam.environment import find_openfoam
 from simgen.solving.case_lock import make_scratch
 from simgen.solving.solve_case import needed_applications
-from simgen.store.local_files import local_path
-from simgen.store.repository import repository_exists
 from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter, find_record
+from simgen.store.versions import read_on_record, repository_exists
+from simgen.store.write import DatasetWriter
+from simgen.whole_file import local_path
 
 if TYPE_CHECKING:
     from flows.solving import Execution
@@ -96,8 +96,11 @@ class Generation(GenerationRequest):
     def done(self) -> PublishedVersion | None:
         """Return the newest version if it holds all on record, and all points are on record."""
         points = self.points
-        record = find_record(self.url, Schema.of(get_family(self.family)))
-        if record is None or record.version is None:
+        record = read_on_record(self.url)
+        if record is None:
+            return None
+        record.schema.check_family(Schema.of(get_family(self.family)), self.url)
+        if record.version is None or not record.is_published:
             return None
         left = to_solve(points, record.known, self.retry_failed)
         return None if left else PublishedVersion(self.url, record.version)

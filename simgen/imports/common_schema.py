@@ -16,7 +16,7 @@ from simgen.imports.surveyed import Asked, Surveyed
 from simgen.imports.told import as_utf8
 from simgen.store.schema import Schema, Source
 from simgen.store.split import PUBLISHED
-from simgen.store.write import OnRecord
+from simgen.store.versions import OnRecord
 
 _TWICE = "a case solved twice; --keep-repeats takes both"
 _AS_RECORDED = (

@@ -22,7 +22,7 @@ from simgen.imports.surveyed import FOREIGN, Asked, Surveyed
 from simgen.imports.told import told
 from simgen.store.schema import IMPORTED, Schema
 from simgen.store.split import assign_splits
-from simgen.store.write import OnRecord, read_on_record
+from simgen.store.versions import OnRecord, read_on_record
 
 #: Relative to the mean; a training takes no more.
 STEP_TOLERANCE = 1e-3

@@ -35,7 +35,8 @@ from simgen.solving.gates import rejection
 from simgen.store.read import open_dataset
 from simgen.store.schema import IMPORTED, Schema, digest_cloud, digest_record
 from simgen.store.split import PUBLISHED
-from simgen.store.write import CaseFork, DatasetWriter, case_digest, read_on_record
+from simgen.store.versions import read_on_record
+from simgen.store.write import CaseFork, DatasetWriter, case_digest
 
 #: A commit's cost depends on the number of cases on record, hardly on how many are new.
 CASES_A_COMMIT = 32
@@ -142,11 +143,10 @@ class _Writing:
         if self._writer is None:
             self._writer = DatasetWriter.open(self.url, self.schema)
             _check_same(self.url, self._writer.schema, self.schema)
-            recorded = self._writer.known()
             self._digests = {
-                name: digest
-                for name, digest in self._writer.digests().items()
-                if recorded[name] != "withdrawn"
+                name: row["digest"]
+                for name, row in self._writer.design().items()
+                if row["status"] != "withdrawn"
             }
         return self._writer
 

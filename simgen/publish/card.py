@@ -19,12 +19,11 @@ import jinja2
 import pandas
 from markupsafe import Markup
 
-from simgen.case import Field
 from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
-from simgen.store.split import RATIOS, counts_of
+from simgen.store.split import RATIOS, SPLITS, counts_of
 from simgen.store.verify import stored_bytes
 from simgen.store.versions import VersionInfo
 
@@ -49,18 +48,32 @@ def write_card(
     where cases have quantities, and cases.csv, the table of all cases. Raises InputError where the
     folder holds a README that is no card.
     """
+    from simgen.publish import figures  # imports much of matplotlib and scipy
+
     target = Path(folder).expanduser()
     readme = target / "README.md"
+    samples = [dataset[case] for case in _sample_ids(dataset)]
+    pictures: dict[str, Callable[[], Figure]] = {}
+    if dataset.schema.parameters:
+        pictures["designs.png"] = lambda: figures.designs(dataset)
+    if figures.shown_quantities(dataset):
+        pictures["quantities.png"] = lambda: figures.histograms(dataset)
+        pictures["parallel.png"] = lambda: figures.parallel_coordinates(dataset)
+    shown = dataset.schema.of_role("solved")[0].name
+    pictures["samples.png"] = lambda: figures.sample_cases(samples, shown)
+    pictures["distributions.png"] = lambda: figures.distributions(dataset)
     try:
-        _check(readme)
+        if readme.exists() and not readme.read_text(errors="replace").startswith(MARK):
+            raise InputError(f"{readme} is no dataset card: choose another folder with --out")
         target.mkdir(parents=True, exist_ok=True)
-        steps = [*_pictures(dataset, target), lambda: dataset.design.to_csv(target / "cases.csv")]
-        for done, step in enumerate(steps):
-            on_progress(done, len(steps))
-            step()
+        for done, (name, draw) in enumerate(pictures.items()):
+            on_progress(done, len(pictures) + 1)
+            (target / name).write_bytes(figures.png_bytes(draw()))
+        dataset.design.to_csv(target / "cases.csv")
+        on_progress(len(pictures), len(pictures) + 1)
         # The text comes last: a folder with a README has every file that it mentions.
-        readme.write_text(f"{MARK}\n\n{card_text(dataset, physics(dataset), license)}")
-        on_progress(len(steps), len(steps))
+        readme.write_text(f"{MARK}\n\n{_card_text(dataset, license)}")
+        on_progress(len(pictures) + 1, len(pictures) + 1)
     except OSError as error:
         raise StoreError(
             f"card {target} cannot be written: {error.strerror or error}; choose another folder"
@@ -68,61 +81,7 @@ def write_card(
     return readme
 
 
-def physics(dataset: Dataset) -> tuple[str, str]:
-    """Return title and description of the family's physics; just its name if it is unknown here.
-
-    A description from this project's own pages is Markdown already.
-    """
-    family, source = FAMILIES.get(dataset.schema.family), dataset.schema.source
-    if source is not None:
-        return source.name, f"Solved elsewhere and imported from {source.url}."
-    if family is None:
-        return dataset.schema.family, "This release does not know the family."
-    documentation = inspect.getdoc(inspect.getmodule(type(family))) or ""
-    # The paper's table labels mean nothing outside the source.
-    plain = re.sub(r"\s\(tab:[^)]*\)", "", documentation.removeprefix(f"{family.name}: "))
-    return family.title, Markup(plain)
-
-
-def _check(readme: Path) -> None:
-    if readme.exists() and not readme.read_text(errors="replace").startswith(MARK):
-        raise InputError(f"{readme} is no dataset card: choose another folder with --out")
-
-
-def _pictures(dataset: Dataset, target: Path) -> list[Callable[[], None]]:
-    """List the steps; each draws one picture."""
-    from simgen.publish import dataset_figures
-    from simgen.publish.field_plots import png_bytes
-
-    def save(name: str, draw: Callable[[], Figure]) -> None:
-        (target / name).write_bytes(png_bytes(draw()))
-
-    field = shown_field(dataset).name
-    samples = [dataset[case] for case in sample_ids(dataset)]
-    designs = [lambda: save("designs.png", lambda: dataset_figures.designs(dataset))]
-    return [
-        *(designs if dataset.schema.parameters else []),
-        *_quantity_pictures(dataset, save),
-        lambda: save("samples.png", lambda: dataset_figures.sample_cases(samples, field)),
-        lambda: save("distributions.png", lambda: dataset_figures.distributions(dataset)),
-    ]
-
-
-def _quantity_pictures(
-    dataset: Dataset, save: Callable[[str, Callable[[], Figure]], None]
-) -> list[Callable[[], None]]:
-    from simgen.publish import dataset_figures
-    from simgen.publish.dataset_figures import shown_quantities
-
-    if not shown_quantities(dataset):
-        return []
-    return [
-        lambda: save("quantities.png", lambda: dataset_figures.histograms(dataset)),
-        lambda: save("parallel.png", lambda: dataset_figures.parallel_coordinates(dataset)),
-    ]
-
-
-def sample_ids(dataset: Dataset) -> list[str]:
+def _sample_ids(dataset: Dataset) -> list[str]:
     """Choose cases to show, spread over the first design parameter so that the pictures differ.
 
     Without design parameters they keep the dataset's order.
@@ -131,69 +90,14 @@ def sample_ids(dataset: Dataset) -> list[str]:
     for first in dataset.schema.parameters[:1]:
         ordered = sorted(ordered, key=lambda case: float(dataset[case].parameters[first.name]))
     count = min(NUM_SAMPLES, len(ordered))
-    return [
-        ordered[round(number * (len(ordered) - 1) / max(1, count - 1))] for number in range(count)
-    ]
+    return [ordered[round(n * (len(ordered) - 1) / max(1, count - 1))] for n in range(count)]
 
 
 Rows = list[tuple[Any, ...]]
 
 
-def card_text(dataset: Dataset, physics: tuple[str, str], license: str) -> str:
-    """Render the whole card, below its mark; `physics` is a title and a description."""
-    title, description = physics
-    table, schema = dataset.design, dataset.schema
-    refused = table[table["status"] != "accepted"]
-    reasons = Counter(zip(refused["status"], refused["reason"], strict=True)).most_common(10)
-    return _template().render(
-        dataset=dataset,
-        shown=shown_field(dataset),
-        schema=schema,
-        title=title,
-        description=description,
-        summary=_summary(dataset),
-        facts=_facts(dataset, license),
-        parameters=[
-            (_code(each.name), each.unit, f"{each.low:g} to {each.high:g}", each.description)
-            for each in schema.parameters
-        ],
-        splits=[
-            (split, count, _aim(schema, split)) for split, count in counts_of(dataset.cases).items()
-        ],
-        statuses=list(table["status"].value_counts().items()),
-        refused=[(status, reason, count) for (status, reason), count in reasons],
-        arrays=_arrays(dataset),
-        statistics=_statistics(dataset),
-        left_out=left_out(dataset),
-        quantities=_quantities(dataset),
-        sobol=_sobol(dataset),
-        sizes=_sizes(dataset),
-        bytes_of_fields=size_text(table["num_bytes"].sum()),
-        bytes_on_disk=size_text(stored_bytes(dataset, dataset.cases())),
-        gates=[
-            (gate["name"], f"{gate['limit']} {gate['unit']}".strip()) for gate in dataset[0].gates
-        ],
-        solver=dataset[0].provenance.get("solver", "an unknown solver"),
-        duration=duration_text(float(table["wall_time_s"].sum())),
-        hosts=_hosts(dataset),
-        settings=", ".join(f"{name} {value:g}" for name, value in dataset[0].settings.items()),
-        commands=_block(" && \\\n    ".join(how_to_make(dataset))),
-        source_revision=str(dataset.info.metadata.get("source_revision", "")),
-    )
-
-
-def shown_field(dataset: Dataset) -> Field:
-    """Choose the field that pictures are of: the first solved one."""
-    return dataset.schema.of_role("solved")[0]
-
-
-def _aim(schema: Schema, split: str) -> str:
-    if schema.splits == "published":
-        return "as published"
-    return f"{RATIOS[split]:.0%}" if split in RATIOS else "as asked for"
-
-
-def _template() -> jinja2.Template:
+def _card_text(dataset: Dataset, license: str) -> str:
+    """Render the whole card, below its mark."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("simgen.publish"),
         undefined=jinja2.StrictUndefined,
@@ -202,7 +106,69 @@ def _template() -> jinja2.Template:
         keep_trailing_newline=True,
     )
     environment.filters |= {"text": _text, "code": _block}
-    return environment.get_template("card.md.j2")
+    table, schema, first = dataset.design, dataset.schema, dataset[0]
+    source, family = schema.source, FAMILIES.get(schema.family)
+    title, description = schema.family, "This release does not know the family."
+    if source is not None:
+        title = source.name
+        description = f"Solved elsewhere and imported from {source.url}."
+    elif family is not None:
+        # The project's own documentation is Markdown already; the paper's labels mean nothing
+        # outside the source.
+        documentation = inspect.getdoc(inspect.getmodule(type(family))) or ""
+        plain = re.sub(r"\s\(tab:[^)]*\)", "", documentation.removeprefix(f"{family.name}: "))
+        title, description = family.title, Markup(plain)
+    kind = "transient" if schema.transient else "steady"
+    snapshots = f", {_range(table['num_snapshots'])} snapshots" if schema.transient else ""
+    refused = table[table["status"] != "accepted"]
+    reasons = Counter(zip(refused["status"], refused["reason"], strict=True)).most_common(10)
+    sizes = [("points of a case", table["num_points"], 0)]
+    if schema.transient:
+        sizes.append(("snapshots", table["num_snapshots"], 0))
+    sizes.append(("MB of its fields", table["num_bytes"] / 1e6, 1))
+    hosts = {
+        str(dataset[n].provenance.get("host_class", "unknown")) for n in range(len(dataset))[:5]
+    }
+    aims = dict.fromkeys(SPLITS, "as asked for")
+    aims |= {split: f"{ratio:.0%}" for split, ratio in RATIOS.items()}
+    if schema.splits == "published":
+        aims = dict.fromkeys(SPLITS, "as published")
+    return environment.get_template("card.md.j2").render(
+        dataset=dataset,
+        shown=schema.of_role("solved")[0],
+        schema=schema,
+        title=title,
+        description=description,
+        summary=(
+            f"{len(dataset)} {kind} simulations ({dataset.splits}) on point clouds of"
+            f" {_range(table['num_points'])} points each{snapshots}."
+        ),
+        facts=_facts(dataset, license),
+        parameters=[
+            (_code(each.name), each.unit, f"{each.low:g} to {each.high:g}", each.description)
+            for each in schema.parameters
+        ],
+        splits=[(split, count, aims[split]) for split, count in counts_of(dataset.cases).items()],
+        statuses=list(table["status"].value_counts().items()),
+        refused=[(status, reason, count) for (status, reason), count in reasons],
+        arrays=_arrays(schema),
+        statistics=_statistics(dataset),
+        left_out=left_out(dataset),
+        **_quantities(dataset),
+        sizes=[
+            (name, _range(values, digits), f"{values.median():.{digits}f}")
+            for name, values, digits in sizes
+        ],
+        bytes_of_fields=size_text(table["num_bytes"].sum()),
+        bytes_on_disk=size_text(stored_bytes(dataset, dataset.cases())),
+        gates=[(gate["name"], f"{gate['limit']} {gate['unit']}".strip()) for gate in first.gates],
+        solver=first.provenance.get("solver", "an unknown solver"),
+        duration=duration_text(float(table["wall_time_s"].sum())),
+        hosts=" and ".join(sorted(hosts)),
+        settings=", ".join(f"{name} {value:g}" for name, value in first.settings.items()),
+        commands=_block(" && \\\n    ".join(how_to_make(dataset))),
+        source_revision=str(dataset.info.metadata.get("source_revision", "")),
+    )
 
 
 def _text(value: object) -> Markup:
@@ -226,15 +192,6 @@ def _one_line(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text)
 
 
-def _summary(dataset: Dataset) -> str:
-    table, transient = dataset.design, dataset.schema.transient
-    snapshots = f", {_range(table['num_snapshots'].dropna())} snapshots" if transient else ""
-    return (
-        f"{len(dataset)} {'transient' if transient else 'steady'} simulations ({dataset.splits}) on"
-        f" point clouds of {_range(table['num_points'].dropna())} points each{snapshots}."
-    )
-
-
 def _facts(dataset: Dataset, license: str) -> Rows:
     info, metadata = dataset.info, dataset.info.metadata
     published = f"{info.time:%Y-%m-%d %H:%M} UTC by {info.author or 'unknown'}: {info.message}"
@@ -250,116 +207,68 @@ def _facts(dataset: Dataset, license: str) -> Rows:
     ]
 
 
-def _arrays(dataset: Dataset) -> Rows:
-    schema = dataset.schema
+def _arrays(schema: Schema) -> Rows:
     frames = "T, " if schema.transient else ""
     volume = "m3" if schema.dimension == 3 or schema.source else "m3, of a slab one cell thick"
-    kinds = len(schema.measured_kinds)
-    distance = [
-        (_code("distance"), "m", ", ".join(schema.measured_kinds), f"(N, {kinds})"),
-        (_code("direction"), "", "unit vector to the nearest face of each", f"(N, {kinds}, 3)"),
-    ]
-    return [
-        (_code("points"), "m", "x, y, z", "(N, 3)"),
-        *([(_code("volumes"), volume, "", "(N,)")] if schema.volumes else []),
-        *([(_code("time"), "s", "", "(T,)")] if schema.transient else []),
-        *(
-            (
-                Markup(f"{_code(field.name)}{' (given)' if field.role == 'given' else ''}"),
-                field.unit,
-                ", ".join(field.components),
-                f"({frames}N, {len(field.components)})",
-            )
-            for field in schema.fields
-        ),
-        *(distance if kinds else []),
-    ]
+    rows: Rows = [(_code("points"), "m", "x, y, z", "(N, 3)")]
+    if schema.volumes:
+        rows.append((_code("volumes"), volume, "", "(N,)"))
+    if schema.transient:
+        rows.append((_code("time"), "s", "", "(T,)"))
+    for field in schema.fields:
+        name = Markup(f"{_code(field.name)}{' (given)' if field.role == 'given' else ''}")
+        shape = f"({frames}N, {len(field.components)})"
+        rows.append((name, field.unit, ", ".join(field.components), shape))
+    if kinds := schema.measured_kinds:
+        unit_vector = "unit vector to the nearest face of each"
+        rows.append((_code("distance"), "m", ", ".join(kinds), f"(N, {len(kinds)})"))
+        rows.append((_code("direction"), "", unit_vector, f"(N, {len(kinds)}, 3)"))
+    return rows
 
 
 def _statistics(dataset: Dataset) -> Rows:
-    return [
-        (
-            Markup(f"{_code(field.name)} {_text(component)}")
-            if len(field.components) > 1
-            else _code(field.name),
-            field.unit,
-            *(
-                f"{dataset.statistics[field.name][figure][number]:.4g}"
-                for figure in ("mean", "std", "min", "max")
-            ),
-        )
-        for field in dataset.schema.fields
-        for number, component in enumerate(field.components)
-    ]
+    rows: Rows = []
+    for field in dataset.schema.fields:
+        measured = dataset.statistics[field.name]
+        for number, component in enumerate(field.components):
+            name = _code(field.name)
+            if len(field.components) > 1:
+                name = Markup(f"{name} {_text(component)}")
+            figures = (f"{measured[each][number]:.4g}" for each in ("mean", "std", "min", "max"))
+            rows.append((name, field.unit, *figures))
+    return rows
+
+
+def _quantities(dataset: Dataset) -> dict[str, Rows]:
+    """List the training statistics of quantities, and first and total Sobol index by parameter."""
+    from simgen.publish.figures import sensitivities, shown_quantities
+
+    rows: Rows = []
+    for each in shown_quantities(dataset):
+        measured = dataset.quantity_statistics[each.name]
+        figures = (f"{measured[name]:.4g}" for name in ("mean", "std", "min", "max"))
+        rows.append((_code(each.name), each.unit, *figures, each.meaning))
+    sobol: Rows = []
+    for name, found in sensitivities(dataset).items():
+        if found is not None:
+            pairs = zip(found.first, found.total, strict=True)
+            cells = (f"{first:.2f}, {total:.2f}" for first, total in pairs)
+            sobol.append((_code(name), *cells, f"{found.fit:.2f}"))
+    return {"quantities": rows, "sobol": sobol}
 
 
 def left_out(dataset: Dataset) -> list[str]:
-    """Tell by field what its statistics leave out besides the start-up; empty where nothing."""
-    told = []
+    """Describe by field what its statistics leave out besides the start-up; empty where nothing."""
+    lines = []
     for field in dataset.schema.fields:
         of = dataset.left_out(field.name)
-        parts = []
         if of.snapshots:
-            parts.append(f"{_counted(of.snapshots, 'snapshot')} of {_counted(of.of_cases, 'case')}")
-        if parts:
-            told.append(f"{field.name}, {' and '.join(parts)}")
-    if cases := dataset.left_out_cases:
-        told.append(f"the whole of {', '.join(cases)}, in training and validation too")
-    return told
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
-def _quantities(dataset: Dataset) -> Rows:
-    from simgen.publish.dataset_figures import shown_quantities  # imports much of scipy
-
-    of_training = dataset.quantity_statistics
-    return [
-        (
-            _code(each.name),
-            each.unit,
-            *(f"{of_training[each.name][name]:.4g}" for name in ("mean", "std", "min", "max")),
-            each.meaning,
-        )
-        for each in shown_quantities(dataset)
-    ]
-
-
-def _sobol(dataset: Dataset) -> Rows:
-    """List first and total index by parameter, of the quantities that designs explain."""
-    from simgen.publish.dataset_figures import sensitivities
-
-    return [
-        (
-            _code(name),
-            *(
-                f"{first:.2f}, {total:.2f}"
-                for first, total in zip(found.first, found.total, strict=True)
-            ),
-            f"{found.fit:.2f}",
-        )
-        for name, found in sensitivities(dataset).items()
-        if found is not None
-    ]
-
-
-def _sizes(dataset: Dataset) -> Rows:
-    table = dataset.design
-    asked: list[tuple[str, pandas.Series, int]] = [("points of a case", table["num_points"], 0)]
-    if dataset.schema.transient:
-        asked.append(("snapshots", table["num_snapshots"], 0))
-    asked.append(("MB of its fields", table["num_bytes"] / 1e6, 1))
-    return [
-        (name, _range(values.dropna(), digits), f"{values.median():.{digits}f}")
-        for name, values, digits in asked
-    ]
-
-
-def _hosts(dataset: Dataset) -> str:
-    first = [dataset[position].provenance for position in range(min(5, len(dataset)))]
-    return " and ".join(sorted({str(each.get("host_class", "unknown")) for each in first}))
+            snapshots = f"{of.snapshots} snapshot{'s' * (of.snapshots != 1)}"
+            cases = f"{of.of_cases} case{'s' * (of.of_cases != 1)}"
+            lines.append(f"{field.name}, {snapshots} of {cases}")
+    if whole := dataset.left_out_cases:
+        lines.append(f"the whole of {', '.join(whole)}, in training and validation too")
+    return lines
 
 
 def size_text(num_bytes: float) -> str:

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import logging
 import operator
 import os
 import threading
 import time
-import warnings
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -38,24 +36,21 @@ from zarr.storage import WrapperStore
 from simgen.cell_mesh import CellMesh
 from simgen.errors import InputError, StoreError
 from simgen.moments import is_significant
-from simgen.store.repository import check_process, open_repository, translated
 from simgen.store.schema import (
     DIGEST,
-    DamagedError,
-    Row,
+    CaseTable,
+    MismatchError,
+    Record,
     Schema,
-    Table,
     array_names,
     digest_case,
     object_checksum,
     read_design,
     read_splits,
-    read_withdrawn_splits,
     version_digest,
 )
-from simgen.store.split import PUBLISHED, SPLITS, counts_of
-from simgen.store.statistics import LeftOut
-from simgen.store.versions import VersionInfo, Versions
+from simgen.store.split import PUBLISHED, SPLITS, LeftOut, counts_of
+from simgen.store.versions import VersionInfo, Versions, check_process, open_repository, translated
 from simgen.whole_file import PARTIAL, whole_file
 
 if TYPE_CHECKING:
@@ -78,10 +73,7 @@ def open_dataset(url: str | Path, version: str | None = None) -> Dataset:
     does not exist, StoreError for a store that cannot be read or a version whose tables are not
     what was published.
     """
-    dataset = Dataset(str(url), version)
-    if version is None and dataset.lost_tip:
-        warnings.warn(f"{url}: {dataset.lost_tip}", stacklevel=2)
-    return dataset
+    return Dataset(str(url), version)
 
 
 def _reopen(url: str, version: str, snapshot_id: str) -> Dataset:
@@ -103,21 +95,22 @@ class Dataset:
         self.url = url
         self._repository = open_repository(url)
         found = Versions(self._repository, url)
-        self.lost_tip = found.lost_tip
-        """Why the dataset's newest commit cannot be read, else empty"""
         self.version = found.choose(version)
         self.info = found.read(self.version)
         self.snapshot_id = self.info.snapshot_id
         with translated(url, f"snapshot {self.snapshot_id}", self.version):
             self._root = found.root(self.version)
             self.schema = Schema.from_attrs(self._root.attrs, url)
-            tables = {name: Table(self._root, name).content() for name in ("design", "splits")}
+            tables = {name: CaseTable(self._root, name).content() for name in ("design", "splits")}
             commit = {**self.info.metadata, "message": self.info.message}
             if version_digest(self._root, tables, commit) != commit.get(DIGEST):
-                raise DamagedError("its tables or its record are not what was published")
-            self._rows = read_design(self._root, tables["design"])
-            self._members = read_splits(self._root, tables["splits"])
-            self._details = Table(self._root, "details")
+                raise MismatchError("its tables or its record are not what was published")
+            self.records = read_design(self._root, tables["design"])
+            """The row of every case in the design table: parameters, status, sizes, digest"""
+            self._places = {case: row.pop("at") for case, row in self.records.items()}
+            self.members = read_splits(self._root, tables["splits"])
+            """The split of every accepted case, in the order of publication"""
+            self._details = CaseTable(self._root, "details")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.url, self.version, self.snapshot_id)
@@ -128,44 +121,29 @@ class Dataset:
 
     @property
     def splits(self) -> str:
-        """Say how many cases the splits have: `5 train, 2 validation, 1 test`."""
+        """The numbers of cases of the splits: `5 train, 2 validation, 1 test`."""
         counts = counts_of(self.cases)
         if missing := len(self) - sum(counts.values()):
             counts["left out"] = missing
         return ", ".join(f"{count} {split}" for split, count in counts.items())
 
     def problems(self) -> list[str]:
-        """List what is wrong with the references to the dataset's versions, a line each."""
-        return Versions(self._repository, self.url).problems()
+        """Describe what is wrong with the tags of the dataset's versions, a line each."""
+        return [
+            f"{self.url}: {name} was published, and its tag is missing or damaged; make it again"
+            f" with: courant dataset gc {self.url}"
+            for name in Versions(self._repository, self.url).untagged()
+        ]
 
     def versions(self) -> list[VersionInfo]:
         """List all published versions, oldest first."""
         found = Versions(self._repository, self.url)
         return [found.read(name) for name in found.names]
 
-    @property
-    def records(self) -> dict[str, Row]:
-        """The row of every case in the design table: parameters, status, sizes, digest."""
-        return {
-            case: {name: value for name, value in row.items() if name != "at"}
-            for case, row in self._rows.items()
-        }
-
-    @property
-    def members(self) -> dict[str, str]:
-        """The split of every accepted case."""
-        return dict(self._members)
-
     def check_moments(self) -> None:
-        """Raise StoreError where the moments of cases are damaged, from which writers go on."""
+        """Raise StoreError where the moments of cases are damaged, which the next version needs."""
         with translated(self.url, "statistics", self.version):
-            for _ in Table(self._root, "statistics").rows():
-                pass
-
-    @property
-    def withdrawn_splits(self) -> dict[str, str]:
-        """The splits of cases that were published once and are withdrawn in this version."""
-        return read_withdrawn_splits(self._root)
+            list(CaseTable(self._root, "statistics").rows())
 
     def cases(self, split: str | None = None) -> list[str]:
         """List the ids of the accepted cases, or of one split, in the order of publication.
@@ -173,11 +151,11 @@ class Dataset:
         A split is without `left_out_cases`, but for the test, which judges what there is.
         """
         if split is None:
-            return list(self._members)
+            return list(self.members)
         if split not in SPLITS:
             raise InputError(f"split '{split}' is unknown; choose one of {', '.join(SPLITS)}")
         without = () if split == "test" else self.left_out_cases
-        members = (case for case, member in self._members.items() if member == split)
+        members = (case for case, member in self.members.items() if member == split)
         return [case for case in members if case not in without]
 
     @functools.cached_property
@@ -187,10 +165,10 @@ class Dataset:
         They are in no statistics, and no split but the test has them.
         """
         found = {case for each in self.schema.fields for case in self.left_out(each.name).cases}
-        return tuple(case for case in self._members if case in found)
+        return tuple(case for case in self.members if case in found)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self.members)
 
     def __iter__(self) -> Iterator[StoredCase]:
         return (self[case] for case in self.cases())
@@ -204,7 +182,7 @@ class Dataset:
                     f"{self.url} {self.version} has {len(ids)} cases, there is no case {position}"
                 )
             case = ids[position]
-        if case not in self._rows:
+        if case not in self.records:
             raise InputError(
                 f"{self.url} {self.version} has no case {case}; `courant dataset show` lists them"
             )
@@ -219,27 +197,18 @@ class Dataset:
         """
         import pandas
 
-        rows = {
-            case: {
-                **record["parameters"],
-                "status": record["status"],
-                "reason": record["reason"],
-                "split": self._members.get(case),
-                "num_points": record.get("num_points"),
-                "num_snapshots": record.get("num_snapshots"),
-                "num_bytes": record.get("num_bytes"),
-                "wall_time_s": record["wall_time_s"],
-                **self._quantities(record),
+        columns = ("status", "reason", "num_points", "num_snapshots", "num_bytes", "wall_time_s")
+        rows = {}
+        for case, record in self.records.items():
+            row = {name: record.get(name) for name in columns}
+            row = {**record["parameters"], **row, "split": self.members.get(case)}
+            # Not those of a case that is not accepted, or not any more.
+            stored = record.get("quantities", {}) if record["status"] == "accepted" else {}
+            quantities = {
+                each.name: float(stored.get(each.name, "nan")) for each in self.schema.quantities
             }
-            for case, record in self._rows.items()
-        }
+            rows[case] = {**row, **quantities}
         return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("case")
-
-    def _quantities(self, record: Mapping[str, Any]) -> dict[str, float]:
-        """Return the quantities of a row; NaN for a case that is not accepted, or not any more."""
-        accepted = record["status"] == "accepted"
-        stored = record.get("quantities", {}) if accepted else {}
-        return {each.name: float(stored.get(each.name, "nan")) for each in self.schema.quantities}
 
     @functools.cached_property
     def quantity_statistics(self) -> dict[str, dict[str, float]]:
@@ -309,17 +278,18 @@ class _CheckedStore(WrapperStore[Store]):
             expected = self._objects.get(name)
             if content is None:
                 if expected is not None:
-                    raise DamagedError(f"{what} is missing")
+                    raise MismatchError(f"{what} is missing")
                 return None
             if expected is None or object_checksum(name, content) != expected:
-                raise DamagedError(f"{what} is not what was written")
+                raise MismatchError(f"{what} is not what was written")
         return content if byte_range is None else await self._store.get(key, prototype, byte_range)
 
 
 class Boundary:
     """A case's boundary cloud, with its fields by name.
 
-    points (B, 3), normals (B, 3), areas (B,), patch (B,).
+    points (B, 3), normals (B, 3) out of the domain, areas (B,), patch (B,) u1, an index into the
+    case's patch kinds.
     """
 
     def __init__(self, case: StoredCase) -> None:
@@ -338,7 +308,6 @@ class Boundary:
 
     @property
     def normals(self) -> np.ndarray:
-        """Unit vectors out of the domain."""
         return self._faces[:, 3:6]
 
     @property
@@ -347,7 +316,6 @@ class Boundary:
 
     @property
     def patch(self) -> np.ndarray:
-        """(B,) u1, an index into the case's patch kinds."""
         return self._faces[:, 7].astype(np.uint8)
 
 
@@ -359,7 +327,21 @@ class StoredCase:
 
     def __init__(self, dataset: Dataset, case: str) -> None:
         self.dataset, self.id = dataset, case
-        self._row = dataset._rows[case]
+        row = dataset.records[case]
+        self.parameters: dict[str, float] = dict(row["parameters"])
+        self.settings: dict[str, float] = dict(row["settings"])
+        self.status: str = row["status"]
+        self.reason: str = row["reason"]
+        self.split: str | None = dataset.members.get(case)
+        self.stated_split: str | None = row.get(PUBLISHED)
+        """The split that the case's source or the request for it gave it; None where drawn"""
+        self.patch_kinds = dataset.schema.patch_kinds
+        own_grid = row.get("grid_shape")
+        self.grid_shape = dataset.schema.grid_shape if own_grid is None else tuple(own_grid)
+        """The shape of the points' regular grid, last axis fastest; None without one"""
+        self.digest: str = row["digest"]
+        """The digest of all that is stored of the case, however it is stored"""
+        self._place = dataset._places[case]
         self._opened: dict[str, zarr.Array] = {}
 
     def __repr__(self) -> str:
@@ -367,32 +349,23 @@ class StoredCase:
         return f"<case {self.id}: {self.status}, {values}>"
 
     @functools.cached_property
-    def _stored(self) -> tuple[Row, zarr.Group]:
+    def _stored(self) -> tuple[Record, zarr.Group]:
         """The case's line of the details table and its group, checked by the case's digest."""
         dataset = self.dataset
         check_process(dataset.url)
         with translated(dataset.url, f"case {self.id}", dataset.version):
-            line = dataset._details.row(self._row["at"])
+            line = dataset._details.row(self._place)
             if line["case"] != self.id:
-                raise DamagedError("its record is not what was written")
+                raise MismatchError("its record is not what was written")
             store = _CheckedStore(dataset._root.store, dataset, self.id, line["objects"])
             group = zarr.open_group(store, path=f"cases/{self.id}", mode="r", zarr_format=3)
             known = {**dict(group.attrs), **{name: line[name] for name in DETAILS}}
             if digest_case(known, line["arrays"]) != self.digest:
-                raise DamagedError("its record is not what was written")
+                raise MismatchError("its record is not what was written")
             return line, group
 
     @property
-    def _line(self) -> Row:
-        return self._stored[0]
-
-    @property
-    def digest(self) -> str:
-        """The digest of all that is stored of the case, however it is stored."""
-        return str(self._row["digest"])
-
-    @property
-    def attributes(self) -> Row:
+    def attributes(self) -> Record:
         """All that the digest covers besides arrays.
 
         These are parameters, settings, status, reason, gates, log_tail and provenance.
@@ -401,58 +374,17 @@ class StoredCase:
         return {**dict(group.attrs), **{name: line[name] for name in DETAILS}}
 
     @property
-    def array_digests(self) -> dict[str, str]:
-        """The digest of every array by its name, such as boundary/velocity."""
-        return dict(self._line["arrays"])
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return dict(self._row["parameters"])
-
-    @property
-    def stated_split(self) -> str | None:
-        """The split that the case's source or the request for it gave it; None where drawn."""
-        stated = self._row.get(PUBLISHED)
-        return None if stated is None else str(stated)
-
-    @property
-    def settings(self) -> dict[str, float]:
-        return dict(self._row["settings"])
-
-    @property
-    def status(self) -> str:
-        return str(self._row["status"])
-
-    @property
-    def reason(self) -> str:
-        return str(self._row["reason"])
-
-    @property
-    def split(self) -> str | None:
-        return self.dataset._members.get(self.id)
-
-    @property
     def provenance(self) -> dict[str, Any]:
         """Solver, versions, revision, mesh figures, residual history, wall times, host class."""
-        return dict(self._line["provenance"])
+        return dict(self._stored[0]["provenance"])
 
     @property
     def gates(self) -> list[dict[str, Any]]:
-        return list(self._line["gates"])
+        return list(self._stored[0]["gates"])
 
     @property
     def log_tail(self) -> str:
-        return str(self._line["log_tail"])
-
-    @property
-    def patch_kinds(self) -> tuple[str, ...]:
-        return self.dataset.schema.patch_kinds
-
-    @property
-    def grid_shape(self) -> tuple[int, ...] | None:
-        """The shape of the points' regular grid, last axis fastest; None without one."""
-        own = self._row.get("grid_shape")
-        return self.dataset.schema.grid_shape if own is None else tuple(own)
+        return str(self._stored[0]["log_tail"])
 
     @property
     def num_points(self) -> int:
@@ -463,7 +395,7 @@ class StoredCase:
         if name in self._opened:  # a version does not change, and looking it up takes a millisecond
             return self._opened[name]
         self._check_accepted()
-        if name not in self._line["arrays"]:
+        if name not in self._stored[0]["arrays"]:
             raise InputError(
                 f"case {self.id} has no array {name}; there are {', '.join(self.arrays())}"
             )
@@ -473,7 +405,7 @@ class StoredCase:
 
     def arrays(self) -> list[str]:
         """List the names of the case's arrays; of a case that was not accepted, none."""
-        return sorted(self._line["arrays"])
+        return sorted(self._stored[0]["arrays"])
 
     def read(self, *names: str) -> dict[str, np.ndarray]:
         """Read several whole arrays at once by name, such as velocity and boundary/faces.
@@ -552,10 +484,25 @@ class StoredCase:
         return arrays
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return the case as a lazy xarray.Dataset with units and named dimensions."""
+        """Return the case as a lazy xarray.Dataset with units and named dimensions.
+
+        Only coordinates, such as time, are read.
+        """
+        import xarray
+
         self._check_accepted()
-        arrays = {name: self[name] for name in self.arrays() if "/" not in name}
-        return _dataset_of(arrays, self.dataset.schema)
+        schema, group = self.dataset.schema, self._stored[1]
+        opened = xarray.open_zarr(
+            group.store, group=group.path, consolidated=False, chunks=None, decode_cf=False
+        ).drop_attrs(deep=False)
+        named = {f"{field.name}_component": list(field.components) for field in schema.fields}
+        if schema.measured_kinds:
+            named["patch_kind"] = list(schema.measured_kinds)
+            field = opened["distance_field"]
+            opened = opened.assign(
+                distance=field[..., 0], direction=field[..., 1:].rename(distance_column="axis")
+            ).drop_vars("distance_field")
+        return opened.assign_coords(named)
 
     def write(self, path: str | Path, step: int = -1) -> None:
         """Write cells, volumes, distances and one snapshot to a file, in the format of its suffix.
@@ -578,58 +525,10 @@ class StoredCase:
             raise InputError(f"{path} cannot be written: {error}") from error
 
 
-def _dataset_of(arrays: Mapping[str, zarr.Array], schema: Schema) -> xarray.Dataset:
-    """Build lazy variables by name, with units, named dimensions and named components.
-
-    Only coordinates, such as time, are read.
-    """
-    import xarray
-    from xarray.backends import BackendArray
-    from xarray.core import indexing
-
-    class LazyArray(BackendArray):
-        """Let xarray index an array without reading all of it."""
-
-        def __init__(self, array: zarr.Array) -> None:
-            self.array, self.shape, self.dtype = array, array.shape, array.dtype
-
-        def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-            return indexing.explicit_indexing_adapter(
-                key, self.shape, indexing.IndexingSupport.OUTER, self._read
-            )
-
-        def _read(self, key: tuple[Any, ...]) -> np.ndarray:
-            return np.asarray(self.array.oindex[key])
-
-    opened = xarray.Dataset(
-        {
-            name: xarray.Variable(
-                array.metadata.dimension_names,
-                indexing.LazilyIndexedArray(LazyArray(array)),
-                dict(array.attrs),
-            )
-            for name, array in arrays.items()
-        }
-    )
-    named = {f"{field.name}_component": list(field.components) for field in schema.fields}
-    if "distance_field" in opened:
-        field = opened["distance_field"]
-        opened = opened.assign(
-            distance=field[..., 0], direction=field[..., 1:].rename(distance_column="axis")
-        )
-        opened = opened.drop_vars("distance_field")
-    if schema.measured_kinds:
-        named["patch_kind"] = list(schema.measured_kinds)
-    return opened.assign_coords(named)
-
-
 # The local cache.
 
 #: Maps that a process keeps open; opening one takes as long as reading a window.
 MOST_OPEN = 256
-#: How often to check that an open map's file still exists, which also marks it as used: a check
-#: takes as long as reading a window.
-MARK_EVERY_S = 5.0
 #: The writer of a half-written file of this age must be gone.
 ABANDONED_S = 3600.0
 CRC_BYTES = 4
@@ -642,17 +541,16 @@ class LocalCache:
 
     - A file is one array of one case, named by the case's id and digest: versions of a dataset
       share it, and a case that was solved again gets another file.
-    - Files appear complete or not at all (written under another name, then renamed), so that any
-      number of processes may share a folder.
+    - Files appear complete or not at all, so that any number of processes may share a folder.
     - A file ends in a checksum of the rest, which each process checks when it first maps the file
       (at 6 GB/s); one that does not match is read from the store again.
     - Whoever adds a file first removes the least recently used ones, under a lock. What another
-      process has mapped stays readable to it until it lets go.
+      process has mapped stays readable to it.
     """
 
     def __init__(self, folder: str | Path, max_bytes: int) -> None:
         self.folder, self.max_bytes = Path(folder).expanduser(), max_bytes
-        self._open: OrderedDict[str, tuple[np.ndarray, float]] = OrderedDict()
+        self._open: OrderedDict[str, np.ndarray] = OrderedDict()
         self._checked: dict[str, int] = {}
         """Inodes of the files whose checksums matched"""
         self._lock = threading.Lock()
@@ -668,107 +566,77 @@ class LocalCache:
         An array larger than the whole cache is returned without being kept. StoreError where the
         folder cannot be used.
         """
-        of_case = f"{case.id}-{case.digest}"
-        found = {name: self._mapped(f"{of_case}-{name.replace('/', '.')}.npy") for name in names}
+        files = {name: f"{case.id}-{case.digest}-{name.replace('/', '.')}.npy" for name in names}
+        found = {name: self._mapped(file) for name, file in files.items()}
         missing = [name for name, values in found.items() if values is None]
         for name, values in (case.read(*missing) if missing else {}).items():
-            file = f"{of_case}-{name.replace('/', '.')}.npy"
             with self._guarded():
-                self._add(self.folder / file, values)
-            kept = self._mapped(file)
+                self._add(self.folder / files[name], values)
+            kept = self._mapped(files[name])
             found[name] = values if kept is None else kept
         return {name: values for name, values in found.items() if values is not None}
 
     @property
     def num_bytes(self) -> int:
-        """Return the size of the folder's files."""
+        """The size of the folder's files."""
         return sum(size for _, size, _ in self._files())
 
     def _mapped(self, file: str) -> np.ndarray | None:
         """Map a file's array and mark it as used; None where there is no such file."""
-        now = time.monotonic()
-        with self._lock:
-            values, marked = self._open.get(file, (None, 0.0))
-            if values is not None and now - marked < MARK_EVERY_S:
-                self._open.move_to_end(file)
-                return values
+        path = self.folder / file
         with self._lock, self._guarded():
-            self._open.pop(file, None)
+            values = self._open.pop(file, None)
             try:
-                _mark_used(self.folder / file)
+                _mark_used(path)
                 if values is None:
-                    self._check(file)
-                    values = np.asarray(np.load(self.folder / file, mmap_mode="r"))
+                    inode = path.stat().st_ino
+                    if self._checked.get(file) != inode:
+                        content = np.memmap(path, np.uint8, "r")
+                        crc = int.from_bytes(content[-CRC_BYTES:], "little")
+                        if zlib.crc32(content[:-CRC_BYTES].data) != crc:
+                            raise ValueError("its checksum does not match")
+                        self._checked[file] = inode
+                    values = np.asarray(np.load(path, mmap_mode="r"))
             except FileNotFoundError:  # or removed by another process since
                 return None
             except (ValueError, EOFError) as error:
-                logger.warning("%s is damaged and removed: %s", self.folder / file, error)
-                (self.folder / file).unlink(missing_ok=True)
+                logger.warning("%s is damaged and removed: %s", path, error)
+                path.unlink(missing_ok=True)
                 return None
-            self._open[file] = values, now
-            while len(self._open) > MOST_OPEN:
+            self._open[file] = values
+            if len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
             return values
-
-    def _check(self, file: str) -> None:
-        """Raise ValueError where a file does not match its checksum; once for each file."""
-        inode = (self.folder / file).stat().st_ino
-        if self._checked.get(file) == inode:
-            return
-        content = np.memmap(self.folder / file, np.uint8, "r")
-        if zlib.crc32(content[:-CRC_BYTES].data) != int.from_bytes(content[-CRC_BYTES:], "little"):
-            raise ValueError("its checksum does not match")
-        self._checked[file] = inode
 
     def _add(self, path: Path, values: np.ndarray) -> None:
         if not values.size or values.nbytes > self.max_bytes:
             return
-        values = np.ascontiguousarray(values)
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(
-            header, np.lib.format.header_data_from_array_1_0(values)
-        )
-        parts = (header.getvalue(), values.data.cast("B"))
-        crc = zlib.crc32(parts[1], zlib.crc32(parts[0]))
-        size = len(parts[0]) + len(parts[1]) + CRC_BYTES
-        if size > self.max_bytes:
-            return
         with contextlib.ExitStack() as until_there, whole_file(path) as part:
-            with part.open("xb") as file:
-                for each in (*parts, crc.to_bytes(CRC_BYTES, "little")):
-                    file.write(each)
+            np.save(part, values)
+            crc = zlib.crc32(np.memmap(part, np.uint8, "r").data)
+            with part.open("ab") as file:
+                file.write(crc.to_bytes(CRC_BYTES, "little"))
             _mark_used(part)
             lock = FileLock(self.folder / ".lock", mode=0o666, poll_interval=0.005)
             until_there.enter_context(lock)
-            self._make_room(size)
+            self._make_room(part.stat().st_size)
 
     def _make_room(self, size: int) -> None:
-        """Remove the least recently used files until `size` more bytes fit.
+        """Remove leftovers of killed processes, and the least recently used files.
 
-        The file `.bytes` has what the files have together, or more: they are listed only where it
-        is not known, or where there seems to be no room. Leftovers of killed processes go then too,
-        and a twentieth of the files, so that a full folder is not listed at each addition.
+        `size` more bytes fit then.
         """
-        note = self.folder / ".bytes"
-        noted = note.read_text() if note.exists() else ""
-        held = int(noted) if noted.endswith("\n") else self.max_bytes
-        if held + size > self.max_bytes:
-            self._forget_abandoned()
-            files = sorted(self._files())
-            held = sum(bytes_ for _, bytes_, _ in files)
-            is_full = held + size > self.max_bytes
-            for number, (_, bytes_, path) in enumerate(files):
-                if held + size <= self.max_bytes and not (is_full and number < len(files) // 20):
-                    break
-                path.unlink(missing_ok=True)
-                held -= bytes_
-        note.write_text(f"{held + size}\n")
-
-    def _forget_abandoned(self) -> None:
         for partial in self.folder.glob(f"{PARTIAL}*"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - partial.stat().st_mtime > ABANDONED_S:
                     partial.unlink()
+        files = sorted(self._files())
+        held = sum(num_bytes for _, num_bytes, _ in files)
+        for _, num_bytes, path in files:
+            if held + size <= self.max_bytes:
+                break
+            path.unlink(missing_ok=True)
+            held -= num_bytes
 
     def _files(self) -> list[tuple[int, int, Path]]:
         """List time of last use, bytes and path of each file."""

@@ -45,7 +45,6 @@ commit of a version a digest of the tables (`version_digest`).
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
@@ -56,13 +55,14 @@ from typing import Any, cast
 import google_crc32c
 import numpy as np
 import zarr
+from pydantic import TypeAdapter
 from zarr.abc.buffer import Buffer
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from simgen.case import CaseFamily, Field
 from simgen.design_space import Parameter
 from simgen.errors import InputError, StoreError
-from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.point_cloud import PointCloud
 from simgen.provenance import generator_version
 from simgen.quantities import StatedQuantity
 from simgen.store.split import Origin
@@ -71,8 +71,8 @@ SCHEMA_VERSION = 4
 
 DISTANCE_COLUMNS = ("distance", "direction_x", "direction_y", "direction_z")
 FACE_COLUMNS = ("x", "y", "z", "normal_x", "normal_y", "normal_z", "area", "patch")
-#: Columns of the design table: of imported cases, what tells whether the files that they were read
-#: from have changed since, and the digest of their arrays; core-seconds of the case's solver.
+#: Columns of the design table: of imported cases, marks of the files that they were read from and
+#: the digest of their arrays; core-seconds of the case's solver.
 IMPORTED, CORE_S = "imported", "core_s"
 
 #: Bytes of a chunk before compression. Whole cases read 1.2 times (local disk) and 1.7 times (S3)
@@ -86,7 +86,7 @@ COMPRESSOR = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")
 #: Bytes of a table's chunk before compression. An append rewrites half of one on average, a look-up
 #: by place reads one or two.
 TABLE_CHUNK_BYTES = 1 << 18
-DIGEST_BYTES, CRC_BYTES = 16, 4
+CRC_BYTES = 4
 #: Key of a commit's metadata.
 DIGEST = "digest"
 
@@ -186,113 +186,77 @@ class Schema:
                 f"{url} has schema version {attrs['schema_version']}, this release reads"
                 f" {SCHEMA_VERSION}: use the release that wrote it, or make the dataset again"
             )
-        content = dict(attrs["schema"])
-        source = content["source"]
-        return cls(
-            **content
-            | {
-                "patch_kinds": tuple(content["patch_kinds"]),
-                "distance_kinds": _tuple(content["distance_kinds"]),
-                "grid_shape": _tuple(content["grid_shape"]),
-                "source": None if source is None else Source(**source),
-                "fields": tuple(
-                    Field(**{**field, "components": tuple(field["components"])})
-                    for field in content["fields"]
-                ),
-                "parameters": tuple(Parameter(**each) for each in content["parameters"]),
-                "quantities": tuple(StatedQuantity(**each) for each in content["quantities"]),
-            }
-        )
+        return TypeAdapter(cls).validate_python(attrs["schema"])
+
+    def check_family(self, wanted: Schema, url: str) -> None:
+        """Raise InputError where the dataset at `url` with this schema is of another family."""
+        if (self.family, self.family_revision) != (wanted.family, wanted.family_revision):
+            raise InputError(
+                f"{url} holds {self.family} revision {self.family_revision}, not"
+                f" {wanted.family} revision {wanted.family_revision}: choose another store"
+            )
 
     def check(self, cloud: PointCloud) -> None:
         """Raise InputError where a point cloud does not follow the schema."""
-        for problem in self._departures(cloud):
-            raise InputError(f"point cloud{problem}")
 
-    def _departures(self, cloud: PointCloud) -> Iterator[str]:
-        if cloud.patch_kinds != self.patch_kinds:
-            yield f" has patch kinds {cloud.patch_kinds}, the dataset {self.patch_kinds}"
-        if (cloud.time is not None) != self.transient:
-            yield f" is {'transient' if cloud.time is not None else 'steady'}, the dataset is not"
-        has_distance = cloud.distance is not None
+        def require(holds: bool, problem: str) -> None:
+            if not holds:
+                raise InputError(f"point cloud{problem}")
+
+        require(
+            cloud.patch_kinds == self.patch_kinds,
+            f" has patch kinds {cloud.patch_kinds}, the dataset {self.patch_kinds}",
+        )
+        kind = "steady" if cloud.time is None else "transient"
+        require((kind == "transient") == self.transient, f" is {kind}, the dataset is not")
+        boundary = cloud.boundary
         for name, is_there, wanted in (
-            ("a boundary", cloud.boundary is not None, self.boundary),
+            ("a boundary", boundary is not None, self.boundary),
             ("volumes", cloud.volumes is not None, self.volumes),
-            ("a distance field", has_distance, bool(self.measured_kinds)),
+            ("a distance field", cloud.distance is not None, bool(self.measured_kinds)),
         ):
-            if is_there != wanted:
-                yield f" {'has' if is_there else 'lacks'} {name}, unlike the dataset"
-        if has_distance and cloud.measured_kinds != self.measured_kinds:
-            yield f" has distances to {cloud.measured_kinds}, the dataset to {self.measured_kinds}"
-        yield from _wrong_fields(self.fields, cloud.fields, "")
-        if cloud.boundary is not None:
-            yield from _wrong_fields(self.boundary_fields, cloud.boundary.fields, "boundary/")
-        yield from _wrong_types(cloud)
-        yield from self._wrong_grid(cloud)
-
-    def _wrong_grid(self, cloud: PointCloud) -> Iterator[str]:
+            what = "has" if is_there else "lacks"
+            require(is_there == wanted, f" {what} {name}, unlike the dataset")
+        require(
+            cloud.measured_kinds == self.measured_kinds,
+            f" has distances to {cloud.measured_kinds}, the dataset to {self.measured_kinds}",
+        )
+        on_boundary = {} if boundary is None else boundary.fields
+        for place, fields, found in (
+            ("", self.fields, cloud.fields),
+            ("boundary/", self.boundary_fields, on_boundary),
+        ):
+            for field in fields:
+                width = found[field.name].shape[-1] if field.name in found else None
+                what = "absent" if width is None else f"of {width} components"
+                require(
+                    width == len(field.components),
+                    f": {place}{field.name} is {what}, the dataset has {len(field.components)}"
+                    " components",
+                )
+            unknown = sorted(set(found) - {field.name for field in fields})
+            names = ", ".join(f"{place}{name}" for name in unknown)
+            require(not unknown, f" has {names}, which the dataset does not know")
+        for array in arrays_of(cloud, self):
+            name, dtype = array.name, array.values.dtype
+            types = {"time": ("f8",), "mesh_cells": ("i4",), "volumes": ("f4",)}
+            types["distance_field"] = ("f4",)
+            allowed = types.get(name, ("f4", "f8"))
+            require(
+                dtype in allowed,
+                f": {name} is {dtype}, the dataset has {np.dtype(allowed[0])}; convert it first",
+            )
         shape = self.grid_shape if cloud.grid_shape is None else cloud.grid_shape
-        if shape is None:
-            return
-        if self.grid_shape not in (None, shape):
-            yield f" is a grid {shape}, the dataset's are {self.grid_shape}"
-        if len(shape) != self.dimension or math.prod(shape) != cloud.num_points:
-            yield (
+        if shape is not None:
+            require(
+                self.grid_shape in (None, shape),
+                f" is a grid {shape}, the dataset's are {self.grid_shape}",
+            )
+            require(
+                len(shape) == self.dimension and math.prod(shape) == cloud.num_points,
                 f" has {cloud.num_points} points, its grid {shape} in {self.dimension} dimensions"
-                " has other ones"
+                " has other ones",
             )
-
-
-def _wrong_types(cloud: PointCloud) -> Iterator[str]:
-    """Describe arrays of other types than the format has."""
-    boundary = {} if cloud.boundary is None else cloud.boundary.fields
-    arrays = {
-        "points": cloud.points,
-        "volumes": cloud.volumes,
-        "distance": cloud.distance,
-        "direction": cloud.direction,
-        "time": cloud.time,
-        "mesh_points": None if cloud.mesh is None else cloud.mesh.points,
-        "mesh_cells": None if cloud.mesh is None else cloud.mesh.entries,
-        **cloud.fields,
-        **{f"boundary/{name}": values for name, values in boundary.items()},
-    }
-    for name, values in arrays.items():
-        wanted = np.dtype(_TYPES.get(name, "<f4"))
-        if values is not None and not has_type(name, values.dtype, wanted):
-            yield f": {name} is {values.dtype}, the dataset has {wanted}; convert it first"
-
-
-#: Types of arrays that are not float32.
-_TYPES = {"time": "<f8", "mesh_cells": "<i4"}
-#: Arrays that are float32 whatever their values.
-_SINGLE = ("volumes", "distance", "direction", "distance_field")
-
-
-def has_type(array: str, found: Any, wanted: Any) -> bool:
-    """Check the type of a case's array; most may be float64 in place of float32."""
-    is_double = found == np.float64 and wanted == np.float32 and array not in _SINGLE
-    return bool(found == wanted) or is_double
-
-
-def _wrong_fields(fields: tuple[Field, ...], found: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Describe how the fields of a cloud differ from its dataset's."""
-    for field in fields:
-        values = found.get(field.name)
-        if values is None or values.shape[-1] != len(field.components):
-            what = "absent" if values is None else f"of {values.shape[-1]} components"
-            yield (
-                f": {place}{field.name} is {what}, the dataset has"
-                f" {len(field.components)} components"
-            )
-    unknown = sorted(set(found) - {field.name for field in fields})
-    if unknown:
-        names = ", ".join(f"{place}{name}" for name in unknown)
-        yield f" has {names}, which the dataset does not know"
-
-
-def _tuple(values: Any) -> tuple[Any, ...] | None:
-    return None if values is None else tuple(values)
 
 
 def array_names(schema: Schema) -> tuple[str, ...]:
@@ -313,6 +277,7 @@ class CaseArray:
     name: str
     values: np.ndarray
     dimensions: tuple[str, ...]
+    """xarray shows these names, and recognises shared axes by them"""
     unit: str = ""
     columns: tuple[str, ...] = ()
 
@@ -323,27 +288,26 @@ class CaseArray:
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Shape of a chunk: as many whole snapshots as fit.
-
-        An array without time is split along its points.
-        """
+        """Shape of a chunk: as many whole snapshots as fit, or points of an array without time."""
         length = max(1, len(self.values))
         row_bytes = max(1, self.values.nbytes // length)
         return (min(length, max(1, CHUNK_BYTES // row_bytes)), *self.values.shape[1:])
 
+    @property
+    def digest(self) -> str:
+        """The digest of the array, independent of chunks and codecs."""
+        return digest_array(self.name, self.values, self.unit)
+
 
 def arrays_of(cloud: PointCloud, schema: Schema) -> list[CaseArray]:
-    """List all arrays of a case, with names for their dimensions.
-
-    xarray shows these names, and recognises shared axes by them.
-    """
+    """List all arrays of a case, with distances and faces packed as the format has them."""
     arrays = [CaseArray("points", cloud.points, ("point", "axis"))]
     if cloud.volumes is not None:
         arrays.append(CaseArray("volumes", cloud.volumes, ("point",)))
-    distance = pack_distance(cloud)
-    if distance is not None:
+    if cloud.distance is not None and cloud.direction is not None:
+        packed = np.concatenate([cloud.distance[..., None], cloud.direction], axis=-1)
         axes = ("point", "patch_kind", "distance_column")
-        arrays.append(CaseArray("distance_field", distance, axes, columns=DISTANCE_COLUMNS))
+        arrays.append(CaseArray("distance_field", packed, axes, columns=DISTANCE_COLUMNS))
     if cloud.time is not None:
         arrays.append(CaseArray("time", cloud.time, ("time",)))
     if cloud.mesh is not None:
@@ -353,67 +317,39 @@ def arrays_of(cloud: PointCloud, schema: Schema) -> list[CaseArray]:
     for field in schema.fields:
         along = (*time, "point", f"{field.name}_component")
         arrays.append(CaseArray(field.name, cloud.fields[field.name], along, field.unit))
-    if cloud.boundary is None:
+    boundary = cloud.boundary
+    if boundary is None:
         return arrays
-    faces = pack_faces(cloud.boundary)
-    on_faces = ("face", "face_column")
-    arrays.append(CaseArray("boundary/faces", faces, on_faces, columns=FACE_COLUMNS))
+    # In the type of the points, in which a patch kind's index is exact.
+    columns = (boundary.points, boundary.normals, boundary.areas[:, None], boundary.patch[:, None])
+    faces = np.concatenate(columns, axis=1, dtype=boundary.points.dtype)
+    along = ("face", "face_column")
+    arrays.append(CaseArray("boundary/faces", faces, along, columns=FACE_COLUMNS))
     for field in schema.boundary_fields:
         along = (*time, "face", f"{field.name}_component")
-        values = cloud.boundary.fields[field.name]
+        values = boundary.fields[field.name]
         arrays.append(CaseArray(f"boundary/{field.name}", values, along, field.unit))
     return arrays
 
 
-def pack_distance(cloud: PointCloud) -> np.ndarray | None:
-    """Pack distance and direction to each patch kind into (N, K, 4); None where there are none."""
-    if cloud.distance is None or cloud.direction is None:
-        return None
-    return np.concatenate([cloud.distance[..., None], cloud.direction], axis=-1)
+# Digests and checksums.
 
 
-def pack_faces(boundary: BoundaryCloud) -> np.ndarray:
-    """Pack faces into (B, 8) in the order of FACE_COLUMNS, in the type of their points.
-
-    A patch kind's index is exact in f4.
-    """
-    columns = [boundary.points, boundary.normals, boundary.areas[:, None], boundary.patch[:, None]]
-    return np.concatenate(columns, axis=1, dtype=boundary.points.dtype)
-
-
-class ArrayDigest:
-    """The digest of one array, from its values in blocks along the first axis."""
-
-    def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], unit: str = ""
-    ) -> None:
-        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self._hash.update(
-            json.dumps([name, list(shape), dtype.newbyteorder("<").str, unit]).encode()
-        )
-
-    def update(self, block: np.ndarray) -> None:
-        """Take in the next block."""
-        ordered = np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("<"))
-        self._hash.update(ordered.reshape(-1).view(np.uint8).data)
-
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
+class MismatchError(ValueError):
+    """Stored data that are not what was written; the message describes how, in a few words."""
 
 
 def digest_array(name: str, values: np.ndarray, unit: str = "") -> str:
-    """Compute the digest of an array in memory, independent of chunks and codecs."""
-    digest = ArrayDigest(name, values.shape, values.dtype, unit)
-    digest.update(values)
-    return digest.hexdigest()
+    """Compute the digest of an array from its name, shape, type, unit and values."""
+    dtype = values.dtype.newbyteorder("<")
+    head = json.dumps([name, list(values.shape), dtype.str, unit])
+    ordered = np.ascontiguousarray(values, dtype=dtype)
+    return _digest(head.encode(), ordered.reshape(-1).view(np.uint8).data)
 
 
 def digest_cloud(cloud: PointCloud, schema: Schema) -> dict[str, str]:
     """Return the digest of each array that an accepted case has, by name."""
-    return {
-        array.name: digest_array(array.name, array.values, array.unit)
-        for array in arrays_of(cloud, schema)
-    }
+    return {array.name: array.digest for array in arrays_of(cloud, schema)}
 
 
 def digest_case(attributes: Mapping[str, Any], arrays: Mapping[str, str]) -> str:
@@ -426,34 +362,35 @@ def digest_case(attributes: Mapping[str, Any], arrays: Mapping[str, str]) -> str
 
 def digest_record(record: Mapping[str, Any]) -> str:
     """Compute the digest of JSON-ready content, whatever the order of its keys."""
-    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+    return _digest(json.dumps(record, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _digest(*parts: Any) -> str:
+    total = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        total.update(part)
+    return total.hexdigest()
 
 
 def object_checksum(key: str, stored: Buffer) -> str:
     """Return the CRC-32C of an object of a case: of a chunk its last four bytes, which Zarr wrote.
 
-    DamagedError where these do not match the chunk.
+    MismatchError where these do not match the chunk.
     """
     content = stored.as_numpy_array()
     if key.endswith("zarr.json"):
         return f"{google_crc32c.value(content):08x}"
     checksum = google_crc32c.value(content[:-CRC_BYTES])
     if content[-CRC_BYTES:].tobytes() != checksum.to_bytes(CRC_BYTES, "little"):
-        raise DamagedError("its checksum does not match")
+        raise MismatchError("its checksum does not match")
     return f"{checksum:08x}"
-
-
-class DamagedError(ValueError):
-    """Stored data that are not what was written; the message says how, in a few words."""
 
 
 # The tables over cases.
 
-TABLES = ("design", "details", "statistics", "splits")
 #: Attribute of the splits' group: splits of cases that were published once and are withdrawn now.
 WITHDRAWN = "withdrawn"
-Row = dict[str, Any]
+Record = dict[str, Any]
 Place = tuple[int, int]
 """The place of a line in its table: first byte and length"""
 
@@ -461,11 +398,12 @@ Place = tuple[int, int]
 def create_tables(root: zarr.Group) -> None:
     """Create the groups that all cases share."""
     root.create_group("cases")
-    for name in TABLES:
-        Table(root, name, create=True)
+    for name in ("design", "details", "statistics", "splits"):
+        root.create_group(name)
+        CaseTable(root, name, create=True)
 
 
-class Table:
+class CaseTable:
     """A table of JSON lines; a later line of a case takes the place of an earlier one.
 
     Appending rewrites the last chunk and no other, so the cost of a commit does not depend on the
@@ -473,15 +411,12 @@ class Table:
     """
 
     def __init__(self, root: zarr.Group, name: str, *, create: bool = False) -> None:
-        self.name, self._root = name, root
-        if create:
-            root.create_group(name)
-            self.clear()
-        self._array = cast(zarr.Array, root[f"{name}/records"])
-
-    def clear(self) -> None:
-        """Make the table empty."""
-        self._array = self._root.require_group(self.name).create_array(
+        """Open the table, or with `create` make an empty one, in place of one that is there."""
+        self.name = name
+        if not create:
+            self._array = cast(zarr.Array, root[f"{name}/records"])
+            return
+        self._array = root.require_group(name).create_array(
             "records",
             shape=(0,),
             dtype="u1",
@@ -505,59 +440,45 @@ class Table:
         self._array[begin:] = np.frombuffer(b"".join(lines), np.uint8)
         return [(int(end) - len(line), len(line)) for end, line in zip(ends, lines, strict=True)]
 
-    def content(self, begin: int = 0) -> bytes:
-        """Return the lines as stored, from a byte on."""
-        return np.asarray(self._array[begin:]).tobytes()
+    def content(self, begin: int = 0, end: int | None = None) -> bytes:
+        """Return the lines as stored, or a part of them."""
+        return np.asarray(self._array[begin:end]).tobytes()
 
-    def rows(self, content: bytes | None = None) -> Iterator[Row]:
-        """Return the records in order; DamagedError for a line that cannot be decoded."""
-        return map(self._parse, (self.content() if content is None else content).splitlines())
+    def rows(self, content: bytes | None = None) -> Iterator[Record]:
+        """Return the records in order; MismatchError for a line that cannot be decoded."""
+        for line in (self.content() if content is None else content).splitlines():
+            try:
+                record = json.loads(line)
+            # A missing chunk reads as zeros; brackets nested thousands deep end in a
+            # RecursionError.
+            except (ValueError, RecursionError) as error:
+                raise MismatchError(
+                    f"a record of {self.name} cannot be decoded: {error}"
+                ) from error
+            if not isinstance(record, dict):
+                raise MismatchError(f"a record of {self.name} is none")
+            yield record
 
-    def row(self, place: Place) -> Row:
-        """Return the record at a place; chunks are kept for those beside it."""
+    def row(self, place: Place) -> Record:
+        """Return the record at a place."""
         begin, length = place
-        first, last = (at // TABLE_CHUNK_BYTES for at in (begin, begin + length - 1))
-        content = b"".join(map(self._chunk, range(first, last + 1)))
-        return self._parse(content[begin - first * TABLE_CHUNK_BYTES :][:length])
-
-    @functools.cached_property
-    def _chunk(self) -> Any:
-        @functools.lru_cache(maxsize=8)
-        def chunk(number: int) -> bytes:
-            begin = number * TABLE_CHUNK_BYTES
-            return np.asarray(self._array[begin : begin + TABLE_CHUNK_BYTES]).tobytes()
-
-        return chunk
-
-    def _parse(self, line: bytes) -> Row:
-        try:
-            record = json.loads(line)
-        # A missing chunk reads as zeros; brackets nested thousands deep end in a RecursionError.
-        except (ValueError, RecursionError) as error:
-            raise DamagedError(f"a record of {self.name} cannot be decoded: {error}") from error
-        if not isinstance(record, dict):
-            raise DamagedError(f"a record of {self.name} is none")
-        return record
+        return next(self.rows(self.content(begin, begin + length)), {})
 
 
-def read_design(root: zarr.Group, content: bytes | None = None) -> dict[str, Row]:
+def read_design(root: zarr.Group, content: bytes | None = None) -> dict[str, Record]:
     """Read every case's row of the design table, in the order of first appearance."""
-    return {row.pop("case"): row for row in Table(root, "design").rows(content)}
+    return {row.pop("case"): row for row in CaseTable(root, "design").rows(content)}
 
 
 def read_splits(root: zarr.Group, content: bytes | None = None) -> dict[str, str]:
     """Read the split by case, in the order of publication."""
-    return {row["case"]: row["split"] for row in Table(root, "splits").rows(content)}
-
-
-def read_withdrawn_splits(root: zarr.Group) -> dict[str, str]:
-    """Read the splits of cases that were published once and are withdrawn now."""
-    return dict(cast(Mapping[str, str], root["splits"].attrs.get(WITHDRAWN, {})))
+    return {row["case"]: row["split"] for row in CaseTable(root, "splits").rows(content)}
 
 
 def bound_splits(root: zarr.Group) -> dict[str, str]:
     """Return the splits that bind the next version, with those of cases withdrawn before."""
-    return {**read_withdrawn_splits(root), **read_splits(root)}
+    withdrawn = cast(Mapping[str, str], root["splits"].attrs.get(WITHDRAWN, {}))
+    return {**withdrawn, **read_splits(root)}
 
 
 def version_digest(root: zarr.Group, tables: Mapping[str, bytes], commit: Mapping[str, Any]) -> str:
@@ -566,16 +487,12 @@ def version_digest(root: zarr.Group, tables: Mapping[str, bytes], commit: Mappin
     These are the root's attributes, design and splits (as `tables`, by name), the training
     statistics, and the record of its commit, the metadata with the message.
     """
-    digests = {
-        name: hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
-        for name, content in tables.items()
-    }
     return digest_record(
         {
             "root": dict(root.attrs),
             "splits": dict(root["splits"].attrs),
             "statistics": dict(root["statistics"].attrs),
-            "tables": digests,
+            "tables": {name: _digest(content) for name, content in tables.items()},
             "commit": {name: value for name, value in commit.items() if name != DIGEST},
         }
     )

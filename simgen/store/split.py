@@ -1,19 +1,30 @@
-"""Assign cases to splits, once, when they are first published.
+"""Assign cases to splits, and compute the statistics of the training split.
 
-The members of a version keep their places in every later one. New cases are shuffled with the seed
-and assigned so that the totals come as close as possible to the ratios. A dataset of two accepted
-cases has a test case, one of three a validation case as well.
+Splits. A case is assigned once, when it is first published, and keeps its place in every later
+version. New cases are shuffled with the seed and assigned so that the totals come as close as
+possible to the ratios. A dataset of two accepted cases has a test case, one of three a validation
+case as well. Splits that a source publishes with its data, or that a request names for its cases,
+are taken as they are, and bind like those that are drawn. The calibration split is never drawn: its
+cases serve bands of error alone.
 
-Splits that a source publishes with its data, or that a request names for its cases, are taken as
-they are, and bind like those that are drawn. The calibration split is never drawn: its cases serve
-bands of error alone, never training or the choice of weights.
+Statistics, per component, combine the moments of the training cases. A few snapshots of a sudden
+start, or one case that went wrong, may have nearly all of a component's variance. A model that is
+normalised by it sees a constant everywhere else. Such snapshots are left out of a field's moments,
+such cases of all moments, of training and of validation, and the record has which (`LEFT_OUT`).
+Without any the moments are those of all values, to the bit.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+import numpy as np
+
+from simgen.moments import Moments, is_significant, moments
 
 Split = Literal["train", "validation", "test", "calibration"]
 SPLITS: tuple[str, ...] = get_args(Split)
@@ -50,34 +61,162 @@ def assign_splits(
     """Return the splits of all `cases` (ids), in their order; those in `members` keep theirs."""
     cases = list(cases)
     splits = {case: members[case] for case in cases if case in members}
-    counts = {
-        split: sum(1 for assigned in splits.values() if assigned == split) for split in RATIOS
-    }
-    for case in sorted(
-        (case for case in cases if case not in members), key=lambda case: _rank(case, seed)
-    ):
-        split = _neediest(counts)
+    counts = Counter(splits.values())
+
+    def rank(case: str) -> str:
+        """Depend on the id and the seed alone, whatever else is published with the case."""
+        return hashlib.sha256(f"{seed}:{case}".encode()).hexdigest()
+
+    for case in sorted((case for case in cases if case not in members), key=rank):
+        total = sum(counts[split] for split in RATIOS) + 1
+        # Training comes first, then one case each for test and validation.
+        if counts["train"] and not counts["test"]:
+            split = "test"
+        elif counts["train"] and not counts["validation"]:
+            split = "validation"
+        else:
+            split = max(
+                RATIOS, key=lambda name: (RATIOS[name] * total - counts[name], name == "train")
+            )
         splits[case] = split
         counts[split] += 1
     return {case: splits[case] for case in cases}
 
 
-def _rank(case: str, seed: int) -> str:
-    """Rank a case by a hash of its id and the seed alone.
+#: Key of a record of moments: what they leave out. Of a case: numbers of snapshots; of the training
+#: split: {"snapshots": how many, "of_cases": of how many cases, "cases": ids that are left out, of
+#: any split}.
+LEFT_OUT = "left_out"
+#: One of so many snapshots or cases may be left out, one at least; of fewer than `LEAST` none.
+ONE_OF, LEAST = 20, 5
+#: The share of the sum of squared deviations that those few have. Without them the standard
+#: deviation is a third of what it was, or a tenth: designs differ more, and for better reasons.
+SHARE_OF_SNAPSHOTS, SHARE_OF_CASES = 0.9, 0.99
+#: What is left must vary by more than rounding does, relative to the values, unless what is left
+#: out is so many times as large as these.
+ROUNDING, BEYOND = 1e-5, 1e3
 
-    What else is published with it does not matter.
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Snapshots and cases that the training split's statistics of a field leave out."""
+
+    snapshots: int = 0
+    of_cases: int = 0
+    """The number of cases that the snapshots are of"""
+    cases: tuple[str, ...] = ()
+    """Ids of cases that are left out whole, of statistics, training and validation"""
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> LeftOut:
+        of = record.get(LEFT_OUT, {"snapshots": 0, "of_cases": 0, "cases": ()})
+        return cls(int(of["snapshots"]), int(of["of_cases"]), tuple(of["cases"]))
+
+
+def settled(values: np.ndarray, time: np.ndarray | None, startup_s: float) -> dict[str, Any]:
+    """Return the record of a field's moments behind the start-up, without snapshots that dominate.
+
+    `values` are (T, N, C), or (N, C) of a steady case, which has no snapshots to leave out. A case
+    that ends in its start-up counts whole.
     """
-    return hashlib.sha256(f"{seed}:{case}".encode()).hexdigest()
+    if time is None:
+        return moments(values).to_record()
+    first = int(np.searchsorted(time, startup_s * (1 + 1e-9), side="right")) if startup_s else 0
+    first = first if first < len(time) else 0
+    left_out = [first + each for each in dominant_snapshots(values[first:])]
+    if not left_out:
+        return moments(values[first:]).to_record()
+    kept = [number for number in range(first, len(values)) if number not in left_out]
+    return {**moments(values[kept]).to_record(), LEFT_OUT: left_out}
 
 
-def _neediest(counts: Mapping[str, int]) -> str:
-    """Choose the split furthest below its share of the final total.
+def dominant_snapshots(values: np.ndarray) -> list[int]:
+    """Return the numbers of the few snapshots of (T, N, C) that have nearly all variance."""
+    of = [Moments.empty(values.shape[-1]) for _ in values]
+    for each, snapshot in zip(of, values, strict=True):
+        each.add(snapshot)
+    return _dominant(of, SHARE_OF_SNAPSHOTS)
 
-    Training comes first, then one case each for test and validation.
+
+def outlying(
+    training: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    others: Mapping[str, Mapping[str, Mapping[str, Any]]],
+) -> list[str]:
+    """Return the ids of cases that have nearly all variance of a field, such as diverged ones.
+
+    Both map a case's id to its records of moments by field. Training cases are judged by each
+    other, and `others`, which statistics do not read, by the training cases that are left.
     """
-    total = sum(counts.values()) + 1
-    if counts["train"] and not counts["test"]:
-        return "test"
-    if counts["train"] and not counts["validation"]:
-        return "validation"
-    return max(RATIOS, key=lambda split: (RATIOS[split] * total - counts[split], split == "train"))
+    found: set[str] = set()
+    for name in next(iter(training.values())).keys() - {"points"}:
+        parts = {case: Moments.from_record(record[name]) for case, record in training.items()}
+        dominant = [list(parts)[number] for number in _dominant(list(parts.values()))]
+        kept = [part for case, part in parts.items() if case not in dominant]
+        found.update(dominant)
+        if len(kept) + 1 < LEAST:
+            continue
+        centre = np.median([part.mean for part in kept], axis=0)
+        total = sum(_away(part, centre) for part in kept)
+        for case, record in others.items():
+            part = Moments.from_record(record[name])
+            if (_away(part, centre) > total).any() and len(kept) in _dominant([*kept, part]):
+                found.add(case)
+    return [case for case in (*training, *others) if case in found]
+
+
+def combine_training(
+    records: Mapping[str, Mapping[str, Any]], left_out: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the record of the training split's moments of a field, from those of its cases by id.
+
+    `left_out` are the cases that are `outlying`.
+    """
+    kept = [record for case, record in records.items() if case not in left_out]
+    first, *rest = map(Moments.from_record, kept)
+    for each in rest:
+        first = first.merge(each)
+    snapshots = [len(record[LEFT_OUT]) for record in kept if LEFT_OUT in record]
+    if not left_out and not snapshots:
+        return first.to_record()
+    listed = {"snapshots": sum(snapshots), "of_cases": len(snapshots), "cases": list(left_out)}
+    return {**first.to_record(), LEFT_OUT: listed}
+
+
+def _dominant(parts: Sequence[Moments], share: float = SHARE_OF_CASES) -> list[int]:
+    """Return the numbers of the few parts that have `share` of a component's squared deviations.
+
+    Deviations are from the median of the parts' means, which the few do not move.
+    """
+    if len(parts) < LEAST:
+        return []
+    count = sum(part.count for part in parts)
+    centre = np.median([part.mean for part in parts], axis=0)
+    away = np.stack([_away(part, centre) for part in parts])
+    magnitude = np.median([part.squares / part.count + part.mean**2 for part in parts], axis=0)
+    noise = ROUNDING**2 * magnitude * count
+    size = np.max([part.size for part in parts], axis=0)
+    found: set[int] = set()
+    for component in np.flatnonzero(is_significant(np.sqrt(away.sum(axis=0) / count), size)):
+        found |= _few(away[:, component], share, noise[component])
+    return sorted(found)
+
+
+def _away(part: Moments, centre: np.ndarray) -> np.ndarray:
+    """Return the sum of a part's squared deviations from the centre (C,)."""
+    return np.asarray(part.squares + part.count * (part.mean - centre) ** 2)
+
+
+def _few(away: np.ndarray, share: float, noise: float) -> set[int]:
+    """Return the parts of largest squared deviation, as long as a few of the rest have `share`."""
+    order = np.argsort(away)[::-1]
+    begin, end = 0, max(1, len(away) // ONE_OF)
+    while begin < end:
+        rest = away[order[begin:]]
+        enough = np.flatnonzero(np.cumsum(rest[: end - begin]) >= share * rest.sum())
+        if not len(enough):
+            break
+        is_wrecked = rest[0] > (BEYOND / ROUNDING) ** 2 * noise
+        if rest[enough[0] + 1 :].sum() <= noise and not is_wrecked:
+            break
+        begin += int(enough[0]) + 1
+    return set(order[:begin].tolist())

@@ -32,26 +32,12 @@ from zarr.storage import WrapperStore
 
 from simgen.case import CaseResult, Status
 from simgen.cases import FAMILIES
-from simgen.design_space import DesignPoint
 from simgen.errors import InputError, StoreError
-from simgen.log_lines import about, fields_here
+from simgen.log_lines import about
 from simgen.moments import moments
 from simgen.point_cloud import PointCloud
 from simgen.provenance import author, commit_metadata, core_seconds
 from simgen.solving.gates import AskedTimes
-from simgen.store.local_files import identity
-from simgen.store.repository import (
-    BRANCH,
-    PUBLICATION,
-    VERSION,
-    commit,
-    is_empty,
-    open_repository,
-    repository_exists,
-    root_of,
-    translated,
-    until_landed,
-)
 from simgen.store.schema import (
     COMPRESSOR,
     CORE_S,
@@ -59,31 +45,46 @@ from simgen.store.schema import (
     IMPORTED,
     WITHDRAWN,
     CaseArray,
-    Row,
+    CaseTable,
+    Record,
     Schema,
-    Table,
     arrays_of,
     bound_splits,
     create_tables,
     digest_case,
-    digest_cloud,
     object_checksum,
     read_design,
     read_splits,
-    read_withdrawn_splits,
     version_digest,
 )
-from simgen.store.split import PUBLISHED, RATIOS, SEED, SPLITS, decide_splits
-from simgen.store.statistics import combine_training, outlying, settled
+from simgen.store.split import (
+    PUBLISHED,
+    RATIOS,
+    SEED,
+    SPLITS,
+    combine_training,
+    decide_splits,
+    outlying,
+    settled,
+)
 from simgen.store.versions import (
+    BRANCH,
     FORK_AGE,
     FORK_LIFETIME,
     NUM_LEFT,
+    PUBLICATION,
+    VERSION,
     Versions,
+    commit,
+    is_empty,
+    open_repository,
     open_to_write,
+    retry_commit,
     same_outcomes,
     tag,
+    translated,
 )
+from simgen.whole_file import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -95,16 +96,13 @@ THREADS = 4
 _KEPT = ("parameters", "settings", "wall_time_s", CORE_S, "solver_version", PUBLISHED, IMPORTED)
 
 
-# Cases.
-
-
 @dataclass(frozen=True)
 class CaseRecord:
     """What is written of a case besides its arrays."""
 
-    design: Row
+    design: Record
     """Its row of the design table"""
-    details: Row
+    details: Record
     """gates, log_tail, provenance; the digests of its arrays, the checksums of its objects"""
     moments: dict[str, Any]
     """By field, and of the points; empty where the case was not accepted"""
@@ -130,18 +128,16 @@ class CaseFork:
         self.records: dict[str, CaseRecord] = {}
         self._made_at = time.time()
         self._began_at: float | None = None
+        """The time of the first chunk"""
 
     def check_age(self) -> None:
         """Raise StoreError where what was written may have been collected as garbage since."""
-        if (
-            self._began_at is not None
-            and time.time() - self._began_at > FORK_LIFETIME.total_seconds()
-        ):
-            hours = FORK_LIFETIME.total_seconds() / 3600
+        limit_s = FORK_LIFETIME.total_seconds()
+        if self._began_at is not None and time.time() - self._began_at > limit_s:
             raise StoreError(
-                f"{self.url}: {', '.join(self.records)} was written more than {hours:g} hours ago"
-                " and never committed, so that it may have been deleted as garbage since; run"
-                " again, which solves it again"
+                f"{self.url}: {', '.join(self.records)} was written more than {limit_s / 3600:g}"
+                " hours ago and never committed, so that it may have been deleted as garbage since;"
+                " run again, which solves it again"
             )
 
     def write(self, result: CaseResult, cloud: PointCloud | None) -> None:
@@ -156,34 +152,79 @@ class CaseFork:
                 " only to them"
             )
         if cloud is not None:
-            self.schema.check(cloud)
-            _check_split(self.schema, result)
-            _check_complete(self.schema.family, result.point, cloud)
+            self._check(result, cloud)
+        arrays = [] if cloud is None else arrays_of(cloud, self.schema)
         with translated(self.url):
-            self._begin()
-            arrays = [] if cloud is None else arrays_of(cloud, self.schema)
-            objects = _write_group(self.session.store, result.id, case_attributes(result), arrays)
+            if self._began_at is None:
+                if time.time() - self._made_at > FORK_AGE.total_seconds():
+                    self._start_from(open_repository(self.url).writable_session(BRANCH))
+                self._began_at = time.time()
+            objects = _write_group(self.session.store, result.id, _attributes(result), arrays)
         num_bytes = sum(size for _, size in objects.values())
         logger.info("wrote %d bytes of %d arrays", num_bytes, len(arrays))
-        digests = {} if cloud is None else digest_cloud(cloud, self.schema)
-        design = _design_row(self.schema, result, cloud, case_digest(result, digests), num_bytes)
+        digests = {array.name: array.digest for array in arrays}
+        design: Record = {
+            "parameters": dict(result.point.parameters),
+            "settings": dict(result.point.settings),
+            "status": result.status,
+            "reason": result.reason,
+            "wall_time_s": float(sum(result.provenance.get("wall_time_s", {}).values())),
+            CORE_S: core_seconds(result.provenance, ("solve",)) or 0.0,
+            "solver_version": result.provenance.get("solver_version", "unknown"),
+            "digest": case_digest(result, digests),
+        }
+        if result.split is not None:
+            design[PUBLISHED] = result.split
+        if IMPORTED in result.provenance:
+            design[IMPORTED] = result.provenance[IMPORTED]
+        moments_of: Record = {}
+        if cloud is not None:
+            if cloud.grid_shape is not None:
+                design["grid_shape"] = list(cloud.grid_shape)
+            design["num_points"] = cloud.num_points
+            design["num_snapshots"] = cloud.num_snapshots
+            design["num_bytes"] = sum(np.asarray(each).nbytes for each in cloud.fields.values())
+            design["num_bytes_stored"] = num_bytes
+            figures = result.provenance.get("figures", {})
+            if self.schema.quantities:
+                names = [each.name for each in self.schema.quantities]
+                design["quantities"] = {name: figures[name] for name in names if name in figures}
+            moments_of["points"] = moments(cloud.points).to_record()
+            for name, values in cloud.fields.items():
+                moments_of[name] = settled(values, cloud.time, self.schema.startup_s)
         checksums = {key: checksum for key, (checksum, _) in objects.items()}
         details = {**_details(result), "arrays": digests, "objects": checksums}
-        moments_of = {} if cloud is None else _moments(cloud, self.schema.startup_s)
-        self.records[result.id] = CaseRecord(design, details, moments_of)
+        self.records[result.id] = CaseRecord(json_ready(design), details, json_ready(moments_of))
 
-    def _begin(self) -> None:
-        """Note the time of the first chunk, and open a fresh session if this one is old."""
-        if self._began_at is not None:
+    def _check(self, result: CaseResult, cloud: PointCloud) -> None:
+        """Raise InputError for a cloud or a split that the dataset cannot take."""
+        self.schema.check(cloud)
+        wanted = SPLITS if self.schema.splits == "published" else (None, *SPLITS)
+        if result.split not in wanted:
+            raise InputError(
+                f"case {result.id} has split {result.split}, expected"
+                f" {' or '.join(map(str, wanted))}: splits of {self.schema.family} are"
+                f" {self.schema.splits}"
+            )
+        cloud.check()  # once more: arrays can be written to after the cloud was made
+        family, point = FAMILIES.get(self.schema.family), result.point
+        if family is None or cloud.time is None:
             return
-        if time.time() - self._made_at > FORK_AGE.total_seconds():
-            self._start_from(open_repository(self.url).writable_session(BRANCH))
-        self._began_at = time.time()
+        needed = (family.horizon, family.snapshot_interval, family.time_step)
+        missing = [name for name in needed if name not in point.settings]
+        if missing:
+            raise InputError(
+                f"case {point.id} lacks the setting {', '.join(missing)}:"
+                " make its point with get_family().point"
+            )
+        problem = AskedTimes.of(family, point.settings).problem(cloud.time)
+        if problem:
+            raise InputError(f"case {point.id} {problem}")
 
     def _start_from(self, session: icechunk.Session) -> None:
         self.session, self._made_at = session.fork(), time.time()
 
-    def recorded_since(self, case: str, within_s: float = 0.0) -> Row | None:
+    def recorded_since(self, case: str, within_s: float = 0.0) -> Record | None:
         """Return the design row of a case that another writer has committed since; else None.
 
         `within_s`: how long to wait for it, if it is known to be on its way. A fork that has
@@ -223,7 +264,7 @@ class _NotingStore(WrapperStore[Store]):
 
 
 def _write_group(
-    store: Store, case: str, attributes: Row, arrays: Sequence[CaseArray]
+    store: Store, case: str, attributes: Record, arrays: Sequence[CaseArray]
 ) -> dict[str, tuple[str, int]]:
     """Write a case's group; return the checksum and size of each object by key within it."""
     noting = _NotingStore(store)
@@ -256,39 +297,7 @@ def _write_group(
     return {key.removeprefix(prefix): noted for key, noted in noting.objects.items()}
 
 
-def _check_split(schema: Schema, result: CaseResult) -> None:
-    """Raise InputError for an unknown split, and a missing one where splits are published."""
-    wanted = SPLITS if schema.splits == "published" else (None, *SPLITS)
-    if result.split not in wanted:
-        expected = " or ".join(str(each) for each in wanted)
-        raise InputError(
-            f"case {result.id} has split {result.split}, expected {expected}: splits of"
-            f" {schema.family} are {schema.splits}"
-        )
-
-
-def _check_complete(family_name: str, point: DesignPoint, cloud: PointCloud) -> None:
-    """Raise InputError for values that are not finite, and for wrong times.
-
-    The times must be those that a known family's settings ask for.
-    """
-    cloud.check()  # once more: arrays can be written to after the cloud was made
-    family = FAMILIES.get(family_name)
-    if family is None or cloud.time is None:
-        return
-    needed = (family.horizon, family.snapshot_interval, family.time_step)
-    missing = [name for name in needed if name not in point.settings]
-    if missing:
-        raise InputError(
-            f"case {point.id} lacks the setting {', '.join(missing)}:"
-            " make its point with get_family().point"
-        )
-    problem = AskedTimes.of(family, point.settings).problem(cloud.time)
-    if problem:
-        raise InputError(f"case {point.id} {problem}")
-
-
-def case_attributes(result: CaseResult) -> Row:
+def _attributes(result: CaseResult) -> Record:
     """Return the attributes of the case's group."""
     return json_ready(
         {
@@ -301,12 +310,7 @@ def case_attributes(result: CaseResult) -> Row:
     )
 
 
-def case_digest(result: CaseResult, arrays: Mapping[str, str]) -> str:
-    """Compute the digest of a case from its result and the digests of its arrays."""
-    return digest_case({**case_attributes(result), **_details(result)}, arrays)
-
-
-def _details(result: CaseResult) -> Row:
+def _details(result: CaseResult) -> Record:
     return json_ready(
         {
             "gates": [asdict(gate) for gate in result.gates],
@@ -316,47 +320,12 @@ def _details(result: CaseResult) -> Row:
     )
 
 
-def _design_row(
-    schema: Schema, result: CaseResult, cloud: PointCloud | None, digest: str, num_bytes: int
-) -> Row:
-    """Build the case's row; `num_bytes` is the size of its arrays as stored, compressed."""
-    seconds = result.provenance.get("wall_time_s", {})
-    row: Row = {
-        "parameters": dict(result.point.parameters),
-        "settings": dict(result.point.settings),
-        "status": result.status,
-        "reason": result.reason,
-        "wall_time_s": float(sum(seconds.values())),
-        CORE_S: core_seconds(result.provenance, ("solve",)) or 0.0,
-        "solver_version": result.provenance.get("solver_version", "unknown"),
-        "digest": digest,
-    }
-    if result.split is not None:
-        row[PUBLISHED] = result.split
-    if IMPORTED in result.provenance:
-        row[IMPORTED] = result.provenance[IMPORTED]
-    if cloud is not None:
-        if cloud.grid_shape is not None:
-            row["grid_shape"] = list(cloud.grid_shape)
-        row["num_points"] = cloud.num_points
-        row["num_snapshots"] = cloud.num_snapshots
-        row["num_bytes"] = int(sum(np.asarray(values).nbytes for values in cloud.fields.values()))
-        row["num_bytes_stored"] = num_bytes
-        figures = result.provenance.get("figures", {})
-        names = [each.name for each in schema.quantities]
-        if names:
-            row["quantities"] = {name: figures[name] for name in names if name in figures}
-    return json_ready(row)
+def case_digest(result: CaseResult, arrays: Mapping[str, str]) -> str:
+    """Compute the digest of a case from its result and the digests of its arrays."""
+    return digest_case({**_attributes(result), **_details(result)}, arrays)
 
 
-def _moments(cloud: PointCloud, startup_s: float) -> dict[str, Any]:
-    of_fields = {
-        name: settled(values, cloud.time, startup_s) for name, values in cloud.fields.items()
-    }
-    return json_ready({"points": moments(cloud.points).to_record(), **of_fields})
-
-
-def json_ready(record: Row) -> Row:
+def json_ready(record: Record) -> Record:
     """Convert to plain JSON, which has no numbers for NaN and infinities: they become words."""
 
     def clean(value: Any) -> Any:
@@ -368,113 +337,23 @@ def json_ready(record: Row) -> Row:
             return float(value) if np.isfinite(value) else str(float(value))
         return value.item() if isinstance(value, np.generic) else value
 
-    cleaned: Row = json.loads(json.dumps(clean(record)))
+    cleaned: Record = json.loads(json.dumps(clean(record)))
     return cleaned
 
 
 def append_cases(root: zarr.Group, records: Mapping[str, CaseRecord]) -> None:
     """Put cases on record, in place of what an earlier attempt left."""
     details = [{"case": case, **record.details} for case, record in records.items()]
-    places = Table(root, "details").append(details)
-    Table(root, "design").append(
+    places = CaseTable(root, "details").append(details)
+    CaseTable(root, "design").append(
         {"case": case, **record.design, "at": place}
         for (case, record), place in zip(records.items(), places, strict=True)
     )
-    Table(root, "statistics").append(
+    CaseTable(root, "statistics").append(
         {"case": case, "moments": record.moments}
         for case, record in records.items()
         if record.moments
     )
-
-
-# The state of a dataset, before anything is written to it.
-
-
-@dataclass(frozen=True)
-class Record:
-    """What a dataset has on record."""
-
-    known: Mapping[str, Status]
-    """Every case, published or not"""
-    version: str | None
-    """The newest version, where it holds all of them; None where something is left to publish"""
-
-
-def find_record(url: str, schema: Schema) -> Record | None:
-    """Read what the dataset at `url` has on record, and write nothing; None without a dataset.
-
-    InputError where another family lives there, StoreError where the store cannot be read.
-    """
-    root = _newest_root(url)
-    if root is None:
-        return None
-    with translated(url, "its newest state"):
-        _check_family(Schema.from_attrs(root.attrs, url), schema, url)
-        design = read_design(root)
-        versions = Versions(open_repository(url), url)
-        # A writer mends references before anything else.
-        is_whole = versions.newest and not versions.lost_tip and not versions.untagged()
-        held = _held(versions) if is_whole else None
-    is_complete = held is not None and same_outcomes(held, design)
-    return Record(_statuses(design), versions.choose(None) if is_complete else None)
-
-
-@dataclass(frozen=True)
-class OnRecord:
-    """The newest state of a dataset, whether a version holds it or not."""
-
-    schema: Schema
-    design: Mapping[str, Row]
-    """Each case's row of the design table"""
-    splits: Mapping[str, str]
-    """The splits that bind the next version"""
-
-    @property
-    def held(self) -> dict[str, Row]:
-        """The rows of cases that are not withdrawn; withdrawn ones may come again, mended."""
-        return {name: row for name, row in self.design.items() if row["status"] != "withdrawn"}
-
-
-def read_on_record(url: str) -> OnRecord | None:
-    """Return what is on record at `url`, or None where there is no dataset yet.
-
-    StoreError where the store cannot be read.
-    """
-    root = _newest_root(url)
-    if root is None:
-        return None
-    with translated(url, "its newest state"):
-        return OnRecord(Schema.from_attrs(root.attrs, url), read_design(root), bound_splits(root))
-
-
-def _newest_root(url: str) -> zarr.Group | None:
-    """Open the newest state of the dataset; None where there is none yet."""
-    if not repository_exists(url):
-        return None
-    with translated(url, "its newest state"):
-        repository = open_repository(url)
-        tip = repository.lookup_branch(BRANCH)
-        return None if is_empty(repository, tip) else root_of(repository, tip)
-
-
-def _held(versions: Versions) -> dict[str, Row]:
-    """Read the design table of the newest version."""
-    return read_design(versions.root(versions.choose(None)))
-
-
-def _check_family(stored: Schema, wanted: Schema, url: str) -> None:
-    if (stored.family, stored.family_revision) != (wanted.family, wanted.family_revision):
-        raise InputError(
-            f"{url} holds {stored.family} revision {stored.family_revision}, not"
-            f" {wanted.family} revision {wanted.family_revision}: choose another store"
-        )
-
-
-def _statuses(design: Mapping[str, Row]) -> dict[str, Status]:
-    return {case: row["status"] for case, row in design.items()}
-
-
-# The committer.
 
 
 class DatasetWriter:
@@ -483,18 +362,17 @@ class DatasetWriter:
     def __init__(self, url: str, schema: Schema, repository: icechunk.Repository) -> None:
         self.url, self.schema = url, schema
         self._repository = repository
-        self._folder = identity(url)
-        self._rows = _DesignRows()
 
     @classmethod
     def open(cls, url: str, schema: Schema) -> DatasetWriter:
         """Open the dataset at `url`, or create it; InputError if it belongs to another family."""
-        return until_landed(url, lambda: cls._opened(url, schema, open_to_write(url, create=True)))
+        # Through links: one that is changed during a run does not divide its cases.
+        url = url if "://" in url else str(local_path(url).resolve())
+        return retry_commit(url, lambda: cls._opened(url, schema, open_to_write(url, create=True)))
 
     @classmethod
     def _opened(cls, url: str, schema: Schema, repository: icechunk.Repository) -> DatasetWriter:
-        # Every question is answered by one session's snapshot: on S3 another writer may move the
-        # branch in between.
+        # From one session's snapshot: on S3 another writer may move the branch in between.
         session = repository.writable_session(BRANCH)
         if is_empty(repository, session.snapshot_id):
             root = zarr.create_group(session.store, attributes=schema.to_attrs())
@@ -502,16 +380,18 @@ class DatasetWriter:
             commit(repository, url, session, "dataset created", commit_metadata())
             return cls(url, schema, repository)
         stored = Schema.from_attrs(zarr.open_group(session.store, mode="r").attrs, url)
-        _check_family(stored, schema, url)
+        stored.check_family(schema, url)
         return cls(url, stored, repository)
 
-    def known(self) -> dict[str, Status]:
-        """List every case on record, published or not."""
-        return _statuses(self._design())
+    def design(self) -> dict[str, Record]:
+        """Return the row of every case on record, published or not."""
+        with translated(self.url, "its newest state"):
+            store = self._repository.readonly_session(BRANCH).store
+            return read_design(zarr.open_group(store, mode="r"))
 
-    def digests(self) -> dict[str, str]:
-        """Return the digest of every case on record, published or not."""
-        return {case: row["digest"] for case, row in self._design().items()}
+    def known(self) -> dict[str, Status]:
+        """Return the status of every case on record, published or not."""
+        return {case: row["status"] for case, row in self.design().items()}
 
     def unpublished(self) -> set[str]:
         """List accepted cases that the newest version does not hold."""
@@ -523,9 +403,8 @@ class DatasetWriter:
 
     def fork(self) -> CaseFork:
         """Return a fork for one worker."""
-        self._check_folder()
         retried = {
-            case: row["at"] for case, row in self._design().items() if row["status"] != "accepted"
+            case: row["at"] for case, row in self.design().items() if row["status"] != "accepted"
         }
         return CaseFork(
             self.url, self.schema, self._repository.writable_session(BRANCH).fork(), retried
@@ -538,18 +417,17 @@ class DatasetWriter:
         where another writer is committing; StoreError where the store cannot be written, or where
         of a fork's cases only some are accepted already, since a fork is taken whole.
         """
-        for case in until_landed(self.url, lambda: self._commit_once(forks, num_left)):
+        for case in retry_commit(self.url, lambda: self._commit_once(forks, num_left)):
             with about(dataset=self.url, case=case):
                 logger.info("committed")
 
     def _commit_once(self, forks: Sequence[CaseFork], num_left: int | None) -> list[str]:
         """Commit, and return the cases that are new."""
-        self._check_folder()
         # The record is read through the session that commits: a writer that interferes makes this
         # commit fail.
         session = self._repository.writable_session(BRANCH)
         root = zarr.open_group(session.store, mode="r+")
-        design = self._rows.seen_in(root)
+        design = read_design(root)
         accepted = {case for case, row in design.items() if row["status"] == "accepted"}
         fresh: list[CaseFork] = []
         for fork in forks:
@@ -581,12 +459,9 @@ class DatasetWriter:
             root = zarr.open_group(session.store, mode="r+")
         session.merge(*(fork.session for fork in fresh))
         append_cases(root, records)
-        metadata: Row = commit_metadata()
-        # Those who watch read from the commit how many cases are on their way, and the flow run.
+        metadata: Record = commit_metadata()
         if num_left is not None:
             metadata[NUM_LEFT] = num_left
-        if flow_run := fields_here().get("flow_run"):
-            metadata["flow_run"] = flow_run
         commit(self._repository, self.url, session, message, metadata)
         return names
 
@@ -596,7 +471,7 @@ class DatasetWriter:
         If no case is new since the newest version, that one's name is returned. `run` holds the
         parameters that make the version again. Raises InputError where no case is accepted.
         """
-        return until_landed(self.url, lambda: self._publish_once(message, run or {}))
+        return retry_commit(self.url, lambda: self._publish_once(message, run or {}))
 
     def withdraw(self, cases: Sequence[str], reason: str) -> str:
         """Publish a version without these accepted cases; return its name.
@@ -615,7 +490,7 @@ class DatasetWriter:
             )
         message = f"withdrawn: {', '.join(cases)}: {reason}"
         run = {"withdrawn": list(cases), "reason": reason}
-        return until_landed(self.url, lambda: self._publish_once(message, run, (cases, reason)))
+        return retry_commit(self.url, lambda: self._publish_once(message, run, (cases, reason)))
 
     def _publish_once(
         self,
@@ -624,19 +499,22 @@ class DatasetWriter:
         withdrawal: tuple[Sequence[str], str] | None = None,
     ) -> str:
         """Commit and tag the version; return its name, or the newest one's where no case is new."""
-        self._check_folder()
         session = self._repository.writable_session(BRANCH)
         versions = Versions(self._repository, self.url)
         newest = versions.newest
-        for untagged in versions.untagged():  # by a publication that was cut off
-            tag(self._repository, self.url, untagged, versions.read(untagged).snapshot_id)
         root = zarr.open_group(session.store, mode="r+")
         if withdrawal:
             self._withdraw(root, *withdrawal)
         design = read_design(root)
         accepted = [case for case, row in design.items() if row["status"] == "accepted"]
         if not accepted:
-            raise InputError(self._nothing_accepted(design))
+            if not design:
+                raise InputError(f"{self.url}: there is no case to publish; generate some first")
+            case, row = next(iter(design.items()))
+            raise InputError(
+                f"{self.url}: none of {len(design)} cases was accepted, so there is no version to"
+                f" publish; {case} was {row['status']}: {row['reason']}"
+            )
         before = versions.root(f"v{newest}") if newest else None
         if before is not None and same_outcomes(read_design(before), design):
             return f"v{newest}"
@@ -648,9 +526,16 @@ class DatasetWriter:
                 f"{self.url}: no training case would be left, whose statistics a version needs;"
                 " add more cases first"
             )
-        _write_splits(root, self.schema, members, bound)
-        _write_statistics(root, members)
-        metadata: Row = {
+        self._write_splits(root, members, bound)
+        moments_of = {row["case"]: row["moments"] for row in CaseTable(root, "statistics").rows()}
+        training = {case: moments_of[case] for case, split in members.items() if split == "train"}
+        others = {case: moments_of[case] for case in members if case not in training}
+        left_out = outlying(training, others)
+        root["statistics"].attrs["fields"] = {
+            name: combine_training({case: of[name] for case, of in training.items()}, left_out)
+            for name in next(iter(training.values()))
+        }
+        metadata: Record = {
             **commit_metadata(),
             "solver_versions": sorted({design[case]["solver_version"] for case in members}),
             PUBLICATION: name,
@@ -659,7 +544,7 @@ class DatasetWriter:
             "run": dict(run),
         }
         message = message or f"{len(accepted)} cases"
-        tables = {each: Table(root, each).content() for each in ("design", "splits")}
+        tables = {each: CaseTable(root, each).content() for each in ("design", "splits")}
         metadata[DIGEST] = version_digest(root, tables, {**metadata, "message": message})
         snapshot_id = commit(self._repository, self.url, session, message, metadata)
         tag(self._repository, self.url, name, snapshot_id)
@@ -689,7 +574,7 @@ class DatasetWriter:
             row = design[case]
             if row["status"] != "accepted":
                 continue
-            line = Table(root, "details").row(row["at"])
+            line = CaseTable(root, "details").row(row["at"])
             details = {name: line[name] for name in ("gates", "log_tail")}
             details["provenance"] = {**line["provenance"], "withdrawn": at}
             attributes = {**dict(root[f"cases/{case}"].attrs), **verdict}
@@ -703,91 +588,23 @@ class DatasetWriter:
             )
         append_cases(root, records)
 
-    def _nothing_accepted(self, design: Mapping[str, Row]) -> str:
-        if not design:
-            return f"{self.url}: there is no case to publish; generate some first"
-        case, row = next(iter(design.items()))
-        return (
-            f"{self.url}: none of {len(design)} cases was accepted, so there is no version to"
-            f" publish; {case} was {row['status']}: {row['reason']}"
+    def _write_splits(
+        self, root: zarr.Group, members: Mapping[str, str], bound: Mapping[str, str]
+    ) -> None:
+        """Write the splits of the accepted cases, and those of withdrawn ones."""
+        current, table = read_splits(root), CaseTable(root, "splits")
+        if not current.keys() <= members.keys():  # cases were withdrawn: no line takes one back
+            current, table = {}, CaseTable(root, "splits", create=True)
+        table.append(
+            {"case": case, "split": split}
+            for case, split in members.items()
+            if current.get(case) != split
         )
-
-    def _check_folder(self) -> None:
-        """Raise StoreError where the dataset's place leads to another folder than at the start."""
-        if identity(self.url) != self._folder:
-            raise StoreError(
-                f"{self.url} leads to another folder than when this run began, such as by a link"
-                " that was changed; nothing was committed there: restore it, and run again"
-            )
-
-    def _design(self) -> dict[str, Row]:
-        with translated(self.url, "its newest state"):
-            store = self._repository.readonly_session(BRANCH).store
-            return read_design(zarr.open_group(store, mode="r"))
-
-
-class _DesignRows:
-    """The rows of the design table as they were last seen: each look reads only new lines.
-
-    A committer looks before every commit. If it read the whole table each time, the time of all
-    commits together would grow with the square of the number of cases.
-    """
-
-    def __init__(self) -> None:
-        self._rows: dict[str, Row] = {}
-        self._end = 0
-        """Bytes of the table that were read"""
-        self._last = b""
-        """The last line of them, which has to stand there still"""
-
-    def seen_in(self, root: zarr.Group) -> Mapping[str, Row]:
-        """Return every case's row, in the order of first appearance.
-
-        The table is read anew where what was read before is no longer its beginning.
-        """
-        table = Table(root, "design")
-        content = table.content(self._end - len(self._last))
-        if not content.startswith(self._last):
-            self._rows, self._end, self._last = {}, 0, b""
-            content = table.content()
-        new = content[len(self._last) :]
-        # Nothing is kept of lines of which one is damaged.
-        rows = {row.pop("case"): row for row in table.rows(new)}
-        self._rows.update(rows)
-        self._end += len(new)
-        self._last = content.splitlines(keepends=True)[-1] if content else b""
-        return self._rows
-
-
-def _write_splits(
-    root: zarr.Group, schema: Schema, members: Mapping[str, str], bound: Mapping[str, str]
-) -> None:
-    """Write the splits of the accepted cases, and those of withdrawn ones."""
-    current, table = read_splits(root), Table(root, "splits")
-    if not current.keys() <= members.keys():  # cases were withdrawn: no line takes one back
-        current = {}
-        table.clear()
-    table.append(
-        {"case": case, "split": split}
-        for case, split in members.items()
-        if current.get(case) != split
-    )
-    withdrawn = {case: split for case, split in bound.items() if case not in members}
-    if withdrawn != read_withdrawn_splits(root):
-        root["splits"].attrs[WITHDRAWN] = withdrawn
-    # The time makes the commit differ from the one before it, where Icechunk would reject it as
-    # empty.
-    drawn = {"seed": SEED, "ratios": RATIOS} if schema.splits == "drawn" else {}
-    root["splits"].attrs.update({**drawn, "dealt_at": datetime.now(UTC).isoformat()})
-
-
-def _write_statistics(root: zarr.Group, members: Mapping[str, str]) -> None:
-    """Write the statistics of the training cases, from the moments of each."""
-    moments_of = {row["case"]: row["moments"] for row in Table(root, "statistics").rows()}
-    training = {case: moments_of[case] for case, split in members.items() if split == "train"}
-    others = {case: moments_of[case] for case in members if case not in training}
-    left_out = outlying(training, others)
-    root["statistics"].attrs["fields"] = {
-        name: combine_training({case: record[name] for case, record in training.items()}, left_out)
-        for name in next(iter(training.values()))
-    }
+        attributes = root["splits"].attrs
+        withdrawn = {case: split for case, split in bound.items() if case not in members}
+        if withdrawn != attributes.get(WITHDRAWN, {}):
+            attributes[WITHDRAWN] = withdrawn
+        # The time makes the commit differ from the one before it, where Icechunk would reject it as
+        # empty.
+        drawn = {"seed": SEED, "ratios": RATIOS} if self.schema.splits == "drawn" else {}
+        attributes.update({**drawn, "dealt_at": datetime.now(UTC).isoformat()})

@@ -15,7 +15,7 @@ from courant.report.anchors import positions
 from courant.report.context import ERRORS, NO_FLUID, SIGNED, Raster
 from courant.report.fields import in_plane, scale_of, shown_channel, squares
 from courant.report.page import data_url, small_png, webp, webp_of
-from simgen.publish.field_plots import (
+from simgen.publish.figures import (
     grid_triangles,
     middle_plane,
     open_triangles,

@@ -25,8 +25,8 @@ from courant.report.page import current_page, keep_inputs, summary_line
 from courant.report.report import PANELS, main_figure, write_report
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from simgen.publish.dataset_figures import designs as draw_designs
-from simgen.publish.dataset_figures import sample_cases
+from simgen.publish.figures import designs as draw_designs
+from simgen.publish.figures import sample_cases
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from tests.training.ducts import publish_ducts, tiny_steady

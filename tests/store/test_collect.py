@@ -44,8 +44,8 @@ def test_the_chunks_of_a_killed_run_go_and_every_version_stays(writer, url):
     told = collect(url, older_than=NOW, dry_run=True)
     assert size(url) == before
     done = collect(url, older_than=NOW)
-    assert 0 < told.num_bytes <= done.num_bytes
-    assert done.num_bytes == pytest.approx(
+    assert 0 < told.bytes_deleted <= done.bytes_deleted
+    assert done.bytes_deleted == pytest.approx(
         before - size(url), abs=200
     )  # the parents of snapshots are written anew
     assert not leftovers & set(objects(url, "chunks"))
@@ -65,7 +65,8 @@ def test_nothing_of_a_running_generation_is_touched_by_default(writer, url):
     writer.publish()
     running = writer.fork()
     running.write(make_result(1), make_cloud(1))
-    assert collect(url).num_objects == 0
+    found = collect(url)
+    assert (found.chunks_deleted, found.snapshots_deleted) == (0, 0)
     writer.commit([running])
     writer.publish()
     np.testing.assert_array_equal(
@@ -81,7 +82,7 @@ def test_the_history_between_versions_is_dropped_and_forks_of_the_newest_state_s
     add(writer, 6)
     fork = writer.fork()
     collected = collect(url, older_than=NOW)
-    assert collected.num_snapshots >= 6
+    assert collected.snapshots_deleted >= 6
     fork.write(make_result(7), make_cloud(7))
     writer.commit([fork])
     writer.publish()
@@ -138,19 +139,12 @@ def test_a_case_that_was_solved_for_days_is_written_although_its_forks_commit_wa
     fork = writer.fork()
     add(writer, 1, 2)
     writer.publish()
-    assert collect(url, older_than=NOW).num_snapshots
+    assert collect(url, older_than=NOW).snapshots_deleted
     monkeypatch.setattr(fork, "_made_at", fork._made_at - 2 * forking.FORK_AGE.total_seconds())
     fork.write(make_result(3), make_cloud(3))
     writer.commit([fork])
     assert writer.publish() == "v2"
     assert len(simgen.open_dataset(url)) == 4
-
-
-def test_bad_requests_are_refused(writer, url, tmp_path):
-    with pytest.raises(InputError, match="is too short"):
-        collect(url, older_than=timedelta(hours=-1))
-    with pytest.raises(InputError, match="there is no dataset at"):
-        collect(str(tmp_path / "nowhere"))
 
 
 @pytest.mark.end_to_end
@@ -161,7 +155,7 @@ def test_garbage_on_s3_is_counted_and_collected(s3):
     writer.publish()
     writer.fork().write(make_result(5), make_cloud(5))
     told = collect(url, older_than=NOW, dry_run=True)
-    assert told.num_chunks > 0
-    assert told.num_bytes > 0
-    assert collect(url, older_than=NOW).num_chunks >= told.num_chunks
+    assert told.chunks_deleted > 0
+    assert told.bytes_deleted > 0
+    assert collect(url, older_than=NOW).chunks_deleted >= told.chunks_deleted
     assert verify(simgen.open_dataset(url)).findings == []

@@ -40,15 +40,6 @@ def intact(url, cases):
     assert verify(dataset).findings == []
 
 
-def test_a_slow_store_is_waited_for(proxy, s3):
-    proxy.delay_s = 0.05
-    url = f"{s3.url}/slow/cylinder-flow"
-    writer = DatasetWriter.open(url, SCHEMA)
-    add(writer, 0)
-    writer.publish()
-    intact(url, [0])
-
-
 def test_a_store_that_refuses_connections_is_a_clear_error_and_the_next_run_completes(proxy, s3):
     url = f"{s3.url}/refusing/cylinder-flow"
     writer = DatasetWriter.open(url, SCHEMA)
@@ -158,43 +149,6 @@ def test_wrong_keys_are_named_by_every_reader_and_writer(s3, monkeypatch, tmp_pa
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEYS["AWS_SECRET_ACCESS_KEY"])
     s3fs.S3FileSystem.clear_instance_cache()
     intact(url, [0])
-
-
-@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
-def test_a_damaged_chunk_is_named_by_readers_and_found_by_verify(s3, damage):
-    url = f"{s3.url}/damaged-{damage}/cylinder-flow"
-    writer = DatasetWriter.open(url, SCHEMA)
-    forks = [writer.fork() for _ in range(2)]
-    for number, fork in enumerate(forks):
-        fork.write(make_result(number), make_cloud(number))
-    writer.commit(forks)
-    writer.publish()
-    files = s3fs.S3FileSystem(endpoint_url=s3.endpoint, skip_instance_cache=True)
-    chunks = files.find(f"{url}/chunks")
-    assert chunks
-    for chunk in chunks:
-        content = files.cat_file(chunk)
-        if damage == "flip":
-            files.pipe_file(chunk, content[:50] + bytes([content[50] ^ 1]) + content[51:])
-        elif damage == "truncate":
-            files.pipe_file(chunk, content[: len(content) // 2])
-        else:
-            files.rm_file(chunk)
-        try:
-            found = verify(simgen.open_dataset(url)).findings
-            assert found
-            for each in found:
-                if each.place in ("record", "statistics"):  # a chunk of the tables
-                    continue
-                assert each.case in {make_result(0).id, make_result(1).id}
-                case = simgen.open_dataset(url)[each.case]
-                place = rf"v1: case {case.id}, array {each.place}, is damaged"
-                with pytest.raises(StoreError, match=place):
-                    case[each.place][...]
-        except StoreError as error:  # a chunk of the tables that are read at once
-            assert "is damaged" in str(error)
-        files.pipe_file(chunk, content)
-    intact(url, [0, 1])
 
 
 def test_no_secret_is_in_any_object_of_a_store(s3, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 import simgen
-from bench.damage.objects import DAMAGES, flip, objects, restored, snapshot_of
+from bench.damage.objects import DAMAGES, flip, objects, restored
 from simgen.errors import StoreError
 from simgen.store.schema import digest_array, digest_case
 from tests.store.conftest import add, make_cloud, make_result
@@ -60,48 +60,6 @@ def test_xarray_and_provenance_tell_damage_in_the_same_words(writer, url):
         flip(manifest)
     with pytest.raises(StoreError, match="is damaged"):
         _ = simgen.open_dataset(url)[0].provenance
-
-
-def test_every_flipped_byte_of_a_chunk_is_found(writer, url):
-    add(writer, 0)
-    writer.publish()
-    chunk = objects(url, "chunks")[0]
-    for position in np.linspace(0, 1, 60):
-        with restored(chunk):
-            content = bytearray(chunk.read_bytes())
-            content[min(len(content) - 1, int(position * len(content)))] ^= 0x10
-            chunk.write_bytes(content)
-            assert len(read_all(simgen.open_dataset(url))) == 1, position
-
-
-@DAMAGES
-def test_a_damaged_manifest_never_gives_wrong_values(writer, url, damage):
-    add(writer, 0)
-    writer.publish()
-    for manifest in objects(url, "manifests"):
-        with restored(manifest):
-            damage(manifest)
-            try:
-                messages = read_all(simgen.open_dataset(url))
-            except StoreError as error:  # it is the manifest of a table
-                messages = [str(error)]
-            assert all("is damaged" in message for message in messages)
-
-
-def test_a_truncated_or_missing_snapshot_is_one_clear_line(writer, url):
-    add(writer, 0)
-    writer.publish()
-    for damage in (
-        lambda path: path.write_bytes(path.read_bytes()[:50]),
-        lambda path: path.unlink(),
-    ):
-        snapshot = snapshot_of(url, "v1")
-        with restored(snapshot):
-            damage(snapshot)
-            with pytest.raises(StoreError, match=r"damaged|cannot be decoded|is missing") as error:
-                simgen.open_dataset(url)
-            assert "\n" not in str(error.value)
-            assert url in str(error.value)
 
 
 def test_a_wrong_index_is_the_callers_mistake_and_no_damage(writer, url):

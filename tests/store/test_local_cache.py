@@ -3,8 +3,6 @@ versions.
 """
 
 import multiprocessing
-import os
-import pickle
 import resource
 import signal
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -14,7 +12,6 @@ import pytest
 
 import simgen
 from simgen.errors import StoreError
-from simgen.store import read as local_cache
 from simgen.store.read import LocalCache, StoredCase
 from tests.store.conftest import add, make_cloud
 
@@ -69,9 +66,8 @@ def test_versions_share_what_is_cached_of_a_case(dataset, writer, url, tmp_path,
 
 
 def test_the_folder_stays_within_its_bound_and_loses_what_was_used_longest_ago(
-    dataset, tmp_path, reads, monkeypatch
+    dataset, tmp_path, reads
 ):
-    monkeypatch.setattr(local_cache, "MARK_EVERY_S", 0.0)
     velocity = make_cloud(0).fields["velocity"]
     cache = LocalCache(tmp_path / "cache", 2 * size_of(velocity))
     for number in (0, 1, 0, 2):
@@ -94,8 +90,7 @@ def test_an_array_beyond_the_bound_is_handed_over_and_not_kept(dataset, tmp_path
     assert [path.name for path in (tmp_path / "cache").iterdir()] == []
 
 
-def test_what_was_removed_by_another_process_is_read_again(dataset, tmp_path, reads, monkeypatch):
-    monkeypatch.setattr(local_cache, "MARK_EVERY_S", 0.0)
+def test_what_was_removed_by_another_process_is_read_again(dataset, tmp_path, reads):
     cache = LocalCache(tmp_path / "cache", 1 << 30)
     held = cache.arrays(dataset[0], "velocity")["velocity"]
     for path in (tmp_path / "cache").glob("*.npy"):
@@ -123,28 +118,12 @@ def test_processes_and_threads_share_a_folder_that_holds_half_of_what_they_read(
     assert not list((tmp_path / "cache").glob(".partial-*"))
 
 
-def test_it_travels_between_processes(tmp_path):
-    cache = pickle.loads(pickle.dumps(LocalCache(tmp_path / "cache", 7)))
-    assert (cache.folder, cache.max_bytes) == (tmp_path / "cache", 7)
-
-
 def test_a_folder_that_cannot_be_used_is_one_clear_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
         StoreError, match=r"cache .*/file/cache cannot be used \(Not a directory\): choose another"
     ):
         LocalCache(tmp_path / "file" / "cache", 1)
-
-
-def test_a_file_that_was_cut_short_is_read_again(dataset, tmp_path, reads):
-    for cut in (0, 50, 1000):
-        cache = LocalCache(tmp_path / str(cut), 1 << 30)
-        cache.arrays(dataset[0], "velocity")
-        (path,) = (tmp_path / str(cut)).glob("*.npy")
-        os.truncate(path, cut)
-        again = LocalCache(tmp_path / str(cut), 1 << 30).arrays(dataset[0], "velocity")
-        np.testing.assert_array_equal(again["velocity"], make_cloud(0).fields["velocity"])
-    assert reads == ["velocity"] * 6
 
 
 def test_a_file_with_a_flipped_bit_is_read_again(dataset, tmp_path, reads):
@@ -172,14 +151,3 @@ def test_a_disk_without_room_leaves_no_file_that_is_cut_short(dataset, tmp_path)
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
     assert list((tmp_path / "cache").glob("*.npy")) == []
-
-
-def test_a_folder_with_room_is_not_listed_at_each_addition(dataset, tmp_path, monkeypatch):
-    cache = LocalCache(tmp_path / "cache", 1 << 30)
-    cache.arrays(dataset[0], "velocity")
-    listed, files = [], LocalCache._files
-    monkeypatch.setattr(LocalCache, "_files", lambda self: listed.append(1) or files(self))
-    for number in (1, 2, 3):
-        cache.arrays(dataset[number], "velocity")
-    assert listed == []
-    assert int((tmp_path / "cache/.bytes").read_text()) == cache.num_bytes

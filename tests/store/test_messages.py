@@ -11,8 +11,7 @@ import simgen
 from bench.damage.campaign import NOBODY
 from bench.damage.objects import objects, snapshot_of
 from simgen.errors import StoreError
-from simgen.store.repository import damage_in, explain
-from simgen.store.verify import verify
+from simgen.store.versions import damage_in, explain
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add
 
@@ -81,14 +80,6 @@ def test_a_fifo_in_place_of_a_file_is_told_and_not_waited_for(writer, url, place
     for attempt in (lambda: simgen.open_dataset(url), lambda: DatasetWriter.open(url, SCHEMA)):
         with pytest.raises(StoreError, match=f"{place} is damaged .it is a FIFO"):
             attempt()
-
-
-def test_a_store_on_other_storage_that_icechunk_cannot_read_says_a_way_out(url, writer):
-    add(writer, 0)
-    writer.publish()
-    assert verify(simgen.open_dataset(url)).findings == []
-    error = icechunk.IcechunkError("Invalid Icechunk metadata file")
-    assert damage_in(error) == "an object cannot be decoded"
 
 
 def test_a_machine_without_memory_is_no_damage():

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import simgen
-from simgen.store import repository as lock
-from simgen.store.repository import BRANCH, open_repository
+from simgen.store import versions
 from simgen.store.verify import verify
+from simgen.store.versions import BRANCH, open_repository
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_result
 from tests.trials import trials
@@ -31,27 +31,20 @@ SHUTDOWN, WITHOUT_FLUSH = 0x8004587D, 2
 def test_everything_is_synced_before_the_branch_names_it_and_the_branch_before_it_is_reported(
     writer, url, monkeypatch
 ):
-    seen = []
+    seen, sync = [], versions.sync_all
 
-    def note(name):
-        sync = getattr(lock, name)
+    def noted(url):
+        sync(url)
+        commits = {path.name for path in (Path(url) / "snapshots").iterdir()}
+        seen.append((commits, open_repository(url).lookup_branch(BRANCH)))
 
-        def noted(*args):
-            sync(*args)
-            commits = {path.name for path in (Path(url) / "snapshots").iterdir()}
-            seen.append((name, args[1:], commits, open_repository(url).lookup_branch(BRANCH)))
-
-        monkeypatch.setattr(lock, name, noted)
-
-    note("sync_all")
-    note("sync_file")
+    monkeypatch.setattr(versions, "sync_all", noted)
     before = open_repository(url).lookup_branch(BRANCH)
     add(writer, 0)
     after = open_repository(url).lookup_branch(BRANCH)
-    (first, _, commits, named), (second, files, _, moved) = seen
-    assert (first, named) == ("sync_all", before)
+    (commits, named), (_, moved) = seen
     assert after in commits
-    assert (second, files, moved) == ("sync_file", (f"refs/branch.{BRANCH}/ref.json",), after)
+    assert (named, moved) == (before, after)
 
 
 @pytest.fixture

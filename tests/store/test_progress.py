@@ -4,10 +4,9 @@ import pytest
 
 from simgen.errors import InputError
 from simgen.store import versions as progress
-from simgen.store.repository import open_repository
-from simgen.store.versions import read_progress
+from simgen.store.versions import open_repository, read_progress
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import SCHEMA, make_cloud, make_result
+from tests.store.conftest import make_cloud, make_result
 
 
 def commit(writer: DatasetWriter, number: int, num_left: int | None, status: str = "accepted"):
@@ -68,18 +67,7 @@ def test_the_pace_is_that_of_the_last_writer(url, writer):
     assert read_progress(url).case_s is None, "the commits before are another run's"
 
 
-def test_a_place_without_a_dataset_is_named(tmp_path):
-    with pytest.raises(InputError, match="there is no dataset at"):
-        read_progress(str(tmp_path / "cylinder-flow"))
-
-
 def test_a_dataset_whose_creation_was_interrupted_is_told_so(tmp_path):
     open_repository(str(tmp_path / "cylinder-flow"), create=True)
     with pytest.raises(InputError, match="holds nothing yet"):
         read_progress(str(tmp_path / "cylinder-flow"))
-
-
-def test_the_flow_run_of_the_last_commit_is_on_record(url, monkeypatch):
-    monkeypatch.setattr("simgen.store.write.fields_here", lambda: {"flow_run": "f-1"})
-    commit(DatasetWriter.open(url, SCHEMA), 0, num_left=0)
-    assert read_progress(url).flow_run == "f-1"

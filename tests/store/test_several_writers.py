@@ -1,6 +1,5 @@
 """Two writers at once: both land, or one gets a clear error; never a torn version."""
 
-import fcntl
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +12,7 @@ import zarr
 
 import simgen
 from simgen.errors import StoreError
-from simgen.store import repository as lock
-from simgen.store import write as writer_module
-from simgen.store.repository import open_repository
+from simgen.store import versions as lock
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
@@ -68,49 +65,6 @@ def test_writers_that_commit_and_publish_at_once_all_land_on_s3(s3):
     everything_is_there(url, range(8))
 
 
-def test_a_repository_whose_first_commit_is_there_before_its_branch_is_waited_for(url, monkeypatch):
-    DatasetWriter.open(url, SCHEMA)
-    answers = iter([False, False])
-    exists = icechunk.Repository.exists
-    monkeypatch.setattr(
-        icechunk.Repository,
-        "exists",
-        staticmethod(lambda storage: next(answers, True) and exists(storage)),
-    )
-    assert open_repository(url).list_branches()
-
-
-@pytest.mark.parametrize("session", ["readonly_session", "writable_session"])
-def test_a_dataset_that_another_writer_creates_between_two_looks_at_it_is_opened(
-    url, monkeypatch, session
-):
-    class Slow:
-        """A repository from which the first session is taken just before another writer creates the
-        dataset.
-        """
-
-        def __init__(self, repository):
-            self._repository = repository
-
-        def __getattr__(self, name):
-            return getattr(self._repository, name)
-
-        def taken(self, *arguments):
-            taken = getattr(self._repository, session)(*arguments)
-            monkeypatch.undo()
-            DatasetWriter._opened(url, SCHEMA, self._repository)
-            return taken
-
-    setattr(Slow, session, Slow.taken)
-    monkeypatch.setattr(
-        writer_module,
-        "open_repository",
-        lambda url, create: Slow(open_repository(url, create=create)),
-    )
-    add(DatasetWriter.open(url, SCHEMA), 0)
-    assert set(DatasetWriter.open(url, SCHEMA).known()) == {make_result(0).id}
-
-
 def test_a_writer_that_waits_too_long_is_an_error(url, writer, monkeypatch):
     monkeypatch.setattr(lock, "WAIT_S", 0.2)
     with (
@@ -122,19 +76,6 @@ def test_a_writer_that_waits_too_long_is_an_error(url, writer, monkeypatch):
         add(writer, 0)
     assert "\n" not in str(error.value)
     add(writer, 0)  # and the same call goes through afterwards
-
-
-def test_a_killed_committer_leaves_no_lock_behind(url, writer):
-    path = Path(url).parent / f".{Path(url).name}.lock"
-    code = (
-        f"import fcntl, os; f = open({str(path)!r}, 'a'); fcntl.flock(f, fcntl.LOCK_EX);"
-        " os.kill(os.getpid(), 9)"
-    )
-    subprocess.run([sys.executable, "-c", code], timeout=600)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.flock(file, fcntl.LOCK_UN)
-    add(writer, 0)
 
 
 def test_a_conflict_is_tried_again_with_the_other_writers_cases_in_view(url, writer, monkeypatch):
@@ -152,13 +93,4 @@ def test_a_conflict_is_tried_again_with_the_other_writers_cases_in_view(url, wri
     monkeypatch.setattr(icechunk.Session, "flush", late)
     add(writer, 0)
     assert writer.publish() == "v1"
-    everything_is_there(url, [0])
-
-
-def test_a_case_that_two_forks_of_one_commit_bring_is_written_once(url, writer):
-    first, second = writer.fork(), writer.fork()
-    first.write(make_result(0), make_cloud(0))
-    second.write(make_result(0), make_cloud(99))
-    writer.commit([first, second])
-    writer.publish()
     everything_is_there(url, [0])

@@ -9,9 +9,9 @@ import simgen
 from simgen.errors import InputError
 from simgen.store import write
 from simgen.store.read import Dataset
-from simgen.store.repository import BRANCH, open_repository
 from simgen.store.verify import compare, history, verify
-from simgen.store.write import DatasetWriter, find_record
+from simgen.store.versions import read_on_record
+from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
 REASON = "half of its snapshots were lost"
@@ -180,23 +180,6 @@ def test_a_fork_knows_what_was_put_on_record_since_it_was_made(writer):
     )
 
 
-def test_a_fork_that_has_looked_writes_from_the_commit_that_it_has_read(writer, url):
-    """Otherwise a worker would read the list of all arrays twice for each case."""
-    fork = pickle.loads(pickle.dumps(writer.fork()))
-    add(writer, 1)
-    newest = open_repository(url).lookup_branch(BRANCH)
-    assert fork.session.snapshot_id != newest
-    assert fork.recorded_since(make_result(3).id) is None
-    assert fork.session.snapshot_id == newest
-    fork.write(make_result(3), make_cloud(3))
-    add(writer, 4)
-    written = fork.session
-    assert fork.recorded_since(make_result(5).id) is None
-    assert fork.session is written, "what it has written must not be lost"
-    writer.commit([pickle.loads(pickle.dumps(fork))])
-    assert set(writer.known()) == {make_result(number).id for number in (1, 3, 4)}
-
-
 class Killed(BaseException):
     """A kill -9, of which no handler knows."""
 
@@ -226,18 +209,9 @@ def test_a_case_that_was_mended_after_a_killed_withdrawal_is_published(
     fork = writer.fork()
     fork.write(make_result(number), make_cloud(1000 + number))
     writer.commit([fork])
-    assert find_record(url, SCHEMA).version is None
+    assert not read_on_record(url).is_published
     assert simgen.open_dataset(url).version == "v2", "its commit was made"
     assert writer.publish() == "v3"
     mended = simgen.open_dataset(url)
     np.testing.assert_array_equal(mended[case].points, make_cloud(1000 + number).points)
-    assert find_record(url, SCHEMA).version == "v3"
-
-
-def test_a_case_that_is_not_accepted_says_so_whatever_is_asked_of_it(published, writer, url):
-    case = published.cases("train")[0]
-    writer.withdraw([case], REASON)
-    withdrawn = simgen.open_dataset(url)[case]
-    for ask in (lambda: withdrawn.boundary, withdrawn.to_xarray, lambda: withdrawn["velocity"]):
-        with pytest.raises(InputError, match=f"case {case} was withdrawn"):
-            ask()
+    assert read_on_record(url).is_published

@@ -14,7 +14,7 @@ import zarr
 import simgen
 from simgen.errors import InputError, StoreError
 from simgen.store import schema
-from simgen.store.repository import BRANCH, open_repository
+from simgen.store.versions import BRANCH, open_repository
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
@@ -92,11 +92,6 @@ def test_a_version_never_changes_while_the_dataset_grows(writer, url):
     assert newest.versions()[0].metadata["run"] == {"cases": 3}
 
 
-def test_publishing_again_without_new_cases_is_the_same_version(writer, url):
-    add(writer, 0)
-    assert writer.publish() == writer.publish() == DatasetWriter.open(url, SCHEMA).publish() == "v1"
-
-
 def test_statistics_are_those_of_the_training_split(writer, url):
     add(writer, *range(5))
     writer.publish()
@@ -135,24 +130,6 @@ def test_workers_write_through_pickled_forks_older_than_the_branch(writer, url):
         )
 
 
-def test_several_forks_land_in_one_commit(writer, url):
-    forks = [writer.fork() for _ in range(3)]
-    for number, fork in enumerate(forks):
-        fork.write(make_result(number), make_cloud(number))
-    writer.commit(forks)
-    assert len(writer.known()) == 3
-
-
-def test_what_is_committed_survives_a_killed_run_and_what_is_not_leaves_no_trace(writer, url):
-    add(writer, 0)
-    writer.fork().write(make_result(1), make_cloud(1))  # never committed
-    again = DatasetWriter.open(url, SCHEMA)
-    assert set(again.known()) == {make_result(0).id}
-    add(again, 1)
-    again.publish()
-    assert len(simgen.open_dataset(url)) == 2
-
-
 def test_a_publication_that_was_cut_off_before_its_tag_is_finished(writer, url, monkeypatch):
     add(writer, 0)
 
@@ -189,15 +166,6 @@ def test_rejected_and_failed_cases_are_on_record_with_their_reasons(writer, url)
         InputError, match=f"case {rejected} was rejected and has no arrays: Courant number is 7"
     ):
         dataset[rejected]["velocity"]
-
-
-def test_a_failed_case_that_is_solved_later_takes_its_place(writer, url):
-    fork = writer.fork()
-    fork.write(make_result(0, "failed", "time limit"), None)
-    writer.commit([fork])
-    add(writer, 0)
-    writer.publish()
-    assert simgen.open_dataset(url)[0].status == "accepted"
 
 
 def test_an_accepted_case_is_never_overwritten(writer, url):
@@ -240,30 +208,6 @@ def test_a_window_in_time_reads_only_its_chunks(writer, url, monkeypatch):
     monkeypatch.setattr(type(array.store_path.store), "get", counting)
     np.testing.assert_array_equal(array[2:4], make_cloud(0).fields["velocity"][2:4])
     assert sorted(key.rsplit("/c/")[-1] for key in read if "/c/" in key) == ["2/0/0", "3/0/0"]
-
-
-def test_a_case_asks_the_store_for_its_times_and_for_what_an_array_is_once(
-    writer, url, monkeypatch
-):
-    add(writer, 0)
-    writer.publish()
-    case = simgen.open_dataset(url)[0]
-    time, shape = case.time, case["velocity"].shape
-    store = type(case["velocity"].store_path.store)
-    read = []
-    store_get = store.get
-
-    async def counting(self, key, *args, **kwargs):
-        read.append(key)
-        return await store_get(self, key, *args, **kwargs)
-
-    monkeypatch.setattr(store, "get", counting)
-    assert case.time is time
-    assert case["velocity"].shape == shape
-    assert read == []
-    with pytest.raises(ValueError, match="read-only"):
-        case.time[0] = 1.0
-    assert case.time[0] == make_cloud(0).time[0]
 
 
 def test_a_dataset_travels_between_processes_and_threads(writer, url):
@@ -447,13 +391,6 @@ def test_arrays_of_another_type_are_refused(writer):
     ):
         with pytest.raises(InputError, match=problem):
             writer.fork().write(make_result(0), wrong)
-
-
-def test_a_position_may_be_any_whole_number(writer, url):
-    add(writer, 0, 1)
-    writer.publish()
-    dataset = simgen.open_dataset(url)
-    assert dataset[np.int64(1)].id == dataset[1].id
 
 
 @pytest.mark.parametrize(

@@ -112,17 +112,17 @@ def test_an_interrupted_export_is_no_zarr_group_and_goes_on_where_it_stopped(
     dataset, tmp_path, monkeypatch
 ):
     target = tmp_path / "plain"
-    copy, copied = export_module._copy, []
+    write, written = export_module._write_json, []
 
-    def killed(array, name, *args):
-        copied.append(name)
-        if len(copied) >= 12:  # in the midst of the second case
+    def killed(store, key, document):
+        written.append(key)
+        if len(written) >= 20:  # in the midst of the second case
             raise KeyboardInterrupt
-        return copy(array, name, *args)
+        write(store, key, document)
 
     monkeypatch.setattr(export_module, "THREADS", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(export_module, "_copy", killed)
+        patch.setattr(export_module, "_write_json", killed)
         with pytest.raises(KeyboardInterrupt):
             export(dataset, target)
     with pytest.raises(FileNotFoundError):

@@ -9,11 +9,10 @@ import pytest
 import simgen
 from simgen.design_space import Parameter
 from simgen.publish.card import write_card
-from simgen.publish.dataset_figures import histograms, parallel_coordinates, sobol_indices
-from simgen.store.schema import Schema
+from simgen.publish.figures import histograms, parallel_coordinates, sobol_indices
 from simgen.store.verify import compare, verify
 from simgen.store.write import DatasetWriter
-from tests.store.conftest import FAMILY, SCHEMA, add, make_cloud, make_result
+from tests.store.conftest import make_cloud, make_result
 
 
 def drag(parameters: dict[str, float]) -> float:
@@ -77,13 +76,6 @@ def test_a_difference_shows_the_statistics_of_quantities_that_moved(writer, url)
     assert ("rms_lift", "mean") not in moved, "it is the same for all"
 
 
-def test_a_schema_keeps_what_it_states_of_quantities():
-    assert Schema.from_attrs(SCHEMA.to_attrs(), "here") == SCHEMA
-    drag_of = SCHEMA.quantities[0]
-    assert (drag_of.name, drag_of.unit) == ("mean_drag", "1")
-    assert drag_of.meaning == FAMILY.quantities[0].meaning
-
-
 def test_the_card_draws_quantities_and_says_what_they_depend_on(writer, url, tmp_path):
     write(writer, *range(24))
     text = write_card(simgen.open_dataset(url, writer.publish("24")), tmp_path).read_text()
@@ -116,13 +108,6 @@ def test_designs_that_lack_one_quantity_or_another_are_drawn_all_the_same(writer
     figure = parallel_coordinates(dataset)
     (axis,) = figure.axes
     assert sum(len(line.get_xdata()) == 5 for line in axis.lines) == 2
-
-
-def test_a_card_without_quantities_has_no_word_of_them(writer, url, tmp_path):
-    add(writer, 0, 1, 2)
-    text = write_card(simgen.open_dataset(url, writer.publish("three")), tmp_path).read_text()
-    assert "Quantities" not in text and "Sobol indices" not in text
-    assert not (tmp_path / "quantities.png").exists()
 
 
 PARAMETERS = tuple(Parameter(name, "m", 2.0, 6.0) for name in "ab")

@@ -1,0 +1,567 @@
+"""Draw figures of cases and of dataset versions; each is a function that returns a Figure.
+
+Fields on a point cloud are filled triangles in 2D, the middle plane of 3D, a line in 1D. Triangles
+connect cell centres, but never across a body.
+
+What a number depends on is measured by Sobol indices over the design space. These need thousands of
+values, which are those of a Gaussian process that is fitted to the designs; where it does not
+predict designs that it was not fitted to, there are none.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import matplotlib.tri as tri
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Colormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from scipy.spatial import cKDTree
+
+from simgen.design_space import Parameter, scaled
+from simgen.point_cloud import PointCloud
+from simgen.quantities import StatedQuantity
+from simgen.regression import gaussian_process
+from simgen.store.read import Dataset, StoredCase
+from simgen.store.split import RATIOS, counts_of
+
+#: The longest side of a triangle in a middle plane, in cells.
+LONGEST_SIDE = 3.0
+#: Where no boundary is known, a triangle's size is compared with a point's distance to this
+#: neighbour: the nearest ones may all lie in one direction, across a boundary layer.
+NEIGHBOUR = 8
+
+
+@dataclass(frozen=True)
+class Triangles:
+    """A triangulation of a case's cell centres and boundary faces.
+
+    `cell` is the cell from which each corner takes its value.
+    """
+
+    triangulation: tri.Triangulation
+    cell: np.ndarray
+    axes: tuple[int, int] = (0, 1)
+    """The coordinates that run across and up"""
+    position: float = 0.0
+    """Position of the plane on the third axis, in m"""
+
+    @property
+    def plane(self) -> str:
+        """Format as `y = 0.025 m`."""
+        # + 0.0 removes the sign of a negative zero.
+        return f"{'xyz'[3 - sum(self.axes)]} = {round(self.position, 9) + 0.0:.3g} m"
+
+    @property
+    def aspect(self) -> float:
+        """Height over width."""
+        shape = self.triangulation
+        return float(np.ptp(shape.y) / np.ptp(shape.x))
+
+
+@dataclass(frozen=True)
+class Line:
+    """The points of a 1D case, or of one that spans no area, from left to right."""
+
+    x: np.ndarray
+    """(N,) m along the first of the axes, in order"""
+    cell: np.ndarray
+    """(N,), the index of each point in the case"""
+    axes: tuple[int, int] = (0, 1)
+    aspect: float = 0.6
+    """Height over width of the picture"""
+
+
+Layer = Triangles | Line
+
+
+def layer(case: StoredCase) -> Layer:
+    """Choose what is drawn of a case: all of a 1D or 2D one, the middle plane of a 3D one.
+
+    Points that span no area are drawn as a line.
+    """
+    points, schema = case.points.astype(float), case.dataset.schema
+    try:
+        if schema.dimension == 3:
+            return middle_plane(points, point_spacing(case))
+        if schema.dimension == 2 and case.grid_shape is not None:
+            return grid_triangles(points, case.grid_shape)
+        if schema.dimension == 2:
+            return triangulate(case) if schema.boundary else open_triangles(points)
+    except (ValueError, RuntimeError):  # matplotlib's: fewer than three corners, or all in line
+        pass
+    # Along the axis on which they reach furthest.
+    axis = int(np.argmax(np.ptp(points, axis=0)))
+    order = np.argsort(points[:, axis], kind="stable")
+    return Line(points[order, axis], order, (axis, (axis + 1) % 3))
+
+
+def layer_of_cloud(cloud: PointCloud, dimension: int) -> Layer:
+    """Choose as `layer` does for a cloud with cells and boundary that is not stored."""
+    if dimension == 3 and cloud.volumes is not None:
+        return middle_plane(cloud.points.astype(float), np.cbrt(cloud.volumes.astype(float)))
+    return triangulate(cloud)
+
+
+def point_spacing(case: StoredCase) -> np.ndarray:
+    """Return (N,) m: the width of the cells, or the distance to the nearest point."""
+    if case.dataset.schema.volumes:
+        return np.cbrt(case.volumes.astype(float))
+    return _spacing(case.points.astype(float), 1)
+
+
+def grid_triangles(points: np.ndarray, shape: tuple[int, ...]) -> Triangles:
+    """Split each cell of a regular grid of points (N, 3), last axis fastest, into two triangles."""
+    number = np.arange(len(points)).reshape(shape)
+    low, right, up, far = number[:-1, :-1], number[1:, :-1], number[:-1, 1:], number[1:, 1:]
+    corners = [np.stack([low, right, far], axis=-1), np.stack([low, far, up], axis=-1)]
+    triangles = np.concatenate([each.reshape(-1, 3) for each in corners])
+    return Triangles(
+        tri.Triangulation(points[:, 0], points[:, 1], triangles), np.arange(len(points))
+    )
+
+
+def open_triangles(points: np.ndarray) -> Triangles:
+    """Triangulate points (N, 3) in the plane whose boundary is unknown.
+
+    Delaunay triangles much larger than the spacing of the points reach across a body and are left
+    out.
+    """
+    plane = points[:, :2]
+    triangulation = tri.Triangulation(plane[:, 0], plane[:, 1])
+    _mask_long(triangulation, plane, _spacing(plane))
+    return Triangles(triangulation, np.arange(len(points)))
+
+
+def _mask_long(triangulation: tri.Triangulation, points: np.ndarray, sizes: np.ndarray) -> bool:
+    """Mask triangles with a side much longer than the sizes (N,) at their corners.
+
+    Returns whether that masks less than half of them.
+    """
+    corners = points[triangulation.triangles]
+    longest = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=-1).max(axis=1)
+    mask = longest > LONGEST_SIDE * sizes[triangulation.triangles].max(axis=1)
+    triangulation.set_mask(mask)
+    return bool(mask.mean() <= 0.5)
+
+
+def _spacing(points: np.ndarray, neighbour: int = NEIGHBOUR) -> np.ndarray:
+    """Return (N,), the distance of each point (N, 2 or 3) to its n-th neighbour."""
+    near, _ = cKDTree(points).query(points, k=min(neighbour + 1, len(points)))
+    return np.asarray(near[:, -1])
+
+
+def triangulate(case: StoredCase | PointCloud) -> Triangles:
+    """Triangulate by Delaunay, and mask triangles outside the domain.
+
+    A triangle is outside if its centroid lies beyond the nearest boundary face, along that face's
+    outward normal. Boundary faces are corners too, so that bodies keep their shape; they are drawn
+    with their nearest cell's value.
+    """
+    cells, boundary = case.points[:, :2].astype(float), case.boundary
+    if boundary is None:
+        return open_triangles(case.points.astype(float))
+    faces, normals = boundary.points[:, :2].astype(float), boundary.normals[:, :2].astype(float)
+    points = np.concatenate([cells, faces])
+    triangulation = tri.Triangulation(points[:, 0], points[:, 1])
+    centroids = points[triangulation.triangles].mean(axis=1)
+    _, nearest = cKDTree(faces).query(centroids)
+    triangulation.set_mask(np.einsum("ij,ij->i", centroids - faces[nearest], normals[nearest]) > 0)
+    return Triangles(
+        triangulation, np.concatenate([np.arange(len(cells)), cKDTree(cells).query(faces)[1]])
+    )
+
+
+def middle_plane(points: np.ndarray, sizes: np.ndarray) -> Triangles:
+    """Return the layer of points (N, 3) around the middle plane of the cloud's thinnest axis."""
+    thin = thinnest_axis(points)
+    position = float(np.sort(points[:, thin])[len(points) // 2])
+    return section(points, sizes, thin, position)
+
+
+def thinnest_axis(points: np.ndarray) -> int:
+    """Return the axis along which a cloud (N, 3) is thinnest."""
+    return int(np.argmin(np.ptp(points, axis=0)))
+
+
+def section(points: np.ndarray, sizes: np.ndarray, axis: int, position: float) -> Triangles:
+    """Return the layer of points (N, 3) around a plane across an axis.
+
+    A point belongs to it within half a cell of the plane, by the `sizes` (N,). Triangles with a
+    side of more than three cells reach across a body or out of the domain, and are masked. Where
+    that would be most of them, cells are stretched: then their spacing in the plane counts, and
+    where that masks most of them too, none is masked.
+    ValueError for a plane with fewer than three points.
+    """
+    across, up = (each for each in range(3) if each != axis)
+    cell = np.flatnonzero(np.abs(points[:, axis] - position) <= 0.5 * sizes + 1e-9)
+    if len(cell) < 3:
+        raise ValueError(f"no cells around {'xyz'[axis]} = {position:g} m")
+    triangulation = tri.Triangulation(points[cell, across], points[cell, up])
+    if not _mask_long(triangulation, points[cell], sizes[cell]):
+        plane = points[cell][:, [across, up]]
+        if not _mask_long(triangulation, plane, _spacing(plane)):
+            triangulation.set_mask(None)
+    return Triangles(triangulation, cell, (across, up), position)
+
+
+def draw_field(
+    axes: Axes,
+    triangles: Layer,
+    values: np.ndarray,
+    *,
+    limits: tuple[float, float],
+    cmap: str | Colormap,
+) -> ScalarMappable | None:
+    """Fill the triangles with the cells' values (N,), or draw the line.
+
+    Returns the artist for a colour bar; None for a line.
+    """
+    if isinstance(triangles, Line):
+        axes.plot(triangles.x, values[triangles.cell], lw=1.2, color="#0b5fa5")
+        axes.set(ylim=_with_margin(*limits), xlabel=f"{'xyz'[triangles.axes[0]]} (m)")
+        axes.grid(alpha=0.25)
+        return None
+    shape = triangles.triangulation
+    artist = axes.tripcolor(
+        shape,
+        values[triangles.cell],
+        shading="gouraud",
+        cmap=cmap,
+        vmin=limits[0],
+        vmax=limits[1],
+        rasterized=True,
+    )
+    axes.set_aspect("equal")
+    axes.set_xlim(shape.x.min(), shape.x.max())
+    axes.set_ylim(shape.y.min(), shape.y.max())
+    axes.set(xticks=[], yticks=[])
+    return artist
+
+
+def add_colorbar(
+    figure: Figure, artist: ScalarMappable | None, axes: Any, **style: Any
+) -> Colorbar | None:
+    """Add the colour bar of what `draw_field` has drawn; a line has its own axis."""
+    return None if artist is None else figure.colorbar(artist, ax=axes, **style)
+
+
+def symmetric(values: np.ndarray) -> tuple[float, float]:
+    """Return limits around zero that hold all values but the outermost half percent."""
+    bound = float(np.quantile(np.abs(values), 0.995)) or 1.0
+    return -bound, bound
+
+
+def spanning(values: np.ndarray) -> tuple[float, float]:
+    """Return limits that hold all values but the outermost half percent at either end."""
+    low, high = np.quantile(values, (0.005, 0.995))
+    return float(low), float(high if high > low else low + 1)
+
+
+DPI = 110
+
+
+def png_bytes(figure: Figure, dpi: int = DPI) -> bytes:
+    """Return the figure as a PNG file's content."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+# A dataset version.
+
+SPLIT_COLORS = {
+    "train": "#0b5fa5",
+    "validation": "#d9822b",
+    "test": "#b3261e",
+    "calibration": "#6a4c93",
+}
+MAX_PAIRS = 6
+COLUMNS = 3
+#: A histogram is drawn from at most this many values of a field.
+MAX_VALUES = 2_000_000
+MAX_HISTOGRAM_CASES = 12
+
+
+def _panels(count: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    """Return a figure and its axes, at most three in a row, each of a size in inches."""
+    columns = min(COLUMNS, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(width * columns, height * rows + 0.3), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes
+
+
+def designs(dataset: Dataset) -> Figure:
+    """Draw every design in the planes of its parameters, coloured by split.
+
+    Crosses mark designs that were not accepted. With a single parameter the splits are stacked.
+    """
+    table, parameters = dataset.design, dataset.schema.parameters
+    pairs: Sequence[tuple[Parameter, Parameter | None]] = list(combinations(parameters, 2))[
+        :MAX_PAIRS
+    ]
+    if not pairs:
+        pairs = [(parameter, None) for parameter in parameters]
+    figure, axes = _panels(len(pairs), 3.6 if len(pairs) > 1 else 7.0, 3.0)
+    groups = {
+        split: (table[table["split"] == split], color, "o") for split, color in SPLIT_COLORS.items()
+    }
+    groups["not accepted"] = (table[table["status"] != "accepted"], "k", "x")
+    shown = {name: group for name, group in groups.items() if len(group[0]) or name in RATIOS}
+    for axis, (across, up) in zip(axes, pairs, strict=False):
+        for height, (name, (cases, color, marker)) in enumerate(shown.items()):
+            values = [height] * len(cases) if up is None else cases[up.name]
+            label = f"{name} ({len(cases)})"
+            axis.scatter(cases[across.name], values, s=24, color=color, marker=marker, label=label)
+        limits = _with_margin(across.low, across.high)
+        axis.set(xlabel=_with_unit(across.name, across.unit), xlim=limits)
+        if up is None:
+            axis.set_yticks(range(len(shown)), list(shown))
+            axis.set_ylim(len(shown) - 0.5, -0.5)
+        else:
+            axis.set(ylabel=_with_unit(up.name, up.unit), ylim=_with_margin(up.low, up.high))
+        axis.grid(alpha=0.25)
+    handles = axes[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=5, frameon=False, fontsize=9)
+    return figure
+
+
+def _with_unit(name: str, unit: str) -> str:
+    return name if unit in ("", "1") else f"{name} ({unit})"
+
+
+def _with_margin(low: float, high: float) -> tuple[float, float]:
+    margin = 0.05 * (high - low)
+    return low - margin, high + margin
+
+
+def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
+    """Draw a field, or its magnitude, at the last snapshot of each case, all on one scale.
+
+    A 3D case is shown in its middle plane.
+    """
+    schema = cases[0].dataset.schema
+    of = next(candidate for candidate in schema.fields if candidate.name == field)
+    is_scalar = len(of.components) == 1
+    layers = [layer(case) for case in cases]
+    height = float(np.clip(3.6 * max(each.aspect for each in layers) + 0.3, 1.0, 4.0))
+    figure, axes = _panels(len(cases), 12 / min(COLUMNS, len(cases)), height)
+    last = [last_values(case, field) for case in cases]
+    shown = [each[:, 0] if is_scalar else np.linalg.norm(each, axis=-1) for each in last]
+    low, high = zip(*map(spanning, shown), strict=True)
+    limits = (min(low) if is_scalar else 0.0, max(high))
+    for axis, case, triangles, values in zip(axes, cases, layers, shown, strict=False):
+        artist = draw_field(axis, triangles, values, limits=limits, cmap="viridis")
+        title = [case.id, case.split or ""]
+        for each in schema.parameters[:1]:
+            title.append(f"{each.name} {case.parameters[each.name]:.3g} {each.unit}")
+        axis.set_title("  ".join(title), fontsize=8, loc="left")
+    label = _with_unit(field if is_scalar else f"|{field}|", of.unit)
+    if add_colorbar(figure, artist, axes.tolist(), label=label, shrink=0.8, pad=0.01) is None:
+        figure.supylabel(label, fontsize=9)
+    return figure
+
+
+def distributions(dataset: Dataset) -> Figure:
+    """Draw histograms of every field's components over some training cases.
+
+    The training mean and standard deviation are marked.
+    """
+    cases = [dataset[case] for case in dataset.cases("train")[:MAX_HISTOGRAM_CASES]]
+    panels = [
+        (field, number)
+        for field in dataset.schema.fields
+        for number in range(len(field.components))
+    ]
+    figure = Figure(figsize=(3.6 * len(panels), 2.7), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    sampled = {field.name: _sampled(cases, field.name) for field in dataset.schema.fields}
+    for axis, (field, number) in zip(axes, panels, strict=True):
+        values = sampled[field.name][:, number]
+        mean, std = (dataset.statistics[field.name][name][number] for name in ("mean", "std"))
+        style = {"density": True, "color": "#0b5fa5", "alpha": 0.85}
+        axis.hist(values, bins=100, range=spanning(values), **style)
+        axis.axvline(mean, color="k", lw=1)
+        axis.axvspan(mean - std, mean + std, color="k", alpha=0.08, lw=0)
+        component = f" {field.components[number]}" if len(field.components) > 1 else ""
+        axis.set(xlabel=_with_unit(f"{field.name}{component}", field.unit), yticks=[])
+    axes[0].set_ylabel("density of values")
+    return figure
+
+
+def last_values(case: StoredCase, field: str) -> np.ndarray:
+    """Return (N, C): a steady field, or a transient one's last snapshot."""
+    return np.asarray(case[field][-1] if case.dataset.schema.transient else case[field][:])
+
+
+def _sampled(cases: Sequence[StoredCase], field: str) -> np.ndarray:
+    """Return (n, C) values from evenly spaced snapshots of the cases."""
+    blocks = []
+    for case in cases:
+        array = case[field]
+        if case.dataset.schema.transient:
+            per_snapshot = len(cases) * array.shape[1]
+            count = int(np.clip(MAX_VALUES // per_snapshot, 1, min(8, array.shape[0])))
+            blocks += [
+                np.asarray(array[int((step + 0.5) / count * array.shape[0])])
+                for step in range(count)
+            ]
+        else:
+            blocks.append(np.asarray(array[:]))
+    return np.concatenate(blocks)
+
+
+def histograms(dataset: Dataset) -> Figure:
+    """Draw how each quantity is distributed over the accepted cases, stacked by split."""
+    shown, table = shown_quantities(dataset), dataset.design
+    colors = {split: SPLIT_COLORS[split] for split in counts_of(dataset.cases)}
+    figure, axes = _panels(len(shown), 3.6, 2.7)
+    for axis, quantity in zip(axes, shown, strict=False):
+        known = table[np.isfinite(table[quantity.name].astype(float))]
+        values = [known[quantity.name][known["split"] == split] for split in colors]
+        axis.hist(values, bins=20, stacked=True, color=[*colors.values()])
+        axis.set(xlabel=_with_unit(quantity.name.replace("_", " "), quantity.unit))
+    for axis in axes[::COLUMNS]:
+        axis.set_ylabel("cases")
+    handles = [Patch(color=color) for color in colors.values()]
+    figure.legend(handles, [*colors], loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def parallel_coordinates(dataset: Dataset) -> Figure:
+    """Draw each accepted design as a line over parameters and quantities.
+
+    Lines are coloured by the first quantity; each axis runs over the values that occur. A line has
+    a gap at a quantity that its design lacks.
+    """
+    shown = shown_quantities(dataset)
+    parameters = dataset.schema.parameters
+    names = [*(each.name for each in parameters), *(each.name for each in shown)]
+    units = [*(each.unit for each in parameters), *(each.unit for each in shown)]
+    values = dataset.design.loc[dataset.cases(), names].to_numpy(float)
+    values = np.where(np.isfinite(values), values, np.nan)
+    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    heights = (values - low) / np.where(high > low, high - low, 1.0)
+    figure = Figure(figsize=(1.9 * len(names), 4.0), layout="constrained")
+    axis = figure.subplots()
+    of_first = np.nan_to_num(heights[:, len(parameters)])
+    for row in np.argsort(of_first, kind="stable"):
+        axis.plot(heights[row], lw=0.8, alpha=0.6, color=colormaps["viridis"](of_first[row]))
+    beside: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
+    for place, (bottom, top) in enumerate(zip(low, high, strict=True)):
+        axis.axvline(place, color="k", lw=0.6)
+        axis.annotate(f"{bottom:.3g}", (place, 0), (0, -9), **beside)
+        axis.annotate(f"{top:.3g}", (place, 1), (0, 3), **beside)
+    labels = [
+        f"{name.replace('_', ' ')}\n{'' if unit in ('', '1') else unit}"
+        for name, unit in zip(names, units, strict=True)
+    ]
+    axis.set_xticks(range(len(names)), labels, fontsize=8)
+    axis.tick_params(axis="x", length=0, pad=12)
+    axis.set(yticks=[], ylim=(-0.02, 1.08), xlim=(-0.3, len(names) - 0.7))
+    axis.spines[:].set_visible(False)
+    return figure
+
+
+# Sobol indices.
+
+LEAST_DESIGNS = 8
+"""For each parameter"""
+LEAST_FIT = 0.7
+MAX_DESIGNS = 300
+"""The fit's time grows with the cube of their number"""
+NUM_SAMPLES = 1024
+NUM_FOLDS = 5
+CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The share of a number's variance over the design space that each parameter explains."""
+
+    first: tuple[float, ...]
+    """Alone"""
+    total: tuple[float, ...]
+    """With all its interactions"""
+    fit: float
+    """R2 of the Gaussian process on designs that it was not fitted to"""
+
+
+def shown_quantities(dataset: Dataset) -> tuple[StatedQuantity, ...]:
+    """Return the stated quantities that some case has."""
+    table = dataset.design
+    return tuple(each for each in dataset.schema.quantities if table[each.name].notna().any())
+
+
+def sensitivities(dataset: Dataset) -> dict[str, Sensitivity | None]:
+    """Return the Sobol indices of each quantity from the solved designs; None where unknown."""
+    table = dataset.design.loc[dataset.cases()]
+    parameters = dataset.schema.parameters
+    designs = table[[each.name for each in parameters]].to_dict("records")
+    return {
+        each.name: sobol_indices(parameters, designs, table[each.name].to_numpy(float))  # type: ignore[arg-type]
+        for each in shown_quantities(dataset)
+    }
+
+
+def sobol_indices(
+    parameters: Sequence[Parameter],
+    designs: Sequence[Mapping[str, float]],
+    values: Sequence[float] | np.ndarray,
+) -> Sensitivity | None:
+    """Return the indices of a number that was found for these designs; NaN ones are left out.
+
+    None where there are fewer than 8 designs a parameter, or where a fit explains less than 0.7 of
+    the variance of designs that were left out.
+    """
+    outputs = np.asarray(values, dtype=float)
+    known = np.flatnonzero(np.isfinite(outputs))
+    if len(known) > MAX_DESIGNS:
+        known = np.sort(np.random.default_rng(0).choice(known, MAX_DESIGNS, replace=False))
+    outputs = outputs[known]
+    if not parameters or len(known) < LEAST_DESIGNS * len(parameters) or not np.ptp(outputs):
+        return None
+    inputs = np.array([scaled(parameters, designs[row]) for row in known.tolist()])
+    # R2 over designs that were left out, a fifth of them at a time.
+    order = np.random.default_rng(0).permutation(len(inputs))
+    predicted = np.empty(len(inputs))
+    for fold in range(NUM_FOLDS):
+        out = order[fold::NUM_FOLDS]
+        rest = np.setdiff1d(order, out)
+        predicted[out] = gaussian_process(inputs[rest], outputs[rest, None])(inputs[out])[:, 0]
+    wrong = ((predicted - outputs) ** 2).sum()
+    fit = float(1 - wrong / ((outputs - outputs.mean()) ** 2).sum())
+    if fit < LEAST_FIT:
+        return None
+    from scipy.stats import sobol_indices as indices_of
+    from scipy.stats import uniform
+
+    predict = gaussian_process(inputs, outputs[:, None])
+
+    def function(samples: np.ndarray) -> np.ndarray:
+        """Return (1, n) for samples (P, n), in chunks to save memory."""
+        chunks = np.array_split(samples.T, -(-samples.shape[1] // CHUNK))
+        return np.concatenate([predict(chunk) for chunk in chunks])[:, 0][None]
+
+    found = indices_of(
+        func=function,
+        n=NUM_SAMPLES,
+        dists=[uniform(-1, 2)] * len(parameters),
+        rng=np.random.default_rng(0),
+    )
+    first, total = (
+        np.clip(np.ravel(each), 0, 1) for each in (found.first_order, found.total_order)
+    )
+    return Sensitivity(tuple(first.tolist()), tuple(total.tolist()), fit)
