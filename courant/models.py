@@ -98,7 +98,7 @@ def build(config: ModelConfig) -> FieldModel:
     kind = _find(config.kind)
     if config.num_members == 1:
         return kind.build(config)
-    from courant.ensemble.anchored import ensemble_of
+    from courant.ensemble import ensemble_of
 
     one = replace(config, num_members=1)
     return ensemble_of(config, [kind.build(one) for _ in range(config.num_members)])

@@ -7,7 +7,7 @@ the processor, beside the solution's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -158,15 +158,6 @@ class CaseDynamics:
         return drift(self.scalogram.peaks, self.reference_hz)
 
     @property
-    def last_drift(self) -> float:
-        """The drift at the last time on which the record's end has no influence; NaN for none."""
-        reach = end_reach(self.reference_hz)
-        known = np.flatnonzero(
-            (self.times - self.times[0] >= reach) & (self.times[-1] - self.times >= reach)
-        )
-        return float(self.drift[known[-1]]) if len(known) else float("nan")
-
-    @property
     def lost_s(self) -> float | None:
         """When the leading anchor leaves the reference frequency, s from the start; None: never."""
         return lost_at(self.times, self.drift, self.reference_hz)
@@ -185,10 +176,12 @@ class CaseDynamics:
         """Return the frequencies in Hz and all else that a study lists; None for what is unknown.
 
         `true_dmd_hz` and `dmd_hz` are of the strongest oscillating DMD modes in the rollout's time,
-        `drift` is the last one of the leading anchor.
+        `drift` is that of the leading anchor at the last time on which the end has no influence.
         """
         true_modes, modes = self.modes
-        reference = self.reference_hz
+        times, reference = self.times, self.reference_hz
+        reach = end_reach(reference)
+        inner = self.drift[(times - times[0] >= reach) & (times[-1] - times >= reach)]
         found = {
             "predicted_hz": self.predicted_hz,
             "dmd_hz": modes.leading_frequency(),
@@ -201,7 +194,7 @@ class CaseDynamics:
             **found,
             **{f"{key}_error": abs(each - reference) / reference for key, each in found.items()},
             "locked_in": self.scores()["locked_in"],
-            "drift": self.last_drift,
+            "drift": float(inner[-1]) if len(inner) else float("nan"),
         }
         return {
             "case": case,
@@ -319,43 +312,6 @@ def follow_case(
     )
 
 
-@dataclass(frozen=True)
-class FrequencyStudy:
-    """The records of cases whose solutions oscillate, and the cases that were left out."""
-
-    cases: tuple[dict[str, Any], ...]
-    without: tuple[str, ...]
-    """Cases that are steady, or too short for their frequency"""
-
-    @property
-    def medians(self) -> dict[str, float | None]:
-        """Medians over the cases: errors of the frequencies, lock-in, drift, time kept.
-
-        None where no case has the number. A rollout that never loses the frequency keeps it over
-        its whole duration.
-        """
-        keys = [*(f"{name}_error" for name in FOUND), "locked_in", "drift", "kept"]
-        found: dict[str, list[float]] = {key: [] for key in keys}
-        for each in self.cases:
-            lost = each["lost_s"]
-            kept = 1.0 if lost is None else lost / each["duration_s"]
-            for key, values in found.items():
-                value = kept if key == "kept" else each[key]
-                if value is not None:
-                    values.append(abs(value))
-        found["absolute_drift"] = found.pop("drift")
-        return {key: float(np.median(each)) if each else None for key, each in found.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all numbers; those that are not known are null."""
-        return {
-            "medians": self.medians,
-            "never_lost": sum(each["lost_s"] is None for each in self.cases),
-            "without_rhythm": list(self.without),
-            "cases": list(self.cases),
-        }
-
-
 def study_frequencies(
     surrogate: Surrogate,
     dataset: Dataset,
@@ -363,11 +319,13 @@ def study_frequencies(
     steps: int = STEPS,
     progress: Progress = lambda done, total: None,
     keep: Callable[[str, CaseDynamics], None] = lambda case, found: None,
-) -> FrequencyStudy:
+) -> dict[str, Any]:
     """Roll cases out, at most `steps` and to their ends, and find the frequencies of each.
 
-    `keep` gets each rollout, which is in memory for one case at a time. InputError for a steady
-    model, and for one without latents that evolve.
+    The study has the records of the `cases`, those `without_rhythm`, and `medians` over the cases:
+    errors of the frequencies, lock-in, drift, and the part of its duration over which a rollout has
+    the frequency. `keep` gets each rollout, which is in memory for one case at a time. InputError
+    for a steady model, and for one without latents that evolve.
     """
     _check_evolves(surrogate)
     found: list[dict[str, Any]] = []
@@ -380,47 +338,26 @@ def study_frequencies(
             found.append(followed.record(case))
             keep(case, followed)
         progress(number, len(cases))
-    return FrequencyStudy(tuple(found), tuple(without))
 
+    def median(values: Iterable[float | None]) -> float | None:
+        known = [abs(value) for value in values if value is not None]
+        return float(np.median(known)) if known else None
 
-@dataclass(frozen=True)
-class CaseSpectra:
-    """The eigenvalues along the rollout of a case."""
-
-    case: str
-    reference_hz: float | None
-    """Of the solution; None where it is steady"""
-    states: dict[int, StepSpectrum]
-    """By step; 0 is the state that was encoded"""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return of each state the pair that lasts longest, and the one nearest to the flow's."""
-        reference = self.reference_hz
-        return {
-            "case": self.case,
-            "reference_hz": reference,
-            "states": [
-                {
-                    "step": step,
-                    "time_s": step * each.unit_s,
-                    "exact": each.exact,
-                    "eigenvalues": len(each.step),
-                    "longest": each.pair(each.longest, reference),
-                    "nearest": each.pair(each.nearest(reference), reference),
-                }
-                for step, each in self.states.items()
-            ],
-        }
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return lambda and mu of every state, the largest |mu| first."""
-        steps = np.array(list(self.states))
-        times = np.array([step * each.unit_s for step, each in self.states.items()])
-        found = {"step": steps, "time": times}
-        for step, each in self.states.items():
-            found[f"derivative_eigenvalues_{step}"] = each.derivative
-            found[f"step_eigenvalues_{step}"] = each.step
-        return found
+    lost = [each["lost_s"] for each in found]
+    kept = (
+        1.0 if each["lost_s"] is None else each["lost_s"] / each["duration_s"] for each in found
+    )
+    keys = (*(f"{name}_error" for name in FOUND), "locked_in")
+    return {
+        "medians": {
+            **{key: median(each[key] for each in found) for key in keys},
+            "absolute_drift": median(each["drift"] for each in found),
+            "kept": median(kept),
+        },
+        "never_lost": lost.count(None),
+        "without_rhythm": without,
+        "cases": found,
+    }
 
 
 def case_spectra(
@@ -429,22 +366,38 @@ def case_spectra(
     at: Sequence[int],
     exact_up_to: int,
     progress: Progress = lambda done, total: None,
-) -> CaseSpectra:
-    """Roll a case out, and return the eigenvalues after some steps; none named: after 1 and 10.
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Roll a case out, and compute the eigenvalues after some steps; none named: after 1 and 10.
 
-    All are computed of states of up to `exact_up_to` numbers. InputError for a steady model, and
-    for one without latents that evolve.
+    Returns a record with, of each state, the pair that lasts longest and the one nearest to the
+    flow's frequency; and arrays of all lambda and mu, the largest |mu| first. All eigenvalues are
+    computed of states of up to `exact_up_to` numbers. InputError for a steady model, and for one
+    without latents that evolve.
     """
     model, start = _check_evolves(surrogate), surrogate.problem.start(case)
     assert surrogate.step_s is not None and start is not None
     chosen = sorted(set(at)) or [1, surrogate.problem.num_steps]
     latents = _rolled_out(surrogate, model, case, start, max(1, *chosen))
-    rhythm = read_rhythm(surrogate, case, start)
-    states: dict[int, StepSpectrum] = {}
+    rhythm, step_s = read_rhythm(surrogate, case, start), surrogate.step_s
+    reference = None if rhythm is None else rhythm.frequency
+    states: list[dict[str, Any]] = []
+    arrays = {"step": np.array(chosen), "time": np.array([step * step_s for step in chosen])}
     for step in chosen:
-        states[step] = _latent_spectrum(model, latents[step], surrogate.step_s, exact_up_to)
+        found = _latent_spectrum(model, latents[step], step_s, exact_up_to)
+        arrays[f"derivative_eigenvalues_{step}"] = found.derivative
+        arrays[f"step_eigenvalues_{step}"] = found.step
+        states.append(
+            {
+                "step": step,
+                "time_s": step * step_s,
+                "exact": found.exact,
+                "eigenvalues": len(found.step),
+                "longest": found.pair(found.longest, reference),
+                "nearest": found.pair(found.nearest(reference), reference),
+            }
+        )
         progress(len(states), len(chosen))
-    return CaseSpectra(case.id, None if rhythm is None else rhythm.frequency, states)
+    return {"case": case.id, "reference_hz": reference, "states": states}, arrays
 
 
 def _check_evolves(surrogate: Surrogate) -> Evolves:

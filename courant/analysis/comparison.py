@@ -59,41 +59,6 @@ SEEDS = "seed_correlation"
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class RunScores:
-    """The scores of a run on each case, and their means."""
-
-    run: str
-    dataset: dict[str, Any]
-    other: str | None
-    cases: dict[str, dict[str, Any]]
-    """By case `scores`, and `controls`: the scores of each control"""
-
-    @property
-    def mean(self) -> dict[str, float]:
-        return mean_scores([case["scores"] for case in self.cases.values()])
-
-    @property
-    def controls(self) -> dict[str, dict[str, float]]:
-        """The mean scores of each control, over the cases that have it."""
-        every = [case["controls"] for case in self.cases.values()]
-        names = dict.fromkeys(name for each in every for name in each)
-        return {name: mean_scores([each[name] for each in every if name in each]) for name in names}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all numbers, with each score's name, range and what is good."""
-        return {
-            "revision": REVISION,
-            "run": self.run,
-            "dataset": self.dataset,
-            "other": self.other,
-            "definitions": {each.key: vars(each) for each in SCORES},
-            "mean": self.mean,
-            "controls": self.controls,
-            "cases": self.cases,
-        }
-
-
 def score_run(
     run_url: str,
     cases: Sequence[str] = (),
@@ -101,11 +66,13 @@ def score_run(
     progress: Progress = lambda done, total: None,
     dataset_url: str | None = None,
     keep: Callable[[CaseScores], None] = lambda case: None,
-) -> RunScores:
+) -> dict[str, Any]:
     """Score the run on some cases (none named: on the test split), beside controls.
 
-    `dataset_url` is where the dataset of the training is now, if it was moved. `keep` gets each
-    case with its fields, which are in memory for one case at a time.
+    The record has the `mean` scores, those of the `controls` by name, both of each of the `cases`,
+    and each score's name, range and what is good as `definitions`. `dataset_url` is where the
+    dataset of the training is now, if it was moved. `keep` gets each case with its fields, which
+    are in memory for one case at a time.
 
     InputError where there is no such run or case, where the model does not decompose its
     predictions, or where the other run predicts something else.
@@ -158,8 +125,20 @@ def score_run(
             "controls": scored.control_scores,
         }
         del scored
-    record = dict(surrogate.dataset, parameters=None)
-    return RunScores(surrogate.url, record, None if other is None else other.url, found)
+    scores, controls = ([case[part] for case in found.values()] for part in ("scores", "controls"))
+    names = dict.fromkeys(name for each in controls for name in each)
+    return {
+        "revision": REVISION,
+        "run": surrogate.url,
+        "dataset": dict(surrogate.dataset, parameters=None),
+        "other": None if other is None else other.url,
+        "definitions": {each.key: vars(each) for each in SCORES},
+        "mean": mean_scores(scores),
+        "controls": {
+            name: mean_scores([each[name] for each in controls if name in each]) for name in names
+        },
+        "cases": found,
+    }
 
 
 def nearest_design(dataset: Dataset, case: StoredCase) -> StoredCase | None:
@@ -368,8 +347,7 @@ def compare_runs(
         key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
         name = f"{run.url.rsplit('/', 1)[-1]}-{key}.json"
         if not folder.exists(name):
-            scored = score_run(run.url, judged, partner, report, dataset_url)
-            folder.write_json(name, scored.to_json())
+            folder.write_json(name, score_run(run.url, judged, partner, report, dataset_url))
         known = folder.read_object(name)
         found.append(replace(run, scores=known["mean"], controls=known["controls"]))
     return gather(found)

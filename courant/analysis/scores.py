@@ -176,15 +176,7 @@ class AnchorScore:
 
     @property
     def aim_text(self) -> str:
-        """`small, at most 0.4`"""
-        if self.good == "neither":
-            return ""
-        bound = "at most" if self.good == "small" else "at least"
-        return self.good if self.aim is None else f"{self.good}, {bound} {self.aim:g}"
-
-    @property
-    def aim_sign(self) -> str:
-        """`≤ 0.4`, for a terminal; `small` without an aim"""
+        """`≤ 0.4`, or `small` without an aim"""
         if self.aim is None:
             return "" if self.good == "neither" else self.good
         return f"{'≤' if self.good == 'small' else '≥'} {self.aim:g}"
@@ -400,16 +392,11 @@ def insertion_curve(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def random_deletion(gram: np.ndarray) -> np.ndarray:
-    """Return the mean deletion curve over all orders, exactly: (L + 1,)."""
+    """Return the mean deletion curve over all orders, exactly; reversed it is that of insertion."""
     num, own, whole = len(gram), float(np.trace(gram)), _whole(gram)
     taken = np.arange(num + 1)
     pairs = taken * (taken - 1) / max(1, num * (num - 1))
     return (taken / num * own + pairs * (whole - own)) / whole
-
-
-def random_insertion(gram: np.ndarray) -> np.ndarray:
-    """Return the mean insertion curve over all orders, exactly: (L + 1,)."""
-    return random_deletion(gram)[::-1]
 
 
 def area(curve: np.ndarray) -> float:

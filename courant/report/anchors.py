@@ -30,7 +30,6 @@ from courant.analysis.scores import (
     energy_curve,
     insertion_curve,
     random_deletion,
-    random_insertion,
     support_fractions,
 )
 from courant.data.normalisation import Channel
@@ -635,7 +634,7 @@ def draw_scores(found: CaseScores, axes: tuple[int, int]) -> Figure:
     order, steps = by_energy(gram), np.arange(len(gram) + 1)
     curves = (
         ("with only the strongest", insertion_curve(gram, order), "-", 0),
-        ("with only any (mean)", random_insertion(gram), ":", 0),
+        ("with only any (mean)", random_deletion(gram)[::-1], ":", 0),
         ("without the strongest", deletion_curve(gram, order), "-", 1),
         ("without any (mean)", random_deletion(gram), ":", 1),
     )

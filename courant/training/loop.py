@@ -41,7 +41,7 @@ from courant.data.batch import Batch
 from courant.data.batches import Batches, BatchOrder, seeded
 from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
-from courant.ensemble.averaged import MembersApart
+from courant.ensemble import MembersApart
 from courant.experiment import Experiment
 from courant.field_model import TrainsApart
 from courant.models import build

@@ -19,8 +19,8 @@ from flows.terminal import counted, one_line_errors, print_line, progress_bar, s
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from courant.analysis.case_dynamics import CaseDynamics, CaseSpectra, FrequencyStudy
-    from courant.analysis.comparison import RunComparison, RunScores
+    from courant.analysis.case_dynamics import CaseDynamics
+    from courant.analysis.comparison import RunComparison
     from courant.analysis.monitoring import MonitorJudgement
     from courant.prediction.surrogate import Surrogate
     from courant.runs.directory import RunDirectory
@@ -131,16 +131,15 @@ def analyse_scores(
                 absolute(dataset) if dataset else None,
                 lambda found: folder.write_arrays(f"{found.case}.npz", case_arrays(found)),
             )
-        screen.print(_score_table(scores))
-        folder.write_json("scores.json", scores.to_json())
+        screen.print(_score_table(scores["mean"], scores["controls"]))
+        folder.write_json("scores.json", scores)
         print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
 
 
-def _score_table(scores: RunScores) -> Table:
+def _score_table(mean: dict[str, float], controls: dict[str, dict[str, float]]) -> Table:
     """Return one row for each score that the run has, with its controls, below its subject."""
     from courant.analysis.scores import SCORES
 
-    mean, controls = scores.mean, scores.controls
     table = Table(box=None, header_style="bold")
     table.add_column("score", min_width=_NAME)
     for name in ("model", *controls):
@@ -154,7 +153,7 @@ def _score_table(scores: RunScores) -> Table:
             table.add_row(each.subject, style="bold")
             subject = each.subject
         values = [_text(found.get(each.key), ".3g", "") for found in (mean, *controls.values())]
-        table.add_row(each.name, *values, each.aim_sign)
+        table.add_row(each.name, *values, each.aim_text)
     return table
 
 
@@ -320,20 +319,20 @@ def analyse_frequencies(
 
         with progress_bar("rolling out") as progress:
             found = study_frequencies(surrogate, opened, chosen, steps, progress, keep)
-        if found.cases:
-            _print_frequencies(found)
-        if found.without:
+        if found["cases"]:
+            _print_frequencies(found["cases"], found["medians"])
+        if without := found["without_rhythm"]:
             print_line(
-                f"without  {counted(len(found.without), 'case')} that are steady, or too short for"
-                f" their frequency: {', '.join(found.without)}"
+                f"without  {counted(len(without), 'case')} that are steady, or too short for their"
+                f" frequency: {', '.join(without)}"
             )
-        _write_numbers(folder, "frequencies.json", found.to_json())
+        _write_numbers(folder, "frequencies.json", found)
 
 
-def _print_frequencies(found: FrequencyStudy) -> None:
+def _print_frequencies(cases: list[dict[str, Any]], medians: dict[str, Any]) -> None:
     """Print the frequencies with their medians, and the modes of solution and prediction."""
     rows, modes_rows = [], []
-    for each in found.cases:
+    for each in cases:
         rows.append(
             {
                 "case": each["case"],
@@ -359,9 +358,9 @@ def _print_frequencies(found: FrequencyStudy) -> None:
                 "DMD correlation": _text(modes["dmd_correlation"], ".2f"),
             }
         )
-    table, medians = _table(rows), found.medians
+    table = _table(rows)
     table.add_row(
-        f"median error of {len(found.cases)}",
+        f"median error of {len(cases)}",
         "",
         "",
         *(_text(medians[f"{key}_hz_error"], ".1%") for key in ("predicted", "dmd", "latent")),
@@ -409,17 +408,18 @@ def analyse_spectrum(
 
         folder, surrogate, opened = _opened(run, out, dataset)
         chosen = _chosen_cases(opened, case)[: len(case) if case else 1]
-        found: list[CaseSpectra] = []
+        records: list[dict[str, Any]] = []
         with progress_bar("computing eigenvalues") as progress:
             for number, name in enumerate(chosen):
 
                 def report(done: int, total: int, before: int = number) -> None:
                     progress(before * total + done, len(chosen) * total)
 
-                each = case_spectra(surrogate, opened[name], at or (), exact_up_to, report)
-                folder.write_arrays(f"{name}_spectrum.npz", each.arrays())
-                found.append(each)
-        records = [each.to_json() for each in found]
+                record, arrays = case_spectra(
+                    surrogate, opened[name], at or (), exact_up_to, report
+                )
+                folder.write_arrays(f"{name}_spectrum.npz", arrays)
+                records.append(record)
         screen.print(_table(list(_pairs(records))))
         states = [state for record in records for state in record["states"]]
         print_line(
@@ -502,7 +502,7 @@ def tables(found: RunComparison, width: int) -> Iterator[Table]:
     from courant.analysis.scores import SCORES
 
     shown = [each for each in SCORES if each.key in found.keys]
-    names, aims = [each.name for each in shown], [each.aim_sign for each in shown]
+    names, aims = [each.name for each in shown], [each.aim_text for each in shown]
     longest = max(map(len, names)), max(map(len, aims))
     group: list[tuple[str, list[str], int]] = []
 

@@ -235,9 +235,9 @@ def test_fields_of_one_case_at_a_time_are_in_memory(
         alive.append(weakref.ref(found.fields))
 
     scores = score_run(surrogate.url, dataset.cases()[:3], keep=keep)
-    assert still == [0, 0, 0] and len(scores.cases) == 3
-    mean = np.mean([case["scores"]["gini"] for case in scores.cases.values()])
-    assert scores.mean["gini"] == pytest.approx(mean)
+    assert still == [0, 0, 0] and len(scores["cases"]) == 3
+    mean = np.mean([case["scores"]["gini"] for case in scores["cases"].values()])
+    assert scores["mean"]["gini"] == pytest.approx(mean)
 
 
 def test_another_run_must_predict_the_same_fields(

@@ -118,7 +118,7 @@ def test_named_cases_are_scored_by_the_runs_of_their_family(
 
     def score(run: str, cases: list[str], *_: Any) -> Any:
         scored[run] = list(cases)
-        return SimpleNamespace(to_json=lambda: {"mean": {"gini": 0.5}, "controls": {}})
+        return {"mean": {"gini": 0.5}, "controls": {}}
 
     monkeypatch.setattr(comparison, "score_run", score)
     folder = RunDirectory(tmp_path / "out")
@@ -231,7 +231,7 @@ def test_runs_of_several_versions_are_scored_on_the_cases_of_all(
 
     def score(run: str, cases: list[str], *_: Any) -> Any:
         scored.append(list(cases))
-        return SimpleNamespace(to_json=lambda: {"mean": {"gini": 0.5}, "controls": {}})
+        return {"mean": {"gini": 0.5}, "controls": {}}
 
     monkeypatch.setattr(comparison, "read_dataset_record", record)
     monkeypatch.setattr(
