@@ -207,7 +207,7 @@ class AnchoredEnsemble(Ensemble):
         """Return which points some of the K L anchors read at each level."""
         own = self._anchored[0].encode(inputs).shape[1]
         found = [
-            # A member of whom no anchor is asked for still returns where its anchors are.
+            # A member without a chosen anchor still returns where its anchors are.
             member.reading(inputs, [each % own for each in chosen if each // own == number] or [0])
             for number, member in enumerate(self._anchored)
         ]

@@ -148,7 +148,7 @@ class ErrorAddresses:
         """The numbers of the anchors, the one with most of the error first."""
         return np.argsort(-self.errors, kind="stable")
 
-    def carried(self, share: float = WORST_SHARE) -> float:
+    def worst_part(self, share: float = WORST_SHARE) -> float:
         """Return the part of the error at the worst `share` of the anchors, at least one."""
         number, total = max(1, round(share * len(self.sums))), self.total
         return float(self.errors[self.worst[:number]].sum()) / total if total else 0.0
@@ -267,7 +267,7 @@ def score_case(
             scores |= following_scores(motion, cores, spacing_m)
     addresses = ErrorAddresses.joined(addressed) if addressed else None
     if addresses is not None:
-        scores["error_carried"] = addresses.carried()
+        scores["error_carried"] = addresses.worst_part()
 
     controls = case_controls(surrogate, case, fields, last / std, training)
     control_scores = {name: field_scores(each, spacing_m) for name, each in controls.items()}

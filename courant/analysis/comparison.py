@@ -44,7 +44,7 @@ REVISION = 4
 LEFT_OUT = ("training.seed", "name")
 """Settings by which runs may differ and still be one row"""
 WATCHED = ("training.validate_every", "training.checkpoint_every", "training.keep_checkpoints")
-"""Settings that name a row only where no other one tells it apart"""
+"""Settings that name a row only where no other one differs"""
 ANCHORS, WINDOWS = "model.anchor_kind", "model.gaussian_window"
 PLAIN = {ANCHORS: "sampled", WINDOWS: "none"}
 IDLE = {

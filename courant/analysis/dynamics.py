@@ -10,7 +10,7 @@ A scalogram follows the frequency of a series in time, by a complex Morlet wavel
     W(t, f) = inverse FFT of 2 exp(-(s w - w0)^2 / 2) FFT(x)(w) over w > 0,    s = w0 / (2 pi f)
 
 w0 = 6 in radians: the wavelet is about one period wide at either side of its middle. (The paper
-says 6 cycles; its code base's usual omega_0 is in radians, and with 6 cycles a record of 40
+has 6 cycles; its code base's usual omega_0 is in radians, and with 6 cycles a record of 40
 snapshots of 10 s would be shorter than the wavelet at the shedding frequency.) With this scale |W|
 is the amplitude of a tone, whatever its frequency, so that the largest |W| is at the tone. The 64
 frequencies are logarithmic in [max(f_s / T, f_ref / 8), min(0.45 f_s, 4 f_ref)], as the paper
@@ -151,7 +151,7 @@ def change_frequency(series: np.ndarray, interval_s: float) -> float:
     That is the peak of (2 pi f)^2 PSD(f), the spectrum of the rate of change, summed over the
     series; Hann window, mean removed, padded with zeros. A slow drift has most of the power of a
     latent, and little of its change. The paper multiplies by f once, which leaves more of the drift
-    (fig. cf_latent_psd). NaN for series that stand still.
+    (fig. cf_latent_psd). NaN for constant series.
     """
     deviation = series - series.mean(axis=0)
     if not deviation.any():
@@ -186,7 +186,7 @@ class Scalogram:
 
     @property
     def trusted(self) -> np.ndarray:
-        """Tell where the ends of the record have no say, sqrt(2) s from both: (F, T) bool."""
+        """Where the ends of the record have no influence, sqrt(2) s from both: (F, T) bool."""
         reach = end_reach(self.frequencies)
         from_ends = np.minimum(self.times, self.times[-1] - self.times)
         return from_ends[None] >= reach[:, None]

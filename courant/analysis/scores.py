@@ -182,7 +182,7 @@ class AnchorScore:
         return f"{'≤' if self.good == 'small' else '≥'} {self.aim:g}"
 
     def reached(self, value: float | None) -> bool | None:
-        """Tell whether a value is good; None where there is no aim or no value."""
+        """Return whether a value is good; None where there is no aim or no value."""
         if value is None or self.aim is None:
             return None
         return value <= self.aim if self.good == "small" else value >= self.aim
@@ -340,7 +340,7 @@ def anchor_distances(fields: AnchorFields) -> np.ndarray | None:
 
 
 def own_anchor_nearest(fields: AnchorFields) -> np.ndarray | None:
-    """Tell for each field whether no anchor is nearer to its centroid than its own, (L,) bool."""
+    """Return whether no anchor is nearer to a field's centroid than its own, (L,) bool."""
     if fields.anchors is None:
         return None
     centres = fields.centroids

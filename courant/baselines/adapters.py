@@ -80,7 +80,7 @@ class GhostModel(FieldModel):
         """Predict the field, or the next state, at every site (B, S, C) from its features."""
 
     def choose(self, sites: Sites, asked: slice) -> tuple[Sites, slice]:
-        """Return the sites that the model works on, and which of them are asked for."""
+        """Return the sites that the model works on, and which of them are predicted."""
         return sites, asked
 
     def forward(self, inputs: Inputs, queries: Queries, num_steps: int = 1) -> Tensor:
@@ -100,7 +100,7 @@ class GhostModel(FieldModel):
     def predict(
         self, inputs: Inputs, queries: Queries, num_steps: int = 1, chunk: int | None = None
     ) -> Tensor:
-        """Predict like `forward`; the cloud's own points in one pass, whatever `chunk` says.
+        """Predict like `forward`; the cloud's own points in one pass, whatever `chunk` is.
 
         The cloud is processed as a whole anyway.
         """
@@ -170,7 +170,7 @@ class Box:
         if field.dim() == 3:  # grid_sample knows two axes at least
             field, at = field[:, :, None], torch.cat([at, torch.zeros_like(at)], -1)
         at = at.view(len(at), *[1] * (at.shape[-1] - 1), *at.shape[1:])
-        # Whatever autocast says: bfloat16 knows 256 places.
+        # In full precision: bfloat16 has 256 places.
         exact = torch.promote_types(field.dtype, at.dtype)
         with torch.autocast(field.device.type, enabled=False):
             sampled = grid_sample(

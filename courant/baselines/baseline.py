@@ -40,6 +40,8 @@ class BaselineConfig(ModelConfig):
 
     #: Least and greatest value of each number that a kind adds; whole bounds ask for whole numbers.
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    #: Values that each further field of a kind may have.
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     #: I: states that a transient model knows, the first channels of its features, oldest first.
     input_steps: int = 1
@@ -54,6 +56,11 @@ class BaselineConfig(ModelConfig):
                 raise ValueError(
                     f"{name}.{field} must be {what} from {least:,} to {most:,}, got"
                     f" {repr(value)[:60]}"
+                )
+        for field, allowed in self.choices.items():
+            if (value := getattr(self, field)) not in allowed:
+                raise ValueError(
+                    f"{name}.{field} must be one of {', '.join(allowed)}, got {value!r}"
                 )
         if not isinstance(self.transient, bool):
             raise ValueError(

@@ -163,8 +163,8 @@ class LatentConvolution(nn.Module):
 
     def forward(self, context: Tensor, embedded: Tensor) -> Tensor:
         """Contexts (B, L, width), embedded positions (B, L, L, width)."""
-        heard = torch.einsum("blmw,bmw->blw", self.kernel(embedded), context)
-        return context + self.feed_forward(heard / context.shape[1])
+        received = torch.einsum("blmw,bmw->blw", self.kernel(embedded), context)
+        return context + self.feed_forward(received / context.shape[1])
 
 
 class Enf(FieldModel):

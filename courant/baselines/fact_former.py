@@ -4,7 +4,7 @@ Z. Li, D. Shu and A. Barati Farimani, Scalable Transformer for PDE Surrogate Mod
 
 For each axis the field is averaged over the other axes, a small attention between the grid's lines
 follows, and its weights mix the values along that axis; the axes are applied one after the other.
-The cloud is carried to a grid and back as `adapters` says.
+The cloud is read to a grid, which is sampled (`adapters`).
 
 The paper runs it on structured grids alone, with 8 layers, 8 heads and width 32 or 128
 (tab:baseline-factformer), and prints no parameter counts. As in the library that the paper takes

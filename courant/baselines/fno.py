@@ -3,7 +3,7 @@
 Z. Li, N. Kovachki, K. Azizzadenesheli, B. Liu, K. Bhattacharya, A. Stuart and A. Anandkumar,
 Fourier Neural Operator for Parametric Partial Differential Equations, ICLR 2021.
 
-The cloud is carried to a grid and back as `adapters` says. The paper prints 1,598,148 parameters
+The cloud is read to a grid, which is sampled (`adapters`). The paper prints 1,598,148 parameters
 (Cyl.Flow) and no sizes; the number ends in 4 outputs that it does not name, and many choices of
 layers make it. Width 32, 4 layers and 10 frequencies of each sign make 1,653,922, 3.5 % more. The
 community benchmarks have widths from 20 to 128 and 8 layers.

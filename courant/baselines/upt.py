@@ -64,6 +64,7 @@ class UptConfig(MeshConfig):
         "max_degree": (1, 1024),
         "radius": (1e-6, 10.0),
     }
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rollout": get_args(Rollout)}
 
     width: int = 192
     num_heads: int = 3
@@ -79,11 +80,6 @@ class UptConfig(MeshConfig):
     rollout: Rollout = "autoregressive"
 
     def __post_init__(self) -> None:
-        if self.rollout not in get_args(Rollout):
-            raise ValueError(
-                f"UptConfig.rollout must be one of {', '.join(get_args(Rollout))}, got"
-                f" {self.rollout!r}"
-            )
         super().__post_init__()
         self.check_divides("width", "num_heads")
         if self.width - self.num_query_features < 2 * self.dimension:
@@ -148,9 +144,9 @@ class SupernodePooling(nn.Module):
             everywhere = inputs.parameters[:, None].expand(-1, known.shape[1], -1)
             known = torch.cat([known, everywhere], dim=-1)
         senders = self.embedding(known) + embed_positions(inputs.points, config.supernode_width)
-        heard = near.gather(senders)  # (B, S, k, width)
-        nearest = heard[:, :, :1].expand_as(heard)
-        messages = self.message(torch.cat([heard, nearest], dim=-1)) * reached[..., None]
+        received = near.gather(senders)  # (B, S, k, width)
+        nearest = received[:, :, :1].expand_as(received)
+        messages = self.message(torch.cat([received, nearest], dim=-1)) * reached[..., None]
         return messages.sum(2) / reached.sum(2)[..., None].clamp(min=1)
 
 

@@ -238,14 +238,14 @@ class CrossAttentionBlock(nn.Module):
         padded = pad_heads(pad(weight, (0, rest)) if rest else weight, 2 * self.num_heads, width)
         keys, values = padded.chunk(2)
         if num_columns:
-            carry = torch.eye(num_columns, rest, dtype=weight.dtype, device=weight.device)
+            identity = torch.eye(num_columns, rest, dtype=weight.dtype, device=weight.device)
             below = width - self.head_width - num_columns
-            keys = keys + pad(carry, (weight.shape[1], 0, self.head_width, below))
+            keys = keys + pad(identity, (weight.shape[1], 0, self.head_width, below))
         return keys, values
 
 
 def is_streamed(cloud: Tensor) -> bool:
-    """Tell whether a cloud (B, N, c) is read part by part at this moment."""
+    """Whether a cloud (B, N, c) is read part by part at this moment."""
     return (
         cloud.device.type == "cpu"
         and not torch.compiler.is_compiling()  # an exported program takes any number of points

@@ -118,7 +118,7 @@ class Encoder(nn.Module):
     def _tokens(self, embed: Callable[[Tensor], Tensor], inputs: Inputs, windowed: bool) -> Tensor:
         """Normalise without affine part.
 
-        Then come the columns that carry window and mask to the keys, then zeros up to an aligned
+        Then come the columns that bring window and mask into the keys, then zeros up to an aligned
         width.
         """
         embedded = embed(inputs.points)

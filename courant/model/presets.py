@@ -1,7 +1,7 @@
 """Model configurations of the paper's tables, one function for each row.
 
 The number of encoder features follows from the published parameter counts: the field-like channels,
-and on a full mesh also the distance field. A boundary cloud carries the field-like channels alone.
+and on a full mesh also the distance field. A boundary cloud has the field-like channels alone.
 Tests pin every count.
 """
 

@@ -685,7 +685,7 @@ def addresses_panel(context: Context) -> Panel | None:
         " anchors have; where the line follows the dotted one, the error is the same everywhere.",
         partial(draw_addresses, shown.layer, found, scores.dominant),
         look_for="Dark regions of the middle picture are where most of the error is.",
-        score=f"The worst tenth of the anchors has {found.carried():.0%} of the squared error",
+        score=f"The worst tenth of the anchors has {found.worst_part():.0%} of the squared error",
     )
     worst, anchors = found.worst[:NAMED].tolist(), scores.fields.anchors
     columns: dict[str, list[str]] = {

@@ -257,7 +257,7 @@ def test_settings_that_do_nothing_name_no_row() -> None:
         "learned anchors, anchor_start=cloud",
         "learned anchors, windows (both), window_scale=0.35, anchor_start=cloud",
     ]
-    # Where nothing else tells two rows apart, it does.
+    # Where nothing else differs between two rows, it does.
     assert len(set(_labels([plain, {**plain, "model.window_scale": "0.5"}]))) == 2
 
 

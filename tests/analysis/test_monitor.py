@@ -91,7 +91,7 @@ def test_a_rollout_that_comes_to_rest_amid_known_states_is_flagged(
 def test_healthy_rollouts_are_flagged_as_seldom_as_promised(swing: Swing, monitor: Monitor) -> None:
     flagged = [flagged_at(monitor, swing.rollout(seed)) for seed in range(3000, 3400)]
     assert np.mean([each is not None for each in flagged]) == pytest.approx(FALSE_ALARMS, abs=0.05)
-    # Some are: a limit that none reaches would tell nothing.
+    # Some are: a limit that none reaches would mean nothing.
     assert any(each is not None for each in flagged)
 
 

@@ -239,15 +239,15 @@ def test_a_planted_bad_anchor_is_found_with_its_place() -> None:
     found = ErrorAddresses.of(weights, 0.01 + 3.0 * weights[:, [bad]], points, volumes)
     assert found.worst[0] == bad == found.densities.argmax()
     np.testing.assert_allclose(found.centres[bad], centres[bad], atol=1e-2)
-    assert found.carried(1 / 16) == pytest.approx(found.errors[bad] / found.total)
-    assert found.carried(1 / 16) > 0.7 and found.carried(1.0) == pytest.approx(1.0)
+    assert found.worst_part(1 / 16) == pytest.approx(found.errors[bad] / found.total)
+    assert found.worst_part(1 / 16) > 0.7 and found.worst_part(1.0) == pytest.approx(1.0)
     # An error everywhere belongs to anchors by volume, and no error to none.
     weights = np.eye(16)[labels]
     found = ErrorAddresses.of(weights, np.full((len(points), 1), 0.5), points, volumes)
     np.testing.assert_allclose(found.densities, 0.25)
-    assert found.carried(0.25) == pytest.approx(0.25)
+    assert found.worst_part(0.25) == pytest.approx(0.25)
     found = ErrorAddresses.of(weights, np.zeros((len(points), 2)), points, volumes)
-    assert found.total == 0 and found.carried() == 0 and np.isnan(found.centres).all()
+    assert found.total == 0 and found.worst_part() == 0 and np.isnan(found.centres).all()
 
 
 SIZE, SPEED, STEPS = 0.05, 0.08, 8

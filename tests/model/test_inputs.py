@@ -1,4 +1,4 @@
-"""Wrong inputs are refused in one line that says what was wanted and what was got."""
+"""Wrong inputs are errors of one line with the expected and the given shape."""
 
 from dataclasses import replace
 from typing import Any
