@@ -24,8 +24,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from bench.measure import synchronise
-from courant.data.batch import Batch
-from courant.data.batches import Batches, BatchOrder, spread
+from courant.data.batch import Batch, BatchOrder, spread
 from courant.data.normalisation import Channel, Normaliser, ParameterRange
 from courant.data_config import SteadyData, TransientData
 from courant.experiment import Experiment
@@ -33,12 +32,12 @@ from courant.problems import Problem, problem_of
 from courant.problems.steady import SteadyBatches, SteadySource
 from courant.problems.transient import (
     VALIDATION_BATCH,
-    ResidentBatches,
-    StreamingBatches,
     TrajectorySet,
+    WindowBatches,
     WindowReader,
     full_batch,
     list_windows,
+    snapshots_per_step,
 )
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
@@ -105,9 +104,8 @@ def make_task(
     # Windows of trajectories; those of the validation as `TransientProblem` draws them.
     config = cast(TransientData, experiment.data)
     seen = make_trajectories(problem, config, sizes.train, sizes, made_on).to(device)
-    train: Batches = ResidentBatches(seen, config, order)
-    if streamed:
-        train = StreamingBatches(cast(WindowReader, Reader(seen.to("cpu"))), config, order, device)
+    reader = cast(WindowReader, Reader(seen.to("cpu")))
+    train = WindowBatches(reader if streamed else seen, config, order, device)
     others = make_trajectories(problem, config, sizes.validation, sizes, made_on).to(device)
     windows = spread(list_windows(others, config), training.validation_windows)
     draw = partial(full_batch, others, config=config)
@@ -128,10 +126,11 @@ def make_normaliser(experiment: Experiment) -> Normaliser:
         lower=(-1.0,) * 3,
         upper=(1.0,) * 3,
         patch_kinds=PATCH_KINDS[experiment.family],
+        stored_kinds=PATCH_KINDS[experiment.family],
         channels=channels,
         mean=(0.0,) * len(channels),
         std=(1.0,) * len(channels),
-        distance_kinds=experiment.data.distance_kinds or (),
+        distance_kinds=experiment.data.distance_kinds or PATCH_KINDS[experiment.family],
         parameters=tuple(ParameterRange(str(number), -1.0, 1.0) for number in range(count)),
     )
 
@@ -223,8 +222,9 @@ class Reader:
         self.start_s, self.num_frames = trajectories.start_s, trajectories.num_frames
         self.num_bytes = 0
 
-    def read(self, windows: Tensor, num: int, stride: int) -> TrajectorySet:
+    def read(self, windows: Tensor, config: TransientData) -> tuple[TrajectorySet, Tensor]:
         case, first = windows.unbind(1)
+        num, stride = config.num_states, snapshots_per_step(self._all, config)
         frames = torch.cat(
             [
                 self._all.frames[begin : begin + (num - 1) * stride + 1 : stride]
@@ -233,7 +233,7 @@ class Reader:
         )
         names = ("points", "distance", "anchors", "parameters", "num_points", "sign", "offset")
         chosen = {name: getattr(self._all, name)[case] for name in names}
-        return TrajectorySet(
+        read = TrajectorySet(
             ids=tuple(self.ids[number] for number in case.tolist()),
             snapshot_interval_s=self.snapshot_interval_s * stride,
             frames=frames,
@@ -242,6 +242,8 @@ class Reader:
             start_s=self.start_s[case] + first * self.snapshot_interval_s,
             **chosen,
         )
+        places = torch.arange(len(windows))
+        return read, torch.stack([places, torch.zeros_like(places)], dim=1)
 
 
 #: Training hours and GB that the paper prints, on an A100.

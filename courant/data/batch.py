@@ -1,14 +1,32 @@
-"""Define one batch of training samples: the tensors that a model reads, and its targets."""
+"""Define a batch of training samples, and the order in which an epoch draws them.
+
+The order depends on (seed, epoch) alone, random draws within a batch on (seed, epoch, step) alone:
+a run that resumes in any epoch draws the samples that it would have drawn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from courant.field_model import Inputs, ModelConfig, Queries
+
+READERS = 4
+"""Threads that read the store"""
+AHEAD = 8
+"""Batches read ahead of the one in use"""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -49,7 +67,7 @@ class Batch:
 
     def for_model(self, config: ModelConfig) -> tuple[Inputs, Queries]:
         """Return what a model of these sizes reads; a size that leaves out a part drops it."""
-        d = config.dimension
+        d, width = config.dimension, config.num_query_features
         inputs = Inputs(
             points=self.points[..., :d],
             # The distance field is last: a model without it reads the channels before.
@@ -59,7 +77,6 @@ class Batch:
             anchors=self.anchors[..., :d] if config.num_sampled_anchors else None,
             neighbours=self.neighbours if config.reads_edges else None,
         )
-        width = config.num_query_features
         features = self.query_features[..., :width] if width else None
         return inputs, Queries(self.query_points[..., :d], features)
 
@@ -81,7 +98,7 @@ class Batch:
 
     @property
     def num_bytes(self) -> int:
-        return sum(value.numel() * value.element_size() for value in self.tensors.values())
+        return num_bytes(self.tensors.values())
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
@@ -89,12 +106,147 @@ class Batch:
         first, *_ = batches
         if len(batches) == 1:
             return first
-        names = [name for name, value in vars(first).items() if value is not None]
-        return replace(
-            first,
-            **{name: torch.cat([getattr(batch, name) for batch in batches]) for name in names},
-        )
+        joined = {name: torch.cat([b.tensors[name] for b in batches]) for name in first.tensors}
+        return replace(first, **joined)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """Apply a function to each tensor."""
         return replace(self, **{name: function(value) for name, value in self.tensors.items()})
+
+
+@dataclass(frozen=True)
+class BatchOrder:
+    """Decide which samples make up which batch, and which part of it is this worker's.
+
+    The order depends on these values alone.
+    """
+
+    batch_size: int
+    """Summed over all workers"""
+    samples_per_epoch: int | None
+    seed: int
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def shard(self) -> slice:
+        return slice(self.rank, None, self.world)
+
+    def num_batches(self, num_samples: int) -> int:
+        return max(1, (self.samples_per_epoch or num_samples) // self.batch_size)
+
+    def epoch(self, num_samples: int, epoch: int) -> Iterator[Tensor]:
+        """Return the sample numbers of each batch of the epoch.
+
+        Permutations are concatenated and cut to `samples_per_epoch`; a short last batch is dropped.
+        """
+        wanted = self.samples_per_epoch or num_samples
+        rounds = math.ceil(max(wanted, self.batch_size) / num_samples)
+        generator = seeded(self.seed, "windows", epoch)
+        order = torch.cat([torch.randperm(num_samples, generator=generator) for _ in range(rounds)])
+        for batch in range(self.num_batches(num_samples)):
+            yield order[batch * self.batch_size : (batch + 1) * self.batch_size]
+
+    def points(self, epoch: int, batch: int) -> torch.Generator:
+        """Return the random generator for a batch's points."""
+        return seeded(self.seed, "points", epoch, batch)
+
+
+class Batches(ABC):
+    """Training batches of numbered samples, from memory or, if `streamed`, read ahead by threads.
+
+    On a GPU threads return pinned memory, which is copied while the device computes.
+    """
+
+    num_cases: int
+    samples: Tensor
+    """(S, ...): a row for each distinct sample"""
+
+    def __init__(self, order: BatchOrder, device: torch.device, streamed: bool) -> None:
+        self.order, self.device, self.streamed = order, device, streamed
+
+    @property
+    @abstractmethod
+    def num_bytes(self) -> int:
+        """Bytes held in memory."""
+
+    @abstractmethod
+    def describe(self, samples: Tensor) -> list[dict[str, object]]:
+        """Describe samples for a record: case, and start time of a window."""
+
+    @abstractmethod
+    def make(self, samples: Tensor, generator: torch.Generator) -> Batch:
+        """Return this worker's part of the batch of `samples`; called in threads if `streamed`.
+
+        Points are drawn for the whole batch, so that a sample has the same ones however many
+        workers share it.
+        """
+
+    @property
+    def num_batches(self) -> int:
+        """Batches, that is optimiser steps, in an epoch."""
+        return self.order.num_batches(len(self.samples))
+
+    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Batch]]:
+        """Yield the batches of an epoch.
+
+        Each comes with the samples of the whole batch, and this worker's part of it on its device.
+        """
+        jobs = (
+            partial(self._make, self.samples[chosen], self.order.points(epoch, index))
+            for index, chosen in enumerate(self.order.epoch(len(self.samples), epoch))
+        )
+        for samples, batch in read_ahead(jobs) if self.streamed else (job() for job in jobs):
+            yield samples, batch.map(lambda value: value.to(self.device, non_blocking=True))
+
+    def _make(self, samples: Tensor, generator: torch.Generator) -> tuple[Tensor, Batch]:
+        batch = self.make(samples, generator)
+        is_pinned = self.streamed and self.device.type == "cuda"
+        return samples, batch.map(Tensor.pin_memory) if is_pinned else batch
+
+
+def spread(samples: Tensor, num: int) -> Tensor:
+    """Choose at most `num` samples, spread evenly over cases and times."""
+    num = min(num, len(samples))
+    return samples[torch.linspace(0, len(samples) - 1, num).round().long()]
+
+
+def seeded(*key: object) -> torch.Generator:
+    """Return a CPU generator that depends on the key alone."""
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def read_ahead(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """Yield the jobs' results in order, computed ahead in threads."""
+    with ThreadPoolExecutor(READERS, thread_name_prefix="stream") as threads:
+        pending: deque[Future[T]] = deque()
+        try:
+            for job in jobs:
+                pending.append(threads.submit(job))
+                if len(pending) > AHEAD:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def join_padded(parts: Sequence[Tensor], fill: float = 0, length: int = 0) -> Tensor:
+    """Join (b_i, ..., n_i, c_i) along the first axis, filled up to the longest n and c.
+
+    To `length` at least.
+    """
+    most = max(length, *(part.shape[-2] for part in parts))
+    width = max(part.shape[-1] for part in parts)
+    return torch.cat(
+        [
+            pad(part, (0, width - part.shape[-1], 0, most - part.shape[-2]), value=fill)
+            for part in parts
+        ]
+    )
+
+
+def num_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(value.numel() * value.element_size() for value in tensors)

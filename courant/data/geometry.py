@@ -1,4 +1,4 @@
-"""Read a stored case's mesh edges, and compute distance fields where there is no stored case.
+"""Read a stored case's mesh edges, choose anchors, and compute distance fields of designs.
 
 A dataset stores distances to the meshed faces; those of design parameters alone are distances to
 the exact shapes. They differ by the sagitta of a face: 0.3 % of the radius at the cylinder.
@@ -6,7 +6,7 @@ the exact shapes. They differ by the sagitta of a face: 0.3 % of the radius at t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -22,10 +22,13 @@ from simgen.errors import InputError
 if TYPE_CHECKING:
     from simgen.store.read import StoredCase
 
-
 # As in simgen.cases.cylinder.family; repeated, because a machine that only predicts has no mesher
 # to import.
 INLET_X, OUTLET_X, HALF_HEIGHT = -20.0, 40.0, 10.0
+GROUP = 8
+"""Points that represent the volume of one anchor"""
+ROUNDS = 20
+"""Rounds of Lloyd's iteration; anchors hardly move after these"""
 
 DistanceField = tuple[np.ndarray, np.ndarray]
 """distance (N, K) m and direction (N, K, 3), a unit vector to the nearest boundary point of each
@@ -33,27 +36,8 @@ patch kind
 """
 
 
-def check_mesh(case: StoredCase) -> None:
-    """Raise InputError for a case without a mesh on record."""
-    _mesh_of(case)
-
-
-def read_edges(case: StoredCase) -> np.ndarray:
-    """Return (N, k) i4, the cells that share a face with each of a case's; InputError without."""
-    return face_neighbours(_mesh_of(case), case.num_points)
-
-
-def stack_edges(lists: Sequence[np.ndarray], most: int) -> Tensor:
-    """Stack neighbour lists (N, k) to (K, most, most k), with -1 where there is none."""
-    width = max(each.shape[1] for each in lists)
-    padded = [
-        np.pad(each, ((0, most - len(each)), (0, width - each.shape[1])), constant_values=-1)
-        for each in lists
-    ]
-    return torch.from_numpy(np.stack(padded))
-
-
-def _mesh_of(case: StoredCase) -> CellMesh:
+def read_mesh(case: StoredCase) -> CellMesh:
+    """Return a case's mesh; InputError for a case without one."""
     mesh = case.mesh
     if mesh is None:
         raise InputError(
@@ -63,24 +47,24 @@ def _mesh_of(case: StoredCase) -> CellMesh:
     return mesh
 
 
+def read_edges(case: StoredCase) -> np.ndarray:
+    """Return (N, k) i4, the cells that share a face with each of a case's; InputError without."""
+    return face_neighbours(read_mesh(case), case.num_points)
+
+
 def distance_field(
     family: str, points: np.ndarray, parameters: Mapping[str, float]
 ) -> DistanceField:
     """Compute the distance field of (N, 3) points in a family's geometry.
 
-    Patch kinds come in the family's order. InputError for a family whose shapes have no closed form
-    here: give the distance field itself.
+    Patch kinds come in the family's order: inlet, outlet, wall and cylinder. InputError for a
+    family whose shapes have no closed form here: give the distance field itself.
     """
-    if family not in _FIELDS:
+    if family != "cylinder-flow":
         raise InputError(
             f"no distance field from the parameters of {family} alone; pass distance=(distance,"
             " direction), as a stored case has"
         )
-    return _FIELDS[family](points, parameters)
-
-
-def _cylinder_flow(points: np.ndarray, parameters: Mapping[str, float]) -> DistanceField:
-    """Compute the kinds inlet, outlet, wall and cylinder."""
     x, y = points[:, 0], points[:, 1]
     zero = np.zeros_like(x)
     side = np.where(y >= 0, 1.0, -1.0)
@@ -108,17 +92,6 @@ def _cylinder_flow(points: np.ndarray, parameters: Mapping[str, float]) -> Dista
     return distance, direction
 
 
-_FIELDS: dict[str, Callable[[np.ndarray, Mapping[str, float]], DistanceField]] = {
-    "cylinder-flow": _cylinder_flow
-}
-
-
-GROUP = 8
-"""Points that stand for the volume of one anchor"""
-ROUNDS = 20
-"""Of Lloyd's iteration; anchors hardly move after these"""
-
-
 @dataclass(frozen=True)
 class AnchorChoice:
     """How many anchors are sampled from each cloud, and how they are spread.
@@ -137,38 +110,28 @@ class AnchorChoice:
         """
         if self.num == 0:
             return points.new_zeros(len(points), 0, points.shape[-1])
-        if self.by == "volume":
-            return self._in_the_middle(points, mask)
-        return gather_points(points, farthest_point_sampling(points, self.num, mask))
+        if self.by == "distance":
+            return gather_points(points, farthest_point_sampling(points, self.num, mask))
+        clouds = points if mask is None else [c[m] for c, m in zip(points, mask, strict=True)]
+        return torch.stack([self._in_the_middle(cloud[None]) for cloud in clouds])
 
-    def _in_the_middle(self, points: Tensor, mask: Tensor | None) -> Tensor:
-        real = [slice(None)] * len(points) if mask is None else list(mask)
-        return torch.stack(
-            [self._of_one(cloud[here][None]) for cloud, here in zip(points, real, strict=True)]
-        )
+    def _in_the_middle(self, cloud: Tensor) -> Tensor:
+        """Return (L, 3), points in the middle of parts of about equal volume of (1, N, 3).
 
-    def _of_one(self, cloud: Tensor) -> Tensor:
-        """Return (L, 3), of a cloud (1, N, 3) without padding; zeros where it has no point."""
+        Zeros for a cloud without a point.
+        """
         if not cloud.shape[1]:
             return cloud.new_zeros(self.num, cloud.shape[-1])
         chosen = farthest_point_sampling(cloud, min(GROUP * self.num, cloud.shape[1]))
-        middles = _middles(gather_points(cloud, chosen)[0], self.num)
+        points = gather_points(cloud, chosen)[0]
+        # The first ones are far apart. Fewer points than anchors: some share one.
+        middles = points[torch.arange(self.num, device=points.device) % len(points)]
+        for _ in range(ROUNDS):
+            group = torch.cdist(points, middles).argmin(dim=1)
+            count = torch.zeros(self.num, device=points.device).index_add_(
+                0, group, torch.ones(len(points), device=points.device)
+            )
+            total = torch.zeros_like(middles).index_add_(0, group, points)
+            means = total / count.clamp(min=1)[:, None]
+            middles = torch.where(count[:, None] > 0, means, middles)
         return cloud[0, torch.cdist(middles, cloud[0]).argmin(dim=1)]
-
-
-def _middles(points: Tensor, num: int) -> Tensor:
-    """Divide points (K, 3) into `num` compact groups, and return their means, (num, 3).
-
-    It starts from the first `num` points, which farthest point sampling put far apart.
-    """
-    # Fewer points than anchors: some share one, as in farthest point sampling.
-    middles = points[torch.arange(num, device=points.device) % len(points)]
-    for _ in range(ROUNDS):
-        group = torch.cdist(points, middles).argmin(dim=1)
-        count = torch.zeros(num, device=points.device).index_add_(
-            0, group, torch.ones(len(points), device=points.device)
-        )
-        total = torch.zeros_like(middles).index_add_(0, group, points)
-        means = total / count.clamp(min=1)[:, None]
-        middles = torch.where(count[:, None] > 0, means, middles)
-    return middles

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("courant.training")
 
+MOST_POWER = 10.0
+CHANNELS_PER_PATCH_KIND = 4
+
 
 @dataclass(frozen=True)
 class Channel:
@@ -51,10 +54,19 @@ class Channel:
         return f"{self.field}.{self.component}"
 
 
+@dataclass(frozen=True)
+class ParameterRange:
+    """A design parameter and its range in the design space, in its unit."""
+
+    name: str
+    low: float
+    high: float
+
+
 def select_channels(
     schema: Schema, names: Sequence[str], role: Role = "solved"
 ) -> tuple[Channel, ...]:
-    """Select the channels that names like "velocity" (every component) or "velocity.x" stand for.
+    """Select the channels of names like "velocity" (every component) or "velocity.x".
 
     Only fields of the role count; InputError for other names.
     """
@@ -65,7 +77,7 @@ def select_channels(
         ]
         for field in schema.of_role(role)
     }
-    by_name = {channel.name: channel for channels in available.values() for channel in channels}
+    by_name = {channel.name: [channel] for channels in available.values() for channel in channels}
     selected: list[Channel] = []
     for name in names:
         if name not in available and name not in by_name:
@@ -75,48 +87,8 @@ def select_channels(
                 f"field '{name}' {wrong} in dataset {schema.family}; choose of"
                 f" {', '.join([*available, *by_name]) or 'none'}"
             )
-        selected += available.get(name) or [by_name[name]]
+        selected += available.get(name) or by_name[name]
     return tuple(selected)
-
-
-MOST_POWER = 10.0
-
-
-@dataclass(frozen=True)
-class ParameterRange:
-    """A design parameter and its range in the design space, in its unit."""
-
-    name: str
-    low: float
-    high: float
-
-
-def scale_of(
-    parameters: Mapping[str, float],
-    ranges: Sequence[ParameterRange],
-    powers: Sequence[Sequence[float]],
-    num_channels: int,
-) -> np.ndarray:
-    """Return (C,), each channel's product of powers of (parameter / middle of its range).
-
-    Without powers these are ones. InputError for a parameter that scales and is not positive.
-    """
-    if not powers:
-        return np.ones(num_channels, np.float32)
-    ratios = [1.0] * len(ranges)
-    for number, each in enumerate(ranges):
-        if not any(row[number] for row in powers):
-            continue
-        value = parameters[each.name]
-        if value <= 0:
-            raise InputError(
-                f"{each.name} = {value:g}: the fields scale with it, so it must be positive"
-            )
-        ratios[number] = value / (0.5 * (each.low + each.high))
-    products = [
-        math.prod(ratio**power for ratio, power in zip(ratios, row, strict=True)) for row in powers
-    ]
-    return np.array(products, dtype=np.float32)
 
 
 def powers_of(
@@ -130,25 +102,19 @@ def powers_of(
     """
     fields, known = {each.field for each in channels}, {each.name: each for each in parameters}
     for field, powers in scaled_by.items():
-        if field not in fields:
-            raise InputError(
-                f"data.scaled_by: {field} is not modelled; choose of {', '.join(sorted(fields))}"
-            )
+        wrong = "" if field in fields else f"{field} is not modelled; choose of {_listed(fields)}"
         for name, power in powers.items():
             if abs(power) > MOST_POWER:
-                raise InputError(
-                    f"data.scaled_by: {name} to the power of {power:g}; at most {MOST_POWER:g} is"
-                    " possible"
+                wrong = f"{name} to the power of {power:g}; at most {MOST_POWER:g} is possible"
+            elif name not in known:
+                wrong = f"no design parameter {name}; choose of {', '.join(known)}"
+            elif known[name].low <= 0:
+                wrong = (
+                    f"{name} is not positive over its whole range, from {known[name].low:g} to"
+                    f" {known[name].high:g}"
                 )
-            if name not in known:
-                raise InputError(
-                    f"data.scaled_by: no design parameter {name}; choose of {', '.join(known)}"
-                )
-            if known[name].low <= 0:
-                raise InputError(
-                    f"data.scaled_by: {name} is not positive over its whole range, from"
-                    f" {known[name].low:g} to {known[name].high:g}"
-                )
+        if wrong:
+            raise InputError(f"data.scaled_by: {wrong}")
     rows = tuple(
         tuple(scaled_by.get(channel.field, {}).get(name, 0.0) for name in known)
         for channel in channels
@@ -156,24 +122,15 @@ def powers_of(
     return rows if any(any(row) for row in rows) else ()
 
 
-def are_sound(powers: Sequence[Sequence[float]], parameters: Sequence[ParameterRange]) -> bool:
-    """Tell whether a scale can be computed all over the ranges of its parameters."""
-    return all(
-        abs(power) <= MOST_POWER and each.low > 0
-        for row in powers
-        for power, each in zip(row, parameters, strict=False)
-        if power
-    )
-
-
-CHANNELS_PER_PATCH_KIND = 4
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 @dataclass(frozen=True)
 class Normaliser:
     """Convert between physical units and the model's units; numpy in, float32 numpy out.
 
-    Travels as JSON with the trained model.
+    Stored as JSON with the trained model.
     """
 
     dimension: int
@@ -185,19 +142,19 @@ class Normaliser:
     upper: tuple[float, ...]
     """(3,) m, the training points' bounding box"""
     patch_kinds: tuple[str, ...]
+    stored_kinds: tuple[str, ...]
+    """The patch kinds of stored distances, in order"""
+    distance_kinds: tuple[str, ...]
+    """The distance field's kinds, as in `SampleData`"""
     channels: tuple[Channel, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     """One number per channel, in its unit"""
-    distance_kinds: tuple[str, ...] = ()
-    """The distance field's kinds, as in `SampleData`; empty = every patch kind"""
     parameters: tuple[ParameterRange, ...] = ()
     given: tuple[Channel, ...] = ()
     """Channels of given fields, which are inputs"""
     given_mean: tuple[float, ...] = ()
     given_std: tuple[float, ...] = ()
-    measured_kinds: tuple[str, ...] | None = None
-    """The patch kinds of stored distances, in order; None = every one"""
     has_boundary: bool = True
     powers: tuple[tuple[float, ...], ...] = ()
     """For each channel the power of each design parameter that scales it; empty = nothing does"""
@@ -217,17 +174,17 @@ class Normaliser:
         that of `SteadyData`.
         """
         statistics, schema = dataset.statistics, dataset.schema
-        lower, upper = (
-            np.asarray(statistics["points"][bound], dtype=float) for bound in ("min", "max")
-        )
-        every = (field.name for field in schema.of_role("given") if dataset.varying(field.name))
-        names = list(every) if given is None else given
+        bounds = statistics["points"]
+        lower, upper = (np.asarray(bounds[bound], dtype=float) for bound in ("min", "max"))
+        every = [field.name for field in schema.of_role("given") if dataset.varying(field.name)]
+        names = every if given is None else given
         channels = _that_vary(dataset, select_channels(schema, fields), fields, "fields")
         inputs = _that_vary(dataset, select_channels(schema, names, "given"), names, "given")
-        mean, std = _moments(statistics, channels)
-        given_mean, given_std = _moments(statistics, inputs)
-        measured = schema.measured_kinds
         ranges = tuple(ParameterRange(each.name, each.low, each.high) for each in schema.parameters)
+
+        def moments(of: Sequence[Channel], figure: str) -> tuple[float, ...]:
+            return tuple(float(statistics[each.field][figure][each.column]) for each in of)
+
         return cls(
             dimension=schema.dimension,
             centre=tuple(((lower + upper) / 2).tolist()),
@@ -235,23 +192,20 @@ class Normaliser:
             lower=tuple(lower.tolist()),
             upper=tuple(upper.tolist()),
             patch_kinds=tuple(schema.patch_kinds),
+            stored_kinds=schema.measured_kinds,
+            distance_kinds=_check_kinds(
+                distance_kinds or schema.measured_kinds, schema.measured_kinds
+            ),
             channels=channels,
-            mean=mean,
-            std=std,
-            distance_kinds=_check_kinds(distance_kinds or (), measured),
+            mean=moments(channels, "mean"),
+            std=moments(channels, "std"),
             parameters=ranges,
             given=inputs,
-            given_mean=given_mean,
-            given_std=given_std,
-            measured_kinds=None if measured == schema.patch_kinds else measured,
+            given_mean=moments(inputs, "mean"),
+            given_std=moments(inputs, "std"),
             has_boundary=schema.boundary,
             powers=powers_of(scaled_by or {}, channels, ranges),
         )
-
-    @property
-    def stored_kinds(self) -> tuple[str, ...]:
-        """The patch kinds of stored distances."""
-        return self.patch_kinds if self.measured_kinds is None else self.measured_kinds
 
     @property
     def read_channels(self) -> tuple[Channel, ...]:
@@ -260,7 +214,7 @@ class Normaliser:
 
     @property
     def num_distance_channels(self) -> int:
-        return CHANNELS_PER_PATCH_KIND * len(self.distance_kinds or self.stored_kinds)
+        return CHANNELS_PER_PATCH_KIND * len(self.distance_kinds)
 
     def points(self, points: np.ndarray) -> np.ndarray:
         """(..., 3) m -> (..., 3) dimensionless, z = 0 in 2D."""
@@ -273,25 +227,23 @@ class Normaliser:
         flat = np.asarray(points, dtype=np.float64) * (np.arange(3) < self.dimension)
         return np.asarray(flat * self.length_scale + self.centre)
 
-    def distance(self, distance: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        """Turn (N, K) m and (N, K, 3) unit vectors into (N, 4 K), four channels for each kind.
-
-        K on the left are all stored patch kinds, on the right those of `distance_kinds`.
-        """
-        if self.distance_kinds:
-            distance, direction = self._nearest_of_kinds(
-                np.asarray(distance), np.asarray(direction)
-            )
-        field = np.concatenate(
-            [np.asarray(distance)[..., None] / self.length_scale, direction], axis=-1
-        )
-        return field.reshape(len(field), self.num_distance_channels).astype(np.float32)
-
     def distance_channels(self, field: DistanceField | None, num_points: int) -> np.ndarray:
-        """Return a distance field's channels (N, D); (N, 0) where the data have none."""
-        if field is None or not self.num_distance_channels:
+        """Turn a distance field (N, K), (N, K, 3) of all stored kinds into (N, D) channels.
+
+        Four for each of `distance_kinds`; (N, 0) where the data have none.
+        """
+        if field is None or not self.distance_kinds:
             return np.zeros((num_points, 0), np.float32)
-        return self.distance(*field)
+        distance, direction = np.asarray(field[0]), np.asarray(field[1])
+        if self.distance_kinds != self.stored_kinds:
+            rows, nearest = np.arange(len(distance)), []
+            for group in self.distance_kinds:
+                columns = np.array([self.stored_kinds.index(kind) for kind in group.split("+")])
+                nearest.append(columns[distance[:, columns].argmin(axis=1)])
+            chosen = np.stack(nearest, axis=1)
+            distance, direction = distance[rows[:, None], chosen], direction[rows[:, None], chosen]
+        channels = np.concatenate([distance[..., None] / self.length_scale, direction], axis=-1)
+        return channels.reshape(num_points, self.num_distance_channels).astype(np.float32)
 
     def design(self, parameters: Mapping[str, float]) -> np.ndarray:
         """Scale design parameters (P,) to -1..1 over the design space."""
@@ -301,21 +253,28 @@ class Normaliser:
         ]
         return np.asarray(scaled, dtype=np.float32)
 
-    def _nearest_of_kinds(
-        self, distance: np.ndarray, direction: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Reduce (N, K), (N, K, 3) of all kinds to those of `distance_kinds`."""
-        rows = np.arange(len(distance))
-        nearest = []
-        for group in self.distance_kinds:
-            columns = np.array([self.stored_kinds.index(kind) for kind in group.split("+")])
-            nearest.append(columns[distance[:, columns].argmin(axis=1)])
-        chosen = np.stack(nearest, axis=1)
-        return distance[rows[:, None], chosen], direction[rows[:, None], chosen]
-
     def scale(self, parameters: Mapping[str, float]) -> np.ndarray:
-        """Return (C,), by how much each channel's unit at a design is that of the split."""
-        return scale_of(parameters, self.parameters, self.powers, len(self.channels))
+        """Return (C,), by how much each channel's unit at a design is that of the split.
+
+        Each channel's product of powers of (parameter / middle of its range); ones without powers.
+        InputError for a parameter that scales and is not positive.
+        """
+        if not self.powers:
+            return np.ones(len(self.channels), np.float32)
+        ratios = [1.0] * len(self.parameters)
+        for number, each in enumerate(self.parameters):
+            if any(row[number] for row in self.powers):
+                value = parameters[each.name]
+                if value <= 0:
+                    raise InputError(
+                        f"{each.name} = {value:g}: the fields scale with it, so it must be positive"
+                    )
+                ratios[number] = value / (0.5 * (each.low + each.high))
+        products = [
+            math.prod(ratio**power for ratio, power in zip(ratios, row, strict=True))
+            for row in self.powers
+        ]
+        return np.array(products, dtype=np.float32)
 
     def at(self, parameters: Mapping[str, float]) -> Normaliser:
         """Return the normaliser of one design, which nothing scales any further."""
@@ -331,15 +290,15 @@ class Normaliser:
 
     def standardise(self, values: np.ndarray) -> np.ndarray:
         """(..., C) physical -> (..., C) standardised."""
-        return _scaled(values, self.mean, self.std)
+        return _standardise(values, self.mean, self.std)
 
     def standardise_given(self, values: np.ndarray) -> np.ndarray:
         """Standardise (..., G) given channels."""
-        return _scaled(values, self.given_mean, self.given_std)
+        return _standardise(values, self.given_mean, self.given_std)
 
     def standardise_read(self, values: np.ndarray) -> np.ndarray:
         """Standardise (..., C + G), all `read_channels`."""
-        return _scaled(values, self.mean + self.given_mean, self.std + self.given_std)
+        return _standardise(values, self.mean + self.given_mean, self.std + self.given_std)
 
     def restore(self, values: np.ndarray) -> np.ndarray:
         """(..., C) standardised -> (..., C) physical, float64 where float32 is too coarse."""
@@ -352,58 +311,61 @@ class Normaliser:
 
     @classmethod
     def from_json(cls, content: Any) -> Normaliser:
-        """Rebuild it; raise InputError in one line for invalid content."""
+        """Rebuild it; InputError in one line for invalid content.
+
+        That includes numbers that are inconsistent or cannot be divided by.
+        """
         try:
             normaliser = _FROM_JSON.validate_python(content)
         except ValidationError as error:
-            wrong = "; ".join(
-                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:4]
-            )
-            raise InputError(f"normaliser: {wrong}") from error
-        normaliser._check()
+            lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:4]]
+            raise InputError(f"normaliser: {'; '.join(lines)}") from error
+        if wrong := normaliser._faults():
+            raise InputError(f"normaliser: {'; '.join(wrong)}")
+        _check_kinds(normaliser.distance_kinds, normaliser.stored_kinds)
         return normaliser
 
-    def _check(self) -> None:
-        """Raise InputError if numbers are inconsistent or cannot be divided by."""
+    def _faults(self) -> list[str]:
         num, num_given = len(self.channels), len(self.given)
         lengths = {"centre": 3, "lower": 3, "upper": 3, "mean": num, "std": num}
         lengths |= {"given_mean": num_given, "given_std": num_given}
+        numbers = [number for name in lengths for number in getattr(self, name)]
+        numbers += [bound for each in self.parameters for bound in (each.low, each.high)]
+        powers = [pair for row in self.powers for pair in zip(row, self.parameters, strict=False)]
+        checks = {
+            "a number is not finite": all(map(math.isfinite, [*numbers, self.length_scale])),
+            "length_scale and std must be positive": (
+                self.length_scale > 0 and min(self.std + self.given_std, default=1) > 0
+            ),
+            "a parameter's low is not below its high": all(
+                each.low < each.high for each in self.parameters
+            ),
+            "dimension must be 1, 2 or 3, channels name at least one": (
+                self.dimension in (1, 2, 3) and num > 0
+            ),
+            "patch_kinds must name at least one": bool(self.patch_kinds) or not self.has_boundary,
+            "stored_kinds must be patch kinds": set(self.stored_kinds) <= set(self.patch_kinds),
+            "powers must be one for each parameter": all(
+                len(row) == len(self.parameters) for row in self.powers
+            ),
+            "powers must be given for each channel": len(self.powers) in (0, num),
+            "a power is too large, or that of a parameter that is not positive": all(
+                abs(power) <= MOST_POWER and each.low > 0 for power, each in powers if power
+            ),
+            "a channel's column is negative": all(each.column >= 0 for each in self.read_channels),
+        }
         wrong = [
             f"{name} has {len(getattr(self, name))} numbers, expected {expected}"
             for name, expected in lengths.items()
             if len(getattr(self, name)) != expected
         ]
-        numbers = [number for name in lengths for number in getattr(self, name)]
-        numbers += [bound for each in self.parameters for bound in (each.low, each.high)]
-        if not all(map(math.isfinite, [*numbers, self.length_scale])):
-            wrong.append("a number is not finite")
-        if not (self.length_scale > 0 and min(self.std + self.given_std, default=1) > 0):
-            wrong.append("length_scale and std must be positive")
-        if any(each.low >= each.high for each in self.parameters):
-            wrong.append("a parameter's low is not below its high")
-        if self.dimension not in (1, 2, 3) or not num:
-            wrong.append("dimension must be 1, 2 or 3, channels name at least one")
-        if self.has_boundary and not self.patch_kinds:
-            wrong.append("patch_kinds must name at least one")
-        if not set(self.stored_kinds) <= set(self.patch_kinds):
-            wrong.append("measured_kinds must be patch kinds")
-        if self.powers and {len(row) for row in self.powers} != {len(self.parameters)}:
-            wrong.append("powers must be one for each parameter")
-        if self.powers and len(self.powers) != num:
-            wrong.append("powers must be given for each channel")
-        if not are_sound(self.powers, self.parameters):
-            wrong.append("a power is too large, or that of a parameter that is not positive")
-        if any(channel.column < 0 for channel in self.read_channels):
-            wrong.append("a channel's column is negative")
-        if wrong:
-            raise InputError(f"normaliser: {'; '.join(wrong)}")
-        _check_kinds(self.distance_kinds, self.stored_kinds)
+        return wrong + [message for message, holds in checks.items() if not holds]
 
 
 _FROM_JSON = TypeAdapter(Normaliser)
 
 
-def _scaled(values: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+def _standardise(values: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
     precision = _precision(mean, std)
     centred = np.asarray(values) - np.asarray(mean, precision)
     return (centred / np.asarray(std, precision)).astype(np.float32)
@@ -413,17 +375,6 @@ def _precision(mean: Sequence[float], std: Sequence[float]) -> type[np.floating[
     """Return the precision that values of these moments need in physical units."""
     fine = fits_single(np.asarray(std, float), np.abs(np.asarray(mean, float)))
     return np.float32 if fine.all() else np.float64
-
-
-def _moments(
-    statistics: Mapping[str, Mapping[str, np.ndarray]], channels: Sequence[Channel]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return each channel's mean and standard deviation."""
-    mean, std = (
-        tuple(float(statistics[each.field][figure][each.column]) for each in channels)
-        for figure in ("mean", "std")
-    )
-    return mean, std
 
 
 def _that_vary(
@@ -436,21 +387,20 @@ def _that_vary(
     varying = {channel.field: dataset.varying(channel.field) for channel in channels}
     kept = tuple(each for each in channels if each.component in varying[each.field])
     for channel in channels:
-        if channel in kept:
-            continue
-        std = dataset.statistics[channel.field]["std"][channel.column]
-        what = f"{channel.name} is constant over the training split, or noise (std {std:g})"
-        if channel.name in names or not varying[channel.field]:
-            raise InputError(f"{what}: leave it out of data.{key}")
-        logger.info("%s: it is no channel", what)
+        if channel not in kept:
+            std = dataset.statistics[channel.field]["std"][channel.column]
+            what = f"{channel.name} is constant over the training split, or noise (std {std:g})"
+            if channel.name in names or not varying[channel.field]:
+                raise InputError(f"{what}: leave it out of data.{key}")
+            logger.info("%s: it is no channel", what)
     return kept
 
 
 def _check_kinds(wanted: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     """Return the distance field's kinds; InputError for one that the family does not have."""
-    unknown = sorted({kind for group in wanted for kind in group.split("+")} - set(known))
+    unknown = {kind for group in wanted for kind in group.split("+")} - set(known)
     if unknown:
         raise InputError(
-            f"data.distance_kinds: no patch kind {', '.join(unknown)}; choose of {', '.join(known)}"
+            f"data.distance_kinds: no patch kind {_listed(unknown)}; choose of {', '.join(known)}"
         )
     return tuple(wanted)

@@ -31,7 +31,7 @@ from courant.evaluation.record import (
 )
 from courant.problems import Problem, Window
 from courant.problems.steady import read_channels, read_solution
-from courant.problems.transient import Span, read_states
+from courant.problems.transient import SnapshotRange, read_states
 from simgen.errors import InputError
 from simgen.regression import Regression, gaussian_process, radial_basis
 from simgen.store.read import Dataset, StoredCase
@@ -187,7 +187,7 @@ class DynamicModes:
         self, case: StoredCase, start_s: float, step_s: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return states and their successors at the probes, (K, M C) each."""
-        span = Span.of(case, start_s)
+        span = SnapshotRange.of(case, start_s)
         ahead = round(step_s / span.interval_s)
         states = read_states(case, self._normaliser.channels, slice(span.first, None))
         starts = np.arange(0, len(states) - ahead, max(1, (len(states) - ahead) // MAX_PAIRS))
@@ -470,7 +470,7 @@ def _time_mean(
             f"case {case.id} ends at {time[-1]:g} s: it has no mean from {start_s:g} s on"
         )
     # Snapshots of the start-up, which nothing reads, may lie at other distances.
-    interval = Span.of(case, start_s).interval_s if len(late) > 1 else step_s
+    interval = SnapshotRange.of(case, start_s).interval_s if len(late) > 1 else step_s
     per_step = round(step_s / interval)
     every = max(1, min(per_step, len(late) // MEAN_SNAPSHOTS))
     points = case.points

@@ -21,197 +21,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from courant.data.batch import Batch
-from courant.data.batches import Batches, BatchOrder
-from courant.data.geometry import AnchorChoice, DistanceField
+from courant.data.batch import Batch, Batches, BatchOrder
+from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
+from courant.data_config import SampleData
 from courant.experiment import Experiment, Kind
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
 
-
 BOUNDS_TOLERANCE = 0.02
 """Points may lie outside the training domain by this share of its longest edge before a warning.
 
 The domain is that of cell centres; faces of a boundary lie half a cell outside of it.
 """
-
-
-def _to_the_caller() -> int:
-    """Return the `stacklevel` of the first line outside this package."""
-    level, frame = 1, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("courant."):
-        level, frame = level + 1, frame.f_back
-    return level - 1
-
-
-_collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
-
-
-@contextmanager
-def collected_warnings() -> Iterator[list[str]]:
-    """Collect the warnings of this thread or task in a list, instead of issuing them.
-
-    Python's own `catch_warnings` is of the whole process: in a server it would take the warnings of
-    other requests.
-    """
-    told: list[str] = []
-    token = _collected.set(told)
-    try:
-        yield told
-    finally:
-        _collected.reset(token)
-
-
-def tell_caller(message: str) -> None:
-    """Warn at the first line outside this package, or into the list that collects warnings."""
-    told = _collected.get()
-    if told is None:
-        warnings.warn(message, stacklevel=_to_the_caller())
-    else:
-        told.append(message)
-
-
-def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Return the values as float64; raise InputError unless they have that shape and are finite."""
-    array = as_numbers(values, name)
-    if array.shape != shape:
-        raise InputError(f"{name} has shape {array.shape}, expected {shape}")
-    if not np.isfinite(array).all():
-        raise InputError(
-            f"{name} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite"
-        )
-    return array
-
-
-def as_numbers(values: Any, name: str) -> np.ndarray:
-    """Return the values as float64; raise InputError unless they are an array of numbers."""
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"{name} is no array of numbers with rows of the same length") from error
-
-
-class NotFiniteError(InputError):
-    """A prediction has values that are not finite."""
-
-
-def check_finite(values: np.ndarray) -> np.ndarray:
-    """Return the prediction unchanged; raise NotFiniteError where a value is not finite."""
-    if not np.isfinite(values).all():
-        raise NotFiniteError(
-            "the prediction is not finite: a value of the input lies too far outside of what the"
-            " model was trained on"
-        )
-    return values
-
-
-def check_points(points: Any, name: str, normaliser: Normaliser) -> np.ndarray:
-    """Return (N, 3) m; a 2D family also takes (N, 2), a 1D one (N, 1).
-
-    Warns of points outside the training domain.
-    """
-    values = as_numbers(points, name)
-    if values.ndim == 2 and values.shape[1] == normaliser.dimension:
-        values = np.pad(values, ((0, 0), (0, 3 - normaliser.dimension)))
-    values = check_array(values, (len(values) if values.ndim else 0, 3), f"{name} (x, y, z in m)")
-    if len(values) == 0:
-        raise InputError(f"{name}: no points")
-    axes = slice(0, normaliser.dimension)
-    lower, upper = np.asarray(normaliser.lower)[axes], np.asarray(normaliser.upper)[axes]
-    slack = BOUNDS_TOLERANCE * 2 * normaliser.length_scale
-    outside = ((values[:, axes] < lower - slack) | (values[:, axes] > upper + slack)).any(axis=1)
-    if outside.any():
-        tell_caller(
-            f"{outside.sum()} of {len(values)} {name} lie outside the training domain,"
-            f" {lower.round(3).tolist()} to {upper.round(3).tolist()} m;"
-            " predictions there are extrapolated"
-        )
-    return values
-
-
-def check_distance(
-    given: DistanceField, num_points: int, patch_kinds: Sequence[str], name: str
-) -> DistanceField:
-    """Check distance (N, K) and direction (N, K, 3)."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise InputError(f"{name} is a pair: the distances (N, K), and the directions (N, K, 3)")
-    shape = (num_points, len(patch_kinds))
-    distance = check_array(given[0], shape, f"{name}[0] (to {', '.join(patch_kinds)}, in m)")
-    return distance, check_array(given[1], (*shape, 3), f"{name}[1] (unit vectors)")
-
-
-def check_given(
-    given: Mapping[str, Any] | None, num_points: int, normaliser: Normaliser, name: str
-) -> np.ndarray:
-    """Return (N, G), the given channels at the points.
-
-    Each given field is (N, components), or (N,) if it has a single component.
-    """
-    if not normaliser.given:
-        return np.zeros((num_points, 0), np.float32)
-    fields = dict.fromkeys(channel.field for channel in normaliser.given)
-    if not isinstance(given, Mapping) or set(given) != set(fields):
-        raise InputError(
-            f"{name} must map {', '.join(fields)} to values at each point: they are inputs"
-        )
-    columns = []
-    for channel in normaliser.given:
-        values = as_numbers(given[channel.field], f"{name} {channel.field}")
-        values = values[:, None] if values.ndim == 1 else values
-        if values.ndim != 2 or len(values) != num_points or values.shape[1] <= channel.column:
-            raise InputError(
-                f"{name} {channel.field} has shape {values.shape}, expected ({num_points},"
-                f" {channel.column + 1} or more)"
-            )
-        columns.append(check_array(values[:, channel.column], (num_points,), name))
-    return np.stack(columns, axis=-1)
-
-
-def check_parameters(
-    values: Mapping[str, float], space: Sequence[Mapping[str, Any]], family: str
-) -> None:
-    """Check design parameters: wrong names or values raise, values outside the space warn.
-
-    A parameter whose whole range is positive, such as a radius, has to be positive. `space`
-    lists the family's parameters with name, unit, low and high.
-    """
-    known = {parameter["name"]: parameter for parameter in space}
-    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
-        raise InputError(f"parameters map {', '.join(known) or 'no name'} to numbers")
-    unknown = sorted(set(values) - set(known))
-    missing = [name for name in known if name not in values]
-    if unknown or missing:
-        wrong = [f"unknown {', '.join(unknown)[:200]}"] * bool(unknown) + [
-            f"missing {', '.join(missing)}"
-        ] * bool(missing)
-        raise InputError(f"parameters: {' and '.join(wrong)}; {family} has {', '.join(known)}")
-    for name, value in values.items():
-        low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
-        if not isinstance(value, numbers.Real) or not np.isfinite(value):
-            raise InputError(f"{name} = {value!r:.100} is not a finite number")
-        if low > 0 and value <= 0:
-            raise InputError(
-                f"{name} = {value:g} {unit} is not positive; the model was trained on"
-                f" [{low:g}, {high:g}] {unit}"
-            )
-        if not low <= value <= high:
-            tell_caller(
-                f"{name} = {value:g} {unit} is outside the design space that the model was trained"
-                f" on, [{low:g}, {high:g}] {unit}; the prediction is extrapolated"
-            )
-
-
-def check_steps(steps: Any) -> int:
-    """Return the steps of a rollout that are asked for; InputError for no whole number above 0."""
-    if not isinstance(steps, numbers.Integral):
-        raise InputError(f"steps = {steps!r:.100} is no whole number")
-    if steps < 1:
-        raise InputError(f"steps = {steps}: ask for at least one")
-    return int(steps)
-
 
 Samples = Callable[[], Iterator[Batch]]
 """Batches that can be iterated again and again"""
@@ -248,29 +72,25 @@ class Problem(ABC):
     kind: ClassVar[Kind]
     takes: ClassVar[tuple[str, ...]]
     """Possible arguments of a request besides points, as far as the data have them"""
+    data: SampleData
+    num_steps: int
+    """T of a training sample"""
+    input_steps: int
+    """I, the states in time that a prediction starts from; 0 in steady problems"""
+    step_s: float | None
+    """Time between predicted states; None in steady problems"""
 
     def __init__(self, experiment: Experiment, normaliser: Normaliser) -> None:
-        self.experiment, self.normaliser = experiment, normaliser
+        self.experiment, self.normaliser, self.data = experiment, normaliser, experiment.data
+        self.reads_edges = experiment.model.reads_edges
+        """Whether the model reads which points of a case's mesh share a face"""
+        self.anchors = AnchorChoice(experiment.model.num_sampled_anchors, self.data.anchors_by)
+        """How points are sampled from each cloud for the model"""
 
     @property
     @abstractmethod
     def needs(self) -> tuple[str, ...]:
         """The required arguments of a request, in words."""
-
-    @property
-    @abstractmethod
-    def num_steps(self) -> int:
-        """T of a training sample."""
-
-    @property
-    @abstractmethod
-    def input_steps(self) -> int:
-        """I, the states in time that a prediction starts from; 0 in steady problems."""
-
-    @property
-    @abstractmethod
-    def step_s(self) -> float | None:
-        """Time between predicted states; None in steady problems."""
 
     @abstractmethod
     def num_features(self) -> tuple[int, ...]:
@@ -282,7 +102,7 @@ class Problem(ABC):
 
     @abstractmethod
     def training(self, dataset: Dataset, order: BatchOrder, device: torch.device) -> Batches:
-        """Training batches, in memory or streamed."""
+        """Return training batches, in memory or streamed."""
 
     @abstractmethod
     def validation(self, dataset: Dataset, num: int, device: torch.device) -> Samples:
@@ -347,81 +167,58 @@ class Problem(ABC):
     def share_of_solve(self, case: StoredCase) -> float | None:
         """Return the share of a case's solve that one prediction covers; None if unknown."""
 
-    @property
-    def reads_edges(self) -> bool:
-        """Whether the model reads which points of a case's mesh share a face."""
-        return self.experiment.model.reads_edges
+    def wrong_sizes(self) -> list[str]:
+        """List the model's sizes that do not fit, as `model.num_outputs = 3, expected 2`.
 
-    @property
-    def anchors(self) -> AnchorChoice:
-        """How points are sampled from each cloud for the model."""
-        data = self.experiment.data
-        return AnchorChoice(self.experiment.model.num_sampled_anchors, data.anchors_by)
-
-    def sizes(self) -> dict[str, tuple[int | bool, ...]]:
-        """Return the allowed sizes of the model.
-
-        The smaller ones leave out the distance field of queries, then their given fields, or the
+        The smaller sizes leave out the distance field of queries, then their given fields, or the
         design parameters.
         """
-        distance, given = self.normaliser.num_distance_channels, len(self.normaliser.given)
-        return {
-            "num_features": self.num_features(),
-            "num_outputs": (len(self.normaliser.channels),),
-            "num_query_features": (given + distance, given, 0),
-            "num_parameters": (len(self.normaliser.parameters), 0),
-            "dimension": tuple(range(3, self.normaliser.dimension - 1, -1)),
-            "transient": (self.kind == "transient",),
-            # Of models that predict one step after the other; others have no such size.
-            "input_steps": (max(1, self.input_steps),),
-        }
-
-    def wrong_sizes(self) -> list[str]:
-        """List the model's sizes that do not fit, as `model.num_outputs = 3, expected 2`."""
         self.check()
-        self._check_edges()
-        model = self.experiment.model
-        return [
-            f"model.{name} = {getattr(model, name)}, expected"
-            f" {' or '.join(map(str, dict.fromkeys(values)))}"
-            for name, values in self.sizes().items()
-            if getattr(model, name, values[0]) not in values
-        ]
-
-    def _check_edges(self) -> None:
-        """Raise InputError where the model reads edges, and the data section no whole mesh."""
-        if not self.reads_edges:
-            return
-        if self.experiment.data.points_per_sample is not None:
+        if self.reads_edges and self.data.points_per_sample is not None:
             raise InputError(
                 'model.edges = "mesh" needs whole meshes: set data.points_per_sample to null, or'
                 ' model.edges to "nearest"'
             )
+        model, normaliser = self.experiment.model, self.normaliser
+        distance, given = normaliser.num_distance_channels, len(normaliser.given)
+        sizes: dict[str, tuple[int | bool, ...]] = {
+            "num_features": self.num_features(),
+            "num_outputs": (len(normaliser.channels),),
+            "num_query_features": (given + distance, given, 0),
+            "num_parameters": (len(normaliser.parameters), 0),
+            "dimension": tuple(range(3, normaliser.dimension - 1, -1)),
+            "transient": (self.kind == "transient",),
+            # Of models that predict one step after the other; others have no such size.
+            "input_steps": (max(1, self.input_steps),),
+        }
+        return [
+            f"model.{name} = {getattr(model, name)}, expected"
+            f" {' or '.join(map(str, dict.fromkeys(values)))}"
+            for name, values in sizes.items()
+            if getattr(model, name, values[0]) not in values
+        ]
 
     def check_parts(self, parts: Mapping[str, Any]) -> None:
         """Raise InputError for arguments of another kind of problem; warn of a missing mesh."""
-        given = [name for name, value in parts.items() if value is not None]
-        if unknown := [name for name in given if name not in self.takes]:
+        passed = [name for name, value in parts.items() if value is not None]
+        if unknown := [name for name in passed if name not in self.takes]:
             raise InputError(f"a {self.kind} model takes no {', '.join(unknown)}")
+        has_distance, has_given = bool(self.normaliser.stored_kinds), bool(self.normaliser.given)
         in_data = {
             "boundary": self.normaliser.has_boundary,
-            "distance": bool(self.normaliser.stored_kinds),
-            "query_distance": bool(self.normaliser.stored_kinds),
-            "given": bool(self.normaliser.given),
-            "query_given": bool(self.normaliser.given),
+            "distance": has_distance,
+            "query_distance": has_distance,
+            "given": has_given,
+            "query_given": has_given,
         }
-        if lacking := [name for name in given if not in_data.get(name, True)]:
+        if lacking := [name for name in passed if not in_data.get(name, True)]:
             raise InputError(f"this model's data have no {', '.join(lacking)}: leave it out")
         if self.reads_edges:
-            tell_caller(
+            warn_caller(
                 "the model was trained on the edges of meshes, and the points of a request have"
                 " none: each is connected to its nearest points, and errors are larger than those"
                 " of stored cases"
             )
-
-    def needed_of_data(self) -> list[str]:
-        """Return the required arguments of a request that the data define."""
-        return ["given"] if self.normaliser.given else []
 
     def check_case(self, case: StoredCase) -> None:
         """Raise InputError for a case with boundary kinds that the model does not know."""
@@ -430,3 +227,164 @@ class Problem(ABC):
                 f"case {case.id} has patch kinds {', '.join(case.patch_kinds)}, "
                 f"the model knows {', '.join(self.normaliser.patch_kinds)}"
             )
+
+    def check_points(self, points: Any, name: str) -> np.ndarray:
+        """Return (N, 3) m; a 2D family also takes (N, 2), a 1D one (N, 1).
+
+        Warns of points outside the training domain.
+        """
+        dimension = self.normaliser.dimension
+        values = as_numbers(points, name)
+        if values.ndim == 2 and values.shape[1] == dimension:
+            values = np.pad(values, ((0, 0), (0, 3 - dimension)))
+        shape = (len(values) if values.ndim else 0, 3)
+        values = check_array(values, shape, f"{name} (x, y, z in m)")
+        if len(values) == 0:
+            raise InputError(f"{name}: no points")
+        lower, upper = (
+            np.asarray(bound)[:dimension]
+            for bound in (self.normaliser.lower, self.normaliser.upper)
+        )
+        slack = BOUNDS_TOLERANCE * 2 * self.normaliser.length_scale
+        places = values[:, :dimension]
+        outside = ((places < lower - slack) | (places > upper + slack)).any(axis=1)
+        if outside.any():
+            warn_caller(
+                f"{outside.sum()} of {len(values)} {name} lie outside the training domain,"
+                f" {lower.round(3).tolist()} to {upper.round(3).tolist()} m;"
+                " predictions there are extrapolated"
+            )
+        return values
+
+    def check_distance(self, field: Any, num_points: int, name: str) -> tuple[np.ndarray, ...]:
+        """Check distance (N, K) and direction (N, K, 3)."""
+        if not isinstance(field, tuple | list) or len(field) != 2:
+            raise InputError(
+                f"{name} is a pair: the distances (N, K), and the directions (N, K, 3)"
+            )
+        kinds = self.normaliser.stored_kinds
+        shape = (num_points, len(kinds))
+        distance = check_array(field[0], shape, f"{name}[0] (to {', '.join(kinds)}, in m)")
+        return distance, check_array(field[1], (*shape, 3), f"{name}[1] (unit vectors)")
+
+    def check_given(
+        self, given: Mapping[str, Any] | None, num_points: int, name: str
+    ) -> np.ndarray:
+        """Return (N, G), the given channels at the points.
+
+        Each given field is (N, components), or (N,) if it has a single component.
+        """
+        if not self.normaliser.given:
+            return np.zeros((num_points, 0), np.float32)
+        fields = dict.fromkeys(channel.field for channel in self.normaliser.given)
+        if not isinstance(given, Mapping) or set(given) != set(fields):
+            raise InputError(
+                f"{name} must map {', '.join(fields)} to values at each point: they are inputs"
+            )
+        columns = []
+        for channel in self.normaliser.given:
+            values = as_numbers(given[channel.field], f"{name} {channel.field}")
+            values = values[:, None] if values.ndim == 1 else values
+            if values.ndim != 2 or len(values) != num_points or values.shape[1] <= channel.column:
+                raise InputError(
+                    f"{name} {channel.field} has shape {values.shape}, expected ({num_points},"
+                    f" {channel.column + 1} or more)"
+                )
+            columns.append(check_array(values[:, channel.column], (num_points,), name))
+        return np.stack(columns, axis=-1)
+
+
+def check_parameters(values: Mapping[str, float], space: Space) -> None:
+    """Check design parameters: wrong names or values raise, values outside the space warn.
+
+    A parameter whose whole range is positive, such as a radius, has to be positive.
+    """
+    known = {parameter["name"]: parameter for parameter in space.parameters}
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        raise InputError(f"parameters map {', '.join(known) or 'no name'} to numbers")
+    unknown = sorted(set(values) - set(known))
+    missing = [name for name in known if name not in values]
+    if unknown or missing:
+        wrong = [f"unknown {', '.join(unknown)[:200]}"] if unknown else []
+        wrong += [f"missing {', '.join(missing)}"] if missing else []
+        raise InputError(
+            f"parameters: {' and '.join(wrong)}; {space.family} has {', '.join(known)}"
+        )
+    for name, value in values.items():
+        low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
+        if not isinstance(value, numbers.Real) or not np.isfinite(value):
+            raise InputError(f"{name} = {value!r:.100} is not a finite number")
+        if low > 0 and value <= 0:
+            raise InputError(
+                f"{name} = {value:g} {unit} is not positive; the model was trained on"
+                f" [{low:g}, {high:g}] {unit}"
+            )
+        if not low <= value <= high:
+            warn_caller(
+                f"{name} = {value:g} {unit} is outside the design space that the model was trained"
+                f" on, [{low:g}, {high:g}] {unit}; the prediction is extrapolated"
+            )
+
+
+def check_array(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Return the values as float64; raise InputError unless they have that shape and are finite."""
+    array = as_numbers(values, name)
+    if array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}, expected {shape}")
+    if not np.isfinite(array).all():
+        raise InputError(
+            f"{name} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite"
+        )
+    return array
+
+
+def as_numbers(values: Any, name: str) -> np.ndarray:
+    """Return the values as float64; raise InputError unless they are an array of numbers."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{name} is no array of numbers with rows of the same length") from error
+
+
+class NotFiniteError(InputError):
+    """A prediction has values that are not finite."""
+
+
+def check_finite(values: np.ndarray) -> np.ndarray:
+    """Return the prediction unchanged; raise NotFiniteError where a value is not finite."""
+    if not np.isfinite(values).all():
+        raise NotFiniteError(
+            "the prediction is not finite: a value of the input lies too far outside of what the"
+            " model was trained on"
+        )
+    return values
+
+
+_collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of this thread or task in a list, instead of issuing them.
+
+    Python's own `catch_warnings` is of the whole process: in a server it would take the warnings of
+    other requests.
+    """
+    messages: list[str] = []
+    token = _collected.set(messages)
+    try:
+        yield messages
+    finally:
+        _collected.reset(token)
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the first line outside this package, or into the list that collects warnings."""
+    collected = _collected.get()
+    if collected is not None:
+        collected.append(message)
+        return
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("courant."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

@@ -37,8 +37,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from courant.data.batch import Batch
-from courant.data.batches import Batches, BatchOrder, seeded
+from courant.data.batch import Batch, Batches, BatchOrder, seeded
 from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.ensemble import MembersApart
@@ -591,7 +590,7 @@ class RunLog:
             " %.0f MB in memory, %s, %d threads",
             task.experiment.name,
             train.num_cases,
-            train.num_samples,
+            len(train.samples),
             samples,
             train.num_bytes / 1e6,
             device,
@@ -631,7 +630,7 @@ class RunLog:
             {
                 **state.seconds,
                 "samples_per_s": samples_per_s,
-                "different_samples": task.train.num_samples,
+                "different_samples": len(task.train.samples),
             },
         )
         best_loss = state.best_loss if math.isfinite(state.best_loss) else None

@@ -13,7 +13,7 @@ import torch
 
 import courant
 import simgen
-from courant.data.batches import BatchOrder
+from courant.data.batch import BatchOrder
 from courant.data.normalisation import Normaliser
 from courant.evaluation.references import TRAINING_MEAN, references
 from courant.experiment import Experiment

@@ -1,6 +1,6 @@
 """A steady model sees geometry, boundary conditions and parameters, and nothing that was solved."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -9,23 +9,16 @@ import torch
 
 import simgen
 from courant.data.batch import Batch
-from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
-from courant.problems.steady import SteadySource, check_prescribed, known_batch, read_known
+from courant.problems.steady import SteadySource
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
+from tests.data.conftest import problem_on
 from tests.training.ducts import SPACE, publish_ducts
 
 CONFIG = SteadyData(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})
 MESH = CONFIG.model_copy(update={"encoder": "mesh"})
-
-
-@pytest.fixture(scope="module")
-def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"))
-    )
 
 
 @pytest.fixture
@@ -33,10 +26,9 @@ def normaliser(ducts: Dataset) -> Normaliser:
     return Normaliser.of(ducts, CONFIG.fields)
 
 
-def inputs_of(
-    case: StoredCase, normaliser: Normaliser, config: SteadyData
-) -> dict[str, np.ndarray]:
-    batch = known_batch(normaliser, config, AnchorChoice(6), **read_known(case, normaliser, config))
+def inputs_of(case: StoredCase, config: SteadyData) -> dict[str, np.ndarray]:
+    problem = problem_on(case.dataset, config)
+    batch = problem.known_batch(**problem.read_known(case))
     return {name: tensor[0].numpy() for name, tensor in batch.tensors.items()}
 
 
@@ -49,11 +41,8 @@ def test_no_solved_value_reaches_the_models_inputs(
     the targets do not.
     """
     other = simgen.open_dataset(publish_ducts(str(tmp_path / "branched-pipe"), solved_scale=-3.0))
-    normaliser = Normaliser.of(ducts, fields_)
-    read = [
-        SteadySource(version, ducts.cases(), normaliser, config, AnchorChoice(6))
-        for version in (ducts, other)
-    ]
+    problem = problem_on(ducts, config.model_copy(update={"fields": fields_}))
+    read = [SteadySource(version, ducts.cases(), problem) for version in (ducts, other)]
     for number in range(len(ducts)):
         ours, theirs = (source.read(number) for source in read)
         assert not torch.equal(ours.targets, theirs.targets)
@@ -68,7 +57,7 @@ def test_boundary_features_are_the_prescribed_values_and_zero_elsewhere(
     ducts: Dataset, normaliser: Normaliser
 ) -> None:
     case = ducts[0]
-    inputs = inputs_of(case, normaliser, CONFIG)
+    inputs = inputs_of(case, CONFIG)
     values = normaliser.restore(inputs["features"])
     inlet = case.boundary.patch == 0
     np.testing.assert_allclose(
@@ -84,7 +73,7 @@ def test_a_mesh_carries_the_condition_of_its_nearest_face_and_its_distance_field
     ducts: Dataset, normaliser: Normaliser
 ) -> None:
     case = ducts[0]
-    inputs = inputs_of(case, normaliser, MESH)
+    inputs = inputs_of(case, MESH)
     assert inputs["features"].shape == (case.num_points, 2 + 12)
     gaps = np.linalg.norm(case.points[:, None] - case.boundary.points[None], axis=-1)
     on_inlet = case.boundary.patch[gaps.argmin(1)] == 0
@@ -95,7 +84,8 @@ def test_a_mesh_carries_the_condition_of_its_nearest_face_and_its_distance_field
     np.testing.assert_allclose(values[on_inlet], prescribed, atol=1e-5)
     np.testing.assert_allclose(values[~on_inlet], 0, atol=1e-5)
     np.testing.assert_array_equal(
-        inputs["features"][:, 2:], normaliser.distance(case.distance, case.direction)
+        inputs["features"][:, 2:],
+        normaliser.distance_channels((case.distance, case.direction), case.num_points),
     )
 
 
@@ -111,42 +101,34 @@ def test_the_distance_field_may_be_taken_to_some_kinds_or_to_the_nearest_of_seve
     ducts: Dataset,
 ) -> None:
     case = ducts[0]
-    every = Normaliser.of(ducts, CONFIG.fields).distance(case.distance, case.direction)
-    wall = Normaliser.of(ducts, CONFIG.fields, ("wall",)).distance(case.distance, case.direction)
+    field, num = (case.distance, case.direction), case.num_points
+    every = Normaliser.of(ducts, CONFIG.fields).distance_channels(field, num)
+    wall = Normaliser.of(ducts, CONFIG.fields, ("wall",)).distance_channels(field, num)
     np.testing.assert_array_equal(wall, every[:, 8:])
     ends = Normaliser.of(ducts, CONFIG.fields, ("inlet+outlet", "wall"))
-    joined = ends.distance(case.distance, case.direction)
+    joined = ends.distance_channels(field, num)
     assert joined.shape[1] == ends.num_distance_channels == 8
     nearer = np.where((every[:, 0] < every[:, 4])[:, None], every[:, :4], every[:, 4:8])
     np.testing.assert_array_equal(joined[:, :4], nearer)
     assert Normaliser.from_json(ends.to_json()) == ends
 
 
-def test_wrong_names_are_answered_with_the_known_ones(
-    ducts: Dataset, normaliser: Normaliser
-) -> None:
+def test_wrong_names_are_answered_with_the_known_ones(ducts: Dataset) -> None:
     with pytest.raises(
         InputError, match=r"distance_kinds: no patch kind blade; choose of inlet, outlet, wall"
     ):
         Normaliser.of(ducts, CONFIG.fields, ("wall+blade",))
-    with pytest.raises(
-        InputError, match=r"prescribed: kinematic_pressure is not modelled; choose of velocity"
-    ):
-        check_prescribed(
-            {"kinematic_pressure": ("outlet",)}, normaliser.channels, normaliser.patch_kinds
-        )
-    with pytest.raises(
-        InputError, match=r"prescribed: no patch kind blade; choose of inlet, outlet, wall"
-    ):
-        check_prescribed(
-            {"velocity": ("inlet", "blade")}, normaliser.channels, normaliser.patch_kinds
-        )
 
 
-def test_a_normaliser_of_an_older_run_is_read(normaliser: Normaliser) -> None:
-    content = {
-        name: value
-        for name, value in normaliser.to_json().items()
-        if name not in ("distance_kinds", "parameters")
-    }
-    assert Normaliser.from_json(content) == replace(normaliser, parameters=())
+@pytest.mark.parametrize(
+    ("prescribed", "wrong"),
+    [
+        ({"kinematic_pressure": ("outlet",)}, "kinematic_pressure is not modelled; choose of vel"),
+        ({"velocity": ("inlet", "blade")}, "no patch kind blade; choose of inlet, outlet, wall"),
+    ],
+)
+def test_what_is_prescribed_is_modelled_on_faces_that_exist(
+    ducts: Dataset, prescribed: dict[str, tuple[str, ...]], wrong: str
+) -> None:
+    with pytest.raises(InputError, match=wrong):
+        problem_on(ducts, CONFIG.model_copy(update={"prescribed": prescribed})).check()

@@ -59,7 +59,7 @@ def test_the_distance_field_has_distance_and_direction_of_each_kind_in_turn(
 ) -> None:
     distance = np.array([[1.0, 2.0, 3.0, 4.0]])
     direction = np.arange(12.0).reshape(1, 4, 3)
-    channels = normaliser.distance(distance, direction)
+    channels = normaliser.distance_channels((distance, direction), 1)
     assert channels.shape == (1, 16)
     np.testing.assert_allclose(channels[0, ::4] * normaliser.length_scale, [1, 2, 3, 4], rtol=1e-6)
     np.testing.assert_array_equal(channels[0, 5:8], [3, 4, 5])

@@ -10,24 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from courant.data.batches import epoch_batches, seeded, spread
-from courant.data.geometry import AnchorChoice
+from courant.data.batch import BatchOrder, seeded, spread
 from courant.data.normalisation import Channel, Normaliser
 from courant.data_config import TransientData
 from courant.problems.transient import (
-    CaseGeometry,
-    Span,
+    SnapshotRange,
     TrajectorySet,
-    _multiple,
+    WindowReader,
     common_interval,
     draw_batch,
     full_batch,
     list_windows,
-    load_trajectories,
-    time_tolerance,
+    mirror_sign,
+    snapshots_per_step,
 )
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
+from tests.data.conftest import problem_on
 
 CONFIG = TransientData(
     window_steps=3,
@@ -45,10 +44,8 @@ def normaliser(dataset: Any) -> Normaliser:
 
 
 @pytest.fixture
-def trajectories(dataset: Any, normaliser: Normaliser) -> TrajectorySet:
-    return load_trajectories(
-        dataset, dataset.cases("train"), normaliser, anchors=AnchorChoice(6), start_s=CONFIG.start_s
-    )
+def trajectories(dataset: Any) -> TrajectorySet:
+    return WindowReader(dataset, dataset.cases("train"), problem_on(dataset, CONFIG)).read_all()
 
 
 def test_windows_begin_at_every_snapshot_that_leaves_room_for_the_last_step(
@@ -84,7 +81,8 @@ def test_a_full_batch_holds_the_stored_snapshots(
         )
         np.testing.assert_array_equal(batch.query_points[row, :n], normaliser.points(case.points))
         np.testing.assert_array_equal(
-            batch.query_features[row, :n], normaliser.distance(case.distance, case.direction)
+            batch.query_features[row, :n],
+            normaliser.distance_channels((case.distance, case.direction), n),
         )
         assert batch.query_mask is not None
         assert batch.query_mask[row].tolist() == [True] * n + [False] * (
@@ -106,7 +104,7 @@ def test_a_window_may_begin_with_several_known_states_the_oldest_first(
     known = np.concatenate(expected[[first, first + 4, first + 8]], axis=-1)
     np.testing.assert_array_equal(batch.features[0, :n, :6], known)
     np.testing.assert_array_equal(
-        batch.features[0, :n, 6:], normaliser.distance(case.distance, case.direction)
+        batch.features[0, :n, 6:], normaliser.distance_channels((case.distance, case.direction), n)
     )
     np.testing.assert_array_equal(batch.targets[0, :, :n], expected[[first + 12, first + 16]])
 
@@ -136,12 +134,6 @@ def test_a_case_with_fewer_points_than_are_drawn_is_masked(trajectories: Traject
     assert batch.mask.sum(1).tolist() == [fewest, most - 1]
 
 
-def test_times_may_miss_each_other_by_a_thousandth_of_what_lies_between() -> None:
-    assert time_tolerance(np.array([0.0, 2.0, 2.5])) == pytest.approx(5e-4)
-    assert time_tolerance(np.array([-5.0])) == pytest.approx(5e-3)
-    assert time_tolerance(np.array([0.1])) == pytest.approx(1e-3)
-
-
 def test_padding_is_drawn_only_where_points_run_out(trajectories: TrajectorySet) -> None:
     short = int(trajectories.num_points.argmin())
     fewest = int(trajectories.num_points[short])
@@ -155,36 +147,9 @@ def test_padding_is_drawn_only_where_points_run_out(trajectories: TrajectorySet)
         assert len(nearest.argmin(1).unique()) == fewest
 
 
-def test_a_batch_depends_on_its_key_alone(trajectories: TrajectorySet) -> None:
-    windows = list_windows(trajectories, CONFIG)[:4]
-    first, again, other = (
-        draw_batch(trajectories, windows, CONFIG, seeded(42, *key))
-        for key in ((1, 0), (1, 0), (1, 1))
-    )
-    assert torch.equal(first.points, again.points)
-    assert torch.equal(first.targets, again.targets)
-    assert not torch.equal(first.points, other.points)
-
-
-def test_workers_share_a_batch_as_one_worker_would_see_it(trajectories: TrajectorySet) -> None:
-    windows = list_windows(trajectories, CONFIG)[:4]
-    config = CONFIG.model_copy(update={"shift": 0.3})
-    whole = draw_batch(trajectories, windows, config, seeded(1))
-    for rank in range(2):
-        part = draw_batch(trajectories, windows, config, seeded(1), slice(rank, None, 2))
-        assert torch.equal(part.points, whole.points[rank::2])
-        assert torch.equal(part.targets, whole.targets[rank::2])
-
-
-def test_an_epoch_visits_every_window_once() -> None:
-    batches = list(epoch_batches(40, 8, None, seed=1, epoch=1))
-    assert sorted(torch.cat(batches).tolist()) == list(range(40))
-    assert [len(batch) for batch in batches] == [8] * 5
-
-
 def test_epochs_differ_and_repeat_for_the_same_seed() -> None:
     first, second, again = (
-        torch.cat(list(epoch_batches(40, 8, 24, 1, epoch))) for epoch in (1, 2, 1)
+        torch.cat(list(BatchOrder(8, 24, seed=1).epoch(40, epoch))) for epoch in (1, 2, 1)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
@@ -192,7 +157,7 @@ def test_epochs_differ_and_repeat_for_the_same_seed() -> None:
 
 
 def test_few_windows_are_drawn_again_until_the_epoch_is_full() -> None:
-    drawn = torch.cat(list(epoch_batches(5, 4, 12, seed=1, epoch=1)))
+    drawn = torch.cat(list(BatchOrder(4, 12, seed=1).epoch(5, 1)))
     assert len(drawn) == 12
     assert torch.bincount(drawn).tolist().count(2) >= 2, (
         "each window at least twice before any a fourth time"
@@ -226,14 +191,8 @@ def test_a_shift_moves_points_anchors_and_queries_as_one(trajectories: Trajector
 def test_mirrored_cases_are_the_image_in_y(
     dataset: Any, normaliser: Normaliser, trajectories: TrajectorySet
 ) -> None:
-    both = load_trajectories(
-        dataset,
-        dataset.cases("train"),
-        normaliser,
-        anchors=AnchorChoice(6),
-        start_s=5.0,
-        mirror_y=True,
-    )
+    problem = problem_on(dataset, CONFIG)
+    both = WindowReader(dataset, dataset.cases("train"), problem, mirror_y=True).read_all()
     assert len(both.ids) == 2 * len(trajectories.ids)
     assert both.ids[1] == f"{both.ids[0]} mirrored"
     n = int(both.num_points[0])
@@ -301,12 +260,11 @@ def test_windows_that_do_not_fit_are_explained(
         list_windows(trajectories, CONFIG.model_copy(update=change))
 
 
-def test_a_start_after_the_last_snapshot_names_the_case(
-    dataset: Any, normaliser: Normaliser
-) -> None:
+def test_a_start_after_the_last_snapshot_names_the_case(dataset: Any) -> None:
     case_id = dataset.cases("train")[0]
     with pytest.raises(InputError, match=f"case {case_id} has 1 snapshots from 30 s on"):
-        load_trajectories(dataset, [case_id], normaliser, anchors=AnchorChoice(6), start_s=30.0)
+        late = CONFIG.model_copy(update={"start_s": 30.0})
+        WindowReader(dataset, [case_id], problem_on(dataset, late))
 
 
 def test_cases_may_end_at_different_times(trajectories: TrajectorySet) -> None:
@@ -323,25 +281,28 @@ def test_snapshots_of_any_interval_are_told_apart(interval: float) -> None:
     time = interval * np.arange(1, 41)
     case = cast(StoredCase, SimpleNamespace(id="a", num_points=9, time=time))
     dataset = cast(Dataset, SimpleNamespace(url="store/d", version="v1"))
-    span = Span.of(case, 10 * interval)
+    span = SnapshotRange.of(case, 10 * interval)
     assert (span.first, span.num_frames) == (9, 31)
-    found = common_interval(dataset, [span, Span.of(case, 0.0)])
+    found = common_interval(dataset, [span, SnapshotRange.of(case, 0.0)])
     assert found == pytest.approx(interval, rel=1e-8)
-    assert _multiple(10 * interval, found, "step_s") == 10
+    held = cast(TrajectorySet, SimpleNamespace(snapshot_interval_s=found))
+    of_ten = CONFIG.model_copy(update={"step_s": 10 * interval})
+    assert snapshots_per_step(held, of_ten) == 10
     with pytest.raises(InputError, match=r"data\.step_s = .* is no multiple of the snapshot"):
-        _multiple(10.5 * interval, found, "step_s")
+        snapshots_per_step(held, CONFIG.model_copy(update={"step_s": 10.5 * interval}))
     uneven = SimpleNamespace(id="b", num_points=9, time=time + 0.2 * interval * (time > time[20]))
     with pytest.raises(InputError, match="expected one interval"):
-        Span.of(cast(StoredCase, uneven), 0.0)
-    other = Span.of(cast(StoredCase, SimpleNamespace(id="c", num_points=9, time=1.1 * time)), 0.0)
+        SnapshotRange.of(cast(StoredCase, uneven), 0.0)
+    other = SnapshotRange.of(
+        cast(StoredCase, SimpleNamespace(id="c", num_points=9, time=1.1 * time)), 0.0
+    )
     with pytest.raises(InputError, match="train on cases with one snapshot interval"):
         common_interval(dataset, [span, other])
 
 
 def test_components_with_an_odd_number_of_y_change_their_sign_in_a_mirror_image() -> None:
-    cloud = CaseGeometry("a", np.zeros((1, 3)), None, {}).mirrored()
     signs = {
-        name: cloud.sign(cast(Channel, SimpleNamespace(component=name)))
+        name: mirror_sign(Channel("field", name, 0, "1"))
         for name in ("x", "y", "z", "xx", "xy", "yy", "yz", "p", "temperature", "y_plus")
     }
     assert {name for name, sign in signs.items() if sign < 0} == {"y", "xy", "yz"}

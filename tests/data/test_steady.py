@@ -2,23 +2,17 @@
 shares them.
 """
 
-from dataclasses import fields
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
-import simgen
-from courant.data.batch import Batch
-from courant.data.batches import BatchOrder
-from courant.data.geometry import AnchorChoice
+from courant.data.batch import Batch, BatchOrder
 from courant.data.normalisation import Normaliser
 from courant.data_config import SteadyData
 from courant.model import Courant, CourantConfig
-from courant.problems.steady import SteadyBatches, SteadySource, load_steady_batches
+from courant.problems.steady import SteadyBatches, SteadySource
 from simgen.store.read import Dataset
-from tests.training.ducts import publish_ducts
+from tests.data.conftest import assert_same, problem_on
 
 CONFIG = SteadyData(
     fields=("velocity.x", "velocity.z"),
@@ -30,27 +24,14 @@ WHOLE = CONFIG.model_copy(update={"points_per_sample": None, "queries_per_sample
 ORDER = BatchOrder(batch_size=4, samples_per_epoch=None, seed=7)
 
 
-@pytest.fixture(scope="module")
-def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"))
-    )
+CPU = torch.device("cpu")
 
 
 def batches(
-    ducts: Dataset, config: SteadyData, order: BatchOrder = ORDER, resident: bool = True
+    ducts: Dataset, config: SteadyData, order: BatchOrder = ORDER, streamed: bool = False
 ) -> SteadyBatches:
-    source = SteadySource(
-        ducts, ducts.cases("train"), Normaliser.of(ducts, config.fields), config, AnchorChoice(6)
-    )
-    return SteadyBatches(source, config, order, resident=resident)
-
-
-def same(first: Batch, second: Batch) -> None:
-    for field in fields(Batch):
-        one, other = getattr(first, field.name), getattr(second, field.name)
-        assert (one is None) == (other is None), field.name
-        assert one is None or torch.equal(one, other), field.name
+    source = SteadySource(ducts, ducts.cases("train"), problem_on(ducts, config))
+    return SteadyBatches(source, config, order, CPU, streamed=streamed)
 
 
 def test_a_whole_batch_holds_the_stored_fields_padded_and_masked(ducts: Dataset) -> None:
@@ -68,7 +49,8 @@ def test_a_whole_batch_holds_the_stored_fields_padded_and_masked(ducts: Dataset)
         np.testing.assert_array_equal(batch.targets[row, 0, :n], truth)
         np.testing.assert_array_equal(batch.query_points[row, :n], normaliser.points(case.points))
         np.testing.assert_array_equal(
-            batch.query_features[row, :n], normaliser.distance(case.distance, case.direction)
+            batch.query_features[row, :n],
+            normaliser.distance_channels((case.distance, case.direction), n),
         )
         assert batch.parameters is not None
         np.testing.assert_array_equal(batch.parameters[row], normaliser.design(case.parameters))
@@ -122,11 +104,8 @@ def test_drawn_points_are_points_of_the_case_with_its_values(ducts: Dataset) -> 
 def test_an_epoch_is_the_same_again_and_another_one_differs(ducts: Dataset) -> None:
     made = batches(ducts, CONFIG)
     (_, first), (_, again), (_, other) = (next(made.epoch(epoch)) for epoch in (1, 1, 2))
-    same(first, again)
+    assert_same(first, again)
     assert not torch.equal(first.points, other.points)
-    _, second = list(batches(ducts, CONFIG, BatchOrder(2, None, 7)).epoch(1))[1]
-    _, resumed = next(batches(ducts, CONFIG, BatchOrder(2, None, 7)).epoch(1, begin=1))
-    same(second, resumed)
 
 
 def test_workers_share_a_batch_as_one_worker_would_see_it(ducts: Dataset) -> None:
@@ -141,18 +120,17 @@ def test_batches_from_the_store_are_those_from_memory(ducts: Dataset) -> None:
     for config in (CONFIG, WHOLE):
         for (numbers, one), (others, other) in zip(
             batches(ducts, config).epoch(3),
-            batches(ducts, config, resident=False).epoch(3),
+            batches(ducts, config, streamed=True).epoch(3),
             strict=True,
         ):
             assert torch.equal(numbers, others)
-            same(one, other)
+            assert_same(one, other)
 
 
-def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(ducts: Dataset) -> None:
-    normaliser: Any = Normaliser.of(ducts, CONFIG.fields)
-    for budget, held in ((1.0, True), (1e-6, False)):
-        config = CONFIG.model_copy(update={"resident_gb": budget})
-        assert (
-            bool(load_steady_batches(ducts, normaliser, config, ORDER, AnchorChoice(6)).num_bytes)
-            is held
-        )
+@pytest.mark.parametrize(("budget", "is_streamed"), [(1.0, False), (1e-6, True)])
+def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(
+    ducts: Dataset, budget: float, is_streamed: bool
+) -> None:
+    config = CONFIG.model_copy(update={"resident_gb": budget})
+    made = problem_on(ducts, config).training(ducts, ORDER, CPU)
+    assert made.streamed is is_streamed and (made.num_bytes == 0) is is_streamed

@@ -2,7 +2,6 @@
 state on, wherever the store is.
 """
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +10,15 @@ import pytest
 import torch
 
 import simgen
-from courant.data.batch import Batch
-from courant.data.batches import BatchOrder
-from courant.data.geometry import AnchorChoice
-from courant.data.normalisation import Normaliser
+from courant.data.batch import BatchOrder
 from courant.data_config import TransientData
 from courant.problems import transient
-from courant.problems.transient import (
-    ResidentBatches,
-    StreamingBatches,
-    WindowReader,
-    full_batch,
-    load_batches,
-    load_trajectories,
-    load_windows,
-    resident_bytes,
-)
+from courant.problems.transient import TrajectorySet, WindowBatches, WindowReader
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.training.loop import fit
-from simgen.store.read import Dataset, LocalCache, StoredCase
+from simgen.store.read import Dataset, StoredCase
+from tests.data.conftest import assert_same, problem_on
 from tests.training.waves import publish_waves, tiny_experiment
 
 CONFIG = TransientData(
@@ -42,50 +30,22 @@ CONFIG = TransientData(
     queries_per_sample=12,
 )
 ORDER = BatchOrder(batch_size=6, samples_per_epoch=None, seed=7)
-ANCHORS = 6
+CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> LocalCache:
-    return LocalCache(tmp_path / "cache", 1 << 30)
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, for the cache of decoded arrays."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
 
 
-def streamed(
-    dataset: Dataset, cache: LocalCache, config: TransientData = CONFIG, order: BatchOrder = ORDER
-) -> StreamingBatches:
-    normaliser = Normaliser.of(dataset, config.fields)
-    reader = WindowReader(
-        dataset,
-        dataset.cases("train"),
-        normaliser,
-        cache,
-        anchors=AnchorChoice(ANCHORS),
-        start_s=config.start_s,
-        mirror_y=config.mirror_y,
-    )
-    return StreamingBatches(reader, config, order)
-
-
-def resident(
-    dataset: Dataset, config: TransientData = CONFIG, order: BatchOrder = ORDER
-) -> ResidentBatches:
-    normaliser = Normaliser.of(dataset, config.fields)
-    trajectories = load_trajectories(
-        dataset,
-        dataset.cases("train"),
-        normaliser,
-        anchors=AnchorChoice(ANCHORS),
-        start_s=config.start_s,
-        mirror_y=config.mirror_y,
-    )
-    return ResidentBatches(trajectories, config, order)
-
-
-def same(first: Batch, second: Batch) -> None:
-    for field in fields(Batch):
-        one, other = getattr(first, field.name), getattr(second, field.name)
-        assert (one is None) == (other is None), field.name
-        assert one is None or torch.equal(one, other), field.name
+def batches(
+    dataset: Dataset, streamed: bool, config: TransientData = CONFIG, order: BatchOrder = ORDER
+) -> WindowBatches:
+    problem = problem_on(dataset, config)
+    reader = WindowReader(dataset, dataset.cases("train"), problem, config.mirror_y)
+    return WindowBatches(reader if streamed else reader.read_all(), config, order, CPU)
 
 
 @pytest.mark.parametrize(
@@ -98,35 +58,31 @@ def same(first: Batch, second: Batch) -> None:
         {"input_steps": 3, "mirror_y": True},
     ],
 )
-def test_batches_are_those_of_trajectories_in_memory(
-    dataset: Any, cache: LocalCache, change: dict[str, Any]
-) -> None:
+def test_batches_are_those_of_trajectories_in_memory(dataset: Any, change: dict[str, Any]) -> None:
     config = CONFIG.model_copy(update=change)
-    expected, found = resident(dataset, config), streamed(dataset, cache, config)
-    assert torch.equal(found.windows, expected.windows)
-    assert found.trajectories.ids == expected.trajectories.ids
+    expected, found = (batches(dataset, streamed, config) for streamed in (False, True))
+    assert torch.equal(found.samples, expected.samples)
+    assert found.source.ids == expected.source.ids
     for epoch in (1, 2):
         for (windows, batch), (same_windows, same_batch) in zip(
             expected.epoch(epoch), found.epoch(epoch), strict=True
         ):
             assert torch.equal(windows, same_windows)
-            same(batch, same_batch)
+            assert_same(batch, same_batch)
 
 
-def test_every_window_comes_exactly_once_an_epoch_over_all_ranks(
-    dataset: Any, cache: LocalCache
-) -> None:
+def test_every_window_comes_exactly_once_an_epoch_over_all_ranks(dataset: Any) -> None:
     batch_size = 6
-    whole = streamed(dataset, cache)
+    whole = batches(dataset, streamed=True)
     seen, targets = [], []
     for rank in range(3):
-        part = streamed(dataset, cache, order=BatchOrder(batch_size, None, 7, rank, 3))
+        part = batches(dataset, True, order=BatchOrder(batch_size, None, 7, rank, 3))
         for windows, batch in part.epoch(1):
             seen += [tuple(window) for window in windows[rank::3].tolist()]
             targets.append(batch.targets)
             assert len(batch.targets) == batch_size // 3
     assert len(seen) == len(set(seen)) == whole.num_batches * batch_size
-    assert len(whole.windows) - len(seen) < batch_size, "only a short last batch is dropped"
+    assert len(whole.samples) - len(seen) < batch_size, "only a short last batch is dropped"
     of_all = torch.cat([batch.targets for _, batch in whole.epoch(1)])
     assert sorted(torch.cat(targets).sum((1, 2, 3)).tolist()) == pytest.approx(
         sorted(of_all.sum((1, 2, 3)).tolist())
@@ -134,7 +90,7 @@ def test_every_window_comes_exactly_once_an_epoch_over_all_ranks(
 
 
 def test_each_case_is_decoded_once_while_the_cache_has_room(
-    dataset: Any, cache: LocalCache, monkeypatch: pytest.MonkeyPatch
+    dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[str] = []
     read = StoredCase.read
@@ -144,55 +100,53 @@ def test_each_case_is_decoded_once_while_the_cache_has_room(
         return read(self, *names)
 
     monkeypatch.setattr(StoredCase, "read", counting)
-    monkeypatch.setattr("courant.data.batches.READERS", 1)
-    stream = streamed(dataset, cache)
+    monkeypatch.setattr("courant.data.batch.READERS", 1)
+    stream = batches(dataset, streamed=True)
     for epoch in (1, 2, 3):
         list(stream.epoch(epoch))
     assert sorted(decoded) == sorted(dataset.cases("train"))
 
 
 def test_cases_that_the_cache_has_no_room_for_come_from_the_store(
-    dataset: Any, tmp_path: Path
+    dataset: Any, cache: Path
 ) -> None:
-    small = LocalCache(tmp_path / "cache", 25_000)  # two of three cases' velocities
-    found = list(streamed(dataset, small).epoch(1))
-    assert 0 < small.num_bytes <= small.max_bytes
-    for (_, one), (_, other) in zip(found, resident(dataset).epoch(1), strict=True):
-        same(one, other)
+    small = CONFIG.model_copy(update={"cache_gb": 25_000 / 1e9})  # two of three cases' velocities
+    found = list(batches(dataset, True, small).epoch(1))
+    cached = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
+    assert 0 < cached <= 30_000
+    for (_, one), (_, other) in zip(found, batches(dataset, False).epoch(1), strict=True):
+        assert_same(one, other)
 
 
 def test_geometries_beyond_their_budget_are_prepared_anew(
-    dataset: Any, cache: LocalCache, monkeypatch: pytest.MonkeyPatch
+    dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transient, "GEOMETRY_BYTES", 10_000)
-    stream = streamed(dataset, cache)
-    for (_, one), (_, other) in zip(stream.epoch(1), resident(dataset).epoch(1), strict=True):
-        same(one, other)
+    stream = batches(dataset, streamed=True)
+    for (_, one), (_, other) in zip(stream.epoch(1), batches(dataset, False).epoch(1), strict=True):
+        assert_same(one, other)
     assert stream.num_bytes <= 10_000
 
 
-def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(
-    dataset: Any, tmp_path: Path
-) -> None:
-    normaliser = Normaliser.of(dataset, CONFIG.fields)
-    size = resident_bytes(dataset, "train", normaliser)
-    for budget, kind in ((size / 1e9, ResidentBatches), (0.99 * size / 1e9, StreamingBatches)):
-        config = CONFIG.model_copy(update={"resident_gb": budget, "cache_folder": str(tmp_path)})
-        batches = load_batches(dataset, normaliser, config, ORDER, AnchorChoice(ANCHORS))
-        assert type(batches) is kind
-        same(next(batches.epoch(1))[1], next(resident(dataset).epoch(1))[1])
+def test_a_split_beyond_the_budget_is_streamed_and_any_other_is_not(dataset: Any) -> None:
+    reader = batches(dataset, streamed=True).source
+    assert isinstance(reader, WindowReader)
+    for budget, kind in ((1.0, TrajectorySet), (0.99, WindowReader)):
+        config = CONFIG.model_copy(update={"resident_gb": budget * reader.all_bytes / 1e9})
+        made = problem_on(dataset, config).training(dataset, ORDER, CPU)
+        assert type(made.source) is kind and made.streamed == (kind is WindowReader)
+        assert_same(next(made.epoch(1))[1], next(batches(dataset, False).epoch(1))[1])
 
 
-def test_validation_windows_are_the_same_either_way(dataset: Any, tmp_path: Path) -> None:
-    normaliser = Normaliser.of(dataset, CONFIG.fields)
-    found = []
-    for budget in (8.0, 0.0):
-        config = CONFIG.model_copy(update={"resident_gb": budget, "cache_folder": str(tmp_path)})
-        trajectories, windows = load_windows(
-            dataset, "validation", normaliser, config, 4, AnchorChoice(ANCHORS)
-        )
-        found.append(full_batch(trajectories, windows, config))
-    same(*found)
+def test_validation_windows_are_the_same_either_way(dataset: Any) -> None:
+    held, read = (
+        problem_on(dataset, CONFIG.model_copy(update={"resident_gb": budget}))
+        for budget in (8.0, 0.0)
+    )
+    for one, other in zip(
+        held.validation(dataset, 4, CPU)(), read.validation(dataset, 4, CPU)(), strict=True
+    ):
+        assert_same(one, other)
 
 
 def test_training_from_a_stream_gives_the_same_losses(dataset: Any, tmp_path: Path) -> None:
@@ -214,8 +168,8 @@ def test_where_the_data_lies_is_no_part_of_a_runs_identity() -> None:
 
 
 @pytest.mark.end_to_end
-def test_batches_stream_from_s3(s3: Any, dataset: Any, cache: LocalCache) -> None:
+def test_batches_stream_from_s3(s3: Any, dataset: Any) -> None:
     remote = simgen.open_dataset(publish_waves(f"{s3.url}/stream/cylinder-flow"))
-    found = streamed(remote, cache).epoch(1)
-    for (_, one), (_, other) in zip(found, resident(dataset).epoch(1), strict=True):
-        same(one, other)
+    found = batches(remote, streamed=True).epoch(1)
+    for (_, one), (_, other) in zip(found, batches(dataset, False).epoch(1), strict=True):
+        assert_same(one, other)

@@ -19,13 +19,12 @@ from torch import Tensor
 
 import courant
 import simgen
-from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.models import build
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import collected_warnings
-from courant.problems.transient import full_batch, load_trajectories
+from courant.problems.transient import WindowReader, full_batch
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.errors import InputError
@@ -81,9 +80,7 @@ def test_predict_case_is_the_model_in_physical_units(
     surrogate: Surrogate, dataset: Dataset, case: StoredCase
 ) -> None:
     prediction = surrogate.predict_case(case, start_s=4.0, steps=2)
-    trajectories = load_trajectories(
-        dataset, [case.id], surrogate.normaliser, anchors=AnchorChoice(8)
-    )
+    trajectories = WindowReader(dataset, [case.id], surrogate.problem).read_all()
     batch = full_batch(trajectories, torch.tensor([[0, 3]]), surrogate.experiment.data)
     with torch.no_grad():
         expected = surrogate.model(*batch.for_model(surrogate.model.config), num_steps=2)
