@@ -45,7 +45,7 @@ from courant.prediction import design
 from courant.prediction.bands import LEVEL, Bands, DesignBands, least_cases, pooled, read_bands
 from courant.prediction.monitor import Monitor, MonitoredPrediction, RolloutQuality, read_monitor
 from courant.problems import Problem, Space, problem_of
-from courant.problems.problem import NotFiniteError, check_finite, tell_caller
+from courant.problems.problem import NotFiniteError, check_finite, warn_caller
 from courant.problems.transient import TIME_TOLERANCE
 from courant.runs.directory import RunDirectory
 from courant.runs.record import (
@@ -358,7 +358,7 @@ class Surrogate:
         family, settings = get_family(self.dataset["family"]), self.dataset["settings"]
         trained_on = self.dataset["family_revision"]
         if trained_on not in (None, family.revision):
-            tell_caller(
+            warn_caller(
                 f"the model was trained on revision {trained_on} of {family.name}, this design is"
                 f" meshed as revision {family.revision} does: generate the dataset anew and train"
                 " on it"
