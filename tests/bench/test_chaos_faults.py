@@ -15,7 +15,7 @@ import pytest
 
 from bench.chaos.attempt import strike
 from bench.chaos.schedule import KINDS, Fault, Moment, Schedule, unavailable
-from bench.chaos.site import Postgres, Site, small_file_system
+from bench.chaos.site import Site, small_file_system
 from tests.store.proxy import Proxy
 
 pytestmark = pytest.mark.nightly
@@ -72,11 +72,9 @@ def get(netloc):
 def test_every_request_gets_the_error_until_it_heals(proxied, kind, status):
     site, netloc = proxied
     assert get(netloc) == (200, BODY)
-    told = strike(SimpleNamespace(site=site), fault(kind))
-    assert str(status) in told
+    strike(SimpleNamespace(site=site), fault(kind))
     code, body = get(netloc)
-    assert code == status
-    assert b"<Error>" in body
+    assert code == status and b"<Error>" in body
     assert site.tend() is False
     assert get(netloc) == (200, BODY)
 
@@ -119,22 +117,6 @@ def test_the_clock_goes_back_for_the_command_alone(site):
         told, _ = process.communicate("\n", timeout=60)
         assert time.time() >= before
     assert -32 < float(told) < -28
-
-
-@needed("PostgreSQL restarted")
-def test_postgres_keeps_what_was_committed_over_a_restart(tmp_path):
-    # The user postgres has to get there.
-    for folder in (tmp_path, *tmp_path.parents[:-2]):
-        folder.chmod(0o755)
-    postgres = Postgres(tmp_path / "postgres")
-    try:
-        postgres.query("create table kept (name text); insert into kept values ('yes')")
-        (first,) = postgres.processes
-        postgres.restart()
-        assert postgres.processes != {first}
-        assert postgres.query("select name from kept") == ["yes"]
-    finally:
-        postgres.stop()
 
 
 def test_what_a_killed_process_leaves_behind_is_found():

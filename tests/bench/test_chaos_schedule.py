@@ -6,8 +6,6 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-import pytest
-
 from bench.chaos import row
 from bench.chaos.schedule import KINDS, STAGES, draw
 from tests.end_to_end.conftest import ROOT
@@ -31,25 +29,21 @@ def test_a_seed_gives_the_same_schedule_in_another_process():
     assert len({json.dumps({**one, "seed": 0}) for one in here}) == len(here), "all differ"
 
 
-def test_a_hundred_seeds_lead_with_every_kind():
-    leading = {list(KINDS)[(seed - 1) % len(KINDS)] for seed in SEEDS}
-    struck = {fault.kind for seed in SEEDS for fault in draw(seed).faults}
-    assert leading == struck == set(KINDS)
-    assert len(struck) >= 14
+def test_a_hundred_seeds_strike_with_every_kind():
+    assert {fault.kind for seed in SEEDS for fault in draw(seed).faults} == set(KINDS)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_faults_strike_in_the_order_of_the_job_where_they_can(seed):
-    schedule = draw(seed)
-    stages = [STAGES.index(fault.moment.stage) for fault in schedule.faults]
-    assert stages == sorted(stages)
-    assert len({fault.kind for fault in schedule.faults}) == len(schedule.faults)
-    for fault in schedule.faults:
-        kind = KINDS[fault.kind]
-        assert fault.moment.stage in kind.stages
-        assert kind.store in (None, schedule.store)
-        assert kind.server in ("none", schedule.server)
-        assert not kind.deployed or schedule.deployed
+def test_faults_strike_in_the_order_of_the_job_where_they_can():
+    for schedule in map(draw, SEEDS):
+        stages = [STAGES.index(fault.moment.stage) for fault in schedule.faults]
+        assert stages == sorted(stages)
+        assert len({fault.kind for fault in schedule.faults}) == len(schedule.faults)
+        for fault in schedule.faults:
+            kind = KINDS[fault.kind]
+            assert fault.moment.stage in kind.stages
+            assert kind.store in (None, schedule.store)
+            assert kind.server in ("none", schedule.server)
+            assert not kind.deployed or schedule.deployed
 
 
 def record(seed, *breaches, kinds=("worker killed",)):

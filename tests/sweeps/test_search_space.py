@@ -10,7 +10,6 @@ import courant
 from courant.experiment import Experiment
 from courant.model.presets import ABLATIONS
 from courant.recipes import RECIPES, get_recipe
-from courant.runs.record import read_records
 from courant.sweeps.search_space import Choice, SearchSpace, load_space, parse_space, shipped_spaces
 from courant.sweeps.sweep import plan_sweep, read_result, write_table
 from courant.training.loop import fit
@@ -40,14 +39,14 @@ def settings(space: SearchSpace, num: int, seed: int = 42) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", shipped_spaces())
-@pytest.mark.parametrize("recipe", RECIPES)
 def test_every_setting_of_a_shipped_space_is_a_possible_experiment_and_they_all_differ(
-    name: str, recipe: str
+    name: str,
 ) -> None:
-    space, baseline = load_space(name), get_recipe(recipe)
-    found = list(itertools.islice(space.settings(baseline, 1), space.count(baseline)))
-    made = {space.apply(baseline, setting).model_dump_json() for setting in found}
-    assert len(made) == len(found)
+    space = load_space(name)
+    for baseline in map(get_recipe, RECIPES):
+        found = list(itertools.islice(space.settings(baseline, 1), space.count(baseline)))
+        made = {space.apply(baseline, setting).model_dump_json() for setting in found}
+        assert len(made) == len(found), baseline.name
 
 
 def test_the_shipped_spaces_cover_the_papers_ranges() -> None:
@@ -203,14 +202,11 @@ def test_a_choice_is_one_more_key_beside_the_free_ones(
 
 def test_the_keys_of_a_choice_change_together() -> None:
     space = parse_space("two", TWO.format(design="random"))
-    drawn = list(itertools.islice(space.settings(BASELINE, 1), 40))
-    assert {setting["choice"] for setting in drawn} == {"baseline", "Few", "Many"}
-    sizes = {
-        setting["choice"]: (made.model.num_anchors, made.model.num_heads, rate)
-        for setting in drawn
-        for made in [space.apply(BASELINE, setting)]
-        for rate in [made.training.learning_rate]
-    }
+    sizes = {}
+    for setting in itertools.islice(space.settings(BASELINE, 1), 40):
+        made = space.apply(BASELINE, setting)
+        model, rate = made.model, made.training.learning_rate
+        sizes[setting["choice"]] = (model.num_anchors, model.num_heads, rate)
     assert sizes == {"baseline": (64, 3, 3e-4), "Few": (8, 2, 3e-4), "Many": (128, 3, 1e-4)}
 
 
@@ -294,8 +290,6 @@ def test_every_row_trains_and_predicts(
     case = data[data.cases("test")[0]]
     for trial in sweep.trials:
         fit(trial.experiment, data, trial.run)
-        (record,) = read_records(trial.run)
-        assert record.validation_nmae is not None
         predicted = courant.load(trial.run.url, device="cpu").predict_case(case)
         assert predicted.shape[-2:] == (case.num_points, experiment.model.num_outputs)
 
