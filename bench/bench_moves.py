@@ -28,6 +28,7 @@ import torch
 import courant
 import simgen
 from bench.report import publish
+from bench.synthetic_cases import publish_cases
 from courant.evaluation.calibrate import calibrate
 from courant.experiment import Experiment
 from courant.prediction.bands import BANDS
@@ -43,7 +44,6 @@ from simgen.point_cloud import PointCloud
 from simgen.solving import preparation
 from simgen.solving.unsolved import mesh_design
 from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter
 from tests.serving.explored_server import serving_explored
 from tests.simgen.lid_cavity import LidCavity  # type: ignore[attr-defined] # not the folder
 
@@ -162,21 +162,22 @@ def move(address: str, design: dict[str, float]) -> dict[str, Any]:
 
 def trained(family: CaseFamily, folder: Path) -> str:
     """A run on made-up fields over real meshes."""
-    writer = DatasetWriter.open(str(folder / "store" / family.name), Schema.of(family))
-    fork = writer.fork()
     settings = family.settings("trial")
     splits = [split for split, number in SPLITS.items() for _ in range(number)]
     designs = family.design_space.sample(len(splits), "sobol", 1)
-    clouds = []
-    for design in designs[:NUM_MESHES]:
-        cloud, _ = mesh_design(family.point(design, settings), folder / "meshes")
-        clouds.append(with_fields(family, cloud))
-    for number, (design, split) in enumerate(zip(designs, splits, strict=True)):
-        result = CaseResult(family.point(design, settings), "accepted", split=split)
-        fork.write(result, clouds[number % NUM_MESHES])
-    writer.commit([fork])
-    writer.publish("made up")
-    dataset = simgen.open_dataset(writer.url)
+    clouds = [
+        with_fields(family, mesh_design(family.point(design, settings), folder / "meshes")[0])
+        for design in designs[:NUM_MESHES]
+    ]
+    made = [
+        (
+            CaseResult(family.point(design, settings), "accepted", split=split),
+            clouds[number % NUM_MESHES],
+        )
+        for number, (design, split) in enumerate(zip(designs, splits, strict=True))
+    ]
+    url = publish_cases(str(folder / "store" / family.name), Schema.of(family), made, "made up")
+    dataset = simgen.open_dataset(url)
     run = RunDirectory(folder / "run")
     fit(experiment(family, dataset), dataset, run)
     # Made-up fields say nothing of which designs are unlike others: every move has its bands.

@@ -11,6 +11,7 @@ measures the report of a trained run instead.
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import subprocess
@@ -25,6 +26,7 @@ import torch
 
 import simgen
 from bench.report import publish, show
+from bench.synthetic_cases import publish_cases
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.record import read_evaluation
 from courant.experiment import Experiment
@@ -38,8 +40,8 @@ from courant.training.loop import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
+from simgen.point_cloud import PointCloud
 from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter
 from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
 from tests.training.waves import design_point, travelling_wave
 
@@ -71,13 +73,14 @@ def prepare_report(folder: str, short: bool) -> None:
     """Train the demo's model for one epoch on waves as long and as fine as the demo's cases."""
     url = f"{folder}/store/cylinder-flow"
     points, frames = (200, 260) if short else (2_400, 300)
-    writer = DatasetWriter.open(url, Schema.of(get_family("cylinder-flow")))
-    fork = writer.fork()
-    for number in range(24):
-        cloud = travelling_wave(points, 0.5 + 0.02 * number, seed=number, num_frames=frames)
-        fork.write(CaseResult(design_point(number / 2, frames), "accepted"), cloud)
-    writer.commit([fork])
-    writer.publish("waves")
+    clouds = (
+        (
+            CaseResult(design_point(number, frames), "accepted"),
+            travelling_wave(points, 0.5 + 0.02 * number, seed=number, num_frames=frames),
+        )
+        for number in range(24)
+    )
+    publish_cases(url, Schema.of(get_family("cylinder-flow")), clouds, "waves")
     recipe = get_recipe("cylinder-flow-demo")
     _train(folder, url, recipe.derive(training={"epochs": 1, "samples_per_epoch": 64}))
 
@@ -112,15 +115,14 @@ def prepare_decomposition(folder: str, short: bool) -> None:
 
 def publish_ducts(url: str, sizes: Mapping[str, int]) -> str:
     """Publish six ducts of 100 points, but for the named ones with theirs."""
-    writer = DatasetWriter.open(url, SCHEMA)
-    fork = writer.fork()
-    for number, parameters in enumerate(SPACE.sample(6, "sobol", 1)):
+
+    def case(number: int, parameters: dict[str, float]) -> tuple[CaseResult, PointCloud]:
         point = DesignPoint("branched-pipe", 1, parameters, {"mesh_size": 0.1})
         cloud = duct(sizes.get(point.id, 100), parameters, seed=number)
-        fork.write(CaseResult(point, "accepted"), cloud)
-    writer.commit([fork])
-    writer.publish("ducts")
-    return url
+        return CaseResult(point, "accepted"), cloud
+
+    cases = itertools.starmap(case, enumerate(SPACE.sample(6, "sobol", 1)))
+    return publish_cases(url, SCHEMA, cases, "ducts")
 
 
 def measure_decomposition(folder: str, short: bool) -> None:

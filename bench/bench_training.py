@@ -15,14 +15,15 @@ import tempfile
 from pathlib import Path
 
 from bench.report import publish, show
+from bench.synthetic_cases import publish_cases
 from courant.experiment import Experiment
 from courant.recipes.cylinder_flow import cylinder_flow_small
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
 from simgen.case import CaseResult
 from simgen.cases import get_family
+from simgen.point_cloud import PointCloud
 from simgen.store.schema import Schema
-from simgen.store.write import DatasetWriter
 from tests.conftest import SeaweedFS
 from tests.training.waves import design_point, travelling_wave
 
@@ -149,13 +150,11 @@ def train(folder: Path, dataset: str, experiment: Experiment, cores: int) -> lis
 
 def publish_waves(url: str, frames: int) -> str:
     """Ten cases of 2,000 points, a snapshot a second."""
-    writer = DatasetWriter.open(url, Schema.of(get_family("cylinder-flow")))
-    fork = writer.fork()
-    for number in range(NUM_CASES):
-        cloud = travelling_wave(2000, speed=0.2 + 0.1 * number, seed=number, num_frames=frames)
+
+    def case(number: int) -> tuple[CaseResult, PointCloud]:
         provenance = {"wall_time_s": {"solve": 1.0}}
         result = CaseResult(design_point(number, frames), "accepted", provenance=provenance)
-        fork.write(result, cloud)
-    writer.commit([fork])
-    writer.publish("waves")
-    return url
+        return result, travelling_wave(2000, 0.2 + 0.1 * number, seed=number, num_frames=frames)
+
+    schema = Schema.of(get_family("cylinder-flow"))
+    return publish_cases(url, schema, map(case, range(NUM_CASES)), "waves")

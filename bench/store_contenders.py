@@ -18,9 +18,8 @@ import zarr
 from zarr.abc.store import Store
 
 import simgen
-from bench.synthetic_cases import SCHEMA, synthetic_cloud, synthetic_result
+from bench.synthetic_cases import SCHEMA, publish_cases, synthetic_cloud, synthetic_result
 from simgen.store.read import LocalCache, StoredCase
-from simgen.store.write import DatasetWriter
 
 FIELD = "velocity"
 STEADY_POINTS = 300_000
@@ -54,26 +53,20 @@ class Stores:
     @classmethod
     def write(cls, base: str, num_cases: int, sizes: tuple[int, int, int]) -> Stores:
         stores = cls(f"{base}/transient", f"{base}/steady", num_cases)
-        writer = DatasetWriter.open(stores.transient_url, SCHEMA)
-        fork = writer.fork()
-        for number in range(num_cases):
-            fork.write(synthetic_result(number, sizes[-1]), synthetic_cloud(*sizes, seed=number))
-        writer.commit([fork])
-        writer.publish()
-        writer = DatasetWriter.open(stores.steady_url, STEADY_SCHEMA)
-        fork = writer.fork()
+        transient = (
+            (synthetic_result(number, sizes[-1]), synthetic_cloud(*sizes, seed=number))
+            for number in range(num_cases)
+        )
+        publish_cases(stores.transient_url, SCHEMA, transient)
         cloud = synthetic_cloud(STEADY_POINTS, 10_000, 1)
         assert cloud.boundary is not None
         boundary, fields = (
             {name: values[0] for name, values in of.fields.items()}
             for of in (cloud.boundary, cloud)
         )
-        steady = replace(cloud.boundary, fields=boundary)
-        fork.write(
-            synthetic_result(0, 1), replace(cloud, time=None, fields=fields, boundary=steady)
-        )
-        writer.commit([fork])
-        writer.publish()
+        faces = replace(cloud.boundary, fields=boundary)
+        steady = replace(cloud, time=None, fields=fields, boundary=faces)
+        publish_cases(stores.steady_url, STEADY_SCHEMA, [(synthetic_result(0, 1), steady)])
         return stores
 
     def cases(self) -> dict[str, StoredCase]:

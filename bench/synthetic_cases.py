@@ -5,6 +5,7 @@ case's.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from simgen.case import CaseResult, Gate
 from simgen.cases import get_family
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.store.schema import Schema
-from simgen.store.write import CaseFork
+from simgen.store.write import CaseFork, DatasetWriter
 
 FAMILY = get_family("cylinder-flow")
 SCHEMA = Schema.of(FAMILY)
@@ -84,6 +85,19 @@ def synthetic_result(number: int, num_snapshots: int) -> CaseResult:
     }
     gates = tuple(Gate(f"gate {index}", 1e-9, "<= 0.001", True) for index in range(6))
     return CaseResult(point, "accepted", "", gates, "", provenance)
+
+
+def publish_cases(
+    url: str, schema: Schema, cases: Iterable[tuple[CaseResult, PointCloud]], message: str = ""
+) -> str:
+    """Write the cases in one commit, and publish them; the URL."""
+    writer = DatasetWriter.open(url, schema)
+    fork = writer.fork()
+    for result, cloud in cases:
+        fork.write(result, cloud)
+    writer.commit([fork])
+    writer.publish(message)
+    return url
 
 
 def write_cases(fork: CaseFork, numbers: range, sizes: tuple[int, int, int]) -> CaseFork:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from bench.chaos.schedule import CASES, EPOCHS, KINDS, Fault, Moment
-from bench.chaos.site import Site
+from bench.chaos.site import Site, deployment_run
 from tests.end_to_end.conftest import solvers
 from tests.end_to_end.processes import lives, parent, tree
 from tests.end_to_end.terminal import Terminal, open_terminal
@@ -138,17 +137,8 @@ class Job:
             settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
             around = ("--experiment", self.experiment, "--out", base)
             return ("courant", "run", "cylinder-flow", f"--cases={CASES}", *settings, *around)
-        parameters = {
-            "cases": CASES,
-            "settings": SETTINGS,
-            "store": f"{base}/store",
-            "experiment": self.experiment,
-            "runs": f"{base}/runs",
-            "report": f"{base}/report",
-        }
-        options = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
-        name = "generate-and-train/cylinder-flow"
-        return ("prefect", "deployment", "run", name, "--watch", *options)
+        asked = {"cases": CASES, "settings": SETTINGS, "experiment": self.experiment}
+        return deployment_run(base, f"{base}/report", **asked)
 
 
 @dataclass

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import json
 import os
 import pwd
 import shutil
@@ -13,9 +14,10 @@ import sqlite3
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from bench.chaos.schedule import POSTGRES, Schedule
 from tests.conftest import BUCKET, KEYS, S3Server, SeaweedFS, free_ports
@@ -86,11 +88,7 @@ class Servers:
     def deployment(self) -> dict[str, str]:
         """The environment of a client of Prefect's server, with a work pool and the deployments."""
         client = self.open_prefect("shared", self.environment("shared"), self._open)
-        pool = ["work-pool", "create", "local", "--type", "process", "--overwrite"]
-        for command in (pool, ["--no-prompt", "deploy", "--all"]):
-            done = run(client, "prefect", *command)
-            if done.returncode:
-                raise RuntimeError(done.stdout + done.stderr)
+        deploy(client)
         return client
 
     @cached_property
@@ -117,6 +115,38 @@ class Servers:
             return set()
         with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as opened:
             return {line for (line,) in opened.execute(_RUNNING)}
+
+
+def deploy(client: Mapping[str, str]) -> None:
+    """Make the work pool `local` and the deployments of the README; RuntimeError."""
+    pool = ["work-pool", "create", "local", "--type", "process", "--overwrite"]
+    for command in (pool, ["--no-prompt", "deploy", "--all"]):
+        done = run(dict(client), "prefect", *command)
+        if done.returncode:
+            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+            raise RuntimeError(f"prefect {' '.join(command)}: {''.join(last)}")
+
+
+def start_prefect_worker(environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a worker of the pool `local`, whose output is added to the log."""
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [str(BIN / "prefect"), "worker", "start", "--pool", "local"],
+            env=environment,
+            cwd=ROOT,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+
+
+def deployment_run(base: str, report: str, **parameters: Any) -> tuple[str, ...]:
+    """The command that runs the whole job as a deployment, with stores and runs below `base`."""
+    places = {"store": f"{base}/store", "runs": f"{base}/runs", "report": report}
+    values = {**parameters, **places}
+    options = [f"--param={name}={json.dumps(value)}" for name, value in values.items()]
+    name = "generate-and-train/cylinder-flow"
+    return ("prefect", "deployment", "run", name, "--watch", *options)
 
 
 class RestartableS3:
@@ -277,16 +307,8 @@ class Site:
             heal()
 
     def start_worker(self) -> None:
-        """A Prefect worker that takes up the deployment's runs."""
-        with self.worker_log.open("ab") as log:
-            self.worker = subprocess.Popen(
-                [str(BIN / "prefect"), "worker", "start", "--pool", "local"],
-                env=self.environment,
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        """A Prefect worker that starts the deployment's runs."""
+        self.worker = start_prefect_worker(self.environment, self.worker_log)
 
     def end_worker(self) -> None:
         """Stop it, where there is one."""

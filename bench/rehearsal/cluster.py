@@ -9,7 +9,6 @@ does, and what it has left is read from where it is used.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import secrets
@@ -25,8 +24,9 @@ from typing import Any
 
 from rich.console import Console
 
+from bench.chaos.attempt import adopt_orphans
 from bench.chaos.check import chaos_experiment
-from bench.chaos.site import Servers
+from bench.chaos.site import Servers, deploy, deployment_run, start_prefect_worker
 from simgen.process_start import descendants, start_of
 from tests.end_to_end.conftest import BIN, ROOT, run, stop
 from tests.ray_nodes import ray_head, ray_worker
@@ -35,10 +35,7 @@ CASES = 6
 SETTINGS = {"end_time": 60, "mesh_size": 2}
 #: Seconds that the job may take; two quiet cores need some two minutes.
 BOUND_S = 2400.0
-DEPLOYMENT = "generate-and-train/cylinder-flow"
 _ENDED = "select state_type || ' ' || count(*) from flow_run group by state_type"
-#: linux/prctl.h: orphans of this process's children become its own children.
-PR_SET_CHILD_SUBREAPER = 36
 #: For processes to end by themselves once they are asked to.
 GRACE_S = 20.0
 
@@ -83,7 +80,7 @@ class Steps:
 @contextmanager
 def ending_all() -> Iterator[None]:
     """Leave no process of the block behind, however it ends; Ctrl-C and SIGTERM interrupt it."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -162,23 +159,11 @@ def start_cluster(folder: Path, steps: Steps, until: contextlib.ExitStack) -> Cl
     }
     log = folder / "worker.log"
     with steps.step("pool, deployments, worker") as step:
-        pool = ["work-pool", "create", "local", "--type", "process", "--overwrite"]
-        for command in (pool, ["--no-prompt", "deploy", "--all"]):
-            done = run(worker, "prefect", *command)
-            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            check(not done.returncode, f"prefect {' '.join(command)}: {''.join(last)}")
+        deploy(worker)
         listed = run(worker, "prefect", "deployment", "ls", "--output", "json")
         num_deployments = listed.stdout.count('"entrypoint"')
         step.found = f"{num_deployments} deployments"
-        with log.open("wb") as file:
-            started = subprocess.Popen(
-                [str(BIN / "prefect"), "worker", "start", "--pool", "local"],
-                env=worker,
-                cwd=ROOT,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
+        started = start_prefect_worker(worker, log)
         until.callback(stop, started)
     plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     python = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -187,7 +172,7 @@ def start_cluster(folder: Path, steps: Steps, until: contextlib.ExitStack) -> Cl
 
 def rehearse(cluster: Cluster, folder: Path, steps: Steps) -> None:
     """Run the deployment, then check every place that it has written to."""
-    with steps.step(f"prefect deployment run {DEPLOYMENT}") as step:
+    with steps.step("prefect deployment run") as step:
         nodes = _run_deployment(cluster, folder)
         step.found = f"completed; cases on {len(nodes)} nodes"
         check(len(nodes) == 2, f"cases were solved on {sorted(nodes)} alone")
@@ -234,16 +219,10 @@ def _run_deployment(cluster: Cluster, folder: Path) -> set[str]:
     """Return the nodes on whose scratch disks cases were seen."""
     experiment = folder / "experiment.json"
     experiment.write_text(chaos_experiment().model_dump_json())
-    parameters: dict[str, Any] = {
-        "cases": CASES,
-        "settings": SETTINGS,
-        "experiment": str(experiment),
-        "store": f"{cluster.base}/store",
-        "runs": f"{cluster.base}/runs",
-        "report": f"{cluster.base}/reports/rehearsal",
-    }
-    options = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
-    command = [str(BIN / "prefect"), "deployment", "run", DEPLOYMENT, "--watch", *options]
+    report = f"{cluster.base}/reports/rehearsal"
+    around = {"cases": CASES, "settings": SETTINGS, "experiment": str(experiment)}
+    program, *arguments = deployment_run(cluster.base, report, **around)
+    command = [str(BIN / program), *arguments]
     log, seen, deadline = folder / "deployment.log", set(), time.monotonic() + BOUND_S
     with log.open("wb") as file:
         asked = subprocess.Popen(command, env=cluster.person, cwd=ROOT, stdout=file, stderr=file)

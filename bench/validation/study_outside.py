@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import starmap
 from pathlib import Path
 
 import simgen
 from bench.report import publish
+from bench.synthetic_cases import publish_cases
 from courant.evaluation.calibrate import calibrate
 from courant.evaluation.coverage import is_inside, measure_coverage
 from courant.recipes import get_recipe
@@ -25,7 +27,6 @@ from simgen.case import CaseResult
 from simgen.design_space import DesignPoint
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.store.read import Dataset, StoredCase
-from simgen.store.write import DatasetWriter
 
 BOX = {"aperture": (20.0, 32.0), "inlet_velocity": (3.0, 8.0)}
 RECIPE, EPOCHS = "branched-pipe-all-fields-demo", 15
@@ -69,16 +70,15 @@ def _copied(dataset: Dataset, url: str) -> None:
 
     One case within the box stays a test case: coverage is measured on cases inside.
     """
-    writer = DatasetWriter.open(url, dataset.schema)
-    fork = writer.fork()
-    for case, split in _with_splits(dataset):
-        point = DesignPoint(
-            dataset.schema.family, dataset.schema.family_revision, case.parameters, case.settings
-        )
+    family, revision = dataset.schema.family, dataset.schema.family_revision
+
+    def copied(case: StoredCase, split: str) -> tuple[CaseResult, PointCloud]:
+        point = DesignPoint(family, revision, case.parameters, case.settings)
         result = CaseResult(point, "accepted", split=split, provenance=case.provenance)
-        fork.write(result, _cloud(case))
-    writer.commit([fork])
-    writer.publish("a part of the design space for training")
+        return result, _cloud(case)
+
+    cases = starmap(copied, _with_splits(dataset))
+    publish_cases(url, dataset.schema, cases, "a part of the design space for training")
 
 
 def _with_splits(dataset: Dataset) -> Iterator[tuple[StoredCase, str]]:
