@@ -169,7 +169,7 @@ def _solve(
         gates = judge(family, case, figures)
     except CaseError as error:
         reason = str(error)
-        if trouble := disk_trouble(case.directory):
+        if trouble := disk_trouble(case.directory, meshed="mesh_files" in provenance):
             raise MachineError(f"{reason}; {trouble}") from error
         logger.error("failed: %s", reason)
         return CaseResult(
@@ -200,9 +200,12 @@ def _solve(
     )
 
 
-def disk_trouble(directory: Path) -> str:
-    """Say whether the scratch disk is full, or the case's directory was removed; else empty."""
-    if not directory.exists():
+def disk_trouble(directory: Path, *, meshed: bool = False) -> str:
+    """Report that the scratch disk is full, or the case's directory was removed; else empty."""
+    # A solver that still writes makes parts of a removed directory anew, but not the mesh.
+    if not directory.exists() or (
+        meshed and not (directory / "constant/polyMesh/boundary").exists()
+    ):
         return f"{directory} was removed"
     full = full_disk(directory)
     return f"the scratch disk is {full}: choose another with COURANT_SCRATCH" if full else ""

@@ -265,6 +265,21 @@ def test_a_solver_that_is_killed_every_time_fails_with_the_way_out(tmp_path, mon
     assert solve_case(point, scratch).status == "accepted", "solved again where that is asked for"
 
 
+def test_a_directory_that_is_removed_leaves_no_verdict_where_a_solver_still_writes(tmp_path):
+    point = FAMILY.point(
+        {"radius": 1.0, "center_x": 0.0, "center_y": 0.0},
+        FAMILY.settings("trial", {"end_time": 20.0, "mesh_size": 2.0}),
+    )
+
+    def remove_the_mesh(progress):
+        if progress.fraction:
+            shutil.rmtree(tmp_path / point.id / "constant", ignore_errors=True)
+
+    with pytest.raises(MachineError, match=f"{point.id} was removed"):
+        solve_case(point, tmp_path, on_progress=remove_the_mesh)
+    assert solve_case(point, tmp_path).status == "accepted"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_full_disk_leaves_no_verdict_and_is_solved_by_the_same_call(tmp_path):
     point = FAMILY.point(
