@@ -42,8 +42,7 @@ from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.point_cloud import PointCloud
 from simgen.store.schema import Schema
-from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
-from tests.training.waves import design_point, travelling_wave
+from tests.world import SCHEMA, SPACE, design_point, duct, tiny_steady, travelling_wave
 
 THREADS = 1
 """Threads that wait for each other would count as work on a busy machine"""

@@ -19,7 +19,7 @@ from bench.report import publish
 from courant.sweeps.ray_trials import run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import TrialResult, best_trial, plan_sweep
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import publish_waves, tiny_experiment
 
 TRIALS = 12
 BAR_EPOCHS, BAR_NMAE = 0.45, 1.05

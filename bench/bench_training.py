@@ -25,7 +25,7 @@ from simgen.cases import get_family
 from simgen.point_cloud import PointCloud
 from simgen.store.schema import Schema
 from tests.conftest import SeaweedFS
-from tests.training.waves import design_point, travelling_wave
+from tests.world import design_point, travelling_wave
 
 BAR_SPEEDUP, BAR_LOSS, BAR_WAIT = 1.6, 1e-3, 0.03
 NUM_CASES = 10

@@ -12,12 +12,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import s3fs
 
+import simgen
 from simgen import log_lines
+from simgen.store.read import Dataset
 from tests.told_by_name import ToldByName
+
+if TYPE_CHECKING:
+    from tests.world import World
 
 # A shell starts what runs beside it with SIGINT ignored, and children inherit that: tests interrupt
 # theirs, and expect them to end.
@@ -197,11 +203,32 @@ def _wait(endpoint: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def pipes_run(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A trained run whose designs can be meshed, beside its dataset; nobody changes either."""
-    from tests.training.pipes import trained_on_pipes  # torch, which most tests do without
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """What is built once for all workers."""
+    from tests.world import World  # torch, which most tests do without
 
-    return trained_on_pipes(tmp_path_factory.mktemp("pipes"))
+    folder = tmp_path_factory.getbasetemp()
+    return World((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "world")
+
+
+@pytest.fixture(scope="session")
+def waves(world: World) -> Dataset:
+    return simgen.open_dataset(world.waves())
+
+
+@pytest.fixture(scope="session")
+def ducts(world: World) -> Dataset:
+    return simgen.open_dataset(world.ducts())
+
+
+@pytest.fixture(scope="session")
+def waves_run(world: World) -> str:
+    return world.waves_run()
+
+
+@pytest.fixture(scope="session")
+def pipes_run(world: World) -> str:
+    return world.pipes_run()
 
 
 @pytest.fixture

@@ -13,19 +13,18 @@ from torch import Tensor
 import courant
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
-from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
 from simgen.store.read import Dataset, StoredCase
-from tests.training.conftest import dataset as dataset
-from tests.training.waves import tiny_experiment
+from tests.world import World
 
 
 @pytest.fixture(scope="session")
-def surrogate(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Surrogate:
-    torch.set_num_threads(1)
-    run = RunDirectory(tmp_path_factory.mktemp("runs")) / "tiny"
-    fit(tiny_experiment(epochs=1), dataset, run)
-    return courant.load(run.url, device="cpu")
+def dataset(waves: Dataset) -> Dataset:
+    return waves
+
+
+@pytest.fixture(scope="session")
+def surrogate(world: World) -> Surrogate:
+    return courant.load(world.waves_run(), device="cpu")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
-from tests.training.waves import design_point, tiny_experiment, travelling_wave
+from tests.world import design_point, tiny_experiment, travelling_wave
 
 NUM_FRAMES, STEP_S, SPEED = 120, 3.0, 0.7
 WAVE_HZ = 0.3 * SPEED / (2 * np.pi)

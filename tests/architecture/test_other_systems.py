@@ -9,9 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import World, tiny_experiment
 
 LACKING_ON_WINDOWS = ("fcntl", "resource", "pwd", "grp", "termios")
 CODE = """
@@ -48,16 +46,11 @@ for command in (["dataset", "show", url], ["runs", "show", folder], ["families"]
 """
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return publish_waves(str(tmp_path_factory.mktemp("store") / "cylinder-flow"))
-
-
-def test_reading_training_and_predicting_ask_nothing_of_posix(dataset: str, tmp_path: Path) -> None:
+def test_reading_training_and_predicting_ask_nothing_of_posix(world: World, tmp_path: Path) -> None:
     experiment = tiny_experiment(epochs=1, samples_per_epoch=8).model_dump_json()
     code = CODE.format(modules=LACKING_ON_WINDOWS)
     done = subprocess.run(
-        [sys.executable, "-c", code, dataset, experiment, str(tmp_path / "run")],
+        [sys.executable, "-c", code, world.waves(), experiment, str(tmp_path / "run")],
         env={**os.environ, "USERNAME": "Ada"},
         capture_output=True,
         text=True,

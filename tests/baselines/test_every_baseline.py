@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import courant
-import simgen
 from courant.experiment import Experiment, parse_experiment
 from courant.field_model import FieldModel, Queries
 from courant.models import BASELINES, build, count, dump_config, parse_config
@@ -23,11 +22,15 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import CASES, OWN, tiny
 from tests.model.clouds import Inputs, pad_cloud, random_inputs, relative_error
-from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.test_loop import KilledError, kill_at
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import tiny_experiment, tiny_steady
 
 EVERY = pytest.mark.parametrize(("kind", "choice"), CASES)
+
+
+@pytest.fixture(scope="module")
+def datasets(waves: Dataset, ducts: Dataset) -> dict[str, Dataset]:
+    return {"transient": waves, "steady": ducts}
 
 
 @pytest.fixture(autouse=True)
@@ -176,15 +179,6 @@ def experiment(kind: str, task: str) -> Experiment:
     training = {"epochs": 2, "samples_per_epoch": 8, "checkpoint_every": 1}
     training |= {"validate_every": 2, "validation_windows": 1}
     return compared(like, kind).derive(model=OWN[kind], training=training)
-
-
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
-    folder = tmp_path_factory.mktemp("store")
-    return {
-        "transient": simgen.open_dataset(publish_waves(str(folder / "cylinder-flow"))),
-        "steady": simgen.open_dataset(publish_ducts(str(folder / "branched-pipe"))),
-    }
 
 
 @pytest.mark.parametrize("kind", BASELINES)

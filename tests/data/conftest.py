@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 import torch
 
-import simgen
 from courant.data.batch import Batch
 from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
@@ -12,24 +11,14 @@ from courant.data_config import SampleData, SteadyData
 from courant.problems.steady import SteadyProblem
 from courant.problems.transient import TransientProblem
 from simgen.store.read import Dataset
-from tests.training.ducts import publish_ducts, tiny_steady
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import tiny_experiment, tiny_steady
 
 torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_waves(str(tmp_path_factory.mktemp("store") / "cylinder-flow"))
-    )
-
-
-@pytest.fixture(scope="session")
-def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"))
-    )
+def dataset(waves: Dataset) -> Dataset:
+    return waves
 
 
 def problem_on(dataset: Dataset, config: SampleData) -> Any:

@@ -13,7 +13,7 @@ from simgen.design_space import DesignPoint
 from simgen.point_cloud import PointCloud
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
-from tests.training import ducts, waves
+from tests import world
 
 
 def row_of_cells(num_cells: int, num_faces: int) -> CellMesh:
@@ -51,7 +51,7 @@ def _publish(
 
 def publish_meshed_waves(url: str) -> str:
     made = [
-        (waves.design_point(n), waves.travelling_wave(40 + 7 * n, 0.2 + 0.1 * n, seed=n))
+        (world.design_point(n), world.travelling_wave(40 + 7 * n, 0.2 + 0.1 * n, seed=n))
         for n in range(5)
     ]
     return _publish(url, Schema.of(get_family("cylinder-flow")), made)
@@ -59,7 +59,7 @@ def publish_meshed_waves(url: str) -> str:
 
 def publish_meshed_ducts(url: str) -> str:
     made = [
-        (DesignPoint("branched-pipe", 1, each, {"mesh_size": 0.1}), ducts.duct(60 + 7 * n, each, n))
-        for n, each in enumerate(ducts.SPACE.sample(10, "sobol", 1))
+        (DesignPoint("branched-pipe", 1, each, {"mesh_size": 0.1}), world.duct(60 + 7 * n, each, n))
+        for n, each in enumerate(world.SPACE.sample(10, "sobol", 1))
     ]
-    return _publish(url, ducts.SCHEMA, made)
+    return _publish(url, world.SCHEMA, made)

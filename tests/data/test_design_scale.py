@@ -27,7 +27,7 @@ from simgen.design_space import DesignPoint
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from simgen.store.write import DatasetWriter
-from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
+from tests.world import SCHEMA, SPACE, duct, tiny_steady
 
 SCALED_BY = {"velocity": {"speed": 1.0}, "kinematic_pressure": {"speed": 2.0}}
 

@@ -15,7 +15,7 @@ from courant.problems.steady import SteadySource
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 from tests.data.conftest import problem_on
-from tests.training.ducts import SPACE, publish_ducts
+from tests.world import SPACE, publish_ducts
 
 CONFIG = SteadyData(fields=("velocity.x", "velocity.z"), prescribed={"velocity": ("inlet",)})
 MESH = CONFIG.model_copy(update={"encoder": "mesh"})
@@ -40,7 +40,9 @@ def test_no_solved_value_reaches_the_models_inputs(
     """Every solved value changed, in cells and on faces: the inputs stay the same to the bit, and
     the targets do not.
     """
-    other = simgen.open_dataset(publish_ducts(str(tmp_path / "branched-pipe"), solved_scale=-3.0))
+    other = simgen.open_dataset(
+        publish_ducts(str(tmp_path / "branched-pipe"), 16, solved_scale=-3.0)
+    )
     problem = problem_on(ducts, config.model_copy(update={"fields": fields_}))
     read = [SteadySource(version, ducts.cases(), problem) for version in (ducts, other)]
     for number in range(len(ducts)):

@@ -19,8 +19,7 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import OWN
 from tests.data.meshed import expected_edges, publish_meshed_ducts, publish_meshed_waves
-from tests.training.ducts import tiny_steady
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import publish_waves, tiny_experiment, tiny_steady
 
 WHOLE = {"points_per_sample": None, "queries_per_sample": 12}
 BRIEF = {"epochs": 1, "samples_per_epoch": 4, "batch_size": 2, "validation_windows": 2}

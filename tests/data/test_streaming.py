@@ -19,7 +19,7 @@ from courant.runs.record import read_records
 from courant.training.loop import fit
 from simgen.store.read import Dataset, StoredCase
 from tests.data.conftest import assert_same, problem_on
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import publish_waves, tiny_experiment
 
 CONFIG = TransientData(
     window_steps=3,

@@ -62,7 +62,7 @@ on_faces = np.zeros((len(faces), 3), "f4")
 SOLVED = """
 from simgen.case import CaseResult
 from simgen.cases import get_family
-from tests.training.waves import design_point, travelling_wave
+from tests.world import design_point, travelling_wave
 result, cloud = CaseResult(design_point(1), "accepted"), travelling_wave(40, 0.2, 1)
 """
 PANEL = """

@@ -30,8 +30,7 @@ from simgen.store.write import DatasetWriter
 from tests.documentation.snippets import ROOT
 from tests.documentation.sources import write_sources
 from tests.imports.darcy import import_darcy
-from tests.training.ducts import SPACE, duct, tiny_steady
-from tests.training.waves import travelling_wave
+from tests.world import SPACE, duct, tiny_steady, travelling_wave
 
 TRANSIENT = "demo-run/runs/cylinder-flow-demo-0123456789"
 OTHER = "demo-run/runs/cylinder-flow-demo-1123456789"

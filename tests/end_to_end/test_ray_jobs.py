@@ -20,7 +20,7 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import is_finished, read_records
 from tests.end_to_end.conftest import BIN, ROOT, run, wait_for
 from tests.ray_nodes import RayNode, ray_head
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import publish_waves, tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
 

@@ -14,17 +14,12 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
-import torch
 
 import courant
 import simgen
-from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
 from tests.end_to_end.conftest import BIN, ROOT, wait_for
 from tests.end_to_end.processes import listeners, tree
 from tests.ray_nodes import free_ports
-from tests.training.ducts import publish_ducts, tiny_steady
-from tests.training.waves import publish_waves, tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
 
@@ -32,25 +27,17 @@ LIMITS = {"max-points": 500, "max-steps": 20, "max-megabytes": 0.05, "max-point-
 PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
 
 
-@pytest.fixture(scope="module")
-def run_url(tmp_path_factory) -> str:
-    return train(tmp_path_factory, tiny_experiment(epochs=1), publish_waves, "cylinder-flow")
-
-
-@pytest.fixture(scope="module")
-def steady_url(tmp_path_factory) -> str:
-    return train(tmp_path_factory, tiny_steady(epochs=1), publish_ducts, "branched-pipe")
-
-
 CROWD = {"points": [[0.1 * x - 15, 5.0] for x in range(400)], "initial": [[1.0, 0.0]] * 400}
 
 
-def train(tmp_path_factory, experiment, publish, family) -> str:
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("served")
-    run = RunDirectory(folder) / "tiny"
-    fit(experiment, simgen.open_dataset(publish(str(folder / "store" / family))), run)
-    return run.url
+@pytest.fixture(scope="module")
+def run_url(world) -> str:
+    return world.waves_run()
+
+
+@pytest.fixture(scope="module")
+def steady_url(world) -> str:
+    return world.ducts_run()
 
 
 @pytest.fixture(scope="module")

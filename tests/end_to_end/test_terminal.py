@@ -7,7 +7,7 @@ import pytest
 from tests.end_to_end.conftest import solvers, wait_for
 from tests.end_to_end.processes import lives
 from tests.end_to_end.terminal import Terminal, in_a_terminal
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import publish_waves, tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
 

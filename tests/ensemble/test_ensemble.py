@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 import courant
-import simgen
 from courant.analysis.case_scores import ablation_effects, map_anchors
 from courant.ensemble import AnchoredEnsemble
 from courant.field_model import Decomposes, Encodes, FieldModel, MovesAnchors
@@ -25,7 +24,7 @@ from simgen.store.read import Dataset
 from tests.baselines.tiny import tiny
 from tests.model.clouds import CHOICES, Inputs, pad_cloud, random_inputs, relative_error
 from tests.training.test_loop import KilledError, kill_at
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import tiny_experiment
 
 CPU = torch.device("cpu")
 KINDS = ["steady", "learned anchors", "abstract queries", "window, transient", "MLP processor"]
@@ -137,13 +136,6 @@ def test_a_config_counts_all_members_and_checks_their_number() -> None:
         content = {**dump_config(config), "num_members": wrong}
         with pytest.raises(ValueError, match=r"num_members = .* a whole number from 1 to 64"):
             parse_config(content)
-
-
-@pytest.fixture(scope="module")
-def waves(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_waves(str(tmp_path_factory.mktemp("store") / "cylinder-flow"))
-    )
 
 
 def fitting(waves: Dataset, folder: Path, **settings: object) -> Fitting:

@@ -13,7 +13,7 @@ from courant.evaluation.metrics import FieldSums, Metric
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from tests.training.ducts import publish_ducts, tiny_steady
+from tests.world import publish_ducts, tiny_steady
 
 
 def _rms(sums: FieldSums) -> float:

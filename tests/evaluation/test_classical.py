@@ -21,8 +21,16 @@ from simgen.regression import Regression, gaussian_process, least_squares, radia
 from simgen.store.read import Dataset, StoredCase
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
-from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
-from tests.training.waves import design_point, publish_waves, tiny_experiment, travelling_wave
+from tests.world import (
+    SCHEMA,
+    SPACE,
+    design_point,
+    duct,
+    publish_waves,
+    tiny_experiment,
+    tiny_steady,
+    travelling_wave,
+)
 
 
 def smooth(inputs: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.evaluation.references import MEAN_SNAPSHOTS, MeanFlow
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import publish_waves, tiny_experiment
 
 
 @pytest.mark.parametrize(("start_s", "step_s"), [(10.0, 10.0), (28.0, 1.0), (0.0, 3.0)])

@@ -11,7 +11,7 @@ from courant.problems import open_problem
 from simgen.case import CaseResult
 from simgen.design_space import DesignPoint
 from simgen.store.write import DatasetWriter
-from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
+from tests.world import SCHEMA, SPACE, duct, tiny_steady
 
 
 def test_the_interval_of_few_values_is_students() -> None:

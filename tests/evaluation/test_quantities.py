@@ -24,8 +24,7 @@ from simgen.quantities import Quantity
 from simgen.store.read import Dataset, StoredCase
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
-from tests.training.ducts import SCHEMA, SPACE, duct, tiny_steady
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import SCHEMA, SPACE, duct, publish_waves, tiny_experiment, tiny_steady
 
 
 def peak_speed(case: StoredCase) -> float:

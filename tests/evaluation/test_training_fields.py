@@ -10,7 +10,7 @@ import simgen
 from courant.data.normalisation import Normaliser
 from courant.evaluation.references import TrainingFields
 from courant.problems.steady import read_solution
-from tests.training.ducts import publish_ducts, tiny_steady
+from tests.world import publish_ducts, tiny_steady
 
 
 def test_they_are_standardised_and_without_the_case_itself(tmp_path: Path) -> None:

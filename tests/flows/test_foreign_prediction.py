@@ -8,27 +8,24 @@ import numpy as np
 import pytest
 
 import courant
-import simgen
 from courant.data.normalisation import Channel
-from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
 from flows.cli.foreign_mesh import predict_file, read_boundary, read_state
 from flows.cli.prediction_files import by_field, write_prediction, write_state, writing
 from simgen.cell_shapes import Shape
 from simgen.errors import InputError
 from simgen.publish.export import export_vtu
-from tests.training.conftest import dataset as dataset
-from tests.training.ducts import publish_ducts, tiny_steady
-from tests.training.waves import tiny_experiment
 
 PARAMETERS = {"radius": 2.0, "center_x": -5.0, "center_y": 0.0}
 
 
 @pytest.fixture(scope="module")
-def run(dataset, tmp_path_factory) -> str:
-    url = str(tmp_path_factory.mktemp("runs") / "tiny")
-    fit(tiny_experiment(epochs=1), dataset, RunDirectory(url))
-    return url
+def run(world) -> str:
+    return world.waves_run()
+
+
+@pytest.fixture(scope="module")
+def steady_run(world) -> str:
+    return world.ducts_run()
 
 
 @pytest.fixture
@@ -116,14 +113,6 @@ def test_what_cannot_be_predicted_is_one_line(run, mesh, tmp_path, data, paramet
         predict_file(run, tmp_path / "case.vtu", None, parameters, 1, tmp_path / out)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["case.vtu"]
-
-
-@pytest.fixture(scope="module")
-def steady_run(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("ducts")
-    ducts = simgen.open_dataset(publish_ducts(str(folder / "store" / "branched-pipe"), num_cases=8))
-    fit(tiny_steady(epochs=1), ducts, RunDirectory(folder / "tiny"))
-    return str(folder / "tiny")
 
 
 DUCT = {"speed": 5.0, "half_width": 1.0, "bend": 0.5, "swirl": 0.5, "roughness": 0.5}

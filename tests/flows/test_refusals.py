@@ -19,15 +19,14 @@ from flows.cli.app import app
 from flows.stages.generation import Generation
 from flows.stages.main_job import MainJob
 from simgen.errors import InputError
-from tests.training.waves import publish_waves
+from tests.world import publish_waves
 
 SHORT = ("--cases", "2", "--set", "end_time=12", "--set", "mesh_size=2")
 
 
-@pytest.fixture(scope="module")
-def waves(tmp_path_factory) -> str:
-    """A small dataset of the cylinder's schema."""
-    return publish_waves(str(tmp_path_factory.mktemp("waves") / "store/cylinder-flow"))
+@pytest.fixture
+def waves(world) -> str:
+    return world.waves()
 
 
 def refused(*arguments: str) -> str:

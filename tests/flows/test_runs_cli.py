@@ -13,16 +13,15 @@ from courant.training.loop import fit
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError
-from tests.training.conftest import dataset as dataset
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment
 
 
 @pytest.fixture(scope="module")
-def runs(dataset, tmp_path_factory) -> Path:
+def runs(waves, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for anchors, name in ((8, "eight"), (4, "four")):
         experiment = tiny_experiment(epochs=2).derive(name=name, model={"num_anchors": anchors})
-        fit(experiment, dataset, RunDirectory(folder) / name)
+        fit(experiment, waves, RunDirectory(folder) / name)
     (folder / "jobs").mkdir()
     return folder
 
@@ -34,14 +33,14 @@ def shown(*arguments: str, width: int = 300) -> str:
     return done.stdout
 
 
-def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, dataset):
+def test_runs_are_listed_with_their_dataset_version_size_and_errors(runs, waves):
     (eight, four), unreadable = list_runs(str(runs))
     assert unreadable == []
     assert (eight.name, four.name, eight.experiment) == ("eight", "four", "eight")
     assert eight.num_parameters == sum(
         weight.numel() for weight in courant.load(runs / "eight").model.state_dict().values()
     )
-    assert (eight.version, eight.snapshot_id, eight.epoch) == ("v1", dataset.snapshot_id, 2)
+    assert (eight.version, eight.snapshot_id, eight.epoch) == ("v1", waves.snapshot_id, 2)
     assert eight.validation_nmae is not None and eight.test_nmae is None
     listed = shown("ls", str(runs)).splitlines()
     assert len(listed) == 3

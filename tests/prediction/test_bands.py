@@ -45,7 +45,7 @@ from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
-from tests.training.ducts import SPACE, duct, tiny_steady
+from tests.world import SPACE, duct, tiny_steady
 
 FAMILY = get_family("branched-pipe")
 DESIGN = {

@@ -19,7 +19,7 @@ from flows.cli.prediction_files import predict_to_files
 from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.solving.unsolved import UnmeshableError
-from tests.training.pipes import DESIGN, SETTINGS
+from tests.world import DESIGN, SETTINGS
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
-from tests.training.ducts import SPACE, duct
+from tests.world import SPACE, duct
 
 FAMILY = get_family("branched-pipe")
 SIZES = np.array([3.5, 5.0, 7.0])

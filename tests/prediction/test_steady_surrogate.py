@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import courant
-import simgen
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.references import NearestDesign
 from courant.prediction.surrogate import Surrogate
@@ -19,14 +18,7 @@ from courant.training.loop import fit
 from flows.cli.prediction_files import write_prediction
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
-from tests.training.ducts import publish_ducts, tiny_steady
-
-
-@pytest.fixture(scope="module")
-def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"), num_cases=16)
-    )
+from tests.world import tiny_steady
 
 
 @pytest.fixture(scope="module", params=["boundary", "mesh"])

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 import courant
-import simgen
 from courant.data.normalisation import Normaliser
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.models import build
@@ -29,16 +28,14 @@ from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import tiny_experiment
 
 PARAMETERS = {"radius": 2.0, "center_x": 1.0, "center_y": -1.0}
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_waves(str(tmp_path_factory.mktemp("store") / "cylinder-flow"))
-    )
+def dataset(waves: Dataset) -> Dataset:
+    return waves
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
-from tests.training.waves import design_point, publish_waves, tiny_experiment, travelling_wave
+from tests.world import design_point, publish_waves, tiny_experiment, travelling_wave
 
 
 def add(url: str, split: str, radii: list[float]) -> None:

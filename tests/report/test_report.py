@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import simgen
 from courant.evaluation.evaluate import evaluate
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
@@ -29,8 +28,7 @@ from simgen.publish.figures import designs as draw_designs
 from simgen.publish.figures import sample_cases
 from simgen.store.read import Dataset
 from simgen.store.schema import Schema
-from tests.training.ducts import publish_ducts, tiny_steady
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import tiny_experiment, tiny_steady
 
 BOTH_FIELDS = {"fields": ("velocity", "kinematic_pressure")}
 RUNS: dict[str, Any] = {
@@ -45,12 +43,8 @@ RUNS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
-    folder = tmp_path_factory.mktemp("store")
-    return {
-        "transient": simgen.open_dataset(publish_waves(str(folder / "waves"))),
-        "steady": simgen.open_dataset(publish_ducts(str(folder / "ducts"), num_cases=20)),
-    }
+def datasets(waves: Dataset, ducts: Dataset) -> dict[str, Dataset]:
+    return {"transient": waves, "steady": ducts}
 
 
 @pytest.fixture(scope="module", params=RUNS)

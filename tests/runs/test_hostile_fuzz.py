@@ -26,8 +26,8 @@ from courant.runs.summary import list_runs
 from courant.serving.predictions import Limits, RequestError, answer, parse_request
 from courant.sweeps.search_space import MAX_SETTINGS, parse_space
 from simgen.errors import InputError, SimgenError
-from tests.training.waves import tiny_experiment
 from tests.trials import trials
+from tests.world import tiny_experiment
 
 pytestmark = pytest.mark.nightly
 

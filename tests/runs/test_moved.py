@@ -19,7 +19,7 @@ from courant.runs.summary import list_runs, pack_run
 from courant.training.loop import fit
 from flows.cli.app import app
 from simgen.errors import InputError, StoreError
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import publish_waves, tiny_experiment
 
 STORE = "store/cylinder-flow"
 

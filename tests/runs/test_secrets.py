@@ -30,7 +30,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import publish_waves, tiny_experiment
 
 folder = sys.argv[1]
 dataset = simgen.open_dataset(publish_waves(folder + "/store/cylinder-flow"))

@@ -26,9 +26,8 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.seam import point_mlp
 from tests.seam.point_mlp import PointMlpConfig
-from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.test_loop import KilledError, kill_at
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import tiny_experiment, tiny_steady
 
 
 def point_mlp_experiment(task: str) -> Experiment:
@@ -52,13 +51,8 @@ def task(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def dataset(task: str, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    publish, family = (
-        (publish_waves, "cylinder-flow")
-        if task == "transient"
-        else (publish_ducts, "branched-pipe")
-    )
-    return simgen.open_dataset(publish(str(tmp_path_factory.mktemp("store") / family)))
+def dataset(task: str, waves: Dataset, ducts: Dataset) -> Dataset:
+    return waves if task == "transient" else ducts
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 import courant
-import simgen
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
 from courant.serving.http_app import ServedModel
 from courant.serving.predictions import Limits, answer
-from courant.training.loop import fit
 from simgen.errors import InputError, StoreError
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import World
 
 LIMITS = Limits()
 CASE = {
@@ -28,12 +26,8 @@ CASE = {
 
 
 @pytest.fixture(scope="module")
-def surrogate(tmp_path_factory: pytest.TempPathFactory) -> Surrogate:
-    folder = tmp_path_factory.mktemp("served")
-    run = RunDirectory(folder) / "tiny"
-    dataset = simgen.open_dataset(publish_waves(str(folder / "store/cylinder-flow")))
-    fit(tiny_experiment(epochs=1), dataset, run)
-    return courant.load(run.url, device="cpu")
+def surrogate(world: World) -> Surrogate:
+    return courant.load(world.waves_run(), device="cpu")
 
 
 def asked(**changed: Any) -> bytes:

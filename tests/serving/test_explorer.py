@@ -10,7 +10,6 @@ import pytest
 from scipy.spatial import cKDTree
 
 import courant
-import simgen
 from courant.prediction.design import transferred_state
 from courant.runs.directory import RunDirectory
 from courant.serving import explorer
@@ -23,11 +22,9 @@ from courant.serving.explorer import (
 )
 from courant.serving.http_app import read_design
 from courant.serving.predictions import Limits, RequestError
-from courant.training.loop import fit
 from flows.serving import explore_model
 from simgen.errors import InputError
-from tests.training.pipes import DESIGN
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import DESIGN
 
 
 @pytest.fixture
@@ -120,23 +117,13 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
         assert "//" not in file.read_text().replace("// ", "")
 
 
-@pytest.fixture(scope="module")
-def waves(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A transient model of the cylinder's family, and its dataset."""
-    folder = tmp_path_factory.mktemp("waves")
-    dataset = simgen.open_dataset(publish_waves(str(folder / "cylinder-flow")))
-    run = RunDirectory(folder / "run")
-    fit(tiny_experiment(epochs=1), dataset, run)
-    return run.url
-
-
 @pytest.mark.openfoam
 @pytest.mark.filterwarnings("ignore:.*outside the training domain")
 def test_a_transient_model_starts_from_the_nearest_solved_design(
-    waves: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    waves_run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    surrogate = courant.load(waves, device="cpu")
+    surrogate = courant.load(waves_run, device="cpu")
     dataset = surrogate.open_dataset()
     explored = Explored(surrogate, Limits(), dataset.url)
     near = {"radius": 1.55, "center_x": 0.0, "center_y": 0.0}
@@ -165,10 +152,10 @@ def test_a_transient_model_starts_from_the_nearest_solved_design(
 
 
 def test_a_transient_model_without_its_dataset_has_no_page_and_the_way_out_is_said(
-    waves: str, tmp_path: Path
+    waves_run: str, tmp_path: Path
 ) -> None:
     run = RunDirectory(tmp_path / "run")
     for name in ("experiment.json", "dataset.json"):
-        run.write_bytes(name, RunDirectory(waves).read_bytes(name).replace(b"waves", b"gone"))
+        run.write_bytes(name, RunDirectory(waves_run).read_bytes(name).replace(b"waves", b"gone"))
     with pytest.raises(InputError, match="name its place with --dataset, or let the solver make"):
         explore_model(run.url, "127.0.0.1", 8000)

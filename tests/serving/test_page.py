@@ -14,8 +14,7 @@ from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
 from tests.serving.chromium import Page, open_page
 from tests.serving.explored_server import serving_explored
-from tests.training.ducts import SPACE, duct
-from tests.training.pipes import FAMILY, SETTINGS, trained_on_pipes
+from tests.world import FAMILY, SETTINGS, SPACE, duct, trained_on_pipes
 
 pytestmark = [
     pytest.mark.openfoam,

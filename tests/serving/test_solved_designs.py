@@ -25,8 +25,7 @@ from simgen.case import CaseResult
 from simgen.publish.figures import Sensitivity
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
-from tests.training.ducts import SPACE, duct
-from tests.training.pipes import DESIGN, FAMILY, NUM_CASES, SETTINGS, share, trained_on_pipes
+from tests.world import DESIGN, FAMILY, NUM_CASES, SETTINGS, SPACE, duct, share, trained_on_pipes
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ from simgen.errors import InputError
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
 from tests.serving.test_http_app import StandIn, serving
-from tests.training.ducts import SPACE, duct
-from tests.training.pipes import DESIGN, FAMILY, SETTINGS, trained_on_pipes
+from tests.world import DESIGN, FAMILY, SETTINGS, SPACE, duct, trained_on_pipes
 
 
 class Started:

@@ -38,8 +38,7 @@ from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import OWN
 from tests.sweeps.in_process import planned, run_here
-from tests.training.ducts import tiny_steady
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment, tiny_steady
 
 
 def table_of(benchmark: Benchmark, dataset: Dataset) -> BenchmarkTable:
@@ -83,7 +82,7 @@ def test_models_and_references_are_in_one_table_ordered_by_error(done) -> None:
     text = page.read_text()
     assert 'src="data:image/webp;base64,' in text
     assert (page.parent / FIGURE).read_bytes().startswith(b"\x89PNG")
-    assert "300 designs, here 14" in text
+    assert "300 designs, here 16" in text
     assert "models of other sizes than here (courant, transolver)" in text
     best = next(name for name in lines if name in references)
     beaten = [name for name in lines if name not in references and list(lines).index(name)]

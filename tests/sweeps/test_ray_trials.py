@@ -28,8 +28,7 @@ from courant.training.loop import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.sweeps.in_process import planned
-from tests.training.ducts import tiny_steady
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment, tiny_steady
 
 pytestmark = pytest.mark.end_to_end
 

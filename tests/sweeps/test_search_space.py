@@ -15,8 +15,7 @@ from courant.sweeps.sweep import plan_sweep, read_result, write_table
 from courant.training.loop import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
-from tests.training.ducts import tiny_steady
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment, tiny_steady
 
 BASELINE = get_recipe("cylinder-flow")
 TWO = """

@@ -12,7 +12,7 @@ from courant.sweeps.benchmark import choose_contenders, contender_names, parse_b
 from courant.sweeps.search_space import SearchSpace
 from simgen.errors import InputError
 from simgen.store.read import Dataset
-from tests.training.ducts import tiny_steady
+from tests.world import tiny_steady
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -1,19 +1,16 @@
 import pytest
 import torch
 
-import simgen
 from courant.experiment import Experiment
 from simgen.store.read import Dataset
-from tests.training.waves import publish_waves, tiny_experiment
+from tests.world import tiny_experiment
 
 torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_waves(str(tmp_path_factory.mktemp("store") / "cylinder-flow"))
-    )
+def dataset(waves: Dataset) -> Dataset:
+    return waves
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from courant.ray_session import GPUS_ON_DEMAND as VARIABLE
 from courant.sweeps.ray_trials import Share
 from courant.training.ray_train import use_gpus
 from simgen.errors import InputError
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-import simgen
 from courant.experiment import Experiment
 from courant.model import Courant
 from courant.runs.checkpoint import read_latest_checkpoint
@@ -21,9 +20,8 @@ from courant.training.optimiser import WeightAverage
 from courant.training.step import backward, flops_per_sample
 from simgen.errors import InputError
 from simgen.store.read import Dataset
-from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.test_loop import KilledError, kill_at
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment, tiny_steady
 
 OPTIONS: list[dict[str, Any]] = [
     {"ema_decay": 0.9},
@@ -38,13 +36,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"schedule": "cosine", "nonfinite": "skip"},
     {"optimiser": "muon"},
 ]
-
-
-@pytest.fixture(scope="module")
-def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"))
-    )
 
 
 def gradients(task: Task, num_parts: int) -> tuple[float, list[torch.Tensor]]:

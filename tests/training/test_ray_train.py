@@ -15,7 +15,7 @@ from courant.training import ray_train, train
 from courant.training.loop import TrainingError, fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
 

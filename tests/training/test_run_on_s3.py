@@ -14,7 +14,7 @@ from courant.runs.record import EpochRecord, read_records
 from courant.training.loop import fit
 from simgen.errors import StoreError
 from simgen.store.read import Dataset
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment
 
 pytestmark = pytest.mark.end_to_end
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-import simgen
 from courant.experiment import Experiment, parse_experiment
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
@@ -14,15 +13,8 @@ from courant.runs.record import read_records
 from courant.training.loop import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
-from tests.training.ducts import publish_ducts, tiny_steady
 from tests.training.test_loop import KilledError, kill_at, weights
-
-
-@pytest.fixture(scope="module")
-def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"))
-    )
+from tests.world import tiny_steady
 
 
 def full_mesh() -> Experiment:

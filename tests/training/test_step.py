@@ -13,7 +13,6 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.optim import AdamW
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import simgen
 from courant.data.batch import Batch
 from courant.experiment import Experiment
 from courant.model import Courant
@@ -24,8 +23,7 @@ from courant.training.optimiser import WeightAverage, fused_optimiser
 from courant.training.step import OptimiserStep, Replayed, check_graphs
 from simgen.errors import InputError
 from simgen.store.read import Dataset
-from tests.training.ducts import publish_ducts, tiny_steady
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment, tiny_steady
 
 CPU = torch.device("cpu")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -33,13 +31,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "relative, bfloat16": {"loss": "relative-l2", "precision": "bfloat16"},
     "Muon": {"optimiser": "muon"},
 }
-
-
-@pytest.fixture(scope="module")
-def ducts(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return simgen.open_dataset(
-        publish_ducts(str(tmp_path_factory.mktemp("store") / "branched-pipe"), num_cases=8)
-    )
 
 
 def tasks(dataset: Dataset, ducts: Dataset, **training: Any) -> Iterator[Task]:

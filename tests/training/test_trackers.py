@@ -13,7 +13,7 @@ from courant.runs.trackers import MlflowTracker, end_stopped
 from courant.training.loop import fit
 from simgen.errors import InputError, StoreError
 from simgen.store.read import Dataset
-from tests.training.waves import tiny_experiment
+from tests.world import tiny_experiment
 
 
 def curve(run: RunDirectory, tag: str) -> list[tuple[int, float]]:
