@@ -230,7 +230,7 @@ def serve_model(
         server = HttpServer(app, listener)
         server.start()
     try:
-        address = f"http://{in_address(host)}:{port}"
+        address = f"http://{in_address(host)}:{listener.getsockname()[1]}"
         if page == "docs":
             line = f"serving  {address}/predict   what it takes: /model and /docs"
         else:

@@ -45,10 +45,16 @@ dataset_app = typer.Typer(
 )
 
 
+def open_dataset(url: str, version: str | None = None) -> Dataset:
+    """Open a dataset; the store's libraries are imported by then."""
+    import simgen
+
+    return simgen.open_dataset(url, version)
+
+
 @dataset_app.command("ls", epilog="Example: courant dataset ls --store demo-run/store")
 def dataset_ls(store: Store = None) -> None:
     """List the datasets of a store, with their newest versions."""
-    import simgen
     from simgen.cases import FAMILIES
     from simgen.store.split import SPLITS
     from simgen.store.versions import folders_in
@@ -61,7 +67,7 @@ def dataset_ls(store: Store = None) -> None:
     for family in dict.fromkeys([*FAMILIES, *folders_in(base)]):
         url = f"{base}/{family}"
         try:
-            dataset = simgen.open_dataset(url)
+            dataset = open_dataset(url)
         except InputError:
             continue  # no dataset, or none that is published
         except StoreError as error:
@@ -94,9 +100,7 @@ def dataset_show(
 
     Also shows the command that makes the version again.
     """
-    import simgen
-
-    opened = simgen.open_dataset(dataset, version)
+    opened = open_dataset(dataset, version)
     if case:
         _print_case(opened[case])
     else:
@@ -195,12 +199,11 @@ def _print_case(case: StoredCase) -> None:
 @dataset_app.command("versions", epilog="Example: courant dataset versions DATASET")
 def dataset_versions(dataset: DatasetUrl) -> None:
     """List every version: when, by whom, what it added, its sizes, and the run that made it."""
-    import simgen
     from simgen.publish.card import run_command, size_text
     from simgen.store.verify import history
 
     with errors.status("reading versions"):
-        lines = history(simgen.open_dataset(dataset))
+        lines = history(open_dataset(dataset))
     columns = ("version", "published", "author", "cases", "new", "fields", "new on disk")
     table = plain_table(*columns, Column("message", overflow="fold"))
     for line in lines:
@@ -228,12 +231,11 @@ def dataset_diff(
     after: Annotated[str, typer.Argument(help="Version to compare it with, such as v2.")],
 ) -> None:
     """Show what changed between two versions: cases, splits, schema, statistics, bytes."""
-    import simgen
     from simgen.publish.card import size_text
     from simgen.store.verify import compare
 
     with errors.status("comparing"):
-        old, new = simgen.open_dataset(dataset, before), simgen.open_dataset(dataset, after)
+        old, new = open_dataset(dataset, before), open_dataset(dataset, after)
         found = compare(old, new)
     if found.is_empty:
         print_line(f"{found.before} and {found.after} hold the same cases")
@@ -289,12 +291,11 @@ def dataset_export(
 
     After an interruption the same command continues.
     """
-    import simgen
     from simgen.publish.card import size_text
     from simgen.publish.export import export
 
     with progress_bar("exporting cases") as on_progress:
-        written = export(simgen.open_dataset(dataset, version), absolute(target), on_progress)
+        written = export(open_dataset(dataset, version), absolute(target), on_progress)
     there = written.num_cases - written.num_copied
     print_line(
         f"{written.target}  {counted(written.num_cases, 'case')},"
@@ -319,12 +320,11 @@ def dataset_export_vtu(
     every: Annotated[int, typer.Option(min=1, help="Of a transient case every n-th snapshot.")] = 1,
 ) -> None:
     """Write cases for ParaView: .vtu files, and a .pvd with the times of each transient case."""
-    import simgen
     from simgen.publish.export import export_vtu
 
     if case and split:
         raise InputError("--case and --split both choose cases; give one")
-    opened = simgen.open_dataset(dataset, version)
+    opened = open_dataset(dataset, version)
     with progress_bar("writing cases") as on_progress:
         chosen = list(dict.fromkeys(case or ())) or (opened.cases(split) if split else None)
         written = export_vtu(opened, folder, chosen, every, on_progress)
@@ -347,11 +347,10 @@ def dataset_card(
 
     It shows physics, design space, fields, statistics, sizes, splits, samples and provenance.
     """
-    import simgen
     from simgen.publish.card import write_card
 
     with progress_bar("drawing") as on_progress:
-        readme = write_card(simgen.open_dataset(dataset, version), out, license, on_progress)
+        readme = write_card(open_dataset(dataset, version), out, license, on_progress)
     print_line(f"card  {readme}")
 
 
@@ -361,11 +360,10 @@ def dataset_verify(dataset: DatasetUrl, version: Version = None) -> None:
 
     Ends with exit code 1 where anything is damaged.
     """
-    import simgen
     from simgen.store.verify import verify
 
     with progress_bar("verifying cases") as on_progress:
-        opened = simgen.open_dataset(dataset, version)
+        opened = open_dataset(dataset, version)
         found = verify(opened, on_progress)
     where = f"{opened.url} {opened.version}"
     if not found.findings:
@@ -398,12 +396,11 @@ def dataset_withdraw(
 
     Older versions and the splits of all other cases stay as they are.
     """
-    import simgen
     from simgen.store.write import DatasetWriter
 
-    writer = DatasetWriter.open(dataset, simgen.open_dataset(dataset).schema)
+    writer = DatasetWriter.open(dataset, open_dataset(dataset).schema)
     version = writer.withdraw(cases, reason)
-    print_line(repr(simgen.open_dataset(dataset, version)).strip("<>"))
+    print_line(repr(open_dataset(dataset, version)).strip("<>"))
 
 
 @dataset_app.command("gc", epilog="Example: courant dataset gc DATASET --dry-run")

@@ -12,7 +12,16 @@ import typer
 from rich.markup import escape
 from rich.table import Column
 
-from flows.cli.options import AllowedHosts, MovedDataset, RunUrl, SplitChoice, allowed_hosts
+from courant.loopback import LOOPBACK
+from flows.cli.options import (
+    AllowedHosts,
+    Host,
+    MovedDataset,
+    Port,
+    RunUrl,
+    SplitChoice,
+    allowed_hosts,
+)
 from flows.request_models import parse_settings
 from flows.settings import RUNS, absolute, check_folder, load_settings
 from flows.terminal import (
@@ -336,10 +345,8 @@ def predict(
 @model_app.command(epilog="Example: courant serve RUN --port 8000")
 def serve(
     run: RunUrl,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 for other machines.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    host: Host = LOOPBACK,
+    port: Port = 8000,
     max_points: Annotated[
         int, typer.Option(min=1, help="Points of one request, queries included.")
     ] = 200_000,
@@ -370,10 +377,8 @@ def serve(
 @model_app.command(epilog="Example: courant explore pipe-run/runs/branched-pipe-small-0123456789")
 def explore(
     run: RunUrl,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 for other machines.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    host: Host = LOOPBACK,
+    port: Port = 8000,
     dataset: MovedDataset = None,
     allow_host: AllowedHosts = None,
 ) -> None:

@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from courant.loopback import LOOPBACK, in_address
-from flows.cli.options import AllowedHosts, Runs, Store, allowed_hosts
+from flows.cli.options import AllowedHosts, Host, Port, Runs, Store, allowed_hosts
 from flows.settings import absolute, load_settings
 from flows.terminal import add_row, counted, errors, fail, print_line, screen
 from simgen.errors import InputError
@@ -41,7 +41,6 @@ MOST_ENDED = 5
 """Finished trainings that are shown; `courant runs ls` lists all"""
 LOW_DISK = 0.05
 """Share of a disk that is too little"""
-PORT = 9464
 
 status_app = typer.Typer()
 
@@ -86,10 +85,8 @@ def status(
 def metrics(
     store: Store = None,
     runs: Runs = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
-    ] = LOOPBACK,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = PORT,
+    host: Host = LOOPBACK,
+    port: Port = 9464,
     allow_host: AllowedHosts = None,
     every: Annotated[
         float,

@@ -67,6 +67,8 @@ AllowedHosts = Annotated[
         ),
     ),
 ]
+Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
 Version = Annotated[
     str | None, typer.Option(help="Dataset version, such as v2; default: the newest.")
 ]
