@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from numcodecs import Zstd
 
 from simgen.store.versions import open_repository
 
@@ -17,17 +16,6 @@ def flip(path: Path, position: float = 0.5) -> None:
     content = bytearray(path.read_bytes())
     content[min(len(content) - 1, int(position * len(content)))] ^= 1
     path.write_bytes(content)
-
-
-def rewrite_snapshot(path: Path, change: Callable[[bytes], bytes]) -> None:
-    """Change what a snapshot says, keeping its length: behind a header of 39 bytes it is one
-    Zstandard frame.
-    """
-    header, content = path.read_bytes()[:39], Zstd().decode(path.read_bytes()[39:])
-    changed = change(content)
-    assert changed != content, "nothing to change"
-    assert len(changed) == len(content), "flatbuffers point to places"
-    path.write_bytes(header + Zstd().encode(changed))
 
 
 def truncate(path: Path) -> None:

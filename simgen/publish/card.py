@@ -120,8 +120,10 @@ def _card_text(dataset: Dataset, license: str) -> str:
         title, description = family.title, Markup(plain)
     kind = "transient" if schema.transient else "steady"
     snapshots = f", {_range(table['num_snapshots'])} snapshots" if schema.transient else ""
-    refused = table[table["status"] != "accepted"]
-    reasons = Counter(zip(refused["status"], refused["reason"], strict=True)).most_common(10)
+    not_accepted = table[table["status"] != "accepted"]
+    reasons = Counter(zip(not_accepted["status"], not_accepted["reason"], strict=True)).most_common(
+        10
+    )
     sizes = [("points of a case", table["num_points"], 0)]
     if schema.transient:
         sizes.append(("snapshots", table["num_snapshots"], 0))
@@ -150,7 +152,7 @@ def _card_text(dataset: Dataset, license: str) -> str:
         ],
         splits=[(split, count, aims[split]) for split, count in counts_of(dataset.cases).items()],
         statuses=list(table["status"].value_counts().items()),
-        refused=[(status, reason, count) for (status, reason), count in reasons],
+        not_accepted=[(status, reason, count) for (status, reason), count in reasons],
         arrays=_arrays(schema),
         statistics=_statistics(dataset),
         left_out=left_out(dataset),

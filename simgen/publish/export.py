@@ -39,7 +39,7 @@ from simgen.store.versions import explain
 from simgen.whole_file import local_path, whole_file
 
 THREADS = 8
-#: Marks a target as an unfinished export, and says of what.
+#: Marks a target as an unfinished export, with what it is of.
 MARKER = "export.json"
 METADATA = "zarr.json"
 Json = dict[str, Any]

@@ -20,7 +20,7 @@
     statistics/            attrs fields: training statistics per component · records: moments per
                            case
 
-The schema says which of these a dataset has: the cloud of the boundary, the distance field and the
+Which of these a dataset has is in its schema: the cloud of the boundary, the distance field and the
 volumes may be absent. `points` have three columns whatever the dimension, zeros behind.
 
 Accepted cases have arrays; rejected and failed ones their attributes alone. A case group is written

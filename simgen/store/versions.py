@@ -52,10 +52,8 @@ far; cases that its writer has still to commit"""
 ENDPOINT_TIMEOUT_S = 5.0
 #: How long the branch may be missing after the first commit of a writer that creates a repository.
 CREATION_S = 5.0
-#: How long to wait for another committer.
+#: How long to wait for another committer, and before each attempt at a commit.
 WAIT_S = 60.0
-#: The wait before each attempt at a commit, where other writers may interfere; a commit takes some
-#: tens of milliseconds.
 RETRY_PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 T = TypeVar("T")
 
@@ -249,15 +247,13 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
     with translated(url):
         url.encode()  # Icechunk takes UTF-8 alone
         storage = _storage(url, create)
+        # By default each session fetches the manifests of up to fifty arrays with names such as
+        # `time`, of any cases.
+        preload = icechunk.ManifestPreloadConfig(max_total_refs=0)
         config = icechunk.RepositoryConfig(
-            # Chunks of a few numbers (volumes of a tiny case, times) are kept inside the manifest,
-            # not as objects.
+            # Chunks of a few numbers are kept inside the manifest, not as objects.
             inline_chunk_threshold_bytes=1024,
-            # By default each session fetches the manifests of up to fifty arrays with names such as
-            # `time`, of any cases.
-            manifest=icechunk.ManifestConfig(
-                preload=icechunk.ManifestPreloadConfig(max_total_refs=0)
-            ),
+            manifest=icechunk.ManifestConfig(preload=preload),
         )
         deadline = time.monotonic() + CREATION_S
         while not icechunk.Repository.exists(storage):
@@ -310,9 +306,7 @@ def is_empty(repository: icechunk.Repository, snapshot_id: str) -> bool:
     return repository.lookup_snapshot(snapshot_id).parent_id is None
 
 
-@functools.cache
-def _first_process() -> int:
-    return os.getpid()
+_first_process = functools.cache(os.getpid)
 
 
 def check_process(url: str) -> None:
@@ -348,8 +342,7 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
 def _check_regular(path: Path, url: str) -> None:
     """Raise StoreError that names a FIFO, socket or device in place of a store's object.
 
-    Opening one of those waits for ever, or reads without end. The kinds of directory entries are
-    known without opening each file.
+    Opening one of those waits for ever, or reads without end.
     """
     folders = [os.fspath(path)]
     while folders:
@@ -485,9 +478,9 @@ def sync_all(url: str) -> None:
 
 
 def retry_commit(url: str, attempt: Callable[[], T]) -> T:
-    """Retry `attempt` while other writers interfere, or their clocks are a little ahead.
+    """Retry `attempt`, from the first look at the store to the commit.
 
-    Each try covers everything from the first look at the store to the commit.
+    Other writers may interfere, or their clocks be a little ahead.
     """
     for pause in RETRY_PAUSES_S:
         time.sleep(pause)
@@ -544,16 +537,9 @@ class VersionInfo:
     snapshot_id: str
     time: datetime
     message: str
+    author: str
+    num_cases: int
     metadata: Mapping[str, Any]
-
-    @property
-    def author(self) -> str:
-        return str(self.metadata.get("author", ""))
-
-    @property
-    def num_cases(self) -> int:
-        """The number of accepted cases."""
-        return int(self.metadata.get("num_cases", 0))
 
 
 class Versions:
@@ -622,7 +608,10 @@ class Versions:
                 )
         if found is None:
             raise DamageError("its commit cannot be found", self.url, "the history", name)
-        return VersionInfo(name, found.id, found.written_at, found.message, dict(found.metadata))
+        metadata = dict(found.metadata)
+        author, num_cases = str(metadata.get("author", "")), int(metadata.get("num_cases", 0))
+        of_commit = (found.id, found.written_at, found.message)
+        return VersionInfo(name, *of_commit, author, num_cases, metadata)
 
     def root(self, name: str) -> zarr.Group:
         """Open the root group of a version to read it."""
@@ -670,6 +659,8 @@ def _reset_branch(url: str, lost: LostBranchError) -> icechunk.Repository:
     """Put the branch on the newest readable commit; StoreError where a version would be lost."""
     files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
     ids = _commit_ids(url)
+    if not ids:
+        raise lost
     try:
         repository = open_repository(url)
     except LostBranchError:
@@ -777,19 +768,17 @@ def read_on_record(url: str) -> OnRecord | None:
 
 
 def same_outcomes(one: Mapping[str, Record], other: Mapping[str, Record]) -> bool:
-    """Check whether two designs have the same cases, each with the same end and content.
-
-    A version of the one is then a version of the other.
-    """
-
-    def outcome(row: Record) -> tuple[str, ...]:
+    """Check whether two designs have the same cases, each with the same end and content."""
+    outcomes = []
+    for design in (one, other):
         # A case that was withdrawn and solved again differs by its content alone.
-        content = row["digest"] if row["status"] == "accepted" else ""
-        return row["status"], row["reason"], content
-
-    return one.keys() == other.keys() and all(
-        outcome(one[case]) == outcome(row) for case, row in other.items()
-    )
+        content = {
+            case: row["digest"] * (row["status"] == "accepted") for case, row in design.items()
+        }
+        outcomes.append(
+            {c: (row["status"], row["reason"], content[c]) for c, row in design.items()}
+        )
+    return outcomes[0] == outcomes[1]
 
 
 STATUSES: tuple[Status, ...] = ("accepted", "rejected", "failed")
@@ -889,22 +878,15 @@ def read_progress(url: str) -> DatasetProgress:
 
 # Garbage. Killed runs and lost races leave chunks without a commit, and each commit leaves a
 # snapshot that lists the whole dataset and is useless once the next one exists: with 96 cases they
-# took 5 % of the store, and they grow with the square of the number of cases.
-#
-# An unreferenced object may belong to a case that is being written right now. So only objects older
-# than an age limit are deleted, and a writer never commits a fork older than `FORK_LIFETIME`, which
-# is below that limit.
+# took 5 % of the store. An unreferenced object may belong to a case that is being written right
+# now. So only objects older than an age limit are deleted, and a writer never commits a fork whose
+# first chunk is older than `FORK_LIFETIME`.
 
 #: A fork of this age that has written nothing yet starts from the newest commit: solving may have
 #: taken days, in which the commit that it was made from may have been collected.
 FORK_AGE = timedelta(hours=1)
-#: The longest time from a fork's first chunk to its commit. It is seconds in a normal run, hours in
-#: one that was suspended.
 FORK_LIFETIME = timedelta(hours=6)
-#: The default age limit.
 AGE_LIMIT = timedelta(days=1)
-#: The lowest age limit: protects what a fork that may still be committed has written, and the
-#: commit that it started from.
 LEAST_AGE = FORK_AGE + FORK_LIFETIME + timedelta(hours=1)
 
 

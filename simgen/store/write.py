@@ -411,7 +411,7 @@ class DatasetWriter:
         )
 
     def commit(self, forks: Sequence[CaseFork], num_left: int | None = None) -> None:
-        """Make the forks' cases durable; the commit says how many more are on their way.
+        """Make the forks' cases durable; the commit records how many are left.
 
         A case that is already accepted stays as it is; its second copy is dropped. Waits its turn
         where another writer is committing; StoreError where the store cannot be written, or where

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simgen
-from bench.damage.objects import objects, restored, snapshot_of
+from bench.damage.objects import objects
 from simgen.errors import InputError, StoreError
 from simgen.store import versions as collecting
 from simgen.store import write as forking
@@ -88,22 +88,6 @@ def test_the_history_between_versions_is_dropped_and_forks_of_the_newest_state_s
     writer.publish()
     assert [version.name for version in simgen.open_dataset(url).versions()] == ["v1", "v2"]
     assert len(simgen.open_dataset(url)) == 8
-
-
-def test_a_damaged_store_is_left_as_it_is(writer, url):
-    add(writer, 0, 1)
-    writer.publish()
-    writer.fork().write(make_result(5), make_cloud(5))
-    snapshot = snapshot_of(url, "v1")
-    with restored(snapshot):
-        snapshot.write_bytes(b"nonsense")
-        before = set(objects(url, "chunks"))
-        with pytest.raises(
-            StoreError, match=r"snapshots/[0-9A-Z]+ cannot be decoded.*restore the store from"
-        ):
-            collect(url, older_than=NOW)
-        assert set(objects(url, "chunks")) == before
-    assert verify(simgen.open_dataset(url)).findings == []
 
 
 def test_no_age_limit_lets_the_chunks_of_a_commit_in_flight_go(writer, url, monkeypatch):

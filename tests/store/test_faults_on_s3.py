@@ -14,7 +14,7 @@ from simgen.errors import InputError, StoreError
 from simgen.publish.export import export
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
-from tests.conftest import KEYS, SeaweedFS
+from tests.conftest import KEYS
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 from tests.store.proxy import Proxy
 
@@ -95,32 +95,6 @@ def test_a_store_that_is_cut_off_in_the_midst_of_a_commit_is_as_before_or_has_it
     add(again, 2)
     again.publish()
     intact(url, [0, 1, 2])
-
-
-def test_a_server_that_is_killed_in_the_midst_of_a_commit_and_restarted_has_every_version(
-    tmp_path, monkeypatch
-):
-    server = SeaweedFS(tmp_path)
-    try:
-        for name, value in server.start().environment.items():
-            monkeypatch.setenv(name, value)
-        url = "s3://courant-tests/killed/cylinder-flow"
-        writer = DatasetWriter.open(url, SCHEMA)
-        add(writer, 0, 1)
-        writer.publish()
-        fork = writer.fork()
-        fork.write(make_result(2), make_cloud(2))
-        server.kill()
-        with pytest.raises(StoreError, match="cannot be reached") as error:
-            writer.commit([fork])
-        one_line(error)
-        server.start()
-        intact(url, [0, 1])
-        writer.commit([fork])
-        writer.publish()
-        intact(url, [0, 1, 2])
-    finally:
-        server.stop()
 
 
 def test_wrong_keys_are_named_by_every_reader_and_writer(s3, monkeypatch, tmp_path):

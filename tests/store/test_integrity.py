@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 import simgen
-from bench.damage.objects import DAMAGES, flip, objects, restored
+from bench.damage.objects import DAMAGES, objects, restored
 from simgen.errors import StoreError
 from simgen.store.schema import digest_array, digest_case
 from tests.store.conftest import add, make_cloud, make_result
@@ -45,21 +45,6 @@ def test_a_damaged_chunk_is_an_error_that_names_dataset_version_case_array_and_w
         )
         assert "\n" not in message
     assert read_all(simgen.open_dataset(url)) == []
-
-
-def test_xarray_and_provenance_tell_damage_in_the_same_words(writer, url):
-    add(writer, 0)
-    writer.publish()
-    for chunk in objects(url, "chunks"):
-        flip(chunk)
-    with pytest.raises(
-        StoreError, match=rf"{url} v1: case {make_result(0).id}, array \w+, is damaged"
-    ):
-        simgen.open_dataset(url)[0].to_xarray().load()
-    for manifest in objects(url, "manifests"):
-        flip(manifest)
-    with pytest.raises(StoreError, match="is damaged"):
-        _ = simgen.open_dataset(url)[0].provenance
 
 
 def test_a_wrong_index_is_the_callers_mistake_and_no_damage(writer, url):

@@ -7,10 +7,8 @@ import pytest
 
 import simgen
 from simgen.errors import InputError
-from simgen.store import write
 from simgen.store.read import Dataset
-from simgen.store.verify import compare, history, verify
-from simgen.store.versions import read_on_record
+from simgen.store.verify import history, verify
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
 
@@ -71,24 +69,6 @@ def test_the_splits_of_the_others_stay_and_statistics_are_those_of_what_is_left(
     assert not np.allclose(
         after.statistics["velocity"]["mean"], published.statistics["velocity"]["mean"], atol=1e-6
     )
-
-
-def test_the_difference_tells_of_it(published, writer, url):
-    case = published.cases("train")[1]
-    writer.withdraw([case], REASON)
-    found = compare(published, simgen.open_dataset(url))
-    assert found.changed_status == {case: ("accepted", "withdrawn")}
-    assert (found.added, found.removed, found.moved_splits, found.changed_content) == (
-        [],
-        [],
-        {},
-        [],
-    )
-    assert {change.field for change in found.statistics} >= {"velocity"}
-    assert [(line.num_cases, line.num_new) for line in history(simgen.open_dataset(url))] == [
-        (8, 8),
-        (7, 0),
-    ]
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -178,40 +158,3 @@ def test_a_fork_knows_what_was_put_on_record_since_it_was_made(writer):
     assert fork.recorded_since(make_result(2).id)["status"] == "failed", (
         "another writer has tried it since"
     )
-
-
-class Killed(BaseException):
-    """A kill -9, of which no handler knows."""
-
-
-@pytest.fixture
-def killed_before_its_tag(monkeypatch):
-    """The next publication ends between its commit and the version's name."""
-
-    def die(*_):
-        monkeypatch.undo()
-        raise Killed
-
-    def arm():
-        monkeypatch.setattr(write, "tag", die)
-
-    return arm
-
-
-def test_a_case_that_was_mended_after_a_killed_withdrawal_is_published(
-    published, writer, url, killed_before_its_tag
-):
-    case = published.cases("train")[0]
-    killed_before_its_tag()
-    with pytest.raises(Killed):
-        writer.withdraw([case], REASON)
-    number = [make_result(each).id for each in range(8)].index(case)
-    fork = writer.fork()
-    fork.write(make_result(number), make_cloud(1000 + number))
-    writer.commit([fork])
-    assert not read_on_record(url).is_published
-    assert simgen.open_dataset(url).version == "v2", "its commit was made"
-    assert writer.publish() == "v3"
-    mended = simgen.open_dataset(url)
-    np.testing.assert_array_equal(mended[case].points, make_cloud(1000 + number).points)
-    assert read_on_record(url).is_published

@@ -9,7 +9,7 @@ import pytest
 
 import simgen
 from simgen.errors import InputError
-from simgen.publish.card import _facts, duration_text, how_to_make, write_card
+from simgen.publish.card import _facts, how_to_make, write_card
 from simgen.store.schema import Source
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import SCHEMA, add, make_cloud, make_result
@@ -86,14 +86,6 @@ def test_a_card_says_what_the_statistics_leave_out(url, tmp_path):
         " (kinematic_pressure, 1 snapshot of 1 case). All are stored."
     ) in text
     assert "before, the flow starts" not in text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0, "0 s"), (8.24, "8.24 s"), (90.0, "1.5 min"), (3600.0, "1 h"), (150 * 3600.0, "150 h")],
-)
-def test_durations_are_in_the_unit_that_suits_them(seconds, text):
-    assert duration_text(seconds) == text
 
 
 def test_without_a_licence_the_card_says_so_and_a_card_is_written_over_a_card_alone(
