@@ -1,6 +1,6 @@
 """Import cases solved elsewhere as ordinary dataset versions.
 
-An importer reads a source's files and hands over its cases one by one:
+An importer reads a source's files and yields its cases one by one:
 
     schema = imported_schema("darcy-flow", dimension=2, fields=..., source=Source(...))
     import_cases("store/darcy-flow", schema, (SourceCase(...) for file in files))
@@ -8,9 +8,8 @@ An importer reads a source's files and hands over its cases one by one:
 
 from simgen.case import Field
 from simgen.design_space import Parameter
-from simgen.imports.importing import Imported, import_cases
+from simgen.imports.importing import Imported, import_cases, imported_schema
 from simgen.imports.source_case import SourceBoundary, SourceCase, grid_points
-from simgen.imports.source_schema import imported_schema
 from simgen.store.schema import Source
 
 __all__ = [

@@ -1,27 +1,47 @@
-"""Hold one case of a source, and check what belongs on its record."""
+"""One case as its source has it, and its check and conversion to a dataset's point cloud."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from simgen.case import Gate
+from simgen.case import CaseResult, Gate
 from simgen.cell_mesh import CellMesh
-from simgen.design_space import DesignSpace
+from simgen.design_space import DesignPoint, DesignSpace
 from simgen.errors import InputError
-from simgen.imports.told import as_utf8, shown, told
+from simgen.moments import stored_type, stored_type_of_points
+from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.solving.gates import rejection
 from simgen.store.schema import Schema
 from simgen.store.split import SPLITS
 
 MOST_LETTERS = 64
 CASE_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_LETTERS - 1}}}")
+LONGEST_VALUE, LONGEST_MESSAGE = 60, 300
+
+
+def shown(value: object) -> str:
+    """Return a foreign value as a few printable characters on one line."""
+    return " ".join(ascii(value).split())[:LONGEST_VALUE]
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's text on one line, without control characters."""
+    printable = (each if each.isprintable() else " " for each in str(error))
+    return " ".join("".join(printable).split())[:LONGEST_MESSAGE]
+
+
+def as_utf8(text: str) -> str:
+    """Replace what UTF-8 cannot hold, as names of files may have: no store holds it."""
+    return text.encode(errors="replace").decode()
 
 
 @dataclass(frozen=True)
@@ -69,7 +89,7 @@ class SourceCase:
     mesh: CellMesh | None = None
     """The cells around the points and the faces of the boundary, for drawing"""
     gates: tuple[Gate, ...] = ()
-    """What the case was judged by; a case with a gate that it did not pass is not imported"""
+    """Checks of the case; a case that did not pass one of them is not imported"""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """JSON-ready values for the case's record, such as its solver"""
 
@@ -80,7 +100,7 @@ class UnreadCase:
 
     name: str
     files: str
-    """Changes when a file of the case, or what is asked of it, does"""
+    """A digest that changes when a file of the case, or an option of its import, does"""
     read: Callable[[], SourceCase]
     """Raises InputError or CaseError in one line where it cannot be imported"""
 
@@ -100,52 +120,175 @@ def grid_points(*axes: Any) -> np.ndarray:
     return np.stack([values.ravel() for values in coordinates], axis=-1)
 
 
-def check_name(case: SourceCase) -> str:
-    """Return the case's name; raise InputError for one that cannot name a folder."""
-    if not isinstance(case, SourceCase):
-        raise InputError(f"import: a {type(case).__name__} is no SourceCase")
-    if not isinstance(case.name, str) or not CASE_NAME.fullmatch(case.name):
+def check_name(name: object) -> None:
+    """Raise InputError for what cannot name a folder of the store."""
+    if not isinstance(name, str) or not CASE_NAME.fullmatch(name):
         raise InputError(
-            f"import: case {shown(case.name)} needs a name of letters, digits, '.', '_' and"
-            " '-', 64 at most"
+            f"import: case {shown(name)} needs a name of letters, digits, '.', '_' and '-',"
+            f" {MOST_LETTERS} at most"
         )
-    return case.name
 
 
-def check_split(case: SourceCase, schema: Schema) -> str | None:
-    """Return the split that the source put the case in; raise InputError if it is missing."""
-    if schema.splits == "drawn":
-        if case.split is not None:
-            raise InputError(f"case {case.name}: splits are drawn; leave out split")
-        return None
-    if not isinstance(case.split, str) or case.split not in SPLITS:
-        raise InputError(
-            f"case {case.name}: split is {shown(case.split)}, expected {', '.join(SPLITS)}"
-        )
-    return case.split
-
-
-def check_parameters(case: SourceCase, schema: Schema) -> dict[str, float]:
-    """Return the design parameters; InputError unless all are there and in range."""
+def case_record(case: SourceCase, schema: Schema) -> CaseResult:
+    """Return the case's record, which depends on the case alone; InputError in one line."""
+    split = case.split
+    if schema.splits == "drawn" and split is not None:
+        raise InputError("splits are drawn; leave out split")
+    if schema.splits != "drawn" and split not in SPLITS:
+        raise InputError(f"split is {shown(split)}, expected {', '.join(SPLITS)}")
     try:
         values = {str(name): float(value) for name, value in dict(case.parameters).items()}
-        return DesignSpace(schema.parameters).check(values)
-    except (InputError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"case {case.name}: {told(error)}") from error
+        parameters = DesignSpace(schema.parameters).check(values)
+        text = json.dumps(dict(case.provenance), allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"a parameter is no number, or provenance no JSON ({error})") from error
+    if why := rejection(list(case.gates)):
+        raise InputError(why)
+    assert schema.source is not None
+    return CaseResult(
+        DesignPoint(schema.family, schema.family_revision, parameters, {}),
+        "accepted",
+        gates=case.gates,
+        provenance={
+            "solver": "imported",
+            "source": asdict(schema.source),
+            "wall_time_s": {},
+            **json.loads(as_utf8(text)),
+        },
+        name=case.name,
+        split=split,
+    )
 
 
-def check_gates(case: SourceCase) -> tuple[Gate, ...]:
-    """Return what the case was judged by; InputError for anything but gates."""
-    if isinstance(case.gates, tuple) and all(isinstance(gate, Gate) for gate in case.gates):
-        return case.gates
-    raise InputError(f"case {case.name}: gates must be a tuple of Gate")
+def as_cloud(case: SourceCase, schema: Schema) -> PointCloud:
+    """Convert the case's arrays to the shapes and types of a dataset.
+
+    InputError names the first array that does not follow the schema.
+    """
+    points = _places(case.points, "points", schema)
+    number, kinds = len(points), len(schema.measured_kinds)
+    precision = stored_type_of_points(points, schema.dimension)
+    grid = schema.grid_shape
+    if case.grid_shape is not None:
+        grid = tuple(int(size) for size in case.grid_shape)
+        if min(grid, default=0) < 1:
+            raise InputError(f"grid_shape = {grid}, expected positive numbers")
+    time = None if case.time is None else _numbers(case.time, "time").astype("f8")
+    if time is not None and (time.ndim != 1 or not len(time) or not np.isfinite(time).all()):
+        raise InputError(f"time has shape {time.shape}, expected (T,) finite seconds")
+    frames = () if time is None else (len(time),)
+    boundary = None
+    if (faces := case.boundary) is not None:
+        places = _places(faces.points, "boundary/points", schema)
+        if faces.areas is None:
+            raise InputError("boundary/areas is absent")
+        boundary = BoundaryCloud(
+            points=places.astype(precision),
+            normals=_places(faces.normals, "boundary/normals", schema).astype("f4"),
+            areas=_single(faces.areas, (len(places),), "boundary/areas"),
+            patch=_patch(faces.patch, len(places), schema.patch_kinds),
+            fields=_fields(faces.fields, schema, frames, len(places), None, "boundary/"),
+        )
+    mesh = case.mesh
+    cloud = PointCloud(
+        points=points.astype(precision),
+        volumes=_single(case.volumes, (number,), "volumes"),
+        distance=_single(case.distance, (number, kinds), "distance"),
+        direction=_single(case.direction, (number, kinds, 3), "direction"),
+        patch_kinds=schema.patch_kinds,
+        time=time,
+        fields=_fields(case.fields, schema, frames, number, grid, ""),
+        boundary=boundary,
+        distance_kinds=schema.distance_kinds,
+        grid_shape=None if case.grid_shape is None else grid,
+        mesh=None if mesh is None else replace(mesh, points=mesh.points.astype(precision)),
+    )
+    schema.check(cloud)
+    return cloud
 
 
-def check_provenance(case: SourceCase) -> Mapping[str, Any]:
-    """Return the case's own entries for its record; InputError where JSON cannot hold them."""
+def _numbers(values: Any, name: str) -> np.ndarray:
+    """Return real numbers in whatever shape they have."""
     try:
-        text = as_utf8(json.dumps(dict(case.provenance), allow_nan=False, ensure_ascii=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"case {case.name}: provenance is no JSON ({told(error)})") from error
-    entries: Mapping[str, Any] = json.loads(text)
-    return entries
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is no array ({one_line(error)})") from error
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} is no array of real numbers but of {array.dtype}")
+    return array
+
+
+def _checked(values: np.ndarray, name: str) -> np.ndarray:
+    """Return the values; InputError where some are not finite, or too large for f4."""
+    largest = np.finfo("f4").max
+    if wrong := int(np.count_nonzero(~np.isfinite(values))):
+        raise InputError(f"{name} holds {wrong} values that are not finite")
+    if wrong := int(np.count_nonzero(np.abs(values) > largest)):
+        raise InputError(f"{name} holds {wrong} values beyond {largest:.2g}, the largest stored")
+    return values
+
+
+def _places(values: Any, name: str, schema: Schema) -> np.ndarray:
+    """Return (N, 3) from (N, d)."""
+    places, dimension = _numbers(values, name), schema.dimension
+    if places.ndim == 1 and dimension == 1:
+        places = places[:, None]
+    if places.ndim != 2 or places.shape[1] not in (dimension, 3) or not len(places):
+        raise InputError(f"{name} has shape {places.shape}, expected (N, {dimension})")
+    if places[:, dimension:].any():
+        raise InputError(f"{name} of a {dimension}D case must have zeros behind")
+    return _checked(np.pad(places, ((0, 0), (0, 3 - places.shape[1]))), name)
+
+
+def _single(values: Any, shape: tuple[int, ...], name: str) -> Any:
+    """Return an array of this shape in single precision; None for None."""
+    if values is None:
+        return None
+    array = _numbers(values, name)
+    if array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}, expected {shape}")
+    return _checked(array, name).astype("f4")
+
+
+def _fields(
+    given: Mapping[str, Any],
+    schema: Schema,
+    frames: tuple[int, ...],
+    length: int,
+    grid: tuple[int, ...] | None,
+    place: str,
+) -> dict[str, np.ndarray]:
+    """Return (*frames, length, C) by name."""
+    wanted = {each.name: each for each in (schema.boundary_fields if place else schema.fields)}
+    unknown = [shown(name) for name in given if name not in wanted]
+    missing = [name for name in wanted if name not in given]
+    if unknown or missing:
+        wrong = f"unknown {unknown[0]}" if unknown else f"no {min(missing)}"
+        raise InputError(f"{place}fields: {wrong}; expected {', '.join(sorted(wanted))}")
+    fields = {}
+    for name, described in wanted.items():
+        array, components = _numbers(given[name], f"{place}{name}"), len(described.components)
+        shape = (*frames, length, components)
+        accepted = [shape] if grid is None else [shape, (*frames, *grid, components)]
+        if components == 1:
+            accepted += [each[:-1] for each in accepted]
+        if array.shape not in accepted or array.size != math.prod(shape):
+            raise InputError(f"{place}{name} has shape {array.shape}, expected {shape}")
+        array = _checked(array.reshape(shape), f"{place}{name}")
+        fields[name] = np.ascontiguousarray(array, dtype=stored_type(array))
+    return fields
+
+
+def _patch(given: Any, length: int, kinds: Sequence[str]) -> np.ndarray:
+    """Return (B,) numbers of kinds."""
+    patch = np.asarray(given)
+    if patch.shape != (length,):
+        raise InputError(f"boundary/patch has shape {patch.shape}, expected ({length},)")
+    if patch.dtype.kind == "U" and set(patch.tolist()) <= set(kinds):
+        return np.array([kinds.index(kind) for kind in patch.tolist()], "u1")
+    if patch.dtype.kind in "iu" and ((patch >= 0) & (patch < len(kinds))).all():
+        return patch.astype("u1")
+    raise InputError(
+        f"boundary/patch must hold the names {', '.join(kinds)} or whole numbers from 0 to"
+        f" {len(kinds) - 1}"
+    )

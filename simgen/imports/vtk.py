@@ -1,18 +1,21 @@
 """Import a folder of VTK's mesh files: each file or list of files a case.
 
-Values on cells stand at the cells' middles, values on points at the points. Faces among volumes, or
-edges among faces, are no cells.
+Lists of times (.pvd, .vtu.series and its kin) name snapshots of a case; lists of parts (.vtm,
+.vtpd, .pvtu and their kin) name the parts of a mesh. Values on cells are at the cells' middles,
+values on points at the points. Faces among volumes, or edges among faces, are no cells.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import re
+import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -20,23 +23,33 @@ from simgen.case import Field
 from simgen.cell_shapes import VTK_SYMMETRIC
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPONENT_NAMES
-from simgen.imports.folder_plan import FolderPlan, import_plan, plan_folder
-from simgen.imports.importing import Imported
-from simgen.imports.source_case import SourceCase
-from simgen.imports.surveyed import Asked, Surveyed, fingerprint
-from simgen.imports.vtk_lists import Snapshots, find_cases, read_snapshots
-from simgen.imports.vtk_reader import MeshReader, Snapshot
+from simgen.imports.folder import NotImported, Surveyed, fingerprint
+from simgen.imports.source_case import SourceCase, one_line, shown
+from simgen.imports.vtk_reader import MESHES, MeshReader, has_vtk
+from simgen.store.schema import Schema
 
 #: How far, in lengths of the case, points of a plane case may lie off the plane z = const, and how
 #: much of the largest component its vectors may have across.
 FLAT = 1e-6
+_SURFACE = re.compile(rb"^\s*DATASET\s+POLYDATA", re.MULTILINE | re.IGNORECASE)
+HEAD_BYTES = 1024
+PIECES = (".pvtu", ".pvti", ".pvtr", ".pvts", ".pvtp")
+REFINED = (".vth", ".vthb")
+TIMES = 3
+LISTS = {
+    **dict.fromkeys(PIECES, 1),
+    **dict.fromkeys((".vtm", ".vtpd", ".vtpc", *REFINED), 2),
+    **dict.fromkeys((".pvd", ".series"), TIMES),
+}
+"""Rank by suffix: a list names files of lower rank"""
 
-OnProgress = Callable[[int, int], None]
+Snapshots = tuple[tuple[float | None, tuple[Path, ...]], ...]
+"""Times, with the files of each; None for a steady case"""
 
 
 @dataclass(frozen=True)
 class VtkOptions:
-    """What is asked of the import of VTK's files."""
+    """The options of an import of VTK's files."""
 
     fields: Mapping[str, str]
     """Array's name to the field's in the dataset"""
@@ -46,166 +59,302 @@ class VtkOptions:
     """By the field's name in the dataset"""
 
 
-@dataclass(frozen=True)
-class _Details:
-    """What the reader of a case needs."""
+@dataclass(frozen=True, kw_only=True)
+class VtkCase(Surveyed):
+    """A surveyed file or list of files."""
 
     snapshots: Snapshots
-    arrays: Mapping[str, str]
-    """The field's name in the dataset to the array's"""
     mesh: bytes
     """Digest of its places"""
 
 
-def plan_vtk(
-    asked: Asked, options: VtkOptions, on_progress: OnProgress = lambda done, total: None
-) -> FolderPlan:
-    """Survey the files of a folder; InputError where there is none to import."""
-    if not asked.folder.is_dir():
-        raise InputError(f"{asked.folder} is no folder")
-    if unknown := sorted(options.units.keys() - set(options.fields.values())):
-        known = ", ".join(options.fields.values())
-        raise InputError(
-            f"a unit is given for {unknown[0]}, which is not imported; choose of {known}"
-        )
-    found = find_cases(asked.folder)
-    if not found.cases:
-        raise InputError(f"{asked.folder} holds no file that ends in .vtu, .vtk, .vtm or .pvd")
+class VtkFolder:
+    """The reader for VTK's files, as `simgen.imports.folder` needs one."""
 
-    def survey(place: str) -> Surveyed:
-        path = found.cases[place]
+    has_boundary = has_volumes = False
+    to_one_interval = ""
+
+    def __init__(self, options: VtkOptions, meshes: MeshReader) -> None:
+        if not has_vtk():
+            raise InputError(
+                "VTK's files are read with VTK, which is not installed: pip install"
+                " 'courant-surrogate[vtk]'"
+            )
+        names = options.fields.values()
+        if not names:
+            raise InputError("--fields names no array; expected such as velocity,p=pressure")
+        if unknown := sorted(options.units.keys() - set(names)):
+            raise InputError(
+                f"a unit is given for {unknown[0]}, which is not imported; choose of"
+                f" {', '.join(names)}"
+            )
+        self.options, self.meshes = options, meshes
+        self.paths: dict[str, Path] = {}
+        self.beside: dict[Path, int] = {}
+        """Of each list that cannot be used the number of files beside it, which are no cases"""
+        self.surfaces: list[str] = []
+        """Files of surfaces alone, such as a volume's boundary, which are no cases either"""
+        self.left_out: list[NotImported] = []
+
+    def find(self, folder: Path) -> list[str]:
+        """Find the cases at and below a folder.
+
+        A file that a list names is no case, nor is a list whose files another one names too. Files
+        beside or below a list that cannot be used may be those which it should name: no cases.
+        """
+        files = [
+            path
+            for path in sorted(folder.rglob("*"))
+            if (path.suffix.lower() in MESHES or _rank(path)) and path.is_file()
+        ]
+        named = {path: _named(path) for path in files if _rank(path)}
+        wrong = set()
+        for path in named:
+            try:
+                read_snapshots(path)
+            except (CaseError, InputError):
+                wrong.add(path)
+        cases: set[Path] = set()
+        in_lists: set[Path] = set()
+        for path in sorted(named, key=lambda of: (of in wrong, -len(named[of]), -_rank(of))):
+            if not named[path] or not named[path] <= in_lists:
+                cases.add(path)
+                in_lists |= named[path]
+        cases |= {path for path in files if not _rank(path) and path.resolve() not in in_lists}
+        surfaces = [of for of in sorted(cases) if all(map(_is_surface, named.get(of) or {of}))]
+        self.surfaces = [str(path.relative_to(folder)) for path in surfaces]
+        cases -= set(surfaces)
+        self.beside = dict.fromkeys(sorted(wrong & cases), 0)
+        for path in sorted(cases):
+            near = (of for of in self.beside if of.parent in path.parents and _rank(of) > _rank(path))
+            if of := next(near, None):
+                self.beside[of] += 1
+                cases.remove(path)
+        # Files that differ in their suffix alone are several cases.
+        found = sorted(cases)
+        whole = [path.with_suffix("") if path.suffix.lower() == ".series" else path for path in found]
+        places = [path.relative_to(folder).with_suffix("").as_posix() for path in whole]
+        self.paths = {
+            place if places.count(place) == 1 else f"{place}-{path.suffix[1:]}": path
+            for place, path in zip(places, found, strict=True)
+        }
+        if not self.paths:
+            raise InputError(f"{folder} holds no file that ends in .vtu, .vtk, .vtm or .pvd")
+        return list(self.paths)
+
+    def survey(self, place: str) -> VtkCase:
+        path = self.paths[place]
         try:
-            return _survey(reader, path, place, asked, options)
+            return self._survey(path, place)
         except (CaseError, InputError) as error:
-            if not found.beside.get(path):
+            if not self.beside.get(path):
                 raise
             raise CaseError(
-                f"{error}; {found.beside[path]} files beside it are no cases as long as it cannot"
+                f"{error}; {self.beside[path]} files beside it are no cases as long as it cannot"
                 " be used: correct or remove it"
             ) from error
 
-    with MeshReader() as reader:
-        plan = plan_folder(
-            asked, list(found.cases), survey, boundary=False, volumes=False, on_progress=on_progress
+    def _survey(self, path: Path, place: str) -> VtkCase:
+        options, snapshots = self.options, read_snapshots(path)
+        times = tuple(time for time, _ in snapshots if time is not None)
+        first = self.meshes.read(snapshots[0][1], list(options.fields))
+        dimension = 2 if first.extent[2] <= FLAT * first.extent.max() else 3
+        fields = []
+        for array, name in options.fields.items():
+            number = first.values[array].shape[-1]
+            components = COMPONENT_NAMES.get(number, tuple(f"c{at}" for at in range(number)))
+            if number == 1:
+                components = (name,)
+            elif number == 3 and not _leaves(first.values[array], dimension):
+                components = components[:dimension]
+            unit = options.units.get(name, "")
+            role = "given" if array in options.given else "solved"
+            fields.append(Field(name, unit, components, role=role))  # type: ignore[arg-type]
+        return VtkCase(
+            place=place,
+            files=fingerprint(
+                [file for _, files in snapshots for file in files],
+                (sorted(options.fields.items()), list(times)),
+            ),
+            fields=tuple(fields),
+            dimension=dimension,
+            times=times if len(times) > 1 else None,
+            snapshots=snapshots,
+            mesh=hashlib.blake2b(first.places.tobytes(), digest_size=16).digest(),
         )
-    notes = [*plan.notes, *_alike(plan.cases)]
-    if found.surfaces:
-        notes.append(
-            f"surfaces alone are no cases: {found.surfaces[0].relative_to(asked.folder)} and what"
-            f" else has polygons and no cells is left out, {len(found.surfaces)} files"
-        )
-    return replace(plan, notes=tuple(notes))
 
-
-def _alike(cases: Sequence[Surveyed]) -> Iterator[str]:
-    """Name steady cases that may be snapshots of one run."""
-    alike = defaultdict(list)
-    for case in cases:
-        if case.times is None:
-            alike[case.details.mesh, re.sub(r"\d[\d.]*", "", case.place)].append(case.place)
-    for places in alike.values():
-        if len(places) > 1:
+    def notes(self, cases: Sequence[VtkCase]) -> Iterator[str]:
+        alike = defaultdict(list)
+        for case in cases:
+            if case.times is None:
+                alike[case.mesh, re.sub(r"\d[\d.]*", "", case.place)].append(case.place)
+        for places in alike.values():
+            if len(places) > 1:
+                yield (
+                    f"{places[0]}, {places[1]}{', …' if len(places) > 2 else ''} ({len(places)}"
+                    " cases) have one mesh and names that differ in a number: if they are snapshots"
+                    " of one run, list them in a .pvd or .series file, or training and test share"
+                    " the run"
+                )
+        if self.surfaces:
             yield (
-                f"{places[0]}, {places[1]}{', …' if len(places) > 2 else ''} ({len(places)} cases)"
-                " have one mesh and names that differ in a number: if they are snapshots of one"
-                " run, list them in a .pvd or .series file, or training and test share the run"
+                f"surfaces alone are no cases: {self.surfaces[0]} and what else has polygons and no"
+                f" cells is left out, {len(self.surfaces)} files"
             )
 
-
-def import_vtk(
-    plan: FolderPlan,
-    *,
-    on_progress: OnProgress = lambda done, total: None,
-    on_refused: Callable[[str, str], None] = lambda case, why: None,
-) -> Imported:
-    """Import what was planned, and publish it as a version."""
-    with MeshReader() as reader:
-        return import_plan(
-            plan, lambda case: _read(reader, case), on_progress=on_progress, on_refused=on_refused
+    def read(self, case: VtkCase, schema: Schema) -> SourceCase:
+        """Read all snapshots of a case; CaseError names the file where one departs."""
+        arrays = {name: array for array, name in self.options.fields.items()}
+        first: np.ndarray | None = None
+        values: dict[str, list[np.ndarray]] = {each.name: [] for each in case.fields}
+        for _, files in case.snapshots:
+            try:
+                mesh = self.meshes.read(files, list(arrays.values()))
+            except CaseError as error:
+                raise CaseError(f"{files[0]}: {error}") from error
+            places = mesh.places[:, : case.dimension]
+            if first is not None and (places.shape != first.shape or (places != first).any()):
+                raise CaseError(
+                    f"its mesh changes: {files[0]} has other places than {case.snapshots[0][1][0]}"
+                )
+            first = places
+            for name, of_field in values.items():
+                array = mesh.values[arrays[name]]
+                if wrong := int(np.count_nonzero(~np.isfinite(array))):
+                    raise CaseError(
+                        f"{arrays[name]} in {files[0]} holds {wrong} values that are not finite"
+                    )
+                if array.shape[1] == len(VTK_SYMMETRIC):
+                    array = array[:, VTK_SYMMETRIC]
+                number = len(next(of for of in case.fields if of.name == name).components)
+                if _leaves(array, number):
+                    raise CaseError(f"{name} in {files[0]} has a part across the plane")
+                of_field.append(array[:, :number])
+        return SourceCase(
+            name=case.name,
+            points=first,
+            fields={name: np.stack(of) if case.times else of[0] for name, of in values.items()},
+            time=case.times,
+            parameters=case.parameters,
+            split=case.split,
+            provenance={"solver": "imported", "directory": case.place},
         )
-
-
-def _survey(
-    reader: MeshReader, path: Path, place: str, asked: Asked, options: VtkOptions
-) -> Surveyed:
-    snapshots = read_snapshots(path)
-    times = [time for time, _ in snapshots if time is not None]
-    first = reader.read(snapshots[0][1], list(options.fields))
-    dimension = 2 if first.extent[2] <= FLAT * first.extent.max() else 3
-    row = asked.row_of(place)
-    return Surveyed(
-        place=place,
-        files=fingerprint(
-            [file for _, files in snapshots for file in files],
-            (sorted(options.fields.items()), times),
-        ),
-        fields=tuple(_field(first, array, options, dimension) for array in options.fields),
-        dimension=dimension,
-        times=tuple(times) if len(times) > 1 else None,
-        parameters=row.parameters,
-        split=row.split,
-        details=_Details(
-            snapshots,
-            {name: array for array, name in options.fields.items()},
-            hashlib.blake2b(first.places.tobytes(), digest_size=16).digest(),
-        ),
-    )
-
-
-def _field(mesh: Snapshot, array: str, options: VtkOptions, dimension: int) -> Field:
-    name = options.fields[array]
-    number = mesh.values[array].shape[-1]
-    components: Sequence[str] = COMPONENT_NAMES.get(number, [f"c{at}" for at in range(number)])
-    if number == 1:
-        components = (name,)
-    elif number == 3 and not _leaves(mesh.values[array], dimension):
-        components = components[:dimension]
-    role: Literal["given", "solved"] = "given" if array in options.given else "solved"
-    return Field(name, options.units.get(name, ""), tuple(components), role=role)
 
 
 def _leaves(values: np.ndarray, dimension: int) -> bool:
-    """Tell whether vectors (N, 3) have components beyond so many dimensions."""
+    """Return whether vectors (N, 3) have components beyond so many dimensions."""
     largest = np.abs(values).max(axis=0, initial=0.0)
     return bool(largest[dimension:].max(initial=0.0) > FLAT * largest.max())
 
 
-def _read(reader: MeshReader, case: Surveyed) -> SourceCase:
-    details: _Details = case.details
-    first: np.ndarray | None = None
-    values: dict[str, list[np.ndarray]] = {each.name: [] for each in case.fields}
-    for _, files in details.snapshots:
-        try:
-            mesh = reader.read(files, list(details.arrays.values()))
-        except CaseError as error:
-            raise CaseError(f"{files[0]}: {error}") from error
-        places = mesh.places[:, : case.dimension]
-        if first is not None and (places.shape != first.shape or (places != first).any()):
-            raise CaseError(
-                f"its mesh changes: {files[0]} has other places than {details.snapshots[0][1][0]}"
-            )
-        first = places
-        for each in case.fields:
-            found = _checked(mesh, details.arrays[each.name], files[0])
-            if _leaves(found, len(each.components)):
-                raise CaseError(f"{each.name} in {files[0]} has a part across the plane")
-            values[each.name].append(found[:, : len(each.components)])
-    arrays = {name: np.stack(of) if case.times else of[0] for name, of in values.items()}
-    assert first is not None
-    return SourceCase(
-        name=case.name,
-        points=first,
-        fields=arrays,
-        time=case.times,
-        parameters=case.parameters,
-        split=case.split,
-        provenance={"solver": "imported", "directory": case.place},
+def _is_surface(path: Path) -> bool:
+    if path.suffix.lower() == ".vtk":
+        with path.open("rb") as file:
+            return _SURFACE.search(file.read(HEAD_BYTES)) is not None
+    return re.search(r"\.p?vtp(\.series)?$", path.name, re.IGNORECASE) is not None
+
+
+def _rank(path: Path) -> int:
+    return LISTS.get(path.suffix.lower(), 0)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A line of a list."""
+
+    file: Path
+    time: str | None = None
+    part: str = ""
+
+
+def read_snapshots(path: Path) -> Snapshots:
+    """Return times and files of a case; InputError or CaseError where a list cannot be used."""
+    if _rank(path) < TIMES:
+        return ((None, tuple(_parts(path))),)
+    entries = _entries(path)
+    if num := sum(entry.time is None for entry in entries) % len(entries):
+        raise CaseError(f"{path.name} has no time for {num} of its {len(entries)} files")
+    found: dict[float | None, dict[str, Path]] = {}
+    for entry in entries:
+        time = None
+        if entry.time is not None:
+            try:
+                time = float(entry.time.replace(",", "."))  # some languages write a comma
+            except ValueError:
+                time = math.nan
+            if not math.isfinite(time):
+                raise CaseError(f"{path.name} has a time that is no number: {shown(entry.time)}")
+        first = found.setdefault(time, {}).setdefault(entry.part, entry.file)
+        # A run that was continued may be listed twice.
+        if first != entry.file:
+            of = "without times" if time is None else f"of time {time:g}"
+            raise CaseError(f"{path.name} names {first.name} and {entry.file.name}, two files {of}")
+    return tuple(
+        (time, tuple(part for file in found[time].values() for part in _parts(file, path)))
+        for time in sorted(found, key=lambda time: time or 0.0)
     )
 
 
-def _checked(mesh: Snapshot, array: str, file: Path) -> np.ndarray:
-    """Return an array as (N, C), a symmetric tensor's components in the order of their names."""
-    values = mesh.values[array]
-    if wrong := int(np.count_nonzero(~np.isfinite(values))):
-        raise CaseError(f"{array} in {file} holds {wrong} values that are not finite")
-    return values[:, VTK_SYMMETRIC] if values.shape[1] == len(VTK_SYMMETRIC) else values
+def _named(path: Path) -> set[Path]:
+    """Return the meshes that a file is or names, as far as they are there and can be read."""
+    if not _rank(path):
+        return {path.resolve()} if path.is_file() else set()
+    try:
+        files = [entry.file for entry in _entries(path)]
+    except InputError:
+        return set()
+    return set().union(*(_named(file) for file in files if _rank(file) < _rank(path)))
+
+
+def _parts(file: Path, of: Path | None = None) -> Iterator[Path]:
+    """Yield the meshes of a file, or of a list of parts; CaseError where one is not there."""
+    if of is not None and not _rank(file) < _rank(of):
+        raise CaseError(f"{of.name} names {file.name}, another list")
+    if not file.is_file():
+        raise CaseError(f"it is unfinished: {file.name}, which it lists, is not there")
+    if file.suffix.lower() in REFINED:
+        raise CaseError(f"{file.name} is of adaptive grids, whose cells lie over each other")
+    if _rank(file):
+        for entry in _entries(file):
+            yield from _parts(entry.file, file)
+    else:
+        yield file
+
+
+def _entries(path: Path) -> list[_Entry]:
+    """Return what a list names; InputError where it cannot be read."""
+
+    def file(name: str) -> Path:
+        """Return the file of that name, or where there is none, the one that is meant by it."""
+        whole = Path(path.stem)
+        # Programs on Windows write backslashes; `foamToVTK -legacy` of v1912 "_5" for run_5.vtk.
+        meant = (name, name.replace("\\", "/"), f"{whole.stem}{name}{whole.suffix}")
+        files = [path.parent / each for each in meant]
+        return next((each for each in files if each.is_file()), files[0])
+
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".series":
+            found = [
+                _Entry(file(each["name"]), str(each["time"]) if "time" in each else None)
+                for each in json.loads(path.read_bytes())["files"]
+            ]
+        elif suffix in PIECES:
+            pieces = ElementTree.parse(path).getroot().iter("Piece")
+            found = [_Entry(file(each.attrib["Source"])) for each in pieces]
+        else:
+            found = [
+                _Entry(
+                    file(each.attrib["file"]),
+                    each.get("timestep"),
+                    f"{each.get('group', '')}/{each.get('part', '0')}",
+                )
+                for each in ElementTree.parse(path).getroot().iter("DataSet")
+                # an empty block of a .vtm has none
+                if suffix == ".pvd" or "file" in each.attrib
+            ]
+    except (ElementTree.ParseError, LookupError, TypeError, ValueError, OSError) as error:
+        raise InputError(f"{path} is no list of files: {one_line(error)}") from error
+    if not found:
+        raise InputError(f"{path} lists no file")
+    return found

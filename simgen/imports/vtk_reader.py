@@ -1,7 +1,7 @@
-"""Read mesh files with VTK's own readers, in a process of their own.
+"""Read mesh files in a process of their own: VTK's formats with VTK, others with meshio.
 
-VTK allocates what a file's header asks for, and ends its process where that fails or where a file
-is damaged. So a child reads the files: its memory is bounded by their size (on Linux, by the
+Readers allocate what a file's header asks for, and VTK ends its process where that fails or where a
+file is damaged. So a child reads the files: its memory is bounded by their size (on Linux, by the
 kernel), and a file that ends it costs one case.
 """
 
@@ -19,17 +19,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import meshio
 import numpy as np
 
 from simgen.errors import CaseError, InputError
-from simgen.imports.told import told
+from simgen.imports.source_case import one_line
 
+MESHES = frozenset({".vtu", ".vtk", ".vti", ".vtr", ".vts", ".vtp"})
+"""Suffixes of files that VTK reads"""
 MEMORY, MEMORY_A_BYTE = 256 << 20, 100
 """Bytes that a snapshot may take in memory: so many, and so many for each byte of its files"""
 GHOSTS = "vtkGhostType"
 HIDDEN_CELL, HIDDEN_POINT = 1 | 8 | 32, 1 | 2
 """Its bits: repeated from another piece, refined, hidden"""
 _SERVE = "from simgen.imports.vtk_reader import serve; serve()"
+_PIXEL, _VOXEL = [0, 1, 3, 2], [0, 1, 3, 2, 4, 5, 7, 6]
+#: VTK's types of cells: meshio's names, and where meshio has another order, VTK's corners in it.
+_MESHIO: dict[int, tuple[str, list[int] | None]] = {
+    **{1: ("vertex", None), 3: ("line", None), 5: ("triangle", None), 7: ("polygon", None)},
+    **{8: ("quad", _PIXEL), 9: ("quad", None), 10: ("tetra", None), 11: ("hexahedron", _VOXEL)},
+    **{12: ("hexahedron", None), 13: ("wedge", [0, 2, 1, 3, 5, 4]), 14: ("pyramid", None)},
+    **{21: ("line3", None), 22: ("triangle6", None), 23: ("quad8", None), 24: ("tetra10", None)},
+    **{25: ("hexahedron20", None), 26: ("wedge15", None), 27: ("pyramid13", None)},
+    **{28: ("quad9", None), 29: ("hexahedron27", None)},
+}
 
 
 @dataclass(frozen=True)
@@ -45,15 +58,15 @@ class Snapshot:
     """(3,) m of its points"""
 
 
+def has_vtk() -> bool:
+    """Return whether VTK is installed."""
+    return importlib.util.find_spec("vtkmodules") is not None
+
+
 class MeshReader:
     """The process that reads; a context, which ends it."""
 
     def __init__(self) -> None:
-        if importlib.util.find_spec("vtkmodules") is None:
-            raise InputError(
-                "VTK's files are read with VTK, which is not installed: pip install"
-                " 'courant-surrogate[vtk]'"
-            )
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> MeshReader:
@@ -66,21 +79,32 @@ class MeshReader:
         """Read the parts of one mesh; InputError or CaseError where VTK cannot, or an array lacks.
 
         Parts of fewer dimensions than others (a volume's boundary) are left out, as are repeated
-        and hidden cells. A cell or point that an earlier part has at the same place is taken from
-        there.
+        and hidden cells. A cell or point that an earlier part has at the same place is that part's.
         """
+        snapshot: Snapshot = self._ask(tuple(files), tuple(arrays))
+        return snapshot
+
+    def read_mesh(self, file: Path) -> meshio.Mesh:
+        """Read a mesh with all its arrays, cells in the file's order; InputError where it cannot.
+
+        A format of VTK's is read by meshio where VTK is not installed.
+        """
+        mesh: meshio.Mesh = self._ask((file,), None)
+        return mesh
+
+    def _ask(self, files: tuple[Path, ...], arrays: tuple[str, ...] | None) -> Any:
         child = self._process = self._process or _start()
         assert child.stdin is not None and child.stdout is not None
         limit = MEMORY + MEMORY_A_BYTE * sum(file.stat().st_size for file in files)
         try:
-            pickle.dump((tuple(files), tuple(arrays), limit), child.stdin)
+            pickle.dump((files, arrays, limit), child.stdin)
             child.stdin.flush()
             found = pickle.load(child.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise InputError(
-                f"{files[0]} cannot be read as a mesh: VTK ended with {self._end()}; it is damaged"
-                f" or, written without compression, would be more than {MEMORY_A_BYTE} times as"
-                " large"
+                f"{files[0]} cannot be read as a mesh: its reader ended with {self._end()}; it is"
+                f" damaged or, written without compression, would be more than {MEMORY_A_BYTE}"
+                " times as large"
             ) from error
         except BaseException:
             child.kill()  # half of an answer may be on its way
@@ -88,7 +112,6 @@ class MeshReader:
             raise
         if isinstance(found, Exception):
             raise found
-        assert isinstance(found, Snapshot)
         return found
 
     def _end(self) -> str:
@@ -114,52 +137,92 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def serve() -> None:
-    """Answer requests on standard input with snapshots or errors, until it ends."""
+    """Answer requests on standard input with meshes or errors, until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's end is this one's
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # for lines of VTK's own
-    held = _held()
+    os.dup2(2, 1)  # for lines of the readers' own
+    try:
+        held = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # the system does not count a process's bytes of data
+        held = 0
     while True:
         try:
             files, arrays, limit = pickle.load(requests)
         except EOFError:
             return
         try:
-            _bound(held, limit)
-            answer = pickle.dumps(_read(files, arrays))
+            if held:
+                import resource
+
+                _, most = resource.getrlimit(resource.RLIMIT_DATA)
+                bound = held + limit if most == resource.RLIM_INFINITY else min(held + limit, most)
+                resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
+            found = _whole(files[0]) if arrays is None else _read(files, arrays)
+            answer = pickle.dumps(found)
         except (CaseError, InputError) as error:
             answer = pickle.dumps(error)
         except MemoryError:
             os.abort()
-        except Exception as error:
-            why = f"{files[0]} cannot be read as a mesh: {told(error) or type(error).__name__}"
-            answer = pickle.dumps(InputError(why))
+        # meshio lets its parsers' errors through, and exits the process on an unknown suffix.
+        except (Exception, SystemExit) as error:
+            why = one_line(error) if str(error) else type(error).__name__
+            if isinstance(error, SystemExit):
+                why = f"it is no {files[0].suffix or 'mesh'} file"
+            answer = pickle.dumps(InputError(f"{files[0]} cannot be read as a mesh: {why}"))
         answers.write(answer)
         answers.flush()
 
 
-def _held() -> int:
-    """Return this process's bytes of data; 0 where the system does not count them."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+def _whole(file: Path) -> meshio.Mesh:
+    """Read a file with all its arrays; InputError where a cell cannot be written again."""
+    if file.suffix.lower() in MESHES and has_vtk():
+        mesh = _as_meshio(file, _joined([_part(file)]))
+    else:
+        mesh = meshio.read(file)
+        mesh = meshio.Mesh(mesh.points, mesh.cells, mesh.point_data, mesh.cell_data)
+    points = np.asarray(mesh.points, dtype=float)
+    mesh.points = np.pad(points, ((0, 0), (0, 3 - points.shape[1])))
+    for block in mesh.cells:
+        if block.type.startswith("polyhedron"):
+            raise InputError(f"{file} holds polyhedra, which are not written again")
+        if block.data.size and not 0 <= block.data.min() <= block.data.max() < len(points):
+            raise InputError(f"{file} is damaged: a cell has a corner that is none of its points")
+    return mesh
 
 
-def _bound(held: int, limit: int) -> None:
-    if held:
-        import resource
+def _as_meshio(file: Path, mesh: Any) -> meshio.Mesh:
+    """Convert VTK's mesh; cells that follow each other and are of one type are a block."""
+    from vtkmodules.util.numpy_support import vtk_to_numpy
 
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        bound = held + limit if most == resource.RLIM_INFINITY else min(held + limit, most)
-        resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
+    cells = mesh.GetCells()
+    types = vtk_to_numpy(mesh.GetCellTypes()) if mesh.GetNumberOfCells() else np.empty(0, int)
+    offsets = vtk_to_numpy(cells.GetOffsetsArray())
+    corners = vtk_to_numpy(cells.GetConnectivityArray())
+    if unknown := sorted(set(types.tolist()) - set(_MESHIO)):
+        raise InputError(f"{file} holds cells of VTK's type {unknown[0]}, which are not written")
+    sizes = np.diff(offsets)
+    changes = (types[1:] != types[:-1]) | (sizes[1:] != sizes[:-1])
+    starts = np.flatnonzero(np.concatenate([[True], changes])[: len(types)])
+    blocks = []
+    for start, end in zip(starts, [*starts[1:], len(types)], strict=True):
+        name, order = _MESHIO[int(types[start])]
+        data = corners[offsets[start] : offsets[end]].reshape(end - start, -1)
+        blocks.append((name, data if order is None else data[:, order]))
+    on_cells, on_points = mesh.GetCellData(), mesh.GetPointData()
+    return meshio.Mesh(
+        vtk_to_numpy(mesh.GetPoints().GetData()),
+        blocks,
+        {name: vtk_to_numpy(on_points.GetArray(name)) for name in _names(on_points)},
+        {
+            name: np.split(vtk_to_numpy(on_cells.GetArray(name)), starts[1:])
+            for name in _names(on_cells)
+        },
+    )
 
 
 def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
     from vtkmodules.util.numpy_support import vtk_to_numpy
     from vtkmodules.vtkCommonDataModel import vtkCellTypeUtilities
-    from vtkmodules.vtkCommonExecutionModel import vtkAlgorithm
-    from vtkmodules.vtkFiltersCore import vtkAppendFilter
 
     found = {file: part for file in files if (part := _part(file)).GetNumberOfPoints()}
     if not found:
@@ -170,12 +233,7 @@ def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
     }
     parts = list(found.values())
     on = _where(parts, arrays)
-    joined = vtkAppendFilter()
-    joined.SetOutputPointsPrecision(vtkAlgorithm.DOUBLE_PRECISION)
-    for part in parts:
-        joined.AddInputData(part)
-    joined.Update()
-    mesh = joined.GetOutput()
+    mesh = _joined(parts)
     points = vtk_to_numpy(mesh.GetPoints().GetData())
     data = mesh.GetCellData() if on == "cells" else mesh.GetPointData()
     values = {name: vtk_to_numpy(data.GetArray(name)) for name in arrays}
@@ -191,7 +249,12 @@ def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
     if len(parts) > 1:
         part = np.repeat(np.arange(len(parts)), sizes)
         seen = set(part[kept])
-        kept[kept] = _first(places[kept], part[kept])
+        # Of places that several parts have the first part's are kept. Those of one part that lie
+        # together, as points do at a thin wall, stay apart.
+        _, place = np.unique(places[kept], axis=0, return_inverse=True)
+        earliest = np.full(len(place), len(parts))
+        np.minimum.at(earliest, place, part[kept])
+        kept[kept] = part[kept] == earliest[place]
         if lost := seen - set(part[kept]):
             file = list(found)[min(lost)]
             raise CaseError(f"all of {file} lies where other parts are: it may be another snapshot")
@@ -201,6 +264,19 @@ def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
         {name: array.reshape(len(array), -1)[kept] for name, array in values.items()},
         np.ptp(points, axis=0),
     )
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Put VTK's data sets together to one of cells, with points in double precision."""
+    from vtkmodules.vtkCommonExecutionModel import vtkAlgorithm
+    from vtkmodules.vtkFiltersCore import vtkAppendFilter
+
+    joined = vtkAppendFilter()
+    joined.SetOutputPointsPrecision(vtkAlgorithm.DOUBLE_PRECISION)
+    for part in parts:
+        joined.AddInputData(part)
+    joined.Update()
+    return joined.GetOutput()
 
 
 def _part(file: Path) -> Any:
@@ -265,14 +341,3 @@ def _centres(mesh: Any, points: np.ndarray) -> np.ndarray:
         sums = np.add.reduceat(points[vtk_to_numpy(corners), axis], starts[held])
         centres[held, axis] = sums / counts[held]
     return centres
-
-
-def _first(places: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """Return (N,) whether no earlier part has one of these (N, 3) places.
-
-    Those of one part that lie together, as points do at a thin wall, stay apart.
-    """
-    _, place = np.unique(places, axis=0, return_inverse=True)
-    earliest = np.full(len(places), part.max(initial=0))
-    np.minimum.at(earliest, place, part)
-    return np.asarray(part == earliest[place])

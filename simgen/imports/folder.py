@@ -1,0 +1,543 @@
+"""Import a folder of solved cases: one schema for all, and a reason for each case that departs.
+
+A reader for one kind of files finds the cases, surveys each without its values, and reads it. What
+most of the cases have in common, or what the dataset has if there is one already, is the schema; a
+case that departs from it is skipped with a reason in one line, and the others are imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from simgen.case import Field
+from simgen.design_file import number_of, read_cells
+from simgen.design_space import SIGNIFICANT_DIGITS, Parameter
+from simgen.errors import CaseError, InputError
+from simgen.imports.importing import Imported, import_cases, imported_schema
+from simgen.imports.source_case import SourceCase, UnreadCase, as_utf8, case_name, one_line
+from simgen.store.schema import IMPORTED, Schema, Source
+from simgen.store.split import PUBLISHED, SPLITS, assign_splits
+from simgen.store.versions import OnRecord, read_on_record
+
+#: What reading somebody else's files may raise: a damaged mesh names corners and cells that it has
+#: not, and a cut file ends anywhere.
+FOREIGN = (
+    *(CaseError, InputError, OSError, ValueError, LookupError, ArithmeticError),
+    *(MemoryError, RecursionError),
+)
+#: Relative to the mean; a training accepts no more.
+STEP_TOLERANCE = 1e-3
+_TWICE = "a case solved twice; --keep-repeats imports both"
+_AS_RECORDED = (
+    "a case on record does not change: withdraw it (courant dataset withdraw) and import again, or"
+    " import into another store"
+)
+_COLUMN = re.compile(r"(?P<name>[^()\[\]]+?)\s*(?:[(\[](?P<unit>[^()\[\]]*)[)\]])?")
+
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class CaseTable:
+    """The rows of a CSV file by the case that each names."""
+
+    path: Path
+    parameters: Mapping[str, Mapping[str, float]]
+    splits: Mapping[str, str]
+    """Empty where the file has no such column"""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """The unit of each parameter; empty where the header has none"""
+
+
+def read_case_table(path: Path) -> CaseTable:
+    """Read a CSV file of cases; InputError names the line that is wrong.
+
+    A column `case` has the case's place in the folder or its name in the dataset; `split`, if it is
+    there, train, validation, test or calibration. Every other column is a parameter, with its unit
+    in brackets if it has one: `speed (m/s)`.
+    """
+    parameters: dict[str, dict[str, float]] = {}
+    splits: dict[str, str] = {}
+    units: dict[str, str] = {}
+    for line, cells in read_cells(path):
+        where = f"design file {path}, line {line}"
+        if "case" not in cells:
+            raise InputError(
+                f"design file {path} has no column 'case', which names each row's case"
+            )
+        case = cells.pop("case").strip("/").removeprefix("./")
+        if not case or case in parameters:
+            raise InputError(f"{where}: {'there are two rows for ' + case if case else 'no case'}")
+        if (split := cells.pop("split", None)) is not None:
+            if split not in SPLITS:
+                raise InputError(f"{where}: split = {split!r}, expected {', '.join(SPLITS)}")
+            splits[case] = split
+        values = parameters[case] = {}
+        for column, cell in cells.items():
+            name, unit = name_and_unit(column)
+            if name in values:
+                raise InputError(
+                    f"design file {path} has two columns that are called {name} in a dataset, the"
+                    f" second of them {column!r}; rename one"
+                )
+            values[name], units[name] = number_of(path, line, name, cell), unit
+    if not parameters:
+        raise InputError(f"design file {path} holds no row; expected a header case,NAME,…")
+    return CaseTable(path, parameters, splits, units)
+
+
+def name_and_unit(column: str) -> tuple[str, str]:
+    """Parse `speed (m/s)`; InputError shows the form."""
+    found = _COLUMN.fullmatch(column.strip())
+    if found is None:
+        raise InputError(f"{column!r} names no parameter; write NAME or NAME (UNIT)")
+    return re.sub(r"\W+", "_", found["name"].strip()), (found["unit"] or "").strip()
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    """The options of an import, whatever its files are."""
+
+    folder: Path
+    url: str
+    name: str
+    table: CaseTable | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
+    """Units of the parameters that the reader finds"""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Ranges of parameters; others are as wide as the cases"""
+    distance_kinds: tuple[str, ...] | None = None
+    """Kinds of patches that each case must have; None = those that most cases have"""
+    source: Source | None = None
+    keep_repeats: bool = False
+    """Whether cases of equal parameters are imported"""
+
+    @property
+    def all_units(self) -> dict[str, str]:
+        return {**(self.table.units if self.table else {}), **self.units}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surveyed:
+    """A case before its values are read."""
+
+    place: str
+    """Its path in the folder"""
+    files: str
+    """A digest that changes when one of its files does"""
+    fields: tuple[Field, ...]
+    dimension: int
+    times: tuple[float, ...] | None
+    """None for a steady case"""
+    kinds: frozenset[str] = frozenset()
+    """Kinds of its patches"""
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    split: str | None = None
+    left_out: tuple[str, ...] = ()
+    """Parts of the case that are not imported, and why"""
+
+    @property
+    def name(self) -> str:
+        return case_name(self.place)
+
+
+def fingerprint(paths: Sequence[Path], settings: object) -> str:
+    """Return a digest of these files' names, sizes and dates, and of the options they depend on."""
+    digest = hashlib.blake2b(repr(settings).encode(), digest_size=16)
+    for path in paths:
+        state = path.stat()
+        digest.update(f"{path.name}:{state.st_size}:{state.st_mtime_ns};".encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class NotImported:
+    """A case, or a part of one, that is not imported, and why."""
+
+    case: str
+    reason: str
+
+
+class CaseReader(Protocol):
+    """A reader for one kind of files."""
+
+    has_boundary: bool
+    has_volumes: bool
+    to_one_interval: str
+    """How to get one interval between times, as a message ends"""
+    left_out: list[NotImported]
+    """What `find` passed over, though nobody asked for that"""
+
+    def find(self, folder: Path) -> list[str]:
+        """Return the places of the cases; InputError where there is none."""
+
+    def survey(self, place: str) -> Surveyed:
+        """Survey a case; any error of FOREIGN is why it cannot be imported."""
+
+    def notes(self, cases: Sequence[Any]) -> Iterator[str]:
+        """Yield what is to be known of the cases that are imported."""
+
+    def read(self, case: Any, schema: Schema) -> SourceCase:
+        """Read a surveyed case; any error of FOREIGN is why it cannot be imported."""
+
+
+@dataclass(frozen=True)
+class FolderPlan:
+    """What an import of a folder would do."""
+
+    folder: Path
+    url: str
+    schema: Schema
+    cases: tuple[Surveyed, ...]
+    """The cases that would be imported, if their values are good"""
+    on_record: frozenset[str]
+    """Those of them whose files have not changed since they were imported"""
+    splits: Mapping[str, str]
+    skipped: tuple[NotImported, ...]
+    left_out: tuple[NotImported, ...]
+    notes: tuple[str, ...]
+
+
+def plan_folder(
+    asked: FolderOptions,
+    reader: CaseReader,
+    on_progress: OnProgress = lambda done, total: None,
+) -> FolderPlan:
+    """Survey all cases and decide what is imported; InputError where no case is good."""
+    if not asked.folder.is_dir():
+        raise InputError(f"{asked.folder} is no folder")
+    if asked.table and (twice := sorted(asked.units.keys() & asked.table.units.keys())):
+        raise InputError(
+            f"--parameter {twice[0]} is a column of {asked.table.path} as well; leave one of them"
+            " out"
+        )
+    there = read_on_record(asked.url)
+    if there is not None and there.schema.source is None:
+        raise InputError(
+            f"{asked.url} holds cases that were solved here; choose another --name or --store"
+        )
+    held = {} if there is None else there.held
+    places = reader.find(asked.folder)
+    skipped: list[NotImported] = []
+    surveyed: list[Surveyed] = []
+    for done, place in enumerate(places, start=1):
+        try:
+            case = reader.survey(place)
+            parameters, split = _row_of(asked.table, place)
+            parameters = {**parameters, **case.parameters}
+            surveyed.append(replace(case, parameters=parameters, split=split))
+        except FOREIGN as error:
+            why = _reason(error, asked.folder)
+            if case_name(place) in held:
+                why += "; the dataset has it from an earlier import: courant dataset withdraw"
+                why += " removes it"
+            skipped.append(NotImported(place, why))
+        on_progress(done, len(places))
+    _check_any(asked, surveyed, skipped)
+    surveyed, notes = _without_constants(surveyed, asked, there)
+    schema = _schema(asked, surveyed, there, reader)
+    kept: list[Surveyed] = []
+    for case in surveyed:
+        if why := next(_departures(case, schema, kept, there, asked), ""):
+            skipped.append(NotImported(case.place, why))
+        else:
+            kept.append(case)
+    _check_any(asked, kept, skipped)
+    if there is None:  # ranges are those of the cases that are imported
+        schema = replace(schema, parameters=_parameters(asked, kept))
+    bound = {} if there is None else there.splits
+    if schema.splits == "published":
+        splits = {case.name: bound.get(case.name, case.split or "") for case in kept}
+        if "train" not in {*splits.values(), *bound.values()}:
+            raise InputError(
+                f"{asked.table.path if asked.table else asked.folder} puts no case that can be"
+                " imported into the split train, and a dataset needs one"
+            )
+    else:
+        rows = {} if there is None else there.design
+        accepted = [name for name, row in rows.items() if row["status"] == "accepted"]
+        drawn = assign_splits(list(dict.fromkeys([*accepted, *(of.name for of in kept)])), bound)
+        splits = {case.name: drawn[case.name] for case in kept}
+    if asked.table:
+        named = {name for place in places for name in (place, case_name(place))}
+        if unused := [row for row in asked.table.parameters if row not in named]:
+            notes.append(
+                f"{asked.table.path} has {len(unused)} rows of cases that are not in the folder,"
+                f" such as {unused[0]}"
+            )
+    return FolderPlan(
+        asked.folder,
+        asked.url,
+        schema,
+        tuple(kept),
+        frozenset(
+            case.name
+            for case in kept
+            if held.get(case.name, {}).get(IMPORTED, {}).get("files") == case.files
+        ),
+        splits,
+        tuple(skipped),
+        (*reader.left_out, *(NotImported(of.place, why) for of in kept for why in of.left_out)),
+        (*notes, *_irregular(kept, reader.to_one_interval), *reader.notes(kept)),
+    )
+
+
+def import_plan(
+    plan: FolderPlan,
+    reader: CaseReader,
+    *,
+    on_progress: OnProgress = lambda done, total: None,
+    on_skipped: Callable[[str, str], None] = lambda case, why: None,
+) -> Imported:
+    """Import what was planned and publish it as a version.
+
+    A case whose values are wrong is passed to `on_skipped` by its place.
+    """
+    places = {case.name: case.place for case in plan.cases}
+
+    def read(case: Surveyed) -> SourceCase:
+        try:
+            return reader.read(case, plan.schema)
+        except FOREIGN as error:
+            raise CaseError(_reason(error, plan.folder)) from error
+
+    assert plan.schema.source is not None
+    return import_cases(
+        plan.url,
+        plan.schema,
+        (UnreadCase(of.name, of.files, lambda of=of: read(of)) for of in plan.cases),  # type: ignore[misc]
+        message=f"imported from {plan.schema.source.name}",
+        on_progress=lambda done, _: on_progress(done, len(plan.cases)),
+        on_skipped=lambda name, why: on_skipped(places[name], why),
+    )
+
+
+def _row_of(table: CaseTable | None, place: str) -> tuple[Mapping[str, float], str | None]:
+    """Return a case's parameters and split; InputError where the table has no row, or two."""
+    if table is None:
+        return {}, None
+    names = list(dict.fromkeys((place, case_name(place))))
+    found = [name for name in names if name in table.parameters]
+    if len(found) > 1:
+        raise InputError(f"{table.path} has two rows for it: {' and '.join(found)}; keep one")
+    if not found:
+        raise InputError(f"{table.path} has no row for it: none names {' or '.join(names)}")
+    return table.parameters[found[0]], table.splits.get(found[0])
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    """Show an error without the folder's own path, and with its type where it is not ours."""
+    text = one_line(error).replace(f"{folder}/", "")
+    if isinstance(error, CaseError | InputError):
+        return text
+    return f"its files cannot be read ({type(error).__name__}: {text})"
+
+
+def _check_any(
+    asked: FolderOptions, cases: Sequence[Surveyed], skipped: Sequence[NotImported]
+) -> None:
+    if not cases:
+        first = skipped[0]
+        raise InputError(
+            f"none of the {len(skipped)} cases in {asked.folder} can be imported; the first,"
+            f" {first.case}: {first.reason}"
+        )
+
+
+def _without_constants(
+    cases: list[Surveyed], asked: FolderOptions, there: OnRecord | None
+) -> tuple[list[Surveyed], list[str]]:
+    """Drop parameters that are the same in all cases: there is nothing to learn from them."""
+    names = list(dict.fromkeys(name for case in cases for name in case.parameters))
+    for unknown in (name for name in asked.ranges if name not in names):
+        near = difflib.get_close_matches(unknown, names, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise InputError(
+            f"--range {unknown}: {hint}the cases' parameters are {', '.join(names) or 'none'}"
+        )
+    stored = None if there is None else {each.name for each in there.schema.parameters}
+    dropped, notes = set(), []
+    for name in names:
+        values = {case.parameters[name] for case in cases if name in case.parameters}
+        varies = len(values) > 1 or name in asked.ranges
+        if varies and stored is not None and name not in stored:
+            raise InputError(
+                f"{name} differs between the cases now, and {asked.url} was imported without it:"
+                " choose another --name or --store for all cases"
+            )
+        if not varies and (stored is None or name not in stored):
+            dropped.add(name)
+            notes.append(
+                f"{name} is {values.pop():g} in all cases, so it is no parameter of the dataset;"
+                f" --range {name}=LOW:HIGH makes it one"
+            )
+
+    def rounded(value: float) -> float:
+        """Round as design points do, so that a case is the same after a round trip."""
+        return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
+
+    return [
+        replace(
+            case, parameters={k: rounded(v) for k, v in case.parameters.items() if k not in dropped}
+        )
+        for case in cases
+    ], notes
+
+
+def _schema(
+    asked: FolderOptions, cases: list[Surveyed], there: OnRecord | None, reader: CaseReader
+) -> Schema:
+    """Return the dataset's schema; of a new dataset that of most cases."""
+    if there is not None:
+        if there.schema.family != asked.name:
+            raise InputError(f"{asked.url} holds {there.schema.family}: choose another --store")
+        for each in there.schema.parameters:
+            if asked.ranges.get(each.name, (each.low, each.high)) != (each.low, each.high):
+                raise InputError(
+                    f"{asked.url} has {each.name} from {each.low:g} to {each.high:g}, which stays:"
+                    " leave --range out, or import all cases into another store"
+                )
+            if (unit := asked.all_units.get(each.name) or each.unit) != each.unit:
+                raise InputError(
+                    f"{asked.url} has {each.name} in {each.unit or 'no unit'}, and here it is in"
+                    f" {unit}: give its values in the dataset's unit, or import all cases into"
+                    " another store"
+                )
+        return there.schema
+    forms = Counter((case.fields, case.dimension, case.times is None) for case in cases)
+    fields, dimension, steady = forms.most_common(1)[0][0]
+    counts = Counter(kind for case in cases for kind in case.kinds)
+    kinds = sorted(
+        kind
+        for kind, count in counts.items()
+        if asked.distance_kinds is not None or 2 * count > len(cases)
+    )
+    return imported_schema(
+        asked.name,
+        dimension=dimension,
+        fields=fields,
+        source=asked.source or Source(as_utf8(asked.folder.name), "a local folder", "not stated"),
+        transient=not steady,
+        parameters=_parameters(asked, cases),
+        splits="published" if asked.table is not None and asked.table.splits else "drawn",
+        boundary=reader.has_boundary and bool(kinds),
+        volumes=reader.has_volumes,
+        patch_kinds=kinds,
+        distance_kinds=kinds if asked.distance_kinds is None else asked.distance_kinds,
+    )
+
+
+def _parameters(asked: FolderOptions, cases: Sequence[Surveyed]) -> tuple[Parameter, ...]:
+    parameters = []
+    for name in dict.fromkeys(name for case in cases for name in case.parameters):
+        values = [case.parameters[name] for case in cases if name in case.parameters]
+        low, high = asked.ranges.get(name, (min(values), max(values)))
+        if low == high:  # the cases in which it differs were skipped
+            high = low + max(abs(low), 1.0)
+        parameters.append(Parameter(name, asked.all_units.get(name, ""), low, high))
+    return tuple(parameters)
+
+
+def _departures(
+    case: Surveyed,
+    schema: Schema,
+    kept: Sequence[Surveyed],
+    there: OnRecord | None,
+    asked: FolderOptions,
+) -> Iterator[str]:
+    """Yield how a case departs from the schema, or repeats another case."""
+    for other in kept:
+        if other.name == case.name:
+            yield f"its name in the dataset, {case.name}, is that of {other.place}; rename one"
+    if (case.times is None) == schema.transient:
+        forms = ("steady", "transient")
+        yield f"it is {forms[case.times is not None]}, the dataset is {forms[schema.transient]}"
+    if case.dimension != schema.dimension:
+        yield f"it is {case.dimension}D, the dataset is {schema.dimension}D"
+    for mine, common in zip(case.fields, schema.fields, strict=False):
+        if mine != common:
+            of_mine, of_common = (
+                f"{each.name} in {each.unit or '1'} with {len(each.components)} components"
+                for each in (mine, common)
+            )
+            yield f"its {mine.openfoam or mine.name} is {of_mine}, the dataset's {of_common}"
+    if len(case.fields) != len(schema.fields):
+        yield f"it has {len(case.fields)} fields, the dataset has {len(schema.fields)}"
+    unknown = sorted(case.kinds - set(schema.patch_kinds))
+    if unknown and schema.patch_kinds:
+        yield (
+            f"it has a patch of kind {unknown[0]}, which the dataset has not"
+            f" ({', '.join(schema.patch_kinds)}); --kind PATCH=KIND gives it another"
+        )
+    if missing := [kind for kind in schema.measured_kinds if kind not in case.kinds]:
+        yield (
+            f"it has no patch of kind {missing[0]}, to which the dataset has distances; --kind"
+            " PATCH=KIND names one, --distance KIND,KIND leaves it out for all"
+        )
+    wanted = {each.name for each in schema.parameters}
+    if case.parameters.keys() != wanted:
+        yield (
+            f"it has the parameters {', '.join(case.parameters) or 'none'}, the dataset"
+            f" {', '.join(sorted(wanted)) or 'none'}"
+        )
+    for each in schema.parameters:
+        value = case.parameters.get(each.name, each.low)
+        if not each.low <= value <= each.high:
+            yield (
+                f"its {each.name} = {value:g} lies outside the dataset's range {each.low:g} to"
+                f" {each.high:g}; import all cases into another store, with a wider --range"
+            )
+    held = {} if there is None else there.held
+    if row := held.get(case.name):
+        for name, value in case.parameters.items():
+            recorded = row["parameters"].get(name, value)
+            if not math.isclose(value, recorded, rel_tol=1e-9):
+                yield (
+                    f"its {name} is {value:g}, the dataset has it with {recorded:g}; {_AS_RECORDED}"
+                )
+        if (published := row.get(PUBLISHED)) != case.split:
+            yield (
+                f"its split is {case.split or 'not given'}, the dataset has it in"
+                f" {published or 'a drawn one'}; {_AS_RECORDED}"
+            )
+    if asked.keep_repeats or not case.parameters:
+        return
+    for name, row in held.items():
+        if name != case.name and row["parameters"] == dict(case.parameters):
+            yield f"it has the parameters of {name}, which the dataset holds: {_TWICE}"
+    for other in kept:
+        if other.parameters == case.parameters:
+            yield f"it has the parameters of {other.place}: {_TWICE}"
+
+
+def _irregular(cases: Sequence[Surveyed], way: str) -> Iterator[str]:
+    """Report times that no transient model can be trained on: it has one step for all."""
+    steps: dict[str, np.ndarray] = {
+        case.place: np.diff(case.times)
+        for case in cases
+        if case.times is not None and len(case.times) > 1
+    }
+    for place, of in steps.items():
+        if np.ptp(of) > STEP_TOLERANCE * of.mean():
+            yield (
+                f"{place}: its times lie {of.min():g} to {of.max():g} s apart, and a model is"
+                f" trained on one interval{way}"
+            )
+    means = {place: float(of.mean()) for place, of in steps.items()}
+    if means:
+        wide, close = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+        if means[wide] - means[close] > STEP_TOLERANCE * means[close]:
+            yield (
+                f"the times of {close} lie {means[close]:g} s apart on average, those of {wide}"
+                f" {means[wide]:g} s, and a model is trained on one interval{way}"
+            )
