@@ -54,9 +54,14 @@ def request(described: Class) -> Class:
     return made
 
 
-def about(text: str, option: str | None = None, **limits: Any) -> FieldInfo:
-    """Describe a field; `option` is its name on the command line, where that is another one."""
-    extra: Any = {"option": option} if option else None
+def about(
+    text: str, option: str | None = None, metavar: str | None = None, **limits: Any
+) -> FieldInfo:
+    """Describe a field; `option` is its name on the command line, where that is another one.
+
+    A field without a default is an argument of the command, or an option where that is named.
+    """
+    extra: Any = {"option": option, "metavar": metavar} if option else None
     info: FieldInfo = Field(description=text, json_schema_extra=extra, **limits)
     return info
 
@@ -81,6 +86,13 @@ Runs = Annotated[
     about(
         "Where trained models are: a folder or s3://bucket/prefix. COURANT_RUNS where not given;"
         f" default: {RUNS}."
+    ),
+]
+Store = Annotated[
+    str | None,
+    about(
+        "Where datasets are: a folder or s3://bucket/prefix. COURANT_STORE where not given;"
+        f" default: {STORE}."
     ),
 ]
 ReportFolder = Annotated[
@@ -139,13 +151,7 @@ class CaseRequest:
             " designs are solved with its settings and those that are given."
         ),
     ] = None
-    store: Annotated[
-        str | None,
-        about(
-            "Where datasets are: a folder or s3://bucket/prefix. COURANT_STORE where not given;"
-            f" default: {STORE}."
-        ),
-    ] = None
+    store: Store = None
     time_limit_s: Annotated[
         float | None,
         about(
@@ -338,7 +344,11 @@ def with_options_of(asked: type, *without: str) -> Callable[[Callable[..., None]
         names = [each.name for each in fields(asked) if each.name not in left_out]
 
         def run(**given: Any) -> None:
-            command({name: _parse(given.pop(name), hints[name]) for name in names}, **given)
+            parsed = {
+                name: _parse(given.pop(name), hints[name], _option(name, infos[name]))
+                for name in names
+            }
+            command(parsed, **given)
 
         made = [
             inspect.Parameter(
@@ -361,25 +371,32 @@ def with_options_of(asked: type, *without: str) -> Callable[[Callable[..., None]
 
 def _typer_type(name: str, hint: Any, info: FieldInfo, default: Any) -> Any:
     """Return the field's annotation for typer: the type of its text, and its help."""
-    if default is MISSING:
-        return Annotated[hint, typer.Argument(help=info.description)]
     extra: Any = info.json_schema_extra or {}
-    option: str = extra.get("option", f"--{name.replace('_', '-')}")
-    named: dict[str, Any] = {"help": info.description}
+    if default is MISSING and "option" not in extra:
+        return Annotated[hint, typer.Argument(help=info.description)]
+    named: dict[str, Any] = {"help": info.description, "metavar": extra.get("metavar")}
     for limit in info.metadata:
         named |= {"min": limit.ge} if hasattr(limit, "ge") else {}
         named |= {"max": limit.le} if hasattr(limit, "le") else {}
     if _holds(hint, dict):
-        hint, named["metavar"] = list[str] | None, "NAME=VALUE"
+        hint = list[str] | None
+        named["metavar"] = named["metavar"] or "NAME=VALUE"
     elif _holds(hint, list):
         hint, named["metavar"] = str | None, "A,B,..."
-    return Annotated[hint, typer.Option(option, **named)]
+    return Annotated[hint, typer.Option(_option(name, info), **named)]
 
 
-def _parse(value: Any, hint: Any) -> Any:
+def _option(name: str, info: FieldInfo) -> str:
+    extra: Any = info.json_schema_extra or {}
+    return str(extra.get("option", f"--{name.replace('_', '-')}"))
+
+
+def _parse(value: Any, hint: Any, option: str) -> Any:
     """Return the field's value of what typer found."""
+    if dict[str, str] in (hint, *get_args(hint)):
+        return parse_pairs(value, option)
     if _holds(hint, dict):
-        return parse_settings(value)
+        return parse_settings(value, option)
     if _holds(hint, list):
         return [part.strip() for part in value.split(",") if part.strip()] if value else None
     return value
@@ -391,14 +408,24 @@ def _holds(hint: Any, kind: type) -> bool:
 
 
 def parse_settings(changes: list[str] | None, option: str = "--set") -> dict[str, float] | None:
-    """Parse `name=value` options into a mapping."""
+    """Parse `name=value` options into a mapping of numbers."""
     settings = {}
-    for change in changes or []:
-        name, _, value = change.partition("=")
+    for name, value in parse_pairs(changes, option).items():
         try:
-            settings[name.strip()] = float(value)
+            settings[name] = float(value)
         except ValueError:
             raise typer.BadParameter(
-                f"'{change}' is not NAME=VALUE with a number", param_hint=option
+                f"'{name}={value}' is not NAME=VALUE with a number", param_hint=option
             ) from None
     return settings or None
+
+
+def parse_pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Parse `name=value` options into a mapping."""
+    found = {}
+    for text in texts or []:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if not name or not value:
+            raise typer.BadParameter(f"'{text}' is not NAME=VALUE", param_hint=option)
+        found[name] = value
+    return found

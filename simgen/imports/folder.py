@@ -209,18 +209,11 @@ class FolderPlan:
 
 
 def plan_folder(
-    asked: FolderOptions,
-    reader: CaseReader,
-    on_progress: OnProgress = lambda done, total: None,
+    asked: FolderOptions, reader: CaseReader, on_progress: OnProgress = lambda done, total: None
 ) -> FolderPlan:
     """Survey all cases and decide what is imported; InputError where no case is good."""
     if not asked.folder.is_dir():
         raise InputError(f"{asked.folder} is no folder")
-    if asked.table and (twice := sorted(asked.units.keys() & asked.table.units.keys())):
-        raise InputError(
-            f"--parameter {twice[0]} is a column of {asked.table.path} as well; leave one of them"
-            " out"
-        )
     there = read_on_record(asked.url)
     if there is not None and there.schema.source is None:
         raise InputError(
@@ -234,6 +227,11 @@ def plan_folder(
         try:
             case = reader.survey(place)
             parameters, split = _row_of(asked.table, place)
+            if asked.table and (twice := parameters.keys() & case.parameters.keys()):
+                raise InputError(
+                    f"--parameter {min(twice)} is a column of {asked.table.path} as well; leave one"
+                    " of them out"
+                )
             parameters = {**parameters, **case.parameters}
             surveyed.append(replace(case, parameters=parameters, split=split))
         except FOREIGN as error:

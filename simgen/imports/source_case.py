@@ -33,7 +33,7 @@ def shown(value: object) -> str:
     return " ".join(ascii(value).split())[:LONGEST_VALUE]
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Return an error's text on one line, without control characters."""
     printable = (each if each.isprintable() else " " for each in str(error))
     return " ".join("".join(printable).split())[:LONGEST_MESSAGE]

@@ -126,13 +126,17 @@ class VtkFolder:
         cases -= set(surfaces)
         self.beside = dict.fromkeys(sorted(wrong & cases), 0)
         for path in sorted(cases):
-            near = (of for of in self.beside if of.parent in path.parents and _rank(of) > _rank(path))
+            near = (
+                of for of in self.beside if of.parent in path.parents and _rank(of) > _rank(path)
+            )
             if of := next(near, None):
                 self.beside[of] += 1
                 cases.remove(path)
         # Files that differ in their suffix alone are several cases.
         found = sorted(cases)
-        whole = [path.with_suffix("") if path.suffix.lower() == ".series" else path for path in found]
+        whole = [
+            path.with_suffix("") if path.suffix.lower() == ".series" else path for path in found
+        ]
         places = [path.relative_to(folder).with_suffix("").as_posix() for path in whole]
         self.paths = {
             place if places.count(place) == 1 else f"{place}-{path.suffix[1:]}": path

@@ -36,12 +36,26 @@ _SERVE = "from simgen.imports.vtk_reader import serve; serve()"
 _PIXEL, _VOXEL = [0, 1, 3, 2], [0, 1, 3, 2, 4, 5, 7, 6]
 #: VTK's types of cells: meshio's names, and where meshio has another order, VTK's corners in it.
 _MESHIO: dict[int, tuple[str, list[int] | None]] = {
-    **{1: ("vertex", None), 3: ("line", None), 5: ("triangle", None), 7: ("polygon", None)},
-    **{8: ("quad", _PIXEL), 9: ("quad", None), 10: ("tetra", None), 11: ("hexahedron", _VOXEL)},
-    **{12: ("hexahedron", None), 13: ("wedge", [0, 2, 1, 3, 5, 4]), 14: ("pyramid", None)},
-    **{21: ("line3", None), 22: ("triangle6", None), 23: ("quad8", None), 24: ("tetra10", None)},
-    **{25: ("hexahedron20", None), 26: ("wedge15", None), 27: ("pyramid13", None)},
-    **{28: ("quad9", None), 29: ("hexahedron27", None)},
+    1: ("vertex", None),
+    3: ("line", None),
+    5: ("triangle", None),
+    7: ("polygon", None),
+    8: ("quad", _PIXEL),
+    9: ("quad", None),
+    10: ("tetra", None),
+    11: ("hexahedron", _VOXEL),
+    12: ("hexahedron", None),
+    13: ("wedge", [0, 2, 1, 3, 5, 4]),
+    14: ("pyramid", None),
+    21: ("line3", None),
+    22: ("triangle6", None),
+    23: ("quad8", None),
+    24: ("tetra10", None),
+    25: ("hexahedron20", None),
+    26: ("wedge15", None),
+    27: ("pyramid13", None),
+    28: ("quad9", None),
+    29: ("hexahedron27", None),
 }
 
 
@@ -215,7 +229,7 @@ def _as_meshio(file: Path, mesh: Any) -> meshio.Mesh:
         {name: vtk_to_numpy(on_points.GetArray(name)) for name in _names(on_points)},
         {
             name: np.split(vtk_to_numpy(on_cells.GetArray(name)), starts[1:])
-            for name in _names(on_cells)
+            for name in (_names(on_cells) if blocks else ())
         },
     )
 

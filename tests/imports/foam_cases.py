@@ -14,6 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from simgen.imports import Imported
+from simgen.imports.folder import FolderOptions, FolderPlan, import_plan, plan_folder
+from simgen.imports.openfoam import FoamFolder, FoamOptions
+
 NX, NY = 4, 3
 PATCHES = {"inlet": "patch", "outlet": "patch", "walls": "wall", "frontAndBack": "empty"}
 Face = tuple[tuple[int, ...], int, int | str]
@@ -251,3 +255,11 @@ def write_case(
                 write_field(folder, part, name, time, speed, form)
     change(directory)
     return directory
+
+
+def plan_openfoam(asked: FolderOptions, options: FoamOptions) -> FolderPlan:
+    return plan_folder(asked, FoamFolder(options))
+
+
+def import_openfoam(plan: FolderPlan, options: FoamOptions, **more) -> Imported:
+    return import_plan(plan, FoamFolder(options), **more)

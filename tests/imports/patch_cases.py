@@ -21,11 +21,9 @@ import numpy as np
 from foamlib import FoamFieldFile, FoamFile
 
 from simgen.foam.environment import find_openfoam
-from simgen.imports.openfoam import FoamOptions, plan_openfoam
-from simgen.imports.openfoam.foam_fields import AskedField
-from simgen.imports.openfoam.reading import read_case
+from simgen.imports.folder import FolderOptions, plan_folder
+from simgen.imports.openfoam import FoamFolder, FoamOptions
 from simgen.imports.source_case import SourceCase
-from simgen.imports.surveyed import Asked
 from tests.imports.foam_cases import Face, FoamMesh, Form, ordered, write_mesh
 
 SIDES = ("left", "right", "bottom", "top", "front", "back")
@@ -426,13 +424,13 @@ def imported_values(
     """
     patches = sorted({name for mesh in _boundaries(folder) for name in mesh})
     kinds = {name: f"kind{number}" for number, name in enumerate(patches)}
-    asked = Asked(folder=folder, url=str(folder / "store"), name="fuzz", distance_kinds=())
-    fields = tuple(AskedField(openfoam, name) for openfoam, name in names.items())
+    asked = FolderOptions(folder=folder, url=str(folder / "store"), name="fuzz", distance_kinds=())
     # A name may hold what fnmatch takes for a pattern.
     overrides = {re.sub(r"([\[*?])", r"[\1]", name): kind for name, kind in kinds.items()}
-    wanted = FoamOptions(fields=fields, kinds=overrides, allow_unfinished=True, **options)
-    plan = plan_openfoam(asked, wanted)
-    case = read_case(plan.cases[0], plan.schema, wanted)
+    wanted = FoamOptions(fields=names, kinds=overrides, allow_unfinished=True, **options)
+    reader = FoamFolder(wanted)
+    plan = plan_folder(asked, reader)
+    case = reader.read(plan.cases[0], plan.schema)
     of_kind = {kind: number for number, kind in enumerate(plan.schema.patch_kinds)}
     assert case.boundary is not None
     rows = {

@@ -14,9 +14,8 @@ import simgen
 from courant.problems import open_problem
 from courant.recipes import get_recipe
 from simgen.errors import InputError
-from simgen.imports.benchmarks import community
-from simgen.imports.benchmarks.community import READERS, hold_out, read_community
-from simgen.imports.benchmarks.files import MD5
+from simgen.imports.benchmarks import published
+from simgen.imports.benchmarks.published import MD5, READERS, hold_out, read_published
 from simgen.imports.importing import import_cases
 from simgen.store.verify import verify
 
@@ -77,14 +76,14 @@ WRITERS = {
 @pytest.fixture(autouse=True)
 def small(monkeypatch) -> None:
     """Splits and grids of a few cases and points."""
-    monkeypatch.setattr(community, "NUM_TRAIN", 3)
-    monkeypatch.setattr(community, "NUM_TEST", 2)
-    monkeypatch.setattr(community, "DARCY_SIZE", 11)
+    monkeypatch.setattr(published, "NUM_TRAIN", 3)
+    monkeypatch.setattr(published, "NUM_TEST", 2)
+    monkeypatch.setattr(published, "DARCY_SIZE", 11)
 
 
 def imported(name: str, tmp_path: Path, cases: int = 7):
     WRITERS[name](tmp_path, cases)
-    schema, number, cases_of = read_community(name, tmp_path, other_files=True)
+    schema, number, cases_of = read_published(name, tmp_path, other_files=True)
     done = import_cases(str(tmp_path / "store"), schema, cases_of)
     assert done.num_cases == number
     dataset = simgen.open_dataset(done.url)
@@ -144,8 +143,8 @@ def test_the_recipe_of_the_datasets_name_fits_it(name, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_missing_file_says_where_it_is_to_be_had(name, tmp_path) -> None:
-    with pytest.raises(InputError, match="to be had from https://"):
-        read_community(name, tmp_path)
+    with pytest.raises(InputError, match="get it from https://"):
+        read_published(name, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def test_a_wrong_file_is_one_line(name, file, content, says, tmp_path) -> None:
     else:
         np.save(tmp_path / file, content)
     with pytest.raises(InputError, match=says) as told:
-        schema, _, cases = read_community(name, tmp_path, other_files=True)
+        schema, _, cases = read_published(name, tmp_path, other_files=True)
         import_cases(str(tmp_path / "store"), schema, cases)
     assert "\n" not in str(told.value)
     assert not (tmp_path / "store").exists()
@@ -175,12 +174,12 @@ def test_a_wrong_file_is_one_line(name, file, content, says, tmp_path) -> None:
 def test_too_few_cases_are_told(tmp_path) -> None:
     write_elasticity(tmp_path, 4)
     with pytest.raises(InputError, match="holds 4 cases, the published split needs 5"):
-        read_community("elasticity", tmp_path)
+        read_published("elasticity", tmp_path)
 
 
 def test_training_cases_can_be_held_out_to_choose_by(tmp_path) -> None:
     write_elasticity(tmp_path, 7)
-    schema, number, cases = read_community("elasticity", tmp_path)
+    schema, number, cases = read_published("elasticity", tmp_path)
     with pytest.raises(InputError, match="3 validation cases of 5 in all: expected less than half"):
         hold_out(cases, 3, number)
     done = import_cases(str(tmp_path / "store"), schema, hold_out(cases, 2, number))
@@ -199,16 +198,16 @@ def test_a_file_that_is_not_the_published_one_is_told_by_its_checksum(name, tmp_
     with pytest.raises(
         InputError, match=r"has the MD5 \w{32}, the published file \w{32}: "
     ) as told:
-        read_community(name, tmp_path)
+        read_published(name, tmp_path)
     assert "--other-files" in str(told.value) and "\n" not in str(told.value)
-    assert read_community(name, tmp_path, other_files=True)[1] == 20
+    assert read_published(name, tmp_path, other_files=True)[1] == 20
 
 
 def test_the_published_file_is_taken_and_another_name_is_not(tmp_path, monkeypatch) -> None:
     write_sorption(tmp_path, 20)
     path = tmp_path / "1D_diff-sorp_NA_NA.h5"
     monkeypatch.setitem(MD5, path.name, hashlib.md5(path.read_bytes()).hexdigest())
-    assert read_community("diffusion-sorption", tmp_path)[1] == 20
+    assert read_published("diffusion-sorption", tmp_path)[1] == 20
     (tmp_path / "3D_CFD_mine.hdf5").write_bytes(b"")
     with pytest.raises(InputError, match="is none of the files whose checksums are published"):
-        read_community("compressible-flow", tmp_path)
+        read_published("compressible-flow", tmp_path)

@@ -9,7 +9,7 @@ import pytest
 
 from simgen.errors import CaseError
 from simgen.foam.environment import find_openfoam
-from simgen.imports.openfoam.dictionary import DictionaryPlace, read_entry, read_number
+from simgen.imports.openfoam.dictionaries import DictionaryPlace, read_entry, read_number
 
 TRICKY = """
 FoamFile { version 2.0; format ascii; class dictionary; object tricky; }
@@ -119,9 +119,9 @@ def test_macros_that_bring_in_macros_end(tmp_path) -> None:
         f"d{n} {{ p {{ $d{n - 1}; }} q {{ $d{n - 1}; }} }}\n" for n in range(1, 40)
     )
     values = "v0 12345678;\n" + "".join(f"v{n} $v{n - 1}$v{n - 1};\n" for n in range(1, 40))
-    for text, says in ((dictionaries, "more than 100000 entries"), (values, "characters")):
+    for text in (dictionaries, values):
         (tmp_path / "a").write_text(text)
-        with pytest.raises(CaseError, match=says):
+        with pytest.raises(CaseError, match=r"a has (too many entries|a value of more than)"):
             read_entry(tmp_path / "a", ["nu"])
 
 

@@ -17,9 +17,8 @@ from simgen.foam.field import read_field
 from simgen.foam.geometry import read_geometry
 from simgen.foam.log import SolverLog
 from simgen.foam.mesh_files import PatchRange
-from simgen.imports.openfoam.dictionary import DictionaryPlace, read_entry, read_number
-from simgen.imports.openfoam.finding import num_cells
-from simgen.imports.openfoam.patch_kinds import boundary_conditions
+from simgen.imports.openfoam.dictionaries import DictionaryPlace, read_entry, read_number
+from simgen.imports.openfoam.survey import num_cells, velocity_conditions
 from tests.imports.foam_cases import Form, write_case
 
 #: Beyond what the process has already; each attack needed more, or hours.
@@ -78,7 +77,7 @@ def test_files_that_include_others_many_times_end(tmp_path) -> None:
     for depth in range(7):
         (tmp_path / f"a{depth}").write_text(f'#include "a{depth + 1}"\n' * 100)
     (tmp_path / "a7").write_text("")
-    with pytest.raises(CaseError, match="more than 100000 entries"):
+    with pytest.raises(CaseError, match="has too many entries"):
         bounded(read_entry, tmp_path / "a0", ["nu"])
 
 
@@ -192,7 +191,7 @@ def test_a_velocity_of_many_zeros_is_a_number(tmp_path) -> None:
         " b { type fixedValue; value uniform (0 0 " + zeros + "); } }"
     )
     patches = {name: PatchRange("patch", 0, 1) for name in "ab"}
-    found = bounded(boundary_conditions, tmp_path / "U", patches)
+    found = bounded(velocity_conditions, tmp_path / "U", patches)
     assert found == {"a": "fixedValue", "b": "noSlip"}
 
 

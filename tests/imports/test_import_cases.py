@@ -236,8 +236,6 @@ WRONG_CASES = {
     "has volumes, unlike": replace(GOOD, volumes=[1.0, 1.0]),
     "belong together": replace(GOOD, distance=np.zeros((2, 0))),
     "its grid": replace(GOOD, grid_shape=(3, 3)),
-    "expected a SourceBoundary": replace(GOOD, boundary="walls"),
-    "no SourceCase": {"points": 1},
 }
 
 

@@ -39,11 +39,11 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     assert "heat (K): T, from T" in told
     assert "parameter speed: 1 to 3 m/s" in told
     assert "patches of kind wall: walls" in told
-    assert "refused run4: its time 1 has no T, which its time 0.5 has" in told
+    assert "skipped run4: its time 1 has no T, which its time 0.5 has" in told
     assert "would import 3 new cases (" in told
     assert not Path("store").exists()
     told = courant(*words)
-    assert "store/tunnel v1: 3 cases of the folder, 3 new, 1 refused" in told
+    assert "store/tunnel v1: 3 cases of the folder, 3 new, 1 skipped" in told
     assert "run1" in courant(*words, "--dry-run") and "on record" in courant(*words, "--dry-run")
     assert "store/tunnel" in courant("ls", "--store", "store")
     assert "imported from Tunnel" in courant("show", "store/tunnel")
@@ -55,7 +55,7 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
         (("nowhere", "--fields", "U"), "nowhere is no folder"),
         ((".", "--fields", "U"), "holds no OpenFOAM case"),
         ((".", "--fields", "U", "--limit", "speed=1"), "is no limit"),
-        ((".", "--fields", "U", "--kind", "wall"), "is no PATCH=KIND"),
+        ((".", "--fields", ","), "--fields names no field"),
         ((".", "--fields", "U", "--parameter", "nu=nu"), "is no place in a case's dictionaries"),
         ((".", "--fields", "U", "--parameters", "none.csv"), "none.csv does not exist"),
     ],
@@ -104,7 +104,7 @@ def test_what_is_left_out_has_a_line_and_is_counted(courant, tmp_path) -> None:
     (case / "0.75/uniform").mkdir(parents=True)
     words = ("import", "openfoam", "cases", "--fields", "U", "--store", "store")
     for told, end in (
-        (courant(*words, "--dry-run"), "0 refused, 1 left out"),
+        (courant(*words, "--dry-run"), "0 skipped, 1 left out"),
         (courant(*words), "1 new, 1 left out"),
     ):
         assert "left out run1: times without U: 0.75" in told and end in told

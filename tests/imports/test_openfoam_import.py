@@ -16,24 +16,30 @@ import pytest
 import simgen
 from simgen.errors import InputError
 from simgen.foam.mesh_files import PatchRange
-from simgen.imports.case_table import read_case_table
-from simgen.imports.openfoam import FoamOptions, import_openfoam, patches_by_kind, plan_openfoam
-from simgen.imports.openfoam.dictionary import DictionaryPlace
-from simgen.imports.openfoam.foam_fields import AskedField
-from simgen.imports.openfoam.patch_kinds import boundary_conditions, patch_kind
-from simgen.imports.openfoam.solver_log import parse_limits
-from simgen.imports.surveyed import Asked
+from simgen.imports.folder import FolderOptions, read_case_table
+from simgen.imports.openfoam import FoamFolder, FoamOptions, patches_by_kind
+from simgen.imports.openfoam.dictionaries import DictionaryPlace
+from simgen.imports.openfoam.survey import patch_kind, read_control, velocity_conditions
 from simgen.store.verify import verify
 from simgen.store.write import DatasetWriter
-from tests.imports.foam_cases import Form, box, centres, field_value, write_case, write_mesh
+from tests.imports.foam_cases import (
+    Form,
+    box,
+    centres,
+    field_value,
+    import_openfoam,
+    plan_openfoam,
+    write_case,
+    write_mesh,
+)
 
-FIELDS = tuple(map(AskedField.parse, ("U", "p", "T")))
+FIELDS = {"U": "", "p": "", "T": ""}
 SPEED = {"speed": DictionaryPlace.parse("0/U:boundaryField/inlet/value[0]")}
 OPTIONS = FoamOptions(fields=FIELDS, parameters=SPEED)
 
 
-def asked(tmp_path: Path, **more) -> Asked:
-    return Asked(
+def asked(tmp_path: Path, **more) -> FolderOptions:
+    return FolderOptions(
         folder=tmp_path / "cases", url=str(tmp_path / "store/foreign"), name="foreign", **more
     )
 
@@ -41,8 +47,8 @@ def asked(tmp_path: Path, **more) -> Asked:
 def imported(tmp_path: Path, options: FoamOptions = OPTIONS, **more):
     """Import the folder; return the dataset and what was refused, by place."""
     plan = plan_openfoam(asked(tmp_path, **more), options)
-    refused = {each.case: each.reason for each in plan.refused}
-    done = import_openfoam(plan, options, on_refused=refused.__setitem__)
+    refused = {each.case: each.reason for each in plan.skipped}
+    done = import_openfoam(plan, options, on_skipped=refused.__setitem__)
     return simgen.open_dataset(done.url), refused
 
 
@@ -256,11 +262,11 @@ def test_a_patch_that_only_some_cases_have_is_told(tmp_path) -> None:
         write_case(tmp_path / f"cases/run{number}", speed=number)
     write_case(tmp_path / "cases/odd", speed=4, change=fin)
     plan = plan_openfoam(asked(tmp_path), OPTIONS)
-    assert [(each.case, each.reason.partition(";")[0]) for each in plan.refused] == [
+    assert [(each.case, each.reason.partition(";")[0]) for each in plan.skipped] == [
         ("odd", "it has no patch of kind outlet, to which the dataset has distances")
     ]
     plan = plan_openfoam(asked(tmp_path, distance_kinds=("wall",)), OPTIONS)
-    assert plan.refused == ()
+    assert plan.skipped == ()
     assert patches_by_kind(plan) == {
         "inlet": ["inlet"],
         "outlet": ["outlet"],
@@ -286,11 +292,11 @@ def test_it_goes_on_where_it_was_cut_off_and_adds_only_what_is_new(tmp_path, mon
     with pytest.raises(InputError, match="no published version"):
         simgen.open_dataset(plan.url)
     read: list[Path] = []
-    from simgen.imports import openfoam
-
-    original = openfoam.read_case
+    original = FoamFolder.read
     monkeypatch.setattr(
-        openfoam, "read_case", lambda case, *more: read.append(case.name) or original(case, *more)
+        FoamFolder,
+        "read",
+        lambda of, case, *more: read.append(case.name) or original(of, case, *more),
     )
     first, _ = imported(tmp_path, ranges=ranges)
     assert (first.version, read) == ("v1", ["run3"])
@@ -327,12 +333,12 @@ def test_parameters_and_splits_come_from_a_table(tmp_path) -> None:
     twice = tmp_path / "twice.csv"
     twice.write_text(f"{table.read_text()}set-run3,test,31,2\n")
     plan = plan_openfoam(asked(tmp_path, table=read_case_table(twice)), options)
-    assert plan.refused[-1].reason == (
+    assert plan.skipped[-1].reason == (
         f"{twice} has two rows for it: set/run3 and set-run3; keep one"
     )
     plan = plan_openfoam(asked(tmp_path, table=read_case_table(table)), options)
     assert plan.splits == {"set-run1": "train", "set-run3": "test"}
-    assert "has no row for it" in plan.refused[0].reason
+    assert "has no row for it" in plan.skipped[0].reason
     assert [each.partition(" (")[0][:40] for each in plan.notes] == [
         "height is 2 in all cases, so it is no pa",
         f"{table} has 1 rows of cases that are not"[:40],
@@ -388,7 +394,7 @@ def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
     _, refused = imported(tmp_path, replace(options, limits={"courant": 0.4}))
     assert refused == {
         "calm": "courant in the log is 0.5, limit <= 0.4; the dataset has it from an earlier"
-        " import: courant dataset withdraw takes it out",
+        " import: courant dataset withdraw removes it",
         "wild": "courant in the log is 7, limit <= 0.4",
     }
     assert [gate["name"] for gate in dataset["silent"].gates] == ["solver finished"]
@@ -396,14 +402,14 @@ def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
 
 def test_entries_of_dictionaries_are_found_and_told(tmp_path) -> None:
     from simgen.errors import CaseError
-    from simgen.imports.openfoam.dictionary import read_number
+    from simgen.imports.openfoam.dictionaries import read_number
 
     case = write_case(tmp_path / "a", speed=2.5)
     places = {"constant/transportProperties:nu": 0.01, "0/U:boundaryField/inlet/value[0]": 2.5}
     for place, value in places.items():
         assert read_number(case, DictionaryPlace.parse(place)) == value
     for place, says in {
-        "0/U:boundaryField/inlet/value": r"holds 3 numbers; say which one with \[0\]",
+        "0/U:boundaryField/inlet/value": r"holds 3 numbers; choose one with \[0\]",
         "constant/transportProperties:mu": "has no entry mu",
         "system/none:nu": "cannot be read",
     }.items():
@@ -427,7 +433,7 @@ def test_entries_of_dictionaries_are_found_and_told(tmp_path) -> None:
 def test_a_count_or_a_formula_is_no_parameter(tmp_path, value) -> None:
     """The number of an inlet's faces would pass for its velocity."""
     from simgen.errors import CaseError
-    from simgen.imports.openfoam.dictionary import read_number
+    from simgen.imports.openfoam.dictionaries import read_number
 
     case = write_case(tmp_path / "a", speed=2.5)
     replace_in(case / "0/U", "uniform (2.5 0 0)", value)
@@ -506,17 +512,15 @@ def test_a_face_of_many_corners_is_read(tmp_path) -> None:
 
 
 def test_schemes_of_a_region_say_whether_it_is_steady(tmp_path) -> None:
-    from simgen.imports.openfoam.solver_log import read_control
-
     case = write_case(tmp_path / "a")
-    assert read_control(case).is_steady is False
+    assert read_control(case)[2] is False
     Form().write(
         case / "system/fluid/fvSchemes", "dictionary", b"ddtSchemes { default steadyState; }"
     )
-    assert read_control(case, "fluid").is_steady is True
-    assert read_control(case, "solid").is_steady is False
+    assert read_control(case, "fluid")[2] is True
+    assert read_control(case, "solid")[2] is False
     replace_in(case / "system/fvSchemes", "Euler", "localEuler rDeltaT")
-    assert read_control(case).is_steady is True
+    assert read_control(case)[2] is True
 
 
 def test_what_a_table_says_anew_of_a_case_is_told_until_the_case_is_withdrawn(tmp_path) -> None:
@@ -607,8 +611,8 @@ def test_a_fixed_velocity_of_zero_is_a_wall(tmp_path) -> None:
     }
     patches = "".join(f"{n} {{ type fixedValue; value {v}; }}\n" for n, v in entries.items())
     path.write_text(f"internalField uniform (0 0 0);\nboundaryField {{ {patches} }}\n")
-    velocity = boundary_conditions(path, dict.fromkeys(entries, PatchRange("patch", 0, 1)))
-    kinds = {name: patch_kind(name, "patch", velocity, {}) for name in entries}
+    velocity = velocity_conditions(path, dict.fromkeys(entries, PatchRange("patch", 0, 1)))
+    kinds = {name: patch_kind(name, "patch", velocity[name], {}) for name in entries}
     assert kinds == {"floor": "wall", "roof": "wall", "lid": "inlet", "fan": "inlet"}
 
 
@@ -622,7 +626,7 @@ def test_folders_that_python_takes_for_numbers_are_no_times(tmp_path) -> None:
 
 def test_a_limit_is_a_number_and_no_log_of_nan_passes_it(tmp_path) -> None:
     with pytest.raises(InputError, match="is no limit"):
-        parse_limits(["courant=nan"])
+        replace(OPTIONS, limits={"courant": float("nan")})
     text = "Exec   : icoFoam\nTime = 1\nCourant Number mean: nan max: nan\nEnd\n"
     write_case(tmp_path / "cases/wild", change=lambda d: (d / "log.icoFoam").write_text(text))
     write_case(tmp_path / "cases/calm", speed=2)

@@ -15,10 +15,9 @@ from courant.problems import open_problem
 from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
 from courant.training.loop import fit
-from simgen.imports.openfoam import FoamOptions, import_openfoam, plan_openfoam
-from simgen.imports.openfoam.foam_fields import AskedField
-from simgen.imports.surveyed import Asked
-from tests.imports.foam_cases import write_case
+from simgen.imports.folder import FolderOptions
+from simgen.imports.openfoam import FoamOptions
+from tests.imports.foam_cases import import_openfoam, plan_openfoam, write_case
 
 VECTOR = re.compile(r"\((\S+) (\S+) (\S+)\)")
 HALF_ANGLE = np.deg2rad(2.5)
@@ -69,8 +68,8 @@ def test_a_case_in_any_plane_trains(shift: int, wedge: bool, tmp_path: Path) -> 
     """The component across the plane is constant, or noise in a wedge: no channel."""
     for number in range(9):
         write_case(tmp_path / f"cases/run{number}", speed=1 + number, change=turned(shift, wedge))
-    options = FoamOptions(fields=(AskedField.parse("U"), AskedField.parse("p")))
-    asked = Asked(tmp_path / "cases", str(tmp_path / "store/plane"), "plane")
+    options = FoamOptions(fields={"U": "", "p": ""})
+    asked = FolderOptions(tmp_path / "cases", str(tmp_path / "store/plane"), "plane")
     dataset = simgen.open_dataset(import_openfoam(plan_openfoam(asked, options), options).url)
     assert dataset.schema.dimension == (2 if shift == 0 and not wedge else 3)
     experiment = fitted_recipe(dataset).derive(model=SMALL, training=SHORT)

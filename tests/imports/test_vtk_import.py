@@ -10,10 +10,9 @@ import pytest
 
 import simgen
 from simgen.errors import InputError
-from simgen.imports.case_table import read_case_table
-from simgen.imports.surveyed import Asked
-from simgen.imports.vtk import VtkOptions, import_vtk, plan_vtk
-from simgen.imports.vtk_lists import find_cases
+from simgen.imports.folder import FolderOptions, import_plan, plan_folder, read_case_table
+from simgen.imports.vtk import VtkFolder, VtkOptions
+from simgen.imports.vtk_reader import MeshReader
 from simgen.publish.export import export_vtu
 from simgen.store.verify import verify
 
@@ -45,11 +44,17 @@ def write_series(file: Path, factor: float, steps: int = 3) -> None:
 
 
 def imported(tmp_path: Path, options: VtkOptions = OPTIONS, **more):
-    asked = Asked(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk", **more)
-    plan = plan_vtk(asked, options)
-    refused = {each.case: each.reason for each in plan.refused}
-    done = import_vtk(plan, on_refused=refused.__setitem__)
+    asked = FolderOptions(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk", **more)
+    with MeshReader() as meshes:
+        reader = VtkFolder(options, meshes)
+        plan = plan_folder(asked, reader)
+        refused = {each.case: each.reason for each in plan.skipped}
+        done = import_plan(plan, reader, on_skipped=refused.__setitem__)
     return simgen.open_dataset(done.url), refused
+
+
+def cases_in(folder: Path) -> list[str]:
+    return sorted(VtkFolder(OPTIONS, MeshReader()).find(folder))
 
 
 def test_files_are_steady_cases_and_each_hostile_one_is_one_line(tmp_path) -> None:
@@ -86,7 +91,7 @@ def test_files_are_steady_cases_and_each_hostile_one_is_one_line(tmp_path) -> No
 def test_a_series_is_a_transient_case_of_values_on_cells(tmp_path) -> None:
     for number in (1, 5):
         write_series(tmp_path / f"files/run{number}.pvd", number)
-    assert sorted(find_cases(tmp_path / "files").cases) == ["run1", "run5"]
+    assert cases_in(tmp_path / "files") == ["run1", "run5"]
     dataset, refused = imported(tmp_path)
     assert refused == {}
     case = dataset["run5"]
@@ -96,7 +101,7 @@ def test_a_series_is_a_transient_case_of_values_on_cells(tmp_path) -> None:
     _, refused = imported(tmp_path)
     assert refused == {
         "run1": "it is unfinished: run1_1.vtu, which it lists, is not there; the dataset has it"
-        " from an earlier import: courant dataset withdraw takes it out"
+        " from an earlier import: courant dataset withdraw removes it"
     }
 
 
@@ -182,7 +187,7 @@ def test_pieces_of_a_mesh_are_one_case(on, tmp_path) -> None:
     write_pieces(folder / "parts.pvtu", 2, on=on)
     for step in (0, 1):
         write_pieces(folder / f"run/a_{step}.pvtu", 3 + step, on=on)
-    assert sorted(find_cases(folder).cases) == ["parts", "run/a_0", "run/a_1", "whole"]
+    assert cases_in(folder) == ["parts", "run/a_0", "run/a_1", "whole"]
     dataset, refused = imported(tmp_path)
     assert not refused
     corners = QUADS[0][1]

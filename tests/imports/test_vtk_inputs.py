@@ -31,21 +31,23 @@ import simgen
 from simgen.errors import InputError
 from simgen.foam.environment import find_openfoam
 from simgen.foam.run import run_application
-from simgen.imports.openfoam import FoamOptions, import_openfoam, plan_openfoam
-from simgen.imports.openfoam.foam_fields import AskedField
-from simgen.imports.surveyed import Asked
-from simgen.imports.vtk import VtkOptions, import_vtk, plan_vtk
-from tests.imports.foam_cases import Form, box, write_case
+from simgen.imports.folder import FolderOptions, import_plan, plan_folder
+from simgen.imports.openfoam import FoamOptions
+from simgen.imports.vtk import VtkFolder, VtkOptions
+from simgen.imports.vtk_reader import MeshReader
+from tests.imports.foam_cases import Form, box, import_openfoam, plan_openfoam, write_case
 
 EMPTY, TETRA, PIXEL, VOXEL, HEXAHEDRON, POLYHEDRON, QUADRATIC_QUAD = 0, 10, 8, 11, 12, 42, 23
 
 
 def import_folder(tmp_path: Path, fields: str = "v p"):
     """Import tmp_path/files; the dataset, what was refused and the notes."""
-    asked = Asked(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk")
-    plan = plan_vtk(asked, VtkOptions({name: name for name in fields.split()}))
-    refused = {each.case: each.reason for each in plan.refused}
-    done = import_vtk(plan, on_refused=refused.__setitem__)
+    asked = FolderOptions(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk")
+    with MeshReader() as meshes:
+        reader = VtkFolder(VtkOptions({name: name for name in fields.split()}), meshes)
+        plan = plan_folder(asked, reader)
+        refused = {each.case: each.reason for each in plan.skipped}
+        done = import_plan(plan, reader, on_skipped=refused.__setitem__)
     return simgen.open_dataset(done.url), refused, plan.notes
 
 
@@ -302,8 +304,9 @@ def check_run(tmp_path: Path, times: list[float]) -> None:
 
 
 def plans(tmp_path: Path):
-    asked = Asked(tmp_path / "files", str(tmp_path / "store/other"), "other")
-    return plan_vtk(asked, VtkOptions({"v": "v", "p": "p"}))
+    asked = FolderOptions(tmp_path / "files", str(tmp_path / "store/other"), "other")
+    with MeshReader() as meshes:
+        return plan_folder(asked, VtkFolder(VtkOptions({"v": "v", "p": "p"}), meshes))
 
 
 @pytest.mark.parametrize(
@@ -511,8 +514,8 @@ def test_folders_of_foam_to_vtk(options, merged, tmp_path) -> None:
     assert (len(dataset), refused) == (1, {})
     assert len(notes) == ("-legacy" in options)  # surfaces that no list names
     case = dataset[0]
-    options = FoamOptions(fields=(AskedField.parse("U=U"), AskedField.parse("p=p")))
-    asked = Asked(tmp_path / "foam", str(tmp_path / "store/foam"), "foam")
+    options = FoamOptions(fields={"U": "U", "p": "p"})
+    asked = FolderOptions(tmp_path / "foam", str(tmp_path / "store/foam"), "foam")
     own = simgen.open_dataset(import_openfoam(plan_openfoam(asked, options), options).url)[0]
     np.testing.assert_allclose(case.time[-2:], own.time, rtol=1e-6)
     cubes = slice(0, -1) if merged else slice(None)  # the mean of corners is not the centroid
@@ -586,12 +589,16 @@ IMPORT = """
 import resource, sys
 from pathlib import Path
 from simgen.errors import InputError
-from simgen.imports.surveyed import Asked
-from simgen.imports.vtk import VtkOptions, plan_vtk
+from simgen.imports.folder import FolderOptions, plan_folder
+from simgen.imports.vtk import VtkFolder, VtkOptions
+from simgen.imports.vtk_reader import MeshReader
+meshes = MeshReader()
 try:
-    plan_vtk(Asked(Path(sys.argv[1]), sys.argv[2], "vtk"), VtkOptions({"p": "p"}))
+    asked = FolderOptions(Path(sys.argv[1]), sys.argv[2], "vtk")
+    plan_folder(asked, VtkFolder(VtkOptions({"p": "p"}), meshes))
 except InputError as error:
     print(error)
+meshes.__exit__()
 # The process's own ru_maxrss begins with that of the process that started it.
 own = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
 children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

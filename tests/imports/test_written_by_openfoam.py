@@ -18,9 +18,9 @@ import pytest
 from foamlib import FoamFieldFile
 
 import simgen
-from simgen.imports.openfoam import FoamOptions, import_openfoam, plan_openfoam
-from simgen.imports.openfoam.foam_fields import AskedField
-from simgen.imports.surveyed import Asked
+from simgen.imports.folder import FolderOptions
+from simgen.imports.openfoam import FoamOptions
+from tests.imports.foam_cases import import_openfoam, plan_openfoam
 from tests.imports.patch_cases import openfoam
 
 pytestmark = pytest.mark.openfoam
@@ -42,9 +42,7 @@ writeControl timeStep; writeInterval 1; writeFormat ascii; writePrecision 16;
 writeCompression off; timeFormat general; timePrecision 6;
 """
 SCHEMES = "ddtSchemes { default Euler; }\ngradSchemes {}\ndivSchemes {}\nlaplacianSchemes {}\n"
-OPTIONS = FoamOptions(
-    fields=(AskedField("C", "centre"), AskedField("V", "volume")), allow_unfinished=True
-)
+OPTIONS = FoamOptions(fields={"C": "centre", "V": "volume"}, allow_unfinished=True)
 
 
 def dictionary(case: Path, name: str, text: str) -> None:
@@ -237,11 +235,11 @@ def test_fields_of_the_geometry_are_the_geometry(meshed, tmp_path, form) -> None
     case = tmp_path / "cases/run"
     shutil.copytree(meshed, case)
     FORMS[form](case)
-    asked = Asked(tmp_path / "cases", str(tmp_path / "store"), "geometry")
+    asked = FolderOptions(tmp_path / "cases", str(tmp_path / "store"), "geometry")
     options = replace(OPTIONS, region="fluid" if form == "a_region" else "")
     plan = plan_openfoam(asked, options)
-    refused: list[str] = [each.reason for each in plan.refused]
-    done = import_openfoam(plan, options, on_refused=lambda case, why: refused.append(why))
+    refused: list[str] = [each.reason for each in plan.skipped]
+    done = import_openfoam(plan, options, on_skipped=lambda case, why: refused.append(why))
     assert refused == []
     found = simgen.open_dataset(done.url)[0]
     assert len(found.time) == 2

@@ -23,7 +23,7 @@ from simgen.errors import InputError
 from simgen.imports.benchmarks.darcy import DarcyGrid
 from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid
 from simgen.imports.benchmarks.elasticity import CellGrid
-from simgen.imports.benchmarks.generate import generate_benchmark
+from simgen.imports.benchmarks import generate_benchmark
 from simgen.store.read import Dataset
 
 TRAINING = {

@@ -12,18 +12,17 @@ theirs is interpolated to them, and other seeds draw it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
 from simgen.case import Field
+from simgen.imports.importing import imported_schema
 from simgen.imports.source_case import SourceCase, grid_points
-from simgen.imports.source_schema import imported_schema
 from simgen.store.schema import Schema, Source
 
-REVISION = 1
-NAME = "darcy-{:05d}"
 HIGH, LOW = 12.0, 3.0
 TAU, ALPHA = 3.0, 2.0
 #: Waves of the random field along each axis; the amplitude of the last is 1e-5 of the first's.
@@ -36,39 +35,39 @@ class DarcyGrid:
 
     size: int = 421
     every: int = 5
+    name: ClassVar[str] = "darcy-{:05d}"
+    revision: ClassVar[int] = 1
 
     @property
-    def kept(self) -> int:
-        return len(range(0, self.size, self.every))
+    def axis(self) -> np.ndarray:
+        return np.linspace(0.0, 1.0, self.size)[:: self.every]
 
+    def schema(self) -> Schema:
+        return imported_schema(
+            "darcy-flow",
+            dimension=2,
+            fields=(
+                Field("permeability", "1", ("a",), role="given"),
+                Field("pressure", "1", ("u",)),
+            ),
+            grid_shape=(len(self.axis), len(self.axis)),
+            source=Source(
+                f"Darcy flow, generated ({self.size} points, every {self.every}th)",
+                "https://arxiv.org/abs/2010.08895",
+                "as this dataset",
+            ),
+        )
 
-def darcy_schema(grid: DarcyGrid) -> Schema:
-    """Describe the dataset."""
-    return imported_schema(
-        "darcy-flow",
-        dimension=2,
-        fields=(Field("permeability", "1", ("a",), role="given"), Field("pressure", "1", ("u",))),
-        grid_shape=(grid.kept, grid.kept),
-        source=Source(
-            f"Darcy flow, generated ({grid.size} points, every {grid.every}th)",
-            "https://arxiv.org/abs/2010.08895",
-            "as this dataset",
-        ),
-    )
-
-
-def darcy_case(number: int, split: str, grid: DarcyGrid) -> SourceCase:
-    """Solve case `number`."""
-    a = permeability(number, grid.size)
-    kept = (slice(None, None, grid.every),) * 2
-    axis = np.linspace(0.0, 1.0, grid.size)[:: grid.every]
-    return SourceCase(
-        name=NAME.format(number),
-        points=grid_points(axis, axis),
-        fields={"permeability": a[kept], "pressure": pressure(a)[kept]},
-        split=split,
-        provenance={"solver": "five-point scheme", "solver_version": str(REVISION)},
-    )
+    def case(self, number: int, split: str) -> SourceCase:
+        a = permeability(number, self.size)
+        kept = (slice(None, None, self.every),) * 2
+        return SourceCase(
+            self.name.format(number),
+            points=grid_points(self.axis, self.axis),
+            fields={"permeability": a[kept], "pressure": pressure(a)[kept]},
+            split=split,
+            provenance={"solver": "five-point scheme", "solver_version": str(self.revision)},
+        )
 
 
 def permeability(number: int, size: int) -> np.ndarray:

@@ -12,18 +12,17 @@ out. That moves u by 0.2 % of its norm, and makes the scheme second-order at the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.integrate import solve_ivp
 
 from simgen.case import Field
 from simgen.errors import CaseError
+from simgen.imports.importing import imported_schema
 from simgen.imports.source_case import SourceCase
-from simgen.imports.source_schema import imported_schema
 from simgen.store.schema import Schema, Source
 
-REVISION = 1
-NAME = "sorption-{:05d}"
 DIFFUSION = 5e-4
 POROSITY, DENSITY, FREUNDLICH, EXPONENT = 0.29, 2880.0, 3.5e-4, 0.874
 SOLUBILITY, MOST_AT_FIRST = 1.0, 0.2
@@ -39,34 +38,32 @@ class SorptionGrid:
 
     cells: int = 1024
     times: int = 101
+    name: ClassVar[str] = "sorption-{:05d}"
+    revision: ClassVar[int] = 1
 
+    def schema(self) -> Schema:
+        return imported_schema(
+            "diffusion-sorption",
+            dimension=1,
+            transient=True,
+            fields=(Field("concentration", "1", ("u",)),),
+            grid_shape=(self.cells,),
+            source=Source(
+                f"PDEBench diffusion-sorption, generated ({self.cells} cells)",
+                "https://arxiv.org/abs/2210.07182",
+                "as this dataset",
+            ),
+        )
 
-def sorption_schema(grid: SorptionGrid) -> Schema:
-    """Describe the dataset."""
-    return imported_schema(
-        "diffusion-sorption",
-        dimension=1,
-        transient=True,
-        fields=(Field("concentration", "1", ("u",)),),
-        grid_shape=(grid.cells,),
-        source=Source(
-            f"PDEBench diffusion-sorption, generated ({grid.cells} cells)",
-            "https://arxiv.org/abs/2210.07182",
-            "as this dataset",
-        ),
-    )
-
-
-def sorption_case(number: int, split: str, grid: SorptionGrid) -> SourceCase:
-    """Solve case `number`."""
-    return SourceCase(
-        name=NAME.format(number),
-        points=(np.arange(grid.cells) + 0.5) / grid.cells,
-        fields={"concentration": concentration(first_value(number), grid)},
-        time=np.linspace(0.0, END_S, grid.times),
-        split=split,
-        provenance={"solver": "finite volumes, LSODA", "solver_version": str(REVISION)},
-    )
+    def case(self, number: int, split: str) -> SourceCase:
+        return SourceCase(
+            self.name.format(number),
+            points=(np.arange(self.cells) + 0.5) / self.cells,
+            fields={"concentration": concentration(first_value(number), self)},
+            time=np.linspace(0.0, END_S, self.times),
+            split=split,
+            provenance={"solver": "finite volumes, LSODA", "solver_version": str(self.revision)},
+        )
 
 
 def first_value(number: int) -> float:

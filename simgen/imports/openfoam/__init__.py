@@ -21,13 +21,7 @@ from simgen.foam.cells import cell_mesh
 from simgen.foam.field import read_field
 from simgen.foam.geometry import MeshGeometry, read_geometry, read_neighbour
 from simgen.imports.folder import FolderPlan, NotImported
-from simgen.imports.openfoam.survey import (
-    SAME_TIME,
-    FoamCase,
-    FoamOptions,
-    find_cases,
-    survey_case,
-)
+from simgen.imports.openfoam.survey import SAME_TIME, FoamCase, FoamOptions, find_cases, survey_case
 from simgen.imports.source_case import SourceBoundary, SourceCase
 from simgen.solving.convert import Faces, distance_to_faces, field_values
 from simgen.solving.gates import MeshSizes, columns_of
@@ -220,9 +214,7 @@ def _at_times(
 def _distances(
     parts: Sequence[_MeshPart], case: FoamCase, schema: Schema
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield distance (C,) and direction (C, 3) to each kind: the nearest face may lie in another
-    part.
-    """
+    """Yield distance (C,) and direction (C, 3) to each kind, over the faces of all parts."""
     meshes = [part.geometry for part in parts]
     points, corners, firsts = (
         np.cumsum([0, *map(len, of)])

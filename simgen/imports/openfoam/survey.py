@@ -129,8 +129,7 @@ def find_cases(folder: Path, on_left_out: Callable[[Path, str], None]) -> Iterat
             folders[:] = [
                 name
                 for name in folders
-                if not (name in _OF_CASE or name.startswith("processor"))
-                and time_of(name) is None
+                if not (name in _OF_CASE or name.startswith("processor")) and time_of(name) is None
             ]
         folders.sort()
         for name in folders:
@@ -654,9 +653,7 @@ def check_finished(last_time: float, end: float | None, log: FoundLog | None) ->
 
     CaseError says how it is known that it did not.
     """
-    if (log is not None and log[2].finished) or (
-        end is not None and last_time >= end * (1 - 1e-6)
-    ):
+    if (log is not None and log[2].finished) or (end is not None and last_time >= end * (1 - 1e-6)):
         return True
     unfinished = f"it is unfinished: its last time is {last_time:g}"
     if log is not None:

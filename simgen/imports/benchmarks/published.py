@@ -1,0 +1,309 @@
+"""Read public benchmarks as published: their files, their splits, their resolution.
+
+Each reader returns the schema, the number of cases that models are compared on, and the cases: 1000
+training and 200 test cases of the steady ones, in the order of their files, as
+Neural-Solver-Library has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgen.case import Field
+from simgen.errors import InputError
+from simgen.imports.importing import imported_schema
+from simgen.imports.source_case import SourceCase, grid_points, one_line
+from simgen.store.schema import Schema, Source
+
+GEO_FNO = "https://drive.google.com/drive/folders/1YBuaoTdOSr_qzaow-G-iwvbUI7fiUzu8"
+FNO = "https://drive.google.com/drive/folders/1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt-"
+PDEBENCH = "https://doi.org/10.18419/darus-2986"
+NUM_TRAIN, NUM_TEST = 1000, 200
+PDEBENCH_FILES = {
+    "diffusion-sorption": "1D_diff-sorp_NA_NA.h5",
+    "compressible-flow": "3D_CFD_*.hdf5",
+}
+MD5 = {
+    "1D_diff-sorp_NA_NA.h5": "9d466d1213065619d087319e16d9a938",
+    "3D_CFD_Rand_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5": "45892a12d1066d54af74badae55c438e",
+    "3D_CFD_Turb_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5": "4f0eacaec5ff000bbd9a31026ea207b8",
+}
+"""Checksums that PDEBench publishes, in pdebench/data_download/pdebench_data_urls.csv"""
+DARCY_SIZE, DARCY_EVERY = 421, 5
+FLOW_EVERY = 8
+FLOW_FIELDS = (
+    ("density", ("rho",), ("density",)),
+    ("velocity", ("x", "y", "z"), ("Vx", "Vy", "Vz")),
+    ("pressure", ("p",), ("pressure",)),
+)
+
+Cases = tuple[Schema, int, Iterator[SourceCase]]
+"""The schema, how many cases there are, and the cases"""
+
+
+def read_published(name: str, folder: Path, *, other_files: bool = False) -> Cases:
+    """Read the benchmark called `name`; InputError lists the known ones.
+
+    Files whose checksums are published must be those, unless `other_files` are meant.
+    """
+    if name not in READERS:
+        raise InputError(f"benchmark '{name}' is unknown; choose one of {', '.join(READERS)}")
+    if name in PDEBENCH_FILES and not other_files:
+        path = _find(folder, PDEBENCH_FILES[name], PDEBENCH)
+        if path.name not in MD5:
+            raise InputError(
+                f"{path} is none of the files whose checksums are published ({', '.join(MD5)});"
+                " --other-files reads it as it is"
+            )
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+        if found.hexdigest() != MD5[path.name]:
+            raise InputError(
+                f"{path} has the MD5 {found.hexdigest()}, the published file {MD5[path.name]}:"
+                " fetch it again, or read it as it is with --other-files"
+            )
+    return READERS[name](folder)
+
+
+def hold_out(cases: Iterator[SourceCase], num: int, total: int) -> Iterator[SourceCase]:
+    """Make the first `num` training cases the validation split, which none of the files has.
+
+    InputError where these are not less than half of all cases.
+    """
+    if num > 0 and 2 * num >= total:
+        raise InputError(
+            f"{num} validation cases of {total} in all: expected less than half of them"
+        )
+
+    def held_out(left: int) -> Iterator[SourceCase]:
+        for case in cases:
+            held = left > 0 and case.split == "train"
+            left -= held
+            yield replace(case, split="validation") if held else case
+
+    return held_out(num)
+
+
+def read_elasticity(folder: Path) -> Cases:
+    """972 points around a void, and the stress: the first 1000, and the last 200 to test."""
+    names = [f"Random_UnitCell_{part}_10.npy" for part in ("XY", "sigma")]
+    places, stress = _arrays(folder, names, [(972, 2, None), (972, None)])
+    chosen = _split(folder / names[0], [places.shape[-1], stress.shape[-1]], last=True)
+    cases = (
+        SourceCase(f"elasticity-{n:04d}", places[:, :, n], {"stress": stress[:, n]}, split=split)
+        for n, split in chosen
+    )
+    fields = (Field("stress", "1", ("sigma",)),)
+    return _schema("elasticity", 2, fields, GEO_FNO), len(chosen), cases
+
+
+def read_pipe(folder: Path) -> Cases:
+    """Flow through a bent pipe, 129 x 129: the axial velocity."""
+    return _curved(folder, "pipe", "velocity", "Pipe_{}.npy", (129, 129), (3, 0))
+
+
+def read_airfoil(folder: Path) -> Cases:
+    """Transonic flow around an airfoil, 221 x 51: the Mach number."""
+    return _curved(folder, "airfoil", "mach", "NACA_Cylinder_{}.npy", (221, 51), (5, 4))
+
+
+def _curved(
+    folder: Path, name: str, field: str, files: str, grid: tuple[int, int], which: tuple[int, int]
+) -> Cases:
+    """Read cases on curved grids: x, y and one of so many quantities at their points."""
+    number, quantity = which
+    shapes = [(None, *grid), (None, *grid), (None, number, *grid)]
+    x, y, values = _arrays(folder, [files.format(part) for part in "XYQ"], shapes)
+    chosen = _split(folder / files.format("X"), [len(x), len(y), len(values)])
+    cases = (
+        SourceCase(
+            f"{name}-{n:04d}",
+            np.stack([x[n].ravel(), y[n].ravel()], axis=-1),
+            {field: values[n, quantity]},
+            split=split,
+        )
+        for n, split in chosen
+    )
+    fields = (Field(field, "1", ("value",)),)
+    return _schema(name, 2, fields, GEO_FNO, grid_shape=grid), len(chosen), cases
+
+
+def read_darcy(folder: Path) -> Cases:
+    """Flow through rock, every fifth of 421 x 421 points: one file to train, one to test."""
+    import scipy.io
+    from scipy.io.matlab import MatReadError
+
+    names = [f"piececonst_r{DARCY_SIZE}_N1024_smooth{n}.mat" for n in (1, 2)]
+    files = [_find(folder, name, FNO) for name in names]
+    axis = np.linspace(0.0, 1.0, DARCY_SIZE)[::DARCY_EVERY]
+    every = (slice(None, None, DARCY_EVERY),) * 2
+    damaged = (MatReadError, OSError, ValueError, TypeError, NotImplementedError, EOFError)
+
+    def cases() -> Iterator[SourceCase]:
+        splits = (("train", NUM_TRAIN), ("test", NUM_TEST))
+        for file, (split, number) in zip(files, splits, strict=True):
+            try:
+                content = scipy.io.loadmat(file, variable_names=["coeff", "sol"])
+            except (*damaged, zlib.error) as error:
+                raise InputError(f"{file} cannot be read: {one_line(error)}") from error
+            shape = (None, DARCY_SIZE, DARCY_SIZE)
+            a, u = (_checked(file, name, content.get(name), shape) for name in ("coeff", "sol"))
+            _enough(file, min(len(a), len(u)), number)
+            for n in range(number):
+                yield SourceCase(
+                    f"darcy-{split}-{n:04d}",
+                    grid_points(axis, axis),
+                    {"permeability": a[(n, *every)], "pressure": u[(n, *every)]},
+                    split=split,
+                )
+
+    fields = (Field("permeability", "1", ("a",), role="given"), Field("pressure", "1", ("u",)))
+    grid = (len(axis), len(axis))
+    schema = _schema("darcy-flow-published", 2, fields, FNO, grid_shape=grid)
+    return schema, NUM_TRAIN + NUM_TEST, cases()
+
+
+def read_diffusion_sorption(folder: Path) -> Cases:
+    """PDEBench's contaminant in soil: the first tenth of the cases to test, as PDEBench does."""
+    file, member = _open_hdf5(folder, "diffusion-sorption")
+    names = sorted(name for name in file if name.isdigit())
+    if len(names) < 2:
+        raise InputError(f"{file.filename} holds {len(names)} cases")
+    shape = tuple(member(f"{names[0]}/data", (None, None, 1)).shape)
+    cases = (
+        SourceCase(
+            f"sorption-{name}",
+            member(f"{name}/grid/x", (shape[1],))[:],
+            {"concentration": member(f"{name}/data", shape)[:]},
+            time=member(f"{name}/grid/t", (shape[0],))[:],
+            split="test" if at < max(1, len(names) // 10) else "train",
+        )
+        for at, name in enumerate(names)
+    )
+    fields = (Field("concentration", "1", ("u",)),)
+    more = {"transient": True, "grid_shape": (shape[1],)}
+    schema = _schema("diffusion-sorption-published", 1, fields, PDEBENCH, **more)
+    return schema, len(names), cases
+
+
+def read_compressible_flow(folder: Path) -> Cases:
+    """PDEBench's 3D compressible flow, every eighth point: the first tenth of the cases to test.
+
+    The paper says 1000 and 200 cases without saying which; this is PDEBench's own split.
+    """
+    file, member = _open_hdf5(folder, "compressible-flow")
+    shape = tuple(member("density", (None,) * 5).shape)
+    for name in ("Vx", "Vy", "Vz", "pressure"):
+        member(name, shape)
+    axes = [
+        member(f"{axis}-coordinate", (size,))[::FLOW_EVERY]
+        for axis, size in zip("xyz", shape[2:], strict=True)
+    ]
+    time = member("t-coordinate", (None,))[: shape[1]]  # the file has one more than values
+    every = (slice(None), *(slice(None, None, FLOW_EVERY),) * 3)
+    cases = (
+        SourceCase(
+            f"flow-{n:04d}",
+            grid_points(*axes),
+            {
+                name: np.stack([file[of][(n, *every)] for of in names], axis=-1)
+                for name, _, names in FLOW_FIELDS
+            },
+            time=time,
+            split="test" if n < max(1, shape[0] // 10) else "train",
+        )
+        for n in range(shape[0])
+    )
+    fields = tuple(Field(name, "1", components) for name, components, _ in FLOW_FIELDS)
+    more = {"transient": True, "grid_shape": tuple(map(len, axes))}
+    return _schema("compressible-flow-3d", 3, fields, PDEBENCH, **more), shape[0], cases
+
+
+READERS: dict[str, Callable[[Path], Cases]] = {
+    "elasticity": read_elasticity,
+    "pipe": read_pipe,
+    "airfoil": read_airfoil,
+    "darcy": read_darcy,
+    "diffusion-sorption": read_diffusion_sorption,
+    "compressible-flow": read_compressible_flow,
+}
+
+
+def _schema(name: str, dimension: int, fields: Sequence[Field], url: str, **more: Any) -> Schema:
+    source = Source(f"{name}, as published", url, "as its source says")
+    return imported_schema(name, dimension=dimension, fields=fields, source=source, **more)
+
+
+def _find(folder: Path, name: str, where: str) -> Path:
+    """Return the file called `name` at or below the folder; InputError says where to get it."""
+    found = sorted(folder.rglob(name)) if folder.is_dir() else []
+    if not found:
+        raise InputError(f"{folder} has no {name}; get it from {where}")
+    return found[0]
+
+
+def _arrays(
+    folder: Path, names: Sequence[str], shapes: Sequence[Sequence[int | None]]
+) -> list[np.ndarray]:
+    """Map .npy files of these shapes, in which None is any number."""
+    found = []
+    for name, shape in zip(names, shapes, strict=True):
+        path = _find(folder, name, GEO_FNO)
+        try:
+            values = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"{path} cannot be read: {one_line(error)}") from error
+        found.append(_checked(path, name, values, shape))
+    return found
+
+
+Member = Callable[[str, Sequence[int | None]], Any]
+"""Return a data set of an HDF5 file, unread, of the shape"""
+
+
+def _open_hdf5(folder: Path, name: str) -> tuple[Any, Member]:
+    """Open a file of PDEBench; return it, and how to get its data sets."""
+    import h5py  # which only these files need
+
+    path = _find(folder, PDEBENCH_FILES[name], PDEBENCH)
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {one_line(error)}") from error
+    return file, lambda of, shape: _checked(path, of, file.get(of), shape)
+
+
+def _checked(path: Path, name: str, values: Any, shape: Sequence[int | None]) -> Any:
+    """Return the values; InputError where there are none, or of another shape."""
+    found = tuple(getattr(values, "shape", ()))
+    fits = len(found) == len(shape) and all(
+        wanted in (None, size) for wanted, size in zip(shape, found, strict=True)
+    )
+    if values is None or not fits:
+        expected = ", ".join("any" if size is None else str(size) for size in shape)
+        there = "is absent" if values is None else f"has shape {found}"
+        raise InputError(f"{path}: {name} {there}, expected ({expected})")
+    return values
+
+
+def _enough(file: Path, there: int, wanted: int) -> None:
+    if there < wanted:
+        raise InputError(f"{file} holds {there} cases, the published split needs {wanted}")
+
+
+def _split(file: Path, totals: Sequence[int], last: bool = False) -> list[tuple[int, str]]:
+    """Choose the first cases to train and those behind them, or the file's last, to test."""
+    if len(set(totals)) > 1:
+        listed = ", ".join(map(str, totals))
+        raise InputError(f"{file} and its kin hold different numbers of cases: {listed}")
+    _enough(file, totals[0], NUM_TRAIN + NUM_TEST)
+    first = totals[0] - NUM_TEST if last else NUM_TRAIN
+    test = range(first, first + NUM_TEST)
+    return [*((n, "train") for n in range(NUM_TRAIN)), *((n, "test") for n in test)]
