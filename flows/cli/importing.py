@@ -16,7 +16,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli import options
+from flows.cli.options import Store as StoreOption
 from flows.request_models import Store, about, request, with_options_of
 from flows.settings import absolute, load_settings
 from flows.terminal import (
@@ -223,7 +223,9 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
             )
         )
         kinds = () if kinds == ("none",) else kinds
-        _import_folder(asked.options(dict(iter(places)), kinds), reader, asked.dry_run, patches_by_kind)
+        _import_folder(
+            asked.options(dict(iter(places)), kinds), reader, asked.dry_run, patches_by_kind
+        )
 
 
 @import_app.command(
@@ -349,7 +351,7 @@ def import_benchmark(
         bool, typer.Option("--other-files", help="Read files that are not the published ones.")
     ] = False,
     name: Annotated[str | None, typer.Option(help="Name of the dataset.")] = None,
-    store: options.Store = None,
+    store: StoreOption = None,
 ) -> None:
     """Import a public benchmark's files as published: their splits, their resolution."""
     with one_line_errors():
@@ -388,7 +390,7 @@ def generate_benchmark_data(
     validation: Annotated[
         int | None, typer.Option(min=0, help="Validation cases; default: a tenth of --train.")
     ] = None,
-    store: options.Store = None,
+    store: StoreOption = None,
 ) -> None:
     """Solve a public benchmark's equations here and publish the cases as a dataset version.
 
