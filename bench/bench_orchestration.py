@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.measure import ProgramWatch, core_seconds, spent
 from bench.report import publish
 from simgen.cases import get_family
-from simgen.foam.environment import find_openfoam
+from simgen.foam.run import find_openfoam
 
 CASES, SHORT_CASES, AT_ONCE = 24, 4, 2
 #: The flow over the loop, and the solvers' share of the cores.

@@ -49,8 +49,7 @@ AREAS = {
         ),
         (
             "gates",
-            "simgen/solving/gates.py simgen/solving/gates.py simgen/foam/monitors.py"
-            " simgen/cases/mesh_gates.py",
+            "simgen/solving/gates.py simgen/solving/gates.py simgen/foam/log.py simgen/meshing.py",
             "tests/simgen/test_gates.py tests/simgen/test_monitors.py"
             " tests/simgen/test_stored_fields.py tests/simgen/test_completeness.py",
         ),

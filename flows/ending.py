@@ -20,7 +20,7 @@ import threading
 from types import FrameType
 
 from simgen.log_lines import is_json, line_of
-from simgen.process_start import descendants, start_of
+from simgen.machine import descendants, start_of
 
 INTERRUPTED = "interrupted; the same command goes on from here"
 INTERRUPTED_CODE = 130

@@ -18,7 +18,7 @@ from simgen.case import CaseResult, Progress, SolvedCase, Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import CaseError, InputError, ProgramError, StoreError
-from simgen.foam.environment import MissingSolverError
+from simgen.foam.run import MissingSolverError
 from simgen.log_lines import about
 from simgen.solving.case_lock import OwnedCase, forget_case, own_case
 from simgen.store.split import Split
@@ -230,7 +230,7 @@ def _solve_and_write(
 ) -> CaseResult:
     from simgen.solving.archive import archive_case
     from simgen.solving.convert import convert
-    from simgen.solving.mistakes import as_program_error
+    from simgen.solving.preparation import as_program_error
     from simgen.solving.solve_case import solve_owned
 
     directory, logged, logged_at = own.directory, 0.0, time.monotonic()

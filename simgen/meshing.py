@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from simgen.case import Gate
 from simgen.errors import InputError, MeshError, SolverError
 from simgen.foam.log import mesh_figures
-from simgen.foam.mesh_files import read_boundary
+from simgen.foam.mesh import read_boundary
 
 
 def _ignore_broken_pipes() -> None:
@@ -156,3 +157,15 @@ def check_mesh(directory: Path, time_limit_s: float | None = None) -> dict[str, 
             f"checkMesh did not tell {', '.join(missing)} of the mesh", "\n".join(log.tail)
         )
     return figures
+
+
+MAX_NON_ORTHOGONALITY = 65.0
+
+
+def mesh_gates(figures: Mapping[str, float]) -> tuple[Gate, ...]:
+    """Judge the figures of checkMesh: no failed check, and no face too oblique for the solver."""
+    angle = figures["max_non_orthogonality"]
+    return (
+        Gate.at_most("mesh checks failed", figures["failed_checks"], 0),
+        Gate.at_most("mesh non-orthogonality", angle, MAX_NON_ORTHOGONALITY, "deg"),
+    )

@@ -30,7 +30,7 @@ from bench.rehearsal.cluster import (
 )
 from bench.report import show
 from simgen.errors import SimgenError
-from simgen.foam.environment import find_openfoam
+from simgen.foam.run import find_openfoam
 
 screen = Console(highlight=False)
 

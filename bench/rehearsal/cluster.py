@@ -27,7 +27,7 @@ from rich.console import Console
 from bench.chaos.attempt import adopt_orphans
 from bench.chaos.check import chaos_experiment
 from bench.chaos.site import Servers, deploy, deployment_run, start_prefect_worker
-from simgen.process_start import descendants, start_of
+from simgen.machine import descendants, start_of
 from tests.end_to_end.conftest import BIN, ROOT, run, stop
 from tests.ray_nodes import ray_head, ray_worker
 

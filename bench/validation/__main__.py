@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.report import choose_modules
 from simgen.errors import SimgenError
-from simgen.foam.environment import find_openfoam
+from simgen.foam.run import find_openfoam
 
 
 def main() -> int:

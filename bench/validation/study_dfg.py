@@ -21,7 +21,7 @@ from simgen import cases
 from simgen.cases.cylinder.family import HALF_HEIGHT, INLET_X, MEAN_VELOCITY, CylinderFlow
 from simgen.cases.cylinder.quantities import cylinder_quantities
 from simgen.design_space import DesignPoint
-from simgen.foam.monitors import read_series
+from simgen.foam.log import read_series
 
 SCALE = 2 * HALF_HEIGHT / 0.41
 DIAMETER = 0.1 * SCALE

@@ -16,8 +16,7 @@ from simgen.case import CaseResult, SolvedCase
 from simgen.cases import get_family
 from simgen.cases.centrifugal_pump.geometry import DEPTH
 from simgen.foam.field import read_field
-from simgen.foam.geometry import MeshGeometry, read_geometry
-from simgen.foam.mesh_files import time_directories
+from simgen.foam.mesh import MeshGeometry, read_geometry, time_directories
 from simgen.publish.figures import png_bytes
 
 

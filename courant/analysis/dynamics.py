@@ -52,7 +52,7 @@ from torch.func import jvp, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import one_hot
 
-from simgen.wake import PROBES, peak_frequency
+from simgen.cases.cylinder.shedding import PROBES, peak_frequency
 
 LONGEST_SEGMENT = 64
 MIN_SAMPLES = 8

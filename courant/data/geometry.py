@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from courant.model.coordinates import farthest_point_sampling, gather_points
-from simgen.cell_mesh import CellMesh
-from simgen.cell_neighbours import face_neighbours
+from simgen.cell_mesh import CellMesh, face_neighbours
 from simgen.errors import InputError
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from courant.experiment import Experiment
 from courant.runs.directory import M, RunDirectory, absolute_url
 from courant.runs.weights import WEIGHTS
 from simgen.errors import InputError, SimgenError, StoreError
-from simgen.process_start import start_of
+from simgen.machine import start_of
 from simgen.provenance import DISTRIBUTION, source_revision
 from simgen.whole_file import PARTIAL
 

@@ -70,7 +70,7 @@ def _python() -> str:
 
 def _openfoam() -> str:
     from simgen.cases import FAMILIES
-    from simgen.foam.environment import find_openfoam
+    from simgen.foam.run import find_openfoam
 
     solvers = sorted({family.application for family in FAMILIES.values()})
     openfoam = find_openfoam(("checkMesh", "gmshToFoam", *solvers))

@@ -20,7 +20,7 @@ from simgen.case import Status
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, unique
 from simgen.errors import InputError
-from simgen.foam.environment import find_openfoam
+from simgen.foam.run import find_openfoam
 from simgen.solving.case_lock import make_scratch
 from simgen.solving.solve_case import needed_applications
 from simgen.store.schema import Schema

@@ -1,6 +1,11 @@
 """Run OpenFOAM's applications, so that none outlives its time limit or the process that started it.
 
 Notable properties:
+- A site install that was sourced (WM_PROJECT_DIR set, applications on PATH) is used as it is.
+  Debian's package puts the applications into /usr/bin without an environment; the three variables
+  of `find_openfoam` are all that they and PyFoam lack.
+- On several cores `hierarchical` cuts along the longest axis first: Debian's scotch is a stub that
+  ends the program.
 - `guard.py` runs between this process and the application. It ends whatever the application has
   started, in any session: at its end, at the time limit, and when this process dies, even by
   kill -9, where no handler could run.
@@ -13,17 +18,84 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from simgen.errors import MachineError, OutOfMemoryError, SolverError
+import numpy as np
+
+from simgen.errors import InputError, MachineError, OutOfMemoryError, SolverError
 from simgen.foam.log import SolverLog
+from simgen.foam.mesh import read_points
+
+DEBIAN_PROJECT_DIR = Path("/usr/share/openfoam")
+INSTALL_HINT = (
+    "install it (Debian: apt-get install openfoam) or source your site's etc/bashrc first"
+)
+
+
+class MissingSolverError(InputError):
+    """A machine on which no case can be solved."""
+
+
+@dataclass(frozen=True)
+class OpenFoam:
+    """A usable installation: its version (as in v1912) and its environment variables."""
+
+    version: str
+    environment: dict[str, str]
+
+    def activate(self) -> None:
+        """Set the variables in this process, where PyFoam and the applications read them."""
+        os.environ.update(self.environment)
+
+
+def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> OpenFoam:
+    """Find the installation on this machine; MissingSolverError says how to get one."""
+    for application in applications:
+        if shutil.which(application) is None:
+            raise MissingSolverError(f"OpenFOAM's {application} is not on PATH: {INSTALL_HINT}")
+    project = Path(os.environ.get("WM_PROJECT_DIR", DEBIAN_PROJECT_DIR))
+    if not (project / "etc" / "controlDict").is_file():
+        raise MissingSolverError(
+            f"OpenFOAM's etc/controlDict is not under {project} (WM_PROJECT_DIR): {INSTALL_HINT}"
+        )
+    version = os.environ.get("WM_PROJECT_VERSION") or _version_of(project)
+    return OpenFoam(
+        version,
+        {
+            "WM_PROJECT_DIR": str(project),
+            "WM_PROJECT_VERSION": version,
+            "FOAM_ETC": str(project / "etc"),
+            # Cases are the unit of parallelism: a threaded BLAS inside each would only
+            # oversubscribe the cores.
+            "OMP_NUM_THREADS": "1",
+        },
+    )
+
+
+def _version_of(project: Path) -> str:
+    """Return the release of an installation that was not sourced, with PyFoam's leading v."""
+    for source in (project / "etc" / "bashrc", project / "META-INFO" / "api-info"):
+        if source.is_file():
+            found = re.search(
+                r"(?:WM_PROJECT_VERSION=v?|api=)(\d{4})", source.read_text(errors="replace")
+            )
+            if found:
+                return f"v{found[1]}"
+    raise InputError(
+        f"the OpenFOAM version of {project} cannot be told:"
+        " set WM_PROJECT_VERSION (for example v1912)"
+    )
+
 
 OnStep = Callable[[SolverLog], None]
 
@@ -130,3 +202,83 @@ def _lines(pipe: IO[bytes]) -> Iterator[bytes]:
         rest += end_of_block
     if rest:
         yield rest
+
+
+APPLICATIONS = ("decomposePar", "mpirun", "reconstructPar")
+
+DECOMPOSITION = """FoamFile
+{{
+    version     2.0;
+    format      ascii;
+    class       dictionary;
+    object      decomposeParDict;
+}}
+
+numberOfSubdomains {cores};
+method          hierarchical;
+
+hierarchicalCoeffs
+{{
+    n               ({x} {y} {z});
+    delta           0.001;
+    order           xyz;
+}}
+"""
+
+
+def run_solver(
+    application: str,
+    directory: Path,
+    cores: int = 1,
+    *,
+    on_step: OnStep | None = None,
+    time_limit_s: float | None = None,
+) -> tuple[SolverLog, float]:
+    """Run like `run_application` on `cores` cores; the seconds are the solver's alone.
+
+    The time limit bounds the solver, and on several cores the cutting and joining of the case, each
+    for itself.
+    """
+    if cores == 1:
+        return run_application(application, directory, on_step=on_step, time_limit_s=time_limit_s)
+    available = os.cpu_count() or 1
+    if cores > available:
+        raise InputError(
+            f"a case was given {cores} cores, this machine has {available}; lower --cores"
+        )
+    parts = dict.fromkeys("xyz", 1)
+    parts["xyz"[_longest_axis(directory)]] = cores
+    (directory / "system/decomposeParDict").write_text(DECOMPOSITION.format(cores=cores, **parts))
+    run_application("decomposePar", directory, time_limit_s=time_limit_s)
+    # Open MPI needs both variables to run as root. Its own binding would put all cases on the same
+    # cores. Ranks that wait for each other spin unless told to yield, which stalls machines that
+    # are shared with other work.
+    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    launcher = [
+        "mpirun",
+        "--bind-to",
+        "none",
+        "--oversubscribe",
+        "--mca",
+        "mpi_yield_when_idle",
+        "1",
+        "-np",
+        str(cores),
+    ]
+    log, seconds = run_application(
+        application,
+        directory,
+        arguments=("-parallel",),
+        launcher=launcher,
+        on_step=on_step,
+        time_limit_s=time_limit_s,
+    )
+    run_application("reconstructPar", directory, time_limit_s=time_limit_s)
+    for part in directory.glob("processor*"):
+        shutil.rmtree(part)
+    return log, seconds
+
+
+def _longest_axis(directory: Path) -> int:
+    points = read_points(directory / "constant/polyMesh/points")
+    return int(np.argmax(np.ptp(points, axis=0)))

@@ -20,8 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from simgen.case import Field
-from simgen.design_file import number_of, read_cells
-from simgen.design_space import SIGNIFICANT_DIGITS, Parameter
+from simgen.design_space import SIGNIFICANT_DIGITS, Parameter, number_of, read_cells
 from simgen.errors import CaseError, InputError
 from simgen.imports.importing import Imported, import_cases, imported_schema
 from simgen.imports.source_case import SourceCase, UnreadCase, as_utf8, case_name, one_line

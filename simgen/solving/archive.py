@@ -20,7 +20,7 @@ from typing import IO, Literal
 import fsspec
 
 from simgen.errors import StoreError
-from simgen.foam.mesh_files import time_directories
+from simgen.foam.mesh import time_directories
 from simgen.whole_file import whole_file
 
 Area = Literal["failed", "raw"]

@@ -21,14 +21,12 @@ import numpy as np
 from simgen.case import CaseFamily, Field, SolvedCase
 from simgen.cases import get_family
 from simgen.errors import CaseError
-from simgen.foam.cells import cell_mesh
-from simgen.foam.field import FoamField, read_field
-from simgen.foam.geometry import MeshGeometry, PatchRange, read_geometry, read_neighbour
-from simgen.foam.patch_values import patch_values
+from simgen.foam.field import FoamField, patch_values, read_field
+from simgen.foam.mesh import MeshGeometry, PatchRange, cell_mesh, read_geometry, read_neighbour
 from simgen.moments import Moments, stored_type_of_points
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.gates import AskedTimes, MeshSizes, changed_mesh_files, columns_of, stored_times
-from simgen.solving.result_file import read_result
+from simgen.solving.solve_case import read_result
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.errors import CaseError, MeshError
 from simgen.foam.field import COMPONENT_NAMES, FoamField, component_columns, read_field, read_flux
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh_files import moved_meshes, read_boundary, time_directories
+from simgen.foam.mesh import moved_meshes, read_boundary, time_directories
 from simgen.foam.reader import check_not_decomposed, read_bytes
 
 #: Kinds of patches that fluid flows through; a family without any has no flux.

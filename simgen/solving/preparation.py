@@ -4,6 +4,8 @@ gmsh works inside of the process that calls it, and cannot be ended there. Under
 gets a process of its own (`python -m simgen.solving.preparation`), which is killed when the limit
 has passed, with the applications that it runs. A server, whose users wait for a mesh, has the next
 process wait as well: with all that it imports, that saves them a second.
+
+A mistake in a family's code is reported with its place: no machine and no store is to blame for it.
 """
 
 from __future__ import annotations
@@ -16,13 +18,64 @@ import queue
 import shutil
 import subprocess
 import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
+
+from PyFoam.ThirdParty.pyratemp import TemplateException
 
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
-from simgen.errors import MeshError, SimgenError
+from simgen.errors import MeshError, ProgramError, SimgenError
 from simgen.foam.run import check_not_killed
-from simgen.solving.mistakes import as_program_error
+
+#: What Python and PyFoam's templates raise for mistakes; trouble of a machine, such as OSError, is
+#: none.
+MISTAKES = (
+    TemplateException,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+_LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("platlib"))
+_OWN = str(Path(__file__).parents[1])
+
+
+@contextlib.contextmanager
+def as_program_error(case: str) -> Iterator[None]:
+    """Raise ProgramError for a mistake in the block, with its class and place in one line."""
+    try:
+        yield
+    except SimgenError:
+        raise
+    except MISTAKES as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ProgramError(
+            f"case {case}: {said}, in {_place(error)}; the program is at fault, not the case:"
+            " --verbose shows the traceback",
+            "".join(traceback.format_exception(error)),
+        ) from error
+
+
+def _place(error: Exception) -> str:
+    """Name the innermost line that is no library's: `write_case (family.py, line 12)`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames[1:] if not _is_of_a_library(each.filename)]
+    frame = (own or frames)[-1]
+    return f"{frame.name} ({frame.filename}, line {frame.lineno})"
+
+
+def _is_of_a_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES) and not file.startswith(_OWN)
+
 
 #: The process's program, for its Python.
 PROGRAM = ("-m", "simgen.solving.preparation")

@@ -3,8 +3,7 @@
 It never raises for a bad case: a mesher or solver error becomes `failed`, a gate that does not pass
 `rejected`, both with one line of reason. It raises InputError where the machine itself cannot solve
 (OpenFOAM missing), since then every case would fail alike, and MachineError where the machine ended
-this case (a killed solver, a full disk), which another attempt may solve; a case that was killed
-MOST_KILLS times is `failed`.
+this case (a killed solver, a full disk), which another attempt may solve.
 
 A finished solve is marked by `result.json` in its directory, written last; the same call again
 reads it instead of solving. A directory without the mark was interrupted and is started afresh,
@@ -15,27 +14,69 @@ lock: a directory belongs to one process at a time.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from simgen.case import CaseFamily, CaseResult, Progress, SolvedCase
+from simgen.case import CaseFamily, CaseResult, Gate, Progress, SolvedCase
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
 from simgen.errors import CaseError, InputError, MachineError, OutOfMemoryError
-from simgen.foam.environment import OpenFoam, find_openfoam
 from simgen.foam.log import SolverLog
-from simgen.foam.parallel import APPLICATIONS, run_solver
+from simgen.foam.run import APPLICATIONS, OpenFoam, find_openfoam, run_solver
 from simgen.meshing import check_mesh
 from simgen.provenance import generator_version, host_class, source_revision
 from simgen.solving.case_lock import OwnedCase, await_orphans, own_case
-from simgen.solving.disk_room import full_disk
 from simgen.solving.gates import check_patches, judge, measure, mesh_digests, rejection
 from simgen.solving.preparation import write_case
-from simgen.solving.result_file import read_result, write_result
+from simgen.whole_file import whole_file
+
+#: With fewer free bytes than this, a failure is attributed to the full disk.
+FULL = 5_000_000
+
+
+def full_disk(directory: Path) -> str:
+    """Return `full (1.2 MB free)`; empty where there is room."""
+    free = shutil.disk_usage(directory).free
+    return f"full ({free / 1e6:.1f} MB free)" if free < FULL else ""
+
+
+NAME = "result.json"
+
+
+def write_result(result: CaseResult, directory: Path) -> None:
+    """Mark the case as ended; the file appears complete or not at all."""
+    record = asdict(result)
+    record.pop("point")
+    with whole_file(directory / NAME) as part:
+        part.write_text(json.dumps(record))
+
+
+def read_result(point: DesignPoint, directory: Path) -> CaseResult | None:
+    """Read the result of the case in `directory`; None if it was interrupted.
+
+    So is one whose result cannot be read, as a machine leaves it that lost its power.
+    """
+    if not (directory / NAME).is_file():
+        return None
+    try:
+        record: Mapping[str, Any] = json.loads((directory / NAME).read_text())
+        return CaseResult(
+            point,
+            record["status"],
+            record["reason"],
+            tuple(Gate(**gate) for gate in record["gates"]),
+            record["log_tail"],
+            record["provenance"],
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
 
 logger = logging.getLogger(__name__)
 

@@ -22,14 +22,14 @@ from simgen.cases import get_family
 from simgen.cell_mesh import CellMesh
 from simgen.design_space import DesignPoint
 from simgen.errors import CaseError, InputError
-from simgen.foam.environment import find_openfoam
-from simgen.foam.geometry import read_geometry
+from simgen.foam.mesh import read_geometry
+from simgen.foam.run import find_openfoam
 from simgen.point_cloud import BoundaryCloud, PointCloud
 from simgen.solving.case_lock import check_path
 from simgen.solving.convert import geometry_cloud
-from simgen.solving.disk_room import full_disk
 from simgen.solving.gates import check_patches
 from simgen.solving.preparation import write_case
+from simgen.solving.solve_case import full_disk
 from simgen.whole_file import npz_bytes, whole_file
 
 #: Meshing takes seconds; a design for which gmsh finds no end is refused.

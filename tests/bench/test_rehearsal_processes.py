@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from simgen.process_start import start_of
+from simgen.machine import start_of
 
 pytestmark = pytest.mark.nightly
 

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import numpy as np
 from foamlib import FoamFieldFile, FoamFile
 
-from simgen.foam.environment import find_openfoam
+from simgen.foam.run import find_openfoam
 from simgen.imports.folder import FolderOptions, plan_folder
 from simgen.imports.openfoam import FoamFolder, FoamOptions
 from simgen.imports.source_case import SourceCase

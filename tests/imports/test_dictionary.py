@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simgen.errors import CaseError
-from simgen.foam.environment import find_openfoam
+from simgen.foam.run import find_openfoam
 from simgen.imports.openfoam.dictionaries import DictionaryPlace, read_entry, read_number
 
 TRICKY = """

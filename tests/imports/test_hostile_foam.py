@@ -14,9 +14,8 @@ import pytest
 
 from simgen.errors import CaseError
 from simgen.foam.field import read_field
-from simgen.foam.geometry import read_geometry
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh_files import PatchRange
+from simgen.foam.mesh import PatchRange, read_geometry
 from simgen.imports.openfoam.dictionaries import DictionaryPlace, read_entry, read_number
 from simgen.imports.openfoam.survey import num_cells, velocity_conditions
 from tests.imports.foam_cases import Form, write_case

@@ -15,7 +15,7 @@ import pytest
 
 import simgen
 from simgen.errors import InputError
-from simgen.foam.mesh_files import PatchRange
+from simgen.foam.mesh import PatchRange
 from simgen.imports.folder import FolderOptions, read_case_table
 from simgen.imports.openfoam import FoamFolder, FoamOptions, patches_by_kind
 from simgen.imports.openfoam.dictionaries import DictionaryPlace
@@ -494,7 +494,7 @@ def test_times_that_were_not_put_together_come_from_the_parts(tmp_path) -> None:
 
 def test_a_face_of_many_corners_is_read(tmp_path) -> None:
     """OpenFOAM writes long lists in lines of their own."""
-    from simgen.foam.mesh_files import read_faces
+    from simgen.foam.mesh import read_faces
 
     plain = write_case(tmp_path / "cases/run1", speed=1)
     spread = write_case(tmp_path / "cases/run2", speed=2)
@@ -710,7 +710,7 @@ def test_what_is_passed_over_is_left_out_by_name(tmp_path) -> None:
 
 def test_a_part_without_cells_holds_nothing(tmp_path) -> None:
     """decomposePar leaves such parts where there are more of them than cells on one side."""
-    from simgen.foam.geometry import read_geometry
+    from simgen.foam.mesh import read_geometry
 
     mesh = box()
     for number, form in enumerate((Form(), Form(binary=True)), start=1):
@@ -766,7 +766,7 @@ def test_irregular_times_are_noted_and_an_interval_makes_them_regular(tmp_path) 
 
 
 def test_the_last_cell_of_a_mesh_may_own_no_face(tmp_path) -> None:
-    from simgen.foam.geometry import read_geometry
+    from simgen.foam.mesh import read_geometry
 
     mesh = box()
     last = mesh.num_cells - 1

@@ -29,8 +29,7 @@ from vtkmodules.vtkIOXML import vtkXMLDataSetWriter, vtkXMLPolyDataWriter
 
 import simgen
 from simgen.errors import InputError
-from simgen.foam.environment import find_openfoam
-from simgen.foam.run import run_application
+from simgen.foam.run import find_openfoam, run_application
 from simgen.imports.folder import FolderOptions, import_plan, plan_folder
 from simgen.imports.openfoam import FoamOptions
 from simgen.imports.vtk import VtkFolder, VtkOptions

@@ -23,7 +23,7 @@ from courant.runs.record import (
     run_state,
     write_status,
 )
-from simgen.process_start import start_of
+from simgen.machine import start_of
 
 BEATING = """
 import sys

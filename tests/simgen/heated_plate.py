@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
-from simgen.cases.mesh_gates import mesh_gates
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.errors import MeshError, SolverError
 from simgen.foam.field import read_field
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh_files import time_directories
+from simgen.foam.mesh import time_directories
 from simgen.foam.run import run_application
 from simgen.foam.templates import write_dictionaries
+from simgen.meshing import mesh_gates
 from simgen.quantities import CaseFields, Quantity
 
 COLD = 293.0

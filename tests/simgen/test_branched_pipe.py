@@ -11,7 +11,7 @@ import pytest
 from simgen.case import SolvedCase
 from simgen.cases import get_family
 from simgen.cases.branched_pipe.geometry import BEND_RADIUS, NOZZLE_WIDTH, STRAIGHT, WIDTH, plan_of
-from simgen.foam.environment import find_openfoam
+from simgen.foam.run import find_openfoam
 from simgen.meshing import check_mesh
 from simgen.quantities import CaseFields, compute
 from simgen.solving.convert import convert

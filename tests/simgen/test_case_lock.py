@@ -17,8 +17,7 @@ from simgen.cases import get_family
 from simgen.errors import InputError
 from simgen.solving.case_lock import NOTE_S, await_orphans, forget_case, own_case
 from simgen.solving.convert import convert
-from simgen.solving.result_file import read_result, write_result
-from simgen.solving.solve_case import solve_case
+from simgen.solving.solve_case import read_result, solve_case, write_result
 from tests.simgen.test_solve_case import solvers_in, wait_for
 
 FAMILY = get_family("cylinder-flow")

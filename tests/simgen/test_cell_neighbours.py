@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from simgen.cell_mesh import QUAD, TRIANGLE, CellMesh
-from simgen.cell_neighbours import face_neighbours
-from simgen.foam.cells import cell_mesh
+from simgen.cell_mesh import QUAD, TRIANGLE, CellMesh, face_neighbours
+from simgen.foam.mesh import cell_mesh
 from tests.simgen.test_cells import CELLS, POINTS, mesh_of
 
 

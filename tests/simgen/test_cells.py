@@ -5,8 +5,7 @@ import pytest
 
 from simgen.cell_mesh import HEXAHEDRON, PYRAMID, QUAD, TETRA, TRIANGLE, WEDGE, CellMesh
 from simgen.errors import InputError
-from simgen.foam.cells import cell_mesh, vtk_cell
-from simgen.foam.geometry import MeshGeometry
+from simgen.foam.mesh import MeshGeometry, cell_mesh, vtk_cell
 
 #: VTK's faces of each kind of cell, by corners.
 FACES = {

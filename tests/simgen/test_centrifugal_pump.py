@@ -9,8 +9,8 @@ from simgen.case import SolvedCase
 from simgen.cases import get_family
 from simgen.cases.centrifugal_pump.family import angular_velocity, head_history, plan_of
 from simgen.cases.centrifugal_pump.geometry import BLADE_INLET, BLADE_THICKNESS, DEPTH, NUM_BLADES
-from simgen.foam.environment import find_openfoam
-from simgen.foam.geometry import read_geometry
+from simgen.foam.mesh import read_geometry
+from simgen.foam.run import find_openfoam
 from simgen.meshing import check_mesh
 from simgen.quantities import CaseFields, compute
 from simgen.solving.convert import convert

@@ -11,7 +11,7 @@ from simgen.case import SolvedCase
 from simgen.cases import get_family
 from simgen.cases.cylinder.family import MEAN_VELOCITY, VISCOSITY
 from simgen.cases.cylinder.shedding import shedding
-from simgen.foam.environment import find_openfoam
+from simgen.foam.run import find_openfoam
 from simgen.quantities import CaseFields, compute, states_from
 from simgen.solving.convert import convert
 from simgen.solving.solve_case import solve_case

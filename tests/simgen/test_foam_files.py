@@ -9,7 +9,7 @@ import pytest
 
 from simgen.errors import CaseError
 from simgen.foam.field import component_columns, read_field
-from simgen.foam.mesh_files import PatchRange, read_boundary, read_faces, read_labels
+from simgen.foam.mesh import PatchRange, read_boundary, read_faces, read_labels
 
 HEADER = """FoamFile
 {{

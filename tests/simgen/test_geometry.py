@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from simgen.errors import CaseError
-from simgen.foam import geometry
-from simgen.foam.geometry import read_geometry
+from simgen.foam import mesh as geometry
+from simgen.foam.mesh import read_geometry
 
 HEADER = (
     "FoamFile\n{{\n    version 2.0;\n    format ascii;\n    class {kind};\n    object {name};\n}}\n"

@@ -9,9 +9,9 @@ import pytest
 
 from simgen.cases import get_family
 from simgen.errors import MeshError
-from simgen.foam.environment import find_openfoam
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh_files import read_boundary
+from simgen.foam.mesh import read_boundary
+from simgen.foam.run import find_openfoam
 from simgen.meshing import check_mesh, gmsh_model, set_patch_types
 
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from simgen.errors import CaseError, ProgramError
-from simgen.solving.mistakes import as_program_error
+from simgen.solving.preparation import as_program_error
 
 
 def write_case(parameters: dict[str, float]) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simgen.errors import CaseError
-from simgen.foam.monitors import (
+from simgen.foam.log import (
     drift,
     read_patch_ranges,
     read_series,

@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from simgen.process_start import descendants, start_of
+from simgen.machine import descendants, start_of
 
 
 def test_children_and_grandchildren_are_found_with_their_starts() -> None:

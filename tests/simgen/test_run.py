@@ -12,10 +12,9 @@ import time
 import pytest
 
 from simgen.errors import MachineError, SolverError
-from simgen.foam.parallel import run_solver
-from simgen.foam.run import run_application
+from simgen.foam.run import run_application, run_solver
+from simgen.machine import start_of
 from simgen.meshing import check_mesh
-from simgen.process_start import start_of
 
 #: Prints a line, and once that is read all others at once.
 APPLICATION = """#!/bin/sh
@@ -186,7 +185,7 @@ def test_checkmesh_has_a_time_limit(tmp_path, program):
 def test_cutting_and_joining_a_case_have_a_time_limit(tmp_path, program, monkeypatch, endless):
     for name in ("decomposePar", "reconstructPar", "mpirun"):
         program(name, ENDLESS if name == endless else "#!/bin/sh\necho End\n")
-    monkeypatch.setattr("simgen.foam.parallel._longest_axis", lambda _: 0)
+    monkeypatch.setattr("simgen.foam.run._longest_axis", lambda _: 0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     (tmp_path / "system").mkdir()
     with pytest.raises(SolverError, match=f"{endless} passed its time limit of 1 s"):

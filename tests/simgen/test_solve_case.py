@@ -18,15 +18,13 @@ import pytest
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import CaseError, InputError, MachineError, ProgramError, SolverError
-from simgen.foam.environment import find_openfoam
 from simgen.foam.field import read_field
-from simgen.foam.geometry import read_geometry
-from simgen.foam.run import run_application
-from simgen.process_start import descendants
+from simgen.foam.mesh import read_geometry
+from simgen.foam.run import find_openfoam, run_application
+from simgen.machine import descendants
 from simgen.provenance import core_seconds
 from simgen.solving.convert import convert
-from simgen.solving.result_file import write_result
-from simgen.solving.solve_case import MOST_KILLS, needed_applications, solve_case
+from simgen.solving.solve_case import MOST_KILLS, needed_applications, solve_case, write_result
 
 pytestmark = pytest.mark.openfoam
 FAMILY = get_family("cylinder-flow")

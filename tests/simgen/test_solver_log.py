@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from simgen.foam.log import HISTORY_POINTS, SolverLog, mesh_figures
-from simgen.foam.monitors import residual_figures
+from simgen.foam.log import HISTORY_POINTS, SolverLog, mesh_figures, residual_figures
 
 STEP = """Time = {time}
 

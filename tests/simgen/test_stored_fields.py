@@ -9,7 +9,7 @@ import pytest
 
 from simgen.case import CaseFamily, Field, SolvedCase
 from simgen.errors import CaseError
-from simgen.foam.monitors import stalled
+from simgen.foam.log import stalled
 from simgen.solving.gates import (
     AskedTimes,
     back_flow,

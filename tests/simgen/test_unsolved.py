@@ -9,8 +9,8 @@ import pytest
 from simgen.case import SolvedCase
 from simgen.cases import get_family
 from simgen.errors import InputError, MeshError
-from simgen.foam.environment import find_openfoam
-from simgen.solving import disk_room, preparation, unsolved
+from simgen.foam.run import find_openfoam
+from simgen.solving import preparation, solve_case, unsolved
 from simgen.solving.convert import convert
 from simgen.solving.unsolved import mesh_design
 
@@ -135,7 +135,7 @@ def test_a_full_disk_is_no_fault_of_the_design(
 ) -> None:
     """A server would tell its client that the design is wrong."""
     monkeypatch.setattr(unsolved, "write_case", fail_to_mesh)
-    monkeypatch.setattr(disk_room, "FULL", 1e18)
+    monkeypatch.setattr(solve_case, "FULL", 1e18)
     with pytest.raises(InputError, match=r"the disk of .* is full .* choose another with TMPDIR"):
         mesh_design(solved.point, tmp_path)
     with pytest.raises(InputError) as told:

@@ -17,22 +17,20 @@ import numpy as np
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.cases.branched_pipe.geometry import WIDTH, mesh_plan, plan_of
 from simgen.cases.branched_pipe.quantities import PIPE_QUANTITIES
-from simgen.cases.mesh_gates import mesh_gates
 from simgen.cases.simple_foam import C_MU, ITERATION_SETTINGS, turbulent_energy
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.field import read_field
-from simgen.foam.geometry import read_geometry
-from simgen.foam.log import SolverLog
-from simgen.foam.mesh_files import time_directories
-from simgen.foam.monitors import (
+from simgen.foam.log import (
+    SolverLog,
     drift,
     read_series,
     residual_figures,
     settling_window,
     y_plus_figures,
 )
+from simgen.foam.mesh import read_geometry, time_directories
 from simgen.foam.templates import write_dictionaries
-from simgen.meshing import import_mesh
+from simgen.meshing import import_mesh, mesh_gates
 from simgen.point_cloud import BoundaryCloud
 
 VISCOSITY = 1.5e-5

@@ -19,12 +19,11 @@ from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.cases.centrifugal_pump.geometry import DEPTH, PumpPlan, pump_plan
 from simgen.cases.centrifugal_pump.mesh import mesh_pump
 from simgen.cases.centrifugal_pump.quantities import DENSITY, GRAVITY, PUMP_QUANTITIES, VISCOSITY
-from simgen.cases.mesh_gates import mesh_gates
 from simgen.cases.simple_foam import C_MU, ITERATION_SETTINGS, turbulent_energy
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
 from simgen.foam.field import read_flux
-from simgen.foam.log import SolverLog
-from simgen.foam.monitors import (
+from simgen.foam.log import (
+    SolverLog,
     drift,
     read_series,
     residual_figures,
@@ -32,7 +31,7 @@ from simgen.foam.monitors import (
     y_plus_figures,
 )
 from simgen.foam.templates import write_dictionaries
-from simgen.meshing import import_mesh
+from simgen.meshing import import_mesh, mesh_gates
 from simgen.point_cloud import BoundaryCloud
 
 #: The mixing length as a share of the passage's width.

@@ -16,12 +16,10 @@ from typing import Any
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.cases.cylinder.quantities import cylinder_quantities, force_figures
-from simgen.cases.mesh_gates import mesh_gates
 from simgen.design_space import DesignPoint, DesignSpace, Parameter
-from simgen.foam.log import SolverLog
-from simgen.foam.monitors import read_series
+from simgen.foam.log import SolverLog, read_series
 from simgen.foam.templates import write_dictionaries
-from simgen.meshing import box_field, gmsh_model, import_mesh
+from simgen.meshing import box_field, gmsh_model, import_mesh, mesh_gates
 
 INLET_X, OUTLET_X, HALF_HEIGHT, THICKNESS = -20.0, 40.0, 10.0, 1.0
 PEAK_VELOCITY = 0.4

@@ -13,9 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from simgen.cases.cylinder.shedding import shedding
+from simgen.cases.cylinder.shedding import peak_frequency, shedding
 from simgen.quantities import CaseFields, Quantity
-from simgen.wake import peak_frequency
 
 #: Fewer states than this tell no frequency.
 LEAST_STATES = 16

@@ -1,6 +1,7 @@
 """Measure vortex shedding of a transient cylinder case from wake probes.
 
 The probes are those of the paper's Appendix vortex-shedding-section.
+Solved cases are checked by them, and rollouts of models compared with them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgen.point_cloud import PointCloud
-from simgen.wake import PROBES, peak_frequency
+
+#: Probe offsets from the cylinder's centre in diameters: (1D, +-1D), (3D, 0).
+PROBES = ((1.0, 1.0), (1.0, -1.0), (3.0, 0.0))
+
+
+def peak_frequency(series: np.ndarray, interval: float) -> float:
+    """Return the dominant frequency in Hz of a series (T,) without its mean, `interval` s apart."""
+    padded = 8 * len(series)
+    power = np.abs(np.fft.rfft(series * np.hanning(len(series)), padded)) ** 2
+    peak = int(np.argmax(power[1:-1])) + 1
+    below, at, above = np.log(power[peak - 1 : peak + 2] + 1e-300)
+    shift = 0.5 * (below - above) / (below - 2 * at + above)
+    return (peak + shift) / (padded * interval)
+
 
 #: A wake whose transverse fluctuation, relative to the mean speed there, is lower counts as steady.
 STEADY_FLUCTUATION = 0.02

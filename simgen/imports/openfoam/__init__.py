@@ -17,9 +17,8 @@ import numpy as np
 from simgen.case import Field
 from simgen.cell_mesh import CellMesh
 from simgen.errors import CaseError, InputError
-from simgen.foam.cells import cell_mesh
 from simgen.foam.field import read_field
-from simgen.foam.geometry import MeshGeometry, read_geometry, read_neighbour
+from simgen.foam.mesh import MeshGeometry, cell_mesh, read_geometry, read_neighbour
 from simgen.imports.folder import FolderPlan, NotImported
 from simgen.imports.openfoam.survey import SAME_TIME, FoamCase, FoamOptions, find_cases, survey_case
 from simgen.imports.source_case import SourceBoundary, SourceCase

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simgen.errors import CaseError, InputError
-from simgen.foam.patterns import matches
-from simgen.foam.reader import FoamReader
+from simgen.foam.reader import FoamReader, matches
 
 _INCLUDE = re.compile(r'#(include|sinclude|includeIfPresent)\s+"([^"$<]+)"')
 _MACRO = re.compile(r"\$([:!^]?)(?:\{([\w.:]+)\}|([\w.:]+))")

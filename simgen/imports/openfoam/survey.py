@@ -24,13 +24,13 @@ import numpy as np
 from simgen.case import Field, Gate, Role
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPONENT_NAMES, PatchEntry, entries_of, patch_entries
-from simgen.foam.geometry import read_geometry
 from simgen.foam.log import SolverLog
-from simgen.foam.mesh_files import (
+from simgen.foam.mesh import (
     PatchRange,
     all_time_directories,
     moved_meshes,
     read_boundary,
+    read_geometry,
     read_points,
     time_directories,
     time_of,

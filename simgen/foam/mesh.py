@@ -1,0 +1,379 @@
+"""Read a polyMesh: its patches, the geometry of cells and faces, and cells by their corners.
+
+Geometry is by OpenFOAM's own formulas: face centre and area from the fan of triangles around the
+mean of its points, each weighed by its own area; cell centre and volume from the pyramids of its
+faces over the mean of its face centres (primitiveMesh::calcFaceCentresAndAreas,
+calcCellCentresAndVols of openfoam.com's v1912, with which warped faces agree to rounding;
+openfoam.org's weigh triangles by their area along the face's normal). VTK's own centres and volumes
+of polyhedra are off by up to 19 %, which is why they are not used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from simgen.cell_mesh import HEXAHEDRON, POLYGON, PYRAMID, QUAD, TETRA, TRIANGLE, WEDGE, CellMesh
+from simgen.errors import CaseError
+from simgen.foam.reader import FoamReader, numbers
+
+#: Types of patches, each of which is a group of all patches of its type as well.
+CONSTRAINTS = (
+    "cyclic",
+    "cyclicAMI",
+    "cyclicACMI",
+    "cyclicSlip",
+    "empty",
+    "nonuniformTransformCyclic",
+    "processor",
+    "processorCyclic",
+    "symmetryPlane",
+    "symmetry",
+    "wedge",
+    "overset",
+)
+_WALLS = ("wall", "mappedWall")
+_TIME = re.compile(r"-?\d+\.?\d*([eE][-+]?\d+)?")
+_MESH_FILES = ("points", "faces", "owner", "neighbour", "boundary")
+
+
+def read_points(path: Path) -> np.ndarray:
+    """Read polyMesh/points, (P, 3)."""
+    reader = FoamReader(path)
+    count = reader.count()
+    if reader.peek() == b"{":  # of whatever length
+        raise reader.error("has all points in one place")
+    return reader.payload(count, 3, reader.scalar)
+
+
+def read_faces(path: Path, num_points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read polyMesh/faces as (offsets (F + 1,), point labels), whichever form the file has."""
+    reader = FoamReader(path)
+    count = reader.count()
+    if reader.binary:
+        offsets = _labels(reader, count, len(reader.data))
+        labels = _labels(reader, reader.count(), num_points)
+    else:
+        offsets, labels = _text_faces(reader, count)
+        _check_labels(reader, labels, num_points)
+    if not len(offsets) or offsets[0] or offsets[-1] != len(labels) or (np.diff(offsets) < 0).any():
+        raise reader.error(
+            f"is damaged: its {len(offsets) - 1} faces are not those of {len(labels)} corners"
+        )
+    return offsets, labels
+
+
+def _text_faces(reader: FoamReader, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read `(4(0 1 2 3) 3(3 2 4) …)` as offsets and point labels."""
+    reader.expect(b"(")
+    body = reader.data[reader.position : reader.data.rfind(b")")]
+    try:
+        # Each face's number of corners, followed by the corners.
+        flat = numbers(body).astype(np.int64)
+    except ValueError as error:
+        raise reader.error("holds something else than faces") from error
+    sizes, at = [], 0
+    while at < len(flat):
+        sizes.append(int(flat[at]))
+        at += 1 + max(sizes[-1], 0)
+    if not len(sizes) == count == body.count(b"(") or at != len(flat):
+        raise reader.error(f"is cut short or damaged: it has {len(sizes)} of {count} faces")
+    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    return offsets, np.delete(flat, offsets[:-1] + np.arange(count))
+
+
+def read_labels(path: Path, num_faces: int) -> np.ndarray:
+    """Read polyMesh/owner or neighbour as the cells (F,) of at most `num_faces` faces.
+
+    A closed mesh has fewer cells than faces. CaseError for a label of no cell.
+    """
+    reader = FoamReader(path)
+    count = reader.count()
+    if count > num_faces:
+        raise reader.error(f"has {count} labels for the {num_faces} faces of the mesh")
+    return _labels(reader, count, num_faces)
+
+
+def _labels(reader: FoamReader, count: int, most: int) -> np.ndarray:
+    labels = reader.payload(count, 1, reader.label)[:, 0].astype(np.int64)
+    _check_labels(reader, labels, most)
+    return labels
+
+
+def _check_labels(reader: FoamReader, labels: np.ndarray, most: int) -> None:
+    if len(wrong := labels[(labels < 0) | (labels >= most)]):
+        raise reader.error(f"has the label {wrong[0]}, which the mesh has not")
+
+
+@dataclass(frozen=True)
+class PatchRange:
+    """A patch's type, its contiguous range of faces, and the groups that it is in."""
+
+    type: str
+    start: int
+    size: int
+    groups: tuple[str, ...] = ()
+
+    @property
+    def faces(self) -> slice:
+        return slice(self.start, self.start + self.size)
+
+
+def read_boundary(path: Path) -> dict[str, PatchRange]:
+    """Read polyMesh/boundary."""
+    reader = FoamReader(path, is_text=True)  # whatever its header says of the rest of the mesh
+    if reader.peek() != b"(":
+        reader.count()  # which PyFoam leaves out
+    reader.expect(b"(")
+    patches = {}
+    for name in reader.names(b")"):
+        reader.expect(b"{")
+        entries = {key: reader.skip_entry().rstrip(b";").decode() for key in reader.names(b"}")}
+        try:
+            first, size = int(entries["startFace"]), int(entries["nFaces"])
+            type_ = entries["type"].strip()
+        except (KeyError, ValueError) as error:
+            raise CaseError(f"{path}: the patch {name} lacks type, startFace or nFaces") from error
+        groups = entries.get("inGroups", "").partition("(")[2].partition(")")[0].split()
+        if type_ in CONSTRAINTS:
+            groups.append(type_)
+        if type_ in _WALLS:
+            groups.append("wall")
+        patches[name] = PatchRange(type_, first, size, tuple(dict.fromkeys(groups)))
+    return patches
+
+
+def time_directories(directory: Path) -> list[tuple[float, Path]]:
+    """List the case's time directories after 0, in order of time."""
+    return [(time, path) for time, path in all_time_directories(directory) if time > 0]
+
+
+def time_of(name: str) -> float | None:
+    """Return the time that a directory's name stands for; None where it is no time.
+
+    Python takes 2020_01 and inf for numbers as well.
+    """
+    return float(name) if _TIME.fullmatch(name) and float(name) < float("inf") else None
+
+
+def all_time_directories(directory: Path) -> list[tuple[float, Path]]:
+    """List the case's time directories, those of 0 and before too, in order of time."""
+    found: list[tuple[float, Path]] = []
+    with os.scandir(
+        directory
+    ) as entries:  # which knows the directories among them without asking for each
+        for entry in entries:
+            time = time_of(entry.name)
+            if time is not None and entry.is_dir():
+                found.append((time, directory / entry.name))
+    return sorted(found)
+
+
+def moved_meshes(directory: Path, region: str = "") -> list[str]:
+    """List the meshes of single times, as cases whose mesh moves or changes have them.
+
+    Sets of cells and refinement levels lie in such a polyMesh too, and are no mesh.
+    """
+    return [
+        str(Path(time.name, region, "polyMesh"))
+        for _, time in all_time_directories(directory)
+        if any(
+            (time / region / "polyMesh" / f"{name}{end}").is_file()
+            for name in _MESH_FILES
+            for end in ("", ".gz")
+        )
+    ]
+
+
+#: Faces in one block: few enough that their arrays stay in the processor's cache.
+BLOCK = 2000
+
+
+@dataclass(frozen=True)
+class MeshGeometry:
+    """The geometry of a mesh with C cells and F faces, in SI units.
+
+    centres (C, 3), volumes (C,), face_centres (F, 3), face_areas (F, 3) vectors out of the owner
+    cell, owner (F,); faces as (offsets (F + 1,), point labels) into points (P, 3).
+    """
+
+    centres: np.ndarray
+    volumes: np.ndarray
+    face_centres: np.ndarray
+    face_areas: np.ndarray
+    owner: np.ndarray
+    patches: dict[str, PatchRange]
+    points: np.ndarray
+    face_offsets: np.ndarray
+    face_points: np.ndarray
+
+
+def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
+    """Read the geometry of `directory`/constant/polyMesh; CaseError where the mesh moves.
+
+    The mesh of a region lies in constant/<region>/polyMesh.
+    """
+    if moved := moved_meshes(directory, region):
+        raise CaseError(
+            f"{directory} has {moved[0]} beside constant/polyMesh: cases whose mesh moves or"
+            " changes in time are not read"
+        )
+    mesh = directory / "constant" / region / "polyMesh"
+    points = read_points(mesh / "points")
+    offsets, labels = read_faces(mesh / "faces", len(points))
+    owner = read_labels(mesh / "owner", len(offsets) - 1)
+    if len(owner) != len(offsets) - 1:
+        raise CaseError(f"{mesh / 'owner'} has {len(owner)} labels for {len(offsets) - 1} faces")
+    neighbour = read_neighbour(directory, len(owner), region)
+    patches = read_boundary(mesh / "boundary")
+    for name, patch in patches.items():
+        if patch.size and not len(neighbour) <= patch.start <= patch.start + patch.size <= len(
+            owner
+        ):
+            raise CaseError(
+                f"{mesh / 'boundary'}: the patch {name} has {patch.size} faces from"
+                f" {patch.start} on, which the mesh has not"
+            )
+    face_centres, face_areas = _faces(points, offsets, labels)
+    centres, volumes = _cells(face_centres, face_areas, owner, neighbour)
+    return MeshGeometry(
+        centres=np.ascontiguousarray(centres.T),
+        volumes=volumes,
+        face_centres=np.ascontiguousarray(face_centres.T),
+        face_areas=np.ascontiguousarray(face_areas.T),
+        owner=owner,
+        patches=patches,
+        points=points,
+        face_offsets=offsets,
+        face_points=labels,
+    )
+
+
+def read_neighbour(directory: Path, num_faces: int, region: str = "") -> np.ndarray:
+    """Read the cell behind each internal face, (F internal,)."""
+    return read_labels(directory / "constant" / region / "polyMesh" / "neighbour", num_faces)
+
+
+def _faces(
+    points: np.ndarray, offsets: np.ndarray, labels: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return centres and area vectors (3, F), in blocks of faces with equally many corners."""
+    sizes = np.diff(offsets)
+    centres, areas = np.empty((3, len(sizes))), np.empty((3, len(sizes)))
+    components = np.ascontiguousarray(points.T)
+    for size in np.flatnonzero(np.bincount(sizes)):
+        of_size = np.flatnonzero(sizes == size)
+        for begin in range(0, len(of_size), BLOCK):
+            block = of_size[begin : begin + BLOCK]
+            corners = labels[offsets[block] + np.arange(size)[:, None]]
+            centres[:, block], areas[:, block] = _fans(components.take(corners, axis=1))
+    return centres, areas
+
+
+def _fans(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Turn corners (3, k, n) of n faces into centres and area vectors, (3, n)."""
+    middle = corners.mean(axis=1)
+    spoke = corners - middle[:, None]
+    following = np.roll(spoke, -1, axis=1)
+    (x, y, z), (next_x, next_y, next_z) = spoke, following
+    triangle = np.stack(
+        [y * next_z - z * next_y, z * next_x - x * next_z, x * next_y - y * next_x]
+    )  # twice its area
+    area = triangle.sum(axis=1)
+    weight = np.sqrt(np.einsum("cin,cin->in", triangle, triangle))
+    shift = ((spoke + following) * weight).sum(axis=1)
+    return middle + shift / np.maximum(3 * weight.sum(axis=0), 1e-300), 0.5 * area
+
+
+def _cells(
+    face_centres: np.ndarray, face_areas: np.ndarray, owner: np.ndarray, neighbour: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return centres (3, C) and volumes (C,) from the faces' centres and area vectors (3, F)."""
+    # The last cell may own no face.
+    num_cells = int(max(owner.max(initial=-1), neighbour.max(initial=-1))) + 1
+    internal = slice(len(neighbour))
+
+    def total(of_owner: np.ndarray, of_neighbour: np.ndarray) -> np.ndarray:
+        return np.bincount(owner, of_owner, num_cells) + np.bincount(
+            neighbour, of_neighbour, num_cells
+        )
+
+    count = np.bincount(owner, minlength=num_cells) + np.bincount(neighbour, minlength=num_cells)
+    estimate = np.stack([total(x, x[internal]) / count for x in face_centres])
+    # Vectors from the estimate to the faces' centres, and volumes of the pyramids over the faces.
+    arm = face_centres - estimate.take(owner, axis=1)
+    back = face_centres[:, internal] - estimate.take(neighbour, axis=1)
+    pyramid = np.einsum("cf,cf->f", face_areas, arm) / 3
+    behind = np.einsum("cf,cf->f", face_areas[:, internal], back) / -3
+    volume = total(pyramid, behind)
+    # A pyramid's centre lies three quarters of the way to its base.
+    shift = np.stack([total(pyramid * x, behind * y) for x, y in zip(arm, back, strict=True)])
+    return estimate + 0.75 * shift / volume, volume
+
+
+Face = list[int]
+_OF_SIZES = {
+    (3, 3, 3, 3): TETRA,
+    (3, 3, 3, 3, 4): PYRAMID,
+    (3, 3, 4, 4, 4): WEDGE,
+    (4, 4, 4, 4, 4, 4): HEXAHEDRON,
+}
+_OF_FACE = {3: TRIANGLE, 4: QUAD}
+
+
+def cell_mesh(
+    geometry: MeshGeometry, neighbour: np.ndarray, boundary: np.ndarray
+) -> CellMesh | None:
+    """Return the mesh with the faces `boundary`; None if a cell is a polyhedron of another kind.
+
+    `neighbour` (F internal,) is the cell behind each internal face.
+    """
+    corners = np.split(geometry.face_points, geometry.face_offsets[1:-1])
+    faces: list[Face] = [each.tolist() for each in corners]
+    entries: list[int] = []
+    for around in _faces_of_cells(geometry, neighbour, faces):
+        cell = vtk_cell(around)
+        if cell is None:
+            return None
+        kind, labels = cell
+        entries += [kind, len(labels), *labels]
+    for face in boundary.tolist():
+        entries += [_OF_FACE.get(len(faces[face]), POLYGON), len(faces[face]), *faces[face]]
+    return CellMesh(geometry.points, np.array(entries, dtype="i4"))
+
+
+def _faces_of_cells(
+    geometry: MeshGeometry, neighbour: np.ndarray, faces: Sequence[Face]
+) -> Iterator[list[Face]]:
+    """Yield the faces of each cell, every one turned so that its normal points out of the cell."""
+    around: list[list[Face]] = [[] for _ in range(len(geometry.centres))]
+    for face, cell in zip(faces, geometry.owner.tolist(), strict=True):
+        around[cell].append(face)
+    for face, cell in zip(faces, neighbour.tolist(), strict=False):  # internal faces come first
+        around[cell].append(face[::-1])
+    yield from around
+
+
+def vtk_cell(faces: Sequence[Face]) -> tuple[int, list[int]] | None:
+    """Return the VTK type and corners of a cell with these outward faces; None if it has none."""
+    kind = _OF_SIZES.get(tuple(sorted(len(face) for face in faces)))
+    if kind is None:
+        return None
+    if kind in (TETRA, PYRAMID):
+        base = max(faces, key=len)[::-1]
+        rest = {corner for face in faces for corner in face} - set(base)
+        return (kind, [*base, *rest]) if len(rest) == 1 else None
+    # The normal of a wedge's base points out of it in VTK, that of a hexahedron's into it.
+    base = min(faces, key=len) if kind == WEDGE else faces[0][::-1]
+    above: dict[int, int] = {}
+    for face in faces:
+        for here, there in zip(face, face[1:] + face[:1], strict=True):
+            if here in base and there not in base:
+                above[here] = there
+    top = [above[corner] for corner in base if corner in above]
+    return (kind, [*base, *top]) if len({*base, *top}) == 2 * len(base) else None
