@@ -37,7 +37,7 @@ from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
 from courant.serving.explorer import Explored
 from courant.serving.predictions import Limits
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen import cases
 from simgen.case import CaseFamily, CaseResult
 from simgen.point_cloud import PointCloud

@@ -37,8 +37,8 @@ from courant.models import build
 from courant.recipes.cylinder_flow import cylinder_flow_demo
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.loop import Task, fit
 from courant.training.step import backward
+from courant.training.train import Task, fit
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},

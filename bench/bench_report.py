@@ -36,7 +36,7 @@ from courant.report.context import open_context
 from courant.report.page import write_panel
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint

@@ -37,7 +37,7 @@ it 1.7 at most, the paper's of 100 nearly 2.
 TRAIN = """
 import sys
 from courant.experiment import parse_experiment
-from courant.training.train import train
+from courant.training.workers import train
 print(train(parse_experiment(open(sys.argv[3]).read()), sys.argv[1], None, sys.argv[2]))
 """
 

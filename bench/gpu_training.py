@@ -41,8 +41,8 @@ from courant.problems.transient import (
 )
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
-from courant.training.loop import EpochClock, Fitting, Task, Validation
 from courant.training.step import WARM_UPS
+from courant.training.train import EpochClock, Fitting, Task, Validation
 
 
 @dataclass(frozen=True)

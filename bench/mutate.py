@@ -61,7 +61,7 @@ AREAS = {
         ("decoder", "courant/model/decoder.py courant/model/gaussian_window.py", "tests/model"),
         (
             "resume",
-            "courant/runs/checkpoint.py courant/runs/record.py courant/training/loop.py",
+            "courant/runs/checkpoint.py courant/runs/record.py courant/training/train.py",
             "tests/training/test_loop.py tests/runs/test_run_state.py",
         ),
     )

@@ -24,7 +24,7 @@ from courant.experiment import Experiment
 from courant.recipes.branched_pipe import branched_pipe_demo
 from courant.recipes.cylinder_flow import cylinder_flow_demo
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.case import CaseResult, Field
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint, DesignSpace, Parameter

@@ -34,7 +34,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.experiment import Experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import list_runs
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import SimgenError
 from simgen.store.verify import verify
 from tests.end_to_end.conftest import tiny_recipe

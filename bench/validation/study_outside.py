@@ -22,7 +22,7 @@ from courant.evaluation.calibrate import calibrate
 from courant.evaluation.coverage import is_inside, measure_coverage
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.case import CaseResult
 from simgen.design_space import DesignPoint
 from simgen.point_cloud import BoundaryCloud, PointCloud

@@ -201,7 +201,7 @@ def run_trials(
     share a process, and a trial's peak memory is its own. Raises TrainingError for a trial that did
     not end, however often it was started again.
     """
-    from courant.training.loop import TrainingError
+    from courant.training.train import TrainingError
 
     follower = Follower(trials, on_trial, on_end)
     trainable = tune.with_parameters(
@@ -349,7 +349,7 @@ def run_trial(
     import simgen
     from courant.cpu_arithmetic import use_threads
     from courant.runs.checkpoint import checkpoint_epochs
-    from courant.training.loop import TrainingError, fit
+    from courant.training.train import TrainingError, fit
 
     use_threads(max(1, int(cpus)))
     logs.apply_in_training()
@@ -393,7 +393,7 @@ def assess_trials(trials: Sequence[Trial], dataset_url: str, share: Share) -> No
     InputError for a trial that cannot be assessed, such as cases without a window, after all
     others; TrainingError for a process that died.
     """
-    from courant.training.loop import TrainingError
+    from courant.training.train import TrainingError
 
     task = ray.remote(_assess).options(
         num_cpus=share.cpus, num_gpus=share.gpus, runtime_env={"env_vars": WORKER_ENVIRONMENT}

@@ -224,7 +224,7 @@ def best_trial(results: Sequence[TrialResult]) -> TrialResult:
     """Return the trial of the lowest NMAE; TrainingError where none was ever validated."""
     measured = [each for each in results if each.nmae is not None and each.state != "failed"]
     if not measured:
-        from courant.training.loop import TrainingError  # torch, which no finished command needs
+        from courant.training.train import TrainingError  # torch, which no finished command needs
 
         reasons = [f": trial {each.number}: {each.reason}" for each in results if each.reason]
         raise TrainingError(f"no trial of the sweep came to a validation{''.join(reasons[:1])}")

@@ -17,8 +17,8 @@ from courant.cpu_arithmetic import use_threads
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
-from courant.training.train import device_of
+from courant.training.train import fit
+from courant.training.workers import device_of
 from simgen.errors import InputError, SimgenError
 from simgen.machine import usable_cores
 

@@ -27,9 +27,8 @@ from courant.cpu_arithmetic import use_threads
 from courant.experiment import Experiment, parse_experiment
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, InUseError, is_finished
-from courant.training.following import check_finished, following
-from courant.training.loop import OnEpoch, TrainingError
-from courant.training.train import begin_run, fit_on_record
+from courant.training.train import OnEpoch, TrainingError
+from courant.training.workers import begin_run, check_finished, fit_on_record, following
 from simgen.errors import InputError
 from simgen.log_lines import log_context
 from simgen.machine import usable_cores
@@ -48,7 +47,7 @@ def train(
     *,
     on_epoch: OnEpoch | None = None,
 ) -> str:
-    """Train as `courant.training.train.train` does, on the Ray of RAY_ADDRESS."""
+    """Train as `courant.training.workers.train` does, on the Ray of RAY_ADDRESS."""
     dataset, run = begin_run(experiment, dataset_url, version, runs_url)
     if is_finished(run):
         return run.url

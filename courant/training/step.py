@@ -34,7 +34,7 @@ from courant.training.optimiser import WeightAverage
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
-    from courant.training.loop import Task
+    from courant.training.train import Task
 
 
 def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> Tensor:

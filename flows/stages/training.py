@@ -39,7 +39,7 @@ class Training(TrainingRequest):
 
     def check(self) -> None:
         """Compare the experiment with the data, and write both to the run's record."""
-        from courant.training.loop import set_up_run
+        from courant.training.train import set_up_run
 
         if cluster := load_settings().jobs_address:
             check_reach(cluster, runs_url(self))
@@ -66,7 +66,7 @@ class Training(TrainingRequest):
             announce(f"run {run.url}")
             bars.advance(0, "reading the dataset")
             if settings.jobs_address:
-                from courant.training.following import check_finished, following
+                from courant.training.workers import check_finished, following
                 from flows.ray_jobs import JobRequest, run_job
 
                 request = {
@@ -82,7 +82,7 @@ class Training(TrainingRequest):
                 if settings.ray_address:
                     from courant.training.ray_train import train
                 else:
-                    from courant.training.train import train
+                    from courant.training.workers import train
                 version, place = dataset.version, runs_url(self)
                 train(experiment, dataset.url, version, place, on_epoch=show)
         return run.url

@@ -28,7 +28,7 @@ for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "pthread_kill"):
 import courant, simgen
 from courant.experiment import parse_experiment
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 url, experiment, folder = sys.argv[1:]
 dataset = simgen.open_dataset(url)
 case = dataset[dataset.cases("test")[0]]

@@ -95,7 +95,7 @@ def test_the_wheels_command_runs_where_the_repository_is_not(
 def test_reading_training_and_predicting_need_no_gpl_library_and_no_compiler() -> None:
     code = """
 import sys
-import simgen.store.read, courant.prediction.surrogate, courant.training.loop
+import simgen.store.read, courant.prediction.surrogate, courant.training.train
 import courant.evaluation.evaluate, courant.report.report, simgen.cases, torch
 from courant.model import farthest_point_sampling
 farthest_point_sampling(torch.rand(1, 9, 2), 3)

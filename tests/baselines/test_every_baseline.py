@@ -17,7 +17,7 @@ from courant.models import BASELINES, build, count, dump_config, parse_config
 from courant.problems import open_problem
 from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import CASES, OWN, tiny

@@ -21,7 +21,7 @@ from courant.prediction.surrogate import Surrogate
 from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.case import CaseResult
 from simgen.design_space import DesignPoint
 from simgen.errors import InputError

@@ -14,7 +14,7 @@ from courant.problems import open_problem
 from courant.problems.transient import TransientProblem, WindowReader, list_windows
 from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit, set_up_run
+from courant.training.train import fit, set_up_run
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import OWN

@@ -16,7 +16,7 @@ from courant.problems import transient
 from courant.problems.transient import TrajectorySet, WindowBatches, WindowReader
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.store.read import Dataset, StoredCase
 from tests.data.conftest import assert_same, problem_on
 from tests.world import publish_waves, tiny_experiment

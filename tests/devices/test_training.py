@@ -22,8 +22,8 @@ from courant.models import BASELINES
 from courant.recipes import get_recipe
 from courant.recipes.compared import compared
 from courant.runs.directory import RunDirectory
-from courant.training.loop import Fitting
 from courant.training.step import check_graphs
+from courant.training.train import Fitting
 from simgen.errors import InputError
 from tests.baselines.tiny import OWN
 

@@ -20,7 +20,7 @@ from courant.evaluation.calibrate import calibrate
 from courant.experiment import Experiment
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.point_cloud import PointCloud

@@ -17,8 +17,8 @@ from courant.field_model import Decomposes, Encodes, FieldModel, MovesAnchors
 from courant.model import CourantConfig
 from courant.models import build, count, dump_config, parse_config
 from courant.runs.directory import RunDirectory
-from courant.training.loop import Fitting, Task, fit
 from courant.training.step import backward, clip
+from courant.training.train import Fitting, Task, fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.baselines.tiny import tiny

@@ -12,7 +12,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.evaluation.metrics import FieldSums, Metric
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from tests.world import publish_ducts, tiny_steady
 
 

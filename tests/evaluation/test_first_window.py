@@ -12,7 +12,7 @@ from courant.data.normalisation import select_channels
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.references import MEAN_SNAPSHOTS, MeanFlow
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from tests.world import publish_waves, tiny_experiment
 
 

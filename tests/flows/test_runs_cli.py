@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import courant
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import list_runs, read_run
-from courant.training.loop import fit
+from courant.training.train import fit
 from flows.cli.app import app
 from flows.terminal import screen
 from simgen.errors import InputError

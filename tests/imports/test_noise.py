@@ -12,7 +12,7 @@ from courant.problems import open_problem
 from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.imports import Field, Parameter, Source, SourceCase, import_cases, imported_schema
 from simgen.store.read import Dataset

@@ -14,7 +14,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.problems import open_problem
 from courant.recipes.fitted import fitted_recipe
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.imports.folder import FolderOptions
 from simgen.imports.openfoam import FoamOptions
 from tests.imports.foam_cases import import_openfoam, plan_openfoam, write_case

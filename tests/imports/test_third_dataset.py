@@ -22,7 +22,7 @@ from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.serving.predictions import Limits, answer, describe
-from courant.training.loop import fit
+from courant.training.train import fit
 from flows.cli.foreign_mesh import predict_file
 from flows.cli.prediction_files import write_prediction
 from flows.stages.generation import PublishedVersion

@@ -18,7 +18,7 @@ from courant.problems import open_problem
 from courant.recipes import RECIPES, get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.loop import fit, set_up_run
+from courant.training.train import fit, set_up_run
 from simgen.errors import InputError
 from simgen.imports.benchmarks import generate_benchmark
 from simgen.imports.benchmarks.darcy import DarcyGrid

@@ -36,7 +36,7 @@ from courant.prediction.bands import (
 from courant.runs.directory import RunDirectory
 from courant.serving.explorer import DesignRequest, Explored
 from courant.serving.predictions import Limits
-from courant.training.loop import fit
+from courant.training.train import fit
 from flows.cli.models import parse_box
 from flows.cli.prediction_files import predict_to_files, trust_lines, two_digits
 from flows.cli.prediction_files import write_prediction as predict_stored

@@ -14,7 +14,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.evaluation.references import NearestDesign
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from flows.cli.prediction_files import write_prediction
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase

@@ -25,7 +25,7 @@ from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import collected_warnings
 from courant.problems.transient import WindowReader, full_batch
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 from tests.world import tiny_experiment

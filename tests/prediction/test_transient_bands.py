@@ -17,7 +17,7 @@ from courant.prediction.surrogate import load
 from courant.problems.transient import TransientProblem
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.errors import InputError

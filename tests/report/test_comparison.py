@@ -14,7 +14,7 @@ from courant.report.comparison import draw_trade_off, write_sweep_page
 from courant.runs.directory import RunDirectory
 from courant.sweeps.search_space import load_space, shipped_spaces
 from courant.sweeps.sweep import Sweep, Trial, TrialResult
-from courant.training.loop import TrainingError
+from courant.training.train import TrainingError
 
 
 def sweep_with_results(name: str, folder: Path) -> tuple[Sweep, list[TrialResult]]:

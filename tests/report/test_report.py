@@ -23,7 +23,7 @@ from courant.report.fields import streamlines_panel, surface_panel
 from courant.report.page import current_page, keep_inputs, summary_line
 from courant.report.report import PANELS, main_figure, write_report
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.publish.figures import designs as draw_designs
 from simgen.publish.figures import sample_cases
 from simgen.store.read import Dataset

@@ -16,7 +16,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
 from courant.runs.summary import list_runs, pack_run
-from courant.training.loop import fit
+from courant.training.train import fit
 from flows.cli.app import app
 from simgen.errors import InputError, StoreError
 from tests.world import publish_waves, tiny_experiment

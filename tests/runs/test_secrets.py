@@ -29,7 +29,7 @@ import simgen.errors
 from courant.evaluation.evaluate import evaluate
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from tests.world import publish_waves, tiny_experiment
 
 folder = sys.argv[1]

@@ -15,7 +15,7 @@ from courant.evaluation.evaluate import evaluate
 from courant.recipes.fitted import fitted_recipe
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen import cases
 from simgen.case import SolvedCase
 from simgen.design_space import DesignPoint, DesignSpace, Parameter

@@ -21,7 +21,7 @@ from courant.serving.predictions import Limits, answer
 from courant.sweeps.ray_trials import run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import plan_sweep
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.seam import point_mlp

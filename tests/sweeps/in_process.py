@@ -15,7 +15,7 @@ from courant.sweeps.benchmark import (
     parse_budget,
     plan_benchmark,
 )
-from courant.training.loop import TrainingError, fit
+from courant.training.train import TrainingError, fit
 from simgen.store.read import Dataset
 from tests.baselines.tiny import OWN
 

@@ -24,7 +24,7 @@ from courant.sweeps.benchmark import final_trials, next_phase
 from courant.sweeps.ray_trials import Share, assess_trials, run_benchmark, run_sweep
 from courant.sweeps.search_space import parse_space
 from courant.sweeps.sweep import BEST, Sweep, TrialResult, best_trial, plan_sweep
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.sweeps.in_process import planned

@@ -12,7 +12,7 @@ from courant.model.presets import ABLATIONS
 from courant.recipes import RECIPES, get_recipe
 from courant.sweeps.search_space import Choice, SearchSpace, load_space, parse_space, shipped_spaces
 from courant.sweeps.sweep import plan_sweep, read_result, write_table
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment, tiny_steady

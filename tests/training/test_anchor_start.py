@@ -12,7 +12,7 @@ from courant.experiment import Experiment
 from courant.models import build
 from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
-from courant.training.loop import anchor_start, fit, place_learned_anchors
+from courant.training.train import anchor_start, fit, place_learned_anchors
 from simgen.store.read import Dataset
 from tests.training.test_loop import KilledError, kill_at, weights
 

@@ -16,10 +16,10 @@ from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, best_record, read_records, write_records
 from courant.runs.summary import read_run_progress
 from courant.sweeps import ray_trials
-from courant.training import following as following_module
-from courant.training.following import following
-from courant.training.loop import RunLog, TrainingError
+from courant.training import workers
 from courant.training.ray_train import _reason
+from courant.training.train import RunLog, TrainingError
+from courant.training.workers import following
 from simgen.errors import StoreError
 
 
@@ -39,7 +39,7 @@ def test_epochs_that_are_trained_again_are_told_when_they_are(
 ) -> None:
     """Killed in epoch 6, with a checkpoint after epoch 3: the record still has 4 and 5."""
     write_records(run, [record(epoch) for epoch in range(1, 6)])
-    monkeypatch.setattr(following_module, "checkpoint_epochs", lambda _: [3])
+    monkeypatch.setattr(workers, "checkpoint_epochs", lambda _: [3])
     told: list[EpochRecord] = []
     with following(run, told.append):
         pass
@@ -123,7 +123,7 @@ def test_all_workers_end_where_the_first_cannot_open_the_record(
     def fail(*_: object) -> None:
         raise StoreError("MLflow cannot be used")
 
-    monkeypatch.setattr("courant.training.loop.distributed.broadcast_object_list", broadcast)
+    monkeypatch.setattr("courant.training.train.distributed.broadcast_object_list", broadcast)
     monkeypatch.setattr(RunLog, "_open", fail)
     asked: Any = (SimpleNamespace(), SimpleNamespace(), torch.device("cpu"), 2, 1)
     with pytest.raises(StoreError, match=r"^MLflow cannot be used$"):

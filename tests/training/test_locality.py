@@ -17,9 +17,9 @@ from courant.model.decoder import SPREAD_QUERIES, spread
 from courant.models import build
 from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
-from courant.training.loop import Fitting, Task, fit
 from courant.training.loss import WithSpread
 from courant.training.step import backward
+from courant.training.train import Fitting, Task, fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.model.clouds import CHOICES, random_inputs, random_model

@@ -19,7 +19,7 @@ from courant.experiment import Experiment
 from courant.runs.checkpoint import Checkpoint, checkpoint_epochs, read_latest_checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records, run_state
-from courant.training.loop import Fitting, TrainingError, fit
+from courant.training.train import Fitting, TrainingError, fit
 from flows.stages.training import Measurement
 from simgen.errors import InputError, StoreError
 

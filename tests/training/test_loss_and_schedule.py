@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 import torch
 
-from courant.training.loop import Validation
 from courant.training.loss import derivative_loss, prediction_loss, relative_l2_loss
 from courant.training.optimiser import learning_rate
+from courant.training.train import Validation
 
 
 def test_the_loss_is_the_mean_square_over_steps_points_and_channels() -> None:

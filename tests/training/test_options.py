@@ -15,9 +15,9 @@ from courant.model import Courant
 from courant.runs.checkpoint import read_latest_checkpoint
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
-from courant.training.loop import Task, TrainingError, fit
 from courant.training.optimiser import WeightAverage
 from courant.training.step import backward, flops_per_sample
+from courant.training.train import Task, TrainingError, fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.training.test_loop import KilledError, kill_at

@@ -11,8 +11,8 @@ import pytest
 from courant.ray_session import connect_ray
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
-from courant.training import ray_train, train
-from courant.training.loop import TrainingError, fit
+from courant.training import ray_train, workers
+from courant.training.train import TrainingError, fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment
@@ -34,7 +34,7 @@ def test_a_training_is_that_of_the_plain_loop_and_a_finished_run_returns_at_once
 ) -> None:
     experiment, seen = tiny_experiment(), list[EpochRecord]()
     runs = str(tmp_path / "runs")
-    url = train.train(experiment, dataset.url, None, runs, on_epoch=seen.append)
+    url = workers.train(experiment, dataset.url, None, runs, on_epoch=seen.append)
     run, plain = RunDirectory(url), RunDirectory(tmp_path / "plain")
     fit(experiment, dataset, plain)
     assert [record.epoch for record in seen] == [1, 2, 3, 4]
@@ -43,11 +43,11 @@ def test_a_training_is_that_of_the_plain_loop_and_a_finished_run_returns_at_once
         assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-4)
     assert run.read_json("dataset.json")["version"] == dataset.version
     before = run.read_json("status.json"), read_records(run)
-    assert train.train(experiment, dataset.url, None, runs) == url
+    assert workers.train(experiment, dataset.url, None, runs) == url
     assert (run.read_json("status.json"), read_records(run)) == before
 
 
-@pytest.mark.parametrize("where", [train.train, ray_train.train], ids=["here", "on Ray"])
+@pytest.mark.parametrize("where", [workers.train, ray_train.train], ids=["here", "on Ray"])
 def test_a_killed_worker_comes_back_and_two_follow_the_curve_of_the_plain_loop(
     where, dataset: Dataset, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_killed_worker_comes_back_and_two_follow_the_curve_of_the_plain_loop(
 def test_a_diverged_run_is_not_tried_again(workers: int, dataset: Dataset, tmp_path: Path) -> None:
     experiment = tiny_experiment(learning_rate=1e30, epochs=20, workers=workers)
     with pytest.raises(TrainingError, match="training diverged") as caught:
-        train.train(experiment, dataset.url, None, str(tmp_path))
+        workers.train(experiment, dataset.url, None, str(tmp_path))
     assert "\n" not in str(caught.value)
     (name,) = RunDirectory(tmp_path).names()
     assert (RunDirectory(tmp_path) / name).read_json("status.json")["state"] == "failed"
@@ -87,9 +87,9 @@ def test_a_diverged_run_is_not_tried_again(workers: int, dataset: Dataset, tmp_p
 
 def test_bad_requests_are_errors_before_any_worker_starts(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no version v7"):
-        train.train(tiny_experiment(), dataset.url, "v7", str(tmp_path))
+        workers.train(tiny_experiment(), dataset.url, "v7", str(tmp_path))
     wrong = tiny_experiment().derive(model={"num_outputs": 5})
     with pytest.raises(InputError, match=r"model\.num_outputs = 5, expected 2"):
-        train.train(wrong, dataset.url, None, str(tmp_path))
+        workers.train(wrong, dataset.url, None, str(tmp_path))
     with pytest.raises(InputError, match="asks for 1 GPUs, this machine has 0"):
-        train.train(tiny_experiment(use_gpu=True), dataset.url, None, str(tmp_path))
+        workers.train(tiny_experiment(use_gpu=True), dataset.url, None, str(tmp_path))

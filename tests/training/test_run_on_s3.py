@@ -11,7 +11,7 @@ import courant
 from courant.runs.checkpoint import checkpoint_epochs
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import StoreError
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment

@@ -10,7 +10,7 @@ from courant.experiment import Experiment, parse_experiment
 from courant.recipes import get_recipe
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.training.test_loop import KilledError, kill_at, weights

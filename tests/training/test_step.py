@@ -18,9 +18,9 @@ from courant.experiment import Experiment
 from courant.model import Courant
 from courant.runs.checkpoint import Checkpoint, load_optimiser
 from courant.runs.directory import RunDirectory
-from courant.training.loop import Task, fit
 from courant.training.optimiser import WeightAverage, fused_optimiser
 from courant.training.step import OptimiserStep, Replayed, check_graphs
+from courant.training.train import Task, fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment, tiny_steady

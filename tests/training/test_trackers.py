@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, read_records
 from courant.runs.trackers import MlflowTracker, end_stopped
-from courant.training.loop import fit
+from courant.training.train import fit
 from simgen.errors import InputError, StoreError
 from simgen.store.read import Dataset
 from tests.world import tiny_experiment

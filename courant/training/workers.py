@@ -1,0 +1,250 @@
+"""Train on this machine: in this process, or in several that share batches.
+
+The run directory holds the state, so a training that was interrupted goes on from its newest
+checkpoint. On a Ray cluster `courant.training.ray_train` does the same.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as distributed
+import torch.multiprocessing as multiprocessing
+
+import simgen
+from courant.cpu_arithmetic import use_threads
+from courant.experiment import Experiment, TrainingConfig, parse_experiment
+from courant.runs.checkpoint import checkpoint_epochs
+from courant.runs.directory import RunDirectory, absolute_url
+from courant.runs.record import (
+    InUseError,
+    check_unused,
+    is_finished,
+    read_records,
+    read_status,
+    write_status,
+)
+from courant.training.train import OnEpoch, TrainingError, fit, set_up_run
+from simgen.errors import InputError, StoreError
+from simgen.log_lines import LogContext, log_context
+from simgen.machine import usable_cores
+
+if TYPE_CHECKING:
+    from simgen.store.read import Dataset
+
+logger = logging.getLogger("courant.training")
+
+POLL_S = 1.0
+INTERFACE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Where workers of one machine talk to each other; they meet through a file"""
+JOIN_TIMEOUT = timedelta(minutes=10)
+ATTEMPTS = 4
+
+
+def train(
+    experiment: Experiment,
+    dataset_url: str,
+    version: str | None,
+    runs_url: str,
+    *,
+    on_epoch: OnEpoch | None = None,
+) -> str:
+    """Train on a dataset version (None: the newest); return the run's URL.
+
+    It is `<runs_url>/<name>-<hash>`. A finished run of the same experiment on the same snapshot is
+    returned at once; an unfinished one resumes from its newest checkpoint. `on_epoch` is called in
+    this process, with each new epoch in order.
+
+    Raises InputError for an experiment that does not fit the dataset or this machine, InUseError
+    while another process of this machine trains the run, TrainingError when the loss is not finite
+    or workers keep dying, StoreError when dataset or run directory cannot be reached.
+    """
+    dataset, run = begin_run(experiment, dataset_url, version, runs_url)
+    if is_finished(run):
+        return run.url
+    num_workers = experiment.training.workers
+    device = device_of(experiment.training)
+    if num_workers == 1:
+        use_threads(usable_cores())
+        fit_on_record(experiment, dataset, run, device, on_epoch=on_epoch)
+    else:
+        with following(run, on_epoch):
+            _run_workers(experiment, dataset, run, device, num_workers)
+    check_finished(run)
+    return run.url
+
+
+def begin_run(
+    experiment: Experiment, dataset_url: str, version: str | None, runs_url: str
+) -> tuple[Dataset, RunDirectory]:
+    """Open the dataset, and set up the run's directory where it is not finished.
+
+    InUseError while another process of this machine trains it.
+    """
+    dataset = simgen.open_dataset(absolute_url(dataset_url), version)
+    run = RunDirectory(runs_url) / experiment.run_id(dataset.snapshot_id)
+    if not is_finished(run):
+        check_unused(run)
+        set_up_run(experiment, dataset, runs_url)
+    return dataset, run
+
+
+def device_of(training: TrainingConfig) -> str:
+    """Return where processes of this machine train; InputError for GPUs that are not there."""
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if training.use_gpu is True and found < training.workers:
+        raise InputError(
+            f"training.use_gpu asks for {training.workers} GPUs, this machine has {found}; set it"
+            ' to "auto"'
+        )
+    return "cuda" if training.use_gpu and found >= training.workers else "cpu"
+
+
+def fit_on_record(
+    experiment: Experiment,
+    dataset: Dataset,
+    run: RunDirectory,
+    device: torch.device | str,
+    *,
+    on_epoch: OnEpoch | None = None,
+    on_checkpoint: OnEpoch | None = None,
+    is_first: bool = True,
+) -> None:
+    """Run the whole fit; errors that no other attempt can cure go on record and end the run.
+
+    `is_first` of several workers writes the record.
+    """
+    try:
+        fit(experiment, dataset, run, device=device, on_epoch=on_epoch, on_checkpoint=on_checkpoint)
+    except InUseError:
+        raise  # the record is that of the other process
+    except (InputError, TrainingError) as error:
+        if is_first:
+            write_status(run, "failed", reason=str(error))
+
+
+def _run_workers(
+    experiment: Experiment, dataset: Dataset, run: RunDirectory, device: str, num_workers: int
+) -> None:
+    """Train in so many processes; all start again from a checkpoint where one dies."""
+    given = (experiment.model_dump_json(), (dataset.url, dataset.version), run.url, device)
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    for left in reversed(range(ATTEMPTS)):
+        with tempfile.TemporaryDirectory(prefix="courant-workers-") as folder:
+            meeting_point = f"file://{folder}/join"
+            try:
+                # Ctrl-C reaches workers too, and would end those that start in a traceback.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                try:
+                    arguments = (num_workers, meeting_point, *given, log_context())
+                    workers = multiprocessing.spawn(_work, arguments, num_workers, join=False)
+                finally:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+                while not workers.join(0.5):
+                    pass
+                return
+            except multiprocessing.ProcessExitedException as error:
+                if not left:
+                    raise TrainingError(
+                        f"{run.url}: a worker died at each of {ATTEMPTS} attempts ({error});"
+                        " train again to go on from the last checkpoint"
+                    ) from error
+            except multiprocessing.ProcessRaisedException as error:
+                last = str(error).strip().splitlines()[-1]
+                raise TrainingError(
+                    f"{run.url}: training failed ({last}); train again to go on from the last"
+                    " checkpoint"
+                ) from error
+
+
+def _work(
+    rank: int,
+    world: int,
+    meeting_point: str,
+    experiment: str,
+    dataset: tuple[str, str],
+    run_url: str,
+    kind: str,
+    logs: LogContext,
+) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    logs.apply()
+    use_threads(max(1, usable_cores() // world))
+    os.environ |= INTERFACE
+    device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
+    backend = "nccl" if kind == "cuda" else "gloo"
+    distributed.init_process_group(
+        backend, init_method=meeting_point, rank=rank, world_size=world, timeout=JOIN_TIMEOUT
+    )
+    try:
+        opened = simgen.open_dataset(*dataset)
+        run = RunDirectory(run_url)
+        fit_on_record(parse_experiment(experiment), opened, run, device, is_first=rank == 0)
+    finally:
+        distributed.destroy_process_group()
+
+
+def check_finished(run: RunDirectory) -> None:
+    """Raise TrainingError, with the recorded reason, where the run has not come to its end."""
+    status = read_status(run)
+    if status.state != "finished":
+        raise TrainingError(
+            status.reason or f"{run.url}: the workers ended without finishing; train again to go on"
+        )
+
+
+@contextmanager
+def following(run: RunDirectory, on_epoch: OnEpoch | None) -> Iterator[None]:
+    """Call `on_epoch` for each epoch that appears in the run's metrics while the body runs.
+
+    The last ones follow after the body. A store that does not answer for a moment is asked again;
+    errors of `on_epoch` itself are raised after the training.
+    """
+    if on_epoch is None:
+        yield
+        return
+    seen = max(checkpoint_epochs(run), default=0)
+    # Epochs after the last checkpoint are trained again; until then their old records are there.
+    stale = [record for record in read_records(run) if record.epoch > seen]
+    stop = threading.Event()
+    trouble: list[Exception] = []
+
+    def report_new() -> None:
+        nonlocal seen
+        for record in read_records(run):
+            if record.epoch > seen and record not in stale:
+                seen = record.epoch
+                on_epoch(record)
+
+    def follow() -> None:
+        while not stop.wait(POLL_S) and not trouble:
+            try:
+                report_new()
+            except StoreError as error:
+                logger.warning("%s", error)
+            except Exception as error:
+                trouble.append(error)
+
+    # The caller's context variables are copied: through them Prefect knows which task is reporting.
+    follower = threading.Thread(
+        target=contextvars.copy_context().run, args=(follow,), name="follow-metrics", daemon=True
+    )
+    follower.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        follower.join()
+    if trouble:
+        raise trouble[0]
+    report_new()
