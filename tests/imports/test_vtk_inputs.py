@@ -12,6 +12,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import meshio
 import numpy as np
 import pytest
 from vtkmodules.util.numpy_support import numpy_to_vtk, vtk_to_numpy
@@ -634,3 +635,50 @@ def test_a_file_that_ends_vtk_costs_one_case(tmp_path) -> None:
 def test_memory_is_bounded_by_the_system() -> None:
     """On systems without this the tests above would take what they may."""
     assert hasattr(resource, "RLIMIT_DATA")
+
+
+def test_a_whole_mesh_has_its_cells_and_arrays_in_the_files_order(tmp_path) -> None:
+    """VTK's mesh is meshio's, for every kind of cell that predictions are written on."""
+    corners = np.random.default_rng(0).normal(size=(40, 3))
+    sizes = {"tetra": 4, "wedge": 6, "hexahedron": 8, "pyramid": 5, "tetra10": 10, "quad8": 8}
+    with MeshReader() as reader:
+        for suffix, number in ((".vtu", 6), (".xdmf", 4)):
+            names = list(sizes)[:number]
+            cells = [(name, np.arange(2 * sizes[name]).reshape(2, -1)) for name in names]
+            cells.insert(3, ("tetra", np.array([[7, 3, 9, 11]])))
+            values = [
+                np.arange(3.0 * len(of)).reshape(-1, 3) + at for at, (_, of) in enumerate(cells)
+            ]
+            written = meshio.Mesh(corners, cells, {"p": corners[:, 0]}, {"v": values})
+            written.write(tmp_path / f"mesh{suffix}")
+            found = reader.read_mesh(tmp_path / f"mesh{suffix}")
+            assert [block.type for block in found.cells] == [name for name, _ in cells]
+            for block, (_, expected) in zip(found.cells, cells, strict=True):
+                np.testing.assert_array_equal(block.data, expected)
+            for of, expected in zip(found.cell_data["v"], values, strict=True):
+                np.testing.assert_array_equal(of, expected)
+            np.testing.assert_array_equal(found.point_data["p"], corners[:, 0])
+        found = reader.read_mesh(write(with_values(image()), tmp_path / "image.vti"))
+        assert {block.type for block in found.cells} == {"hexahedron"}
+        centres = np.concatenate([found.points[block.data].mean(axis=1) for block in found.cells])
+        np.testing.assert_allclose(np.concatenate(found.cell_data["v"]), centres)
+
+
+@pytest.mark.parametrize("name", [*ATTACKS, "cut", "polyhedra", "msh", "label"])
+def test_a_hostile_mesh_to_predict_on_is_one_line(name, tmp_path) -> None:
+    if name in ATTACKS:
+        ATTACKS[name](tmp_path / "a")
+    elif name == "cut":
+        file = write(with_values(voxels()), tmp_path / "a.vtu")
+        file.write_bytes(file.read_bytes()[:700])
+    elif name == "polyhedra":
+        write(polyhedra(), tmp_path / "a.vtu")
+    elif name == "label":
+        mesh = meshio.Mesh(np.zeros((3, 3)), [("triangle", np.array([[0, 1, 9]]))])
+        meshio.write(tmp_path / "a.obj", mesh)
+    else:
+        (tmp_path / "a.msh").write_text("$MeshFormat\n4.1 0 8\n$EndMeshFormat\n$Nodes\n9 9e9\n")
+    (file,) = tmp_path.iterdir()
+    with MeshReader() as reader, pytest.raises(InputError, match=f"{file}") as caught:
+        reader.read_mesh(file)
+    assert "\n" not in str(caught.value)
