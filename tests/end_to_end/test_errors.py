@@ -5,7 +5,6 @@ and nothing half-written.
 import os
 import platform
 import signal
-import subprocess
 import tarfile
 from pathlib import Path
 
@@ -118,25 +117,3 @@ def test_a_node_without_a_solver_is_named(environment, tmp_path):
         joined = {**environment, **head.authentication, "RAY_ADDRESS": head.address}
         line = refused(joined, *MINUTE, "--store", str(tmp_path / "store"))
     assert f"on {platform.node()}: OpenFOAM's etc/controlDict is not under /nowhere" in line
-
-
-@pytest.mark.openfoam
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_full_scratch_disk_is_named_and_its_cases_are_solved_by_the_same_command(
-    environment, tmp_path
-):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]).returncode:
-        pytest.skip("no disk can be mounted here")
-    try:
-        environment = {**environment, "COURANT_SCRATCH": str(disk / "scratch")}
-        command = (*MINUTE, "--store", str(tmp_path / "store"))
-        line = refused(environment, *command)
-        subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
-        again = run(environment, "courant", "generate", "cylinder-flow", "--cases", "2", *command)
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-    assert "the scratch disk is full" in line
-    assert "COURANT_SCRATCH" in line
-    assert again.returncode == 0, again.stderr

@@ -95,13 +95,6 @@ def test_a_bad_request_is_one_line_on_stderr_and_exit_code_one(arguments, messag
     assert "Traceback" not in refused.stderr + refused.stdout
 
 
-def test_a_refused_command_ends_with_one_line_and_code_one():
-    refused = courant("train", "/nowhere/at-all")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    (line,) = refused.stderr.splitlines()
-    assert line.startswith("error: there is no dataset at /nowhere/at-all")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

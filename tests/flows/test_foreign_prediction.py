@@ -75,14 +75,6 @@ def test_the_state_is_taken_from_cells_or_points_and_the_prediction_written_ther
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["prediction.vtu"]
 
 
-def test_extrapolation_is_told(run, mesh, tmp_path):
-    mesh.point_data = {"velocity": wave(mesh.points)}
-    mesh.write(tmp_path / "case.vtu")
-    out = tmp_path / "prediction.vtu"
-    with pytest.warns(UserWarning, match="radius = 4.5 m is outside the design space"):
-        predict_file(run, tmp_path / "case.vtu", None, {**PARAMETERS, "radius": 4.5}, 1, out)
-
-
 @pytest.mark.parametrize(
     ("data", "parameters", "out", "message"),
     [
