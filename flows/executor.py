@@ -112,7 +112,10 @@ class LocalExecutor:
             except BrokenProcessPool:
                 self._slot.pool = None
                 if last or self._closed.is_set():
-                    raise LostWorkerError("its process died; is the memory enough?") from None
+                    raise LostWorkerError(
+                        f"its process died {ATTEMPTS} times: give more memory, fewer cases at once"
+                        " or more --cores, with --retry-failed"
+                    ) from None
             except Exception as error:
                 if last or not may_pass(error):
                     raise

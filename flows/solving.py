@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import platform
 import shutil
 import time
@@ -11,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flows.executor import Executor, Item, LocalExecutor, as_they_end, closing
+from flows.executor import Executor, Item, LocalExecutor, LostWorkerError, as_they_end, closing
 from flows.settings import load_settings
 from flows.terminal import CaseBars, duration, progress_note, write_progress
 from simgen.case import CaseResult, Progress, SolvedCase, Status
@@ -72,6 +73,7 @@ def solve_cases(
     """
     points, settings = unique(points), load_settings()
     fork, lost, scratch = writer.fork(), list[str](), Path(settings.scratch)
+    submitted: dict[Future[SolvedFork], DesignPoint] = {}
     if settings.ray_address is None:
         executor: Executor = LocalExecutor(execution.cores)
     else:
@@ -89,6 +91,7 @@ def solve_cases(
         def submit(point: DesignPoint) -> Future[SolvedFork]:
             bars.started(point.id)
             future = executor.submit(solve, point, fork, writer.url, execution)
+            submitted[future] = point
             on_submit(point, future)
             return future
 
@@ -99,8 +102,15 @@ def solve_cases(
             committer.flush_where_due,
         ):
             error = future.exception()
+            point = submitted.pop(future)
             if error is None:
                 committer.take(future.result())
+            elif isinstance(error, LostWorkerError):
+                # Mostly of memory, and at every attempt: it would keep all others from being
+                # published.
+                own: CaseFork = pickle.loads(pickle.dumps(fork))
+                own.write(CaseResult(point, "failed", str(error), split=execution.split), None)
+                committer.take(SolvedFork(own, point.id, "failed", str(error), 0.0))
             elif isinstance(error, ProgramError):
                 logger.info(error.trace)
                 raise error
