@@ -352,7 +352,7 @@ def case_controls(
         snapshots = read_states(case, normaliser.channels, chosen) / std
     elif start is None and training is not None:
         shift = np.asarray(normaliser.mean, np.float32) / std
-        snapshots = training().carried(case.points, without=case.id) + shift
+        snapshots = training().at(case.points, without=case.id) + shift
     if len(snapshots) > 1:
         modes = pod(snapshots, fields.volumes, fields.num_anchors)
         projected = modes.fields(values, fields.volumes)

@@ -1,12 +1,21 @@
-"""Predict fields by reduced-order models: what was used before networks.
+"""Define the references that a model has to beat: predictions that cost nothing.
 
-POD     steady: the training fields' principal components, as many as the model has anchors and at
-        least RANK, as far as there are; their coefficients are regressed on the design parameters
-DMD     transient: the linear map of principal components from one step to the next that fits the
-        training cases best
+persistence     transient: the initial field, held. Hard to beat early, in steady wakes, and
+                whenever a period has passed
+training mean   transient: the mean flow of the training cases at the same place; steady: one number
+                for each component, the mean over the training split
+nearest design  steady: the solved field of the training case whose design parameters (each over
+                its range) and given fields (in standard deviations) are nearest, at the case's
+                points by nearest neighbour: what an engineer without a model would look up.
+                transient: its rollout at the same times, whatever the initial state
+POD + ...       steady: the training fields' principal components, as many as the model has anchors
+                and at least RANK, as far as there are; their coefficients are regressed on the
+                design parameters by a Gaussian process or radial basis functions
+DMD             transient: the linear map of principal components from one step to the next that
+                fits the training cases best
 
-Meshes differ between cases. Each training field is carried by nearest neighbour to the points of
-one training case, where components are computed, and to the points of a prediction.
+Meshes differ between cases. Each training field is taken by nearest neighbour at the points of one
+training case, where components are computed, and at the points of a prediction.
 """
 
 from __future__ import annotations
@@ -14,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Protocol, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -36,230 +45,39 @@ from simgen.errors import InputError
 from simgen.regression import Regression, gaussian_process, radial_basis
 from simgen.store.read import Dataset, StoredCase
 
+#: Components that are kept, where the training cases have so many and no more are asked for.
 RANK = 64
-"""Components that are kept, where the training cases have so many and no more are asked for"""
-MAX_PROBES = 4096
-"""Points at which components are computed"""
-MAX_PAIRS = 30
-"""Steps of each training case that a DMD learns from, spread over its time"""
-MAX_CARRIED = 64
-"""Training fields that are carried to a case's points at once"""
-MIN_DESIGNS = 5
-"""Training cases that coefficients are regressed on"""
-NUM_READERS = 4
+#: Variance of a component that is kept, over the first one's.
 _SMALLEST = 1e-10
-"""Variance of a component that is kept, over the first one's"""
-
-
-class TrainingFields:
-    """The training cases' solved fields, standardised, each on its own mesh."""
-
-    def __init__(self, dataset: Dataset, normaliser: Normaliser) -> None:
-        self.normaliser = normaliser
-        self.ids = tuple(dataset.cases("train"))
-        with ThreadPoolExecutor(NUM_READERS) as readers:
-            cases = list(readers.map(dataset.__getitem__, self.ids))
-            self._fields = list(readers.map(self._read, cases))
-        self.designs = np.stack([normaliser.design(case.parameters) for case in cases])
-        probes = _probes(cases[0].points)
-        carried = [values[tree.query(probes)[1]].ravel() for tree, values in self._fields]
-        self.snapshots = np.stack(carried).astype(np.float64)
-
-    def combine(self, weights: np.ndarray, case: StoredCase) -> np.ndarray:
-        """Return the weighted sum of all training fields at a case's points, (N, C) in its units.
-
-        Fields that scale with the design are combined as the model learns them.
-        """
-        points = case.points
-        total = np.zeros((len(points), len(self.normaliser.channels)))
-        for weight, (tree, values) in zip(weights, self._fields, strict=True):
-            if weight:
-                total += weight * values[tree.query(points)[1]]
-        return self.normaliser.at(case.parameters).restore(total)
-
-    def carried(self, points: np.ndarray, without: str, most: int = MAX_CARRIED) -> np.ndarray:
-        """Return training fields at some points, standardised, (n, N, C).
-
-        They are at most so many, spread over the cases, and not those of the case `without`.
-        """
-        others = [
-            each for name, each in zip(self.ids, self._fields, strict=True) if name != without
-        ]
-        chosen = others[:: max(1, -(-len(others) // most))]
-        shape = (0, len(points), len(self.normaliser.channels))
-        found = [values[tree.query(points)[1]] for tree, values in chosen]
-        return np.stack(found) if found else np.zeros(shape, np.float32)
-
-    def _read(self, case: StoredCase) -> tuple[cKDTree, np.ndarray]:
-        normaliser = self.normaliser.at(case.parameters)
-        return cKDTree(case.points), normaliser.standardise(read_solution(case, normaliser))
-
-
-class ProperOrthogonal:
-    """POD with regressed coefficients; a training case is predicted from the others."""
-
-    def __init__(
-        self, fields: Callable[[], TrainingFields], regression: Regression, rank: int = RANK
-    ) -> None:
-        self._fields, self._regression, self._rank = fields, regression, rank
-
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        fields = self._fields()
-        return fields.combine(self.weights(case), case)[None]
-
-    def note(self, case: StoredCase) -> None:
-        return None
-
-    def weights(self, case: StoredCase) -> np.ndarray:
-        """Return each training field's part of the prediction.
-
-        A component is a combination of training fields, so every prediction is.
-        """
-        fields = self._fields()
-        others = np.array([number for number, each in enumerate(fields.ids) if each != case.id])
-        centred = fields.snapshots[others] - fields.snapshots[others].mean(0)
-        components, variances = principal(centred, self._rank)
-        parts = np.zeros(len(others))
-        if len(variances):  # otherwise all training fields are the same
-            roots = np.sqrt(variances)
-            predictor = self._regression(fields.designs[others], components * roots)
-            design = fields.normaliser.design(case.parameters)[None]
-            parts = components @ (predictor(design)[0] / roots)
-        weights = np.zeros(len(fields.ids))
-        weights[others] = parts + (1 - parts.sum()) / len(others)
-        return weights
-
-
-class DynamicModes:
-    """DMD, advanced from the initial state; what its modes do not span stays as it is.
-
-    Modes that would grow are held at their size: a rollout leaves the data otherwise.
-    """
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        normaliser: Normaliser,
-        start_s: float,
-        step_s: float,
-        rank: int = RANK,
-    ) -> None:
-        self._normaliser = normaliser
-        with ThreadPoolExecutor(NUM_READERS) as readers:
-            cases = list(readers.map(dataset.__getitem__, dataset.cases("train")))
-            self._probes = _probes(cases[0].points)
-            pairs = list(readers.map(lambda case: self._pairs(case, start_s, step_s), cases))
-        before = np.concatenate([first for first, _ in pairs])
-        if not len(before):
-            raise InputError(
-                f"{dataset.url} {dataset.version}: no training case has two states {step_s:g} s"
-                f" apart from {start_s:g} s on; lower data.start_s or data.step_s, or solve longer"
-            )
-        after = np.concatenate([second for _, second in pairs])
-        self._mean = before.mean(0)
-        components, variances = principal(before - self._mean, rank)
-        self._modes = (before - self._mean).T @ components / np.sqrt(variances)  # (M C, r)
-        self._map = _bounded(
-            np.linalg.lstsq(
-                (before - self._mean) @ self._modes, (after - self._mean) @ self._modes, rcond=1e-8
-            )[0]
-        )
-        self._tree = cKDTree(self._probes)
-
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        assert window.initial is not None
-        initial = self._normaliser.standardise(window.initial)
-        near = cKDTree(case.points).query(self._probes)[1]
-        start = (initial[near].ravel() - self._mean) @ self._modes
-        back = self._tree.query(case.points)[1]
-        shape = (len(self._probes), len(self._normaliser.channels), len(start))
-        modes = self._modes.reshape(shape)[back]  # (N, C, r)
-        states, z = [], start
-        for _ in range(len(window.truth)):
-            z = z @ self._map
-            states.append(initial + modes @ (z - start))
-        return self._normaliser.restore(np.stack(states))
-
-    def note(self, case: StoredCase) -> None:
-        return None
-
-    def _pairs(
-        self, case: StoredCase, start_s: float, step_s: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return states and their successors at the probes, (K, M C) each."""
-        span = SnapshotRange.of(case, start_s)
-        ahead = round(step_s / span.interval_s)
-        states = read_states(case, self._normaliser.channels, slice(span.first, None))
-        starts = np.arange(0, len(states) - ahead, max(1, (len(states) - ahead) // MAX_PAIRS))
-        near = cKDTree(case.points).query(self._probes)[1]
-        carried = [
-            # Sizes in full: a case shorter than a step has no pair.
-            self._normaliser.standardise(states[frames][:, near]).reshape(
-                len(frames), len(near) * len(self._normaliser.channels)
-            )
-            for frames in (starts, starts + ahead)
-        ]
-        return carried[0].astype(np.float64), carried[1].astype(np.float64)
-
-
-def principal(centred: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first eigenvectors (n, r) and eigenvalues (r,) of the Gram matrix of n rows.
-
-    They are found on the smaller side of the matrix: thousands of states may have few values each.
-    """
-    tall = centred.shape[0] > centred.shape[1]
-    values, vectors = np.linalg.eigh(centred.T @ centred if tall else centred @ centred.T)
-    values, vectors = values[::-1], vectors[:, ::-1]
-    kept = int((values[:rank] > _SMALLEST * values[0]).sum())
-    values, vectors = values[:kept], vectors[:, :kept]
-    return (centred @ vectors / np.sqrt(values) if tall else vectors), values
-
-
-def shared(dataset: Dataset, normaliser: Normaliser) -> Callable[[], TrainingFields]:
-    """Return a function that reads the training fields once, when they are first asked for."""
-    return lru_cache(maxsize=1)(lambda: TrainingFields(dataset, normaliser))
-
-
-def _probes(points: np.ndarray) -> np.ndarray:
-    return points[:: -(-len(points) // MAX_PROBES)]
-
-
-def _bounded(linear: np.ndarray) -> np.ndarray:
-    """Scale the eigenvalues of a map to a modulus of one at most."""
-    if not linear.size:
-        return linear
-    values, vectors = np.linalg.eig(linear)
-    values = values / np.maximum(1.0, np.abs(values))
-    return np.real(vectors @ np.diag(values) @ np.linalg.pinv(vectors))
-
-
-def enough_designs(dataset: Dataset, normaliser: Normaliser) -> bool:
-    """Whether coefficients can be regressed: some designs more than parameters."""
-    return bool(normaliser.parameters) and len(dataset.cases("train")) >= max(
-        MIN_DESIGNS, len(normaliser.parameters) + 2
-    )
-
-
+#: Points at which components are computed.
+MAX_PROBES = 4096
+#: Steps of each training case that a DMD learns from, spread over its time.
+MAX_PAIRS = 30
+#: Training fields that are taken at a case's points at once.
+MAX_FIELDS = 64
+#: Training cases that coefficients are regressed on.
+MIN_DESIGNS = 5
+#: A time mean over this many snapshots (or one per rollout step, if these are more) differs from
+#: the full one by less than a percent, at a tenth of the reading.
 MEAN_SNAPSHOTS = 30
-"""A time mean over this many snapshots (or one per rollout step, if these are more) differs from
-the full one by less than a percent, at a tenth of the reading
-"""
+#: Minimum number of points where given fields are compared.
 NUM_PROBES = 256
-"""Minimum number of points where given fields are compared"""
+#: Cases read at the same time: reading waits for the store and for decompression.
 NUM_READERS = 4
-"""Cases read at the same time: reading waits for the store and for decompression, outside the
-interpreter's lock
-"""
+
+Read = TypeVar("Read")
 
 
-class Reference(Protocol):
+class Reference:
     """A prediction that needs no network."""
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
         """Return (T, N, C), like the window's truth."""
+        raise NotImplementedError
 
     def note(self, case: StoredCase) -> str | None:
-        """Return what the prediction was taken from, for the record."""
+        """Return the source of the prediction, for the record."""
+        return None
 
 
 def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
@@ -269,62 +87,51 @@ def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
     """
     if not dataset.cases("train"):
         raise InputError(f"{dataset.url} {dataset.version} has no training case to compare with")
-    return _REFERENCES[problem.kind](problem, dataset)
+    normaliser = problem.normaliser
+    has_designs = bool(normaliser.parameters or normaliser.given)
+    made: dict[str, Reference] = {}
+    if problem.kind == "transient":
+        data = cast(TransientData, problem.experiment.data)
+        made[PERSISTENCE] = Persistence()
+        made[TRAINING_MEAN] = MeanFlow(dataset, normaliser.channels, data.start_s, data.step_s)
+        made[DMD] = DynamicModes(dataset, normaliser, data.start_s, data.step_s)
+        if has_designs:
+            made[NEAREST_DESIGN] = NearestRollout(dataset, problem)
+        return made
+    if has_designs:
+        made[NEAREST_DESIGN] = NearestDesign(dataset, normaliser)
+    made[TRAINING_MEAN] = MeanValue(normaliser)
+    if enough_designs(dataset, normaliser):
+        fields = shared(dataset, normaliser)
+        # As many as the model has anchors; a model with few does not weaken its reference.
+        rank = max(RANK, getattr(problem.experiment.model, "num_anchors", 0))
+        made[POD_GP] = ProperOrthogonal(fields, gaussian_process, rank)
+        made[POD_RBF] = ProperOrthogonal(fields, radial_basis, rank)
+    return made
 
 
-class Persistence:
+def enough_designs(dataset: Dataset, normaliser: Normaliser) -> bool:
+    """Whether coefficients can be regressed: some designs more than parameters."""
+    return bool(normaliser.parameters) and len(dataset.cases("train")) >= max(
+        MIN_DESIGNS, len(normaliser.parameters) + 2
+    )
+
+
+def _of_training_cases(dataset: Dataset, read: Callable[[StoredCase], Read]) -> list[Read]:
+    """Read every training case, some at the same time."""
+    with ThreadPoolExecutor(NUM_READERS) as readers:
+        return list(readers.map(lambda case: read(dataset[case]), dataset.cases("train")))
+
+
+class Persistence(Reference):
     """Hold the initial state."""
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
         assert window.initial is not None
         return np.broadcast_to(window.initial, window.truth.shape)
 
-    def note(self, case: StoredCase) -> None:
-        return None
 
-
-class MeanFlow:
-    """The mean flow of the training cases, carried to other meshes.
-
-    Each training case is averaged over its snapshots from `start_s` on. At a point of another case
-    every training case contributes its nearest cell's mean, with less weight the farther that cell
-    is: where a training case's body covers the point, its nearest cell lies at the body's surface
-    and says little about the flow there.
-
-    Raises InputError for a training case that ends before `start_s`.
-    """
-
-    def __init__(
-        self, dataset: Dataset, channels: Sequence[Channel], start_s: float, step_s: float
-    ) -> None:
-        with ThreadPoolExecutor(NUM_READERS) as readers:
-            cases = [dataset[case] for case in dataset.cases("train")]
-            self._cases = list(
-                readers.map(lambda case: _time_mean(case, channels, start_s, step_s), cases)
-            )
-        self._at = lru_cache(maxsize=1)(self._carried)
-
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        return np.broadcast_to(self._at(case), window.truth.shape)
-
-    def note(self, case: StoredCase) -> None:
-        return None
-
-    def _carried(self, case: StoredCase) -> np.ndarray:
-        return self.at(case.points)
-
-    def at(self, points: np.ndarray) -> np.ndarray:
-        """(N, 3) m -> (N, C)."""
-        total, weights = 0.0, 0.0
-        for tree, mean, spacing in self._cases:
-            distance, nearest = tree.query(points)
-            weight = np.exp(-((distance / spacing) ** 2)) + 1e-6
-            total = total + weight[:, None] * mean[nearest]
-            weights = weights + weight
-        return np.asarray(total / np.asarray(weights)[:, None])
-
-
-class MeanValue:
+class MeanValue(Reference):
     """The training split's mean of each component, everywhere, in the design's units."""
 
     def __init__(self, normaliser: Normaliser) -> None:
@@ -334,11 +141,53 @@ class MeanValue:
         mean = np.asarray(self._normaliser.at(case.parameters).mean)
         return np.broadcast_to(mean, window.truth.shape)
 
-    def note(self, case: StoredCase) -> None:
-        return None
+
+class MeanFlow(Reference):
+    """The mean flow of the training cases.
+
+    Each is averaged over its snapshots from `start_s` on. At a point of another case every training
+    case contributes its nearest cell's mean, with less weight the farther that cell is: where a
+    training case's body covers the point, its nearest cell lies at the body's surface and has
+    little to do with the flow there. Raises InputError for a case that ends before `start_s`.
+    """
+
+    def __init__(
+        self, dataset: Dataset, channels: Sequence[Channel], start_s: float, step_s: float
+    ) -> None:
+        def read(case: StoredCase) -> tuple[cKDTree, np.ndarray, float]:
+            """Return a tree over the points, the mean (N, C), and the largest cells' width."""
+            time = np.asarray(case.time)
+            late = np.flatnonzero(time >= start_s)
+            if not len(late):
+                raise InputError(
+                    f"case {case.id} ends at {time[-1]:g} s: it has no mean from {start_s:g} s on"
+                )
+            # Snapshots of the start-up, which nothing reads, may lie at other distances.
+            interval = SnapshotRange.of(case, start_s).interval_s if len(late) > 1 else step_s
+            every = max(1, min(round(step_s / interval), len(late) // MEAN_SNAPSHOTS))
+            tree = cKDTree(case.points)
+            width = float(tree.query(case.points, k=2)[0][:, 1].max())
+            # A chunk holds many snapshots, so the whole span is read and thinned in memory.
+            states = read_states(case, channels, slice(int(late[0]), int(late[-1]) + 1))
+            return tree, states[::every].mean(axis=0, dtype=np.float64), width
+
+        self._cases = _of_training_cases(dataset, read)
+        self._at = lru_cache(maxsize=1)(self._combine)
+
+    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+        return np.broadcast_to(self._at(case), window.truth.shape)
+
+    def _combine(self, case: StoredCase) -> np.ndarray:
+        total, weights = 0.0, 0.0
+        for tree, mean, width in self._cases:
+            distance, nearest = tree.query(case.points)
+            weight = np.exp(-((distance / width) ** 2)) + 1e-6
+            total = total + weight[:, None] * mean[nearest]
+            weights = weights + weight
+        return np.asarray(total / np.asarray(weights)[:, None])
 
 
-class NearestDesign:
+class NearestDesign(Reference):
     """The field of the nearest training design; a training case is never its own reference."""
 
     def __init__(self, dataset: Dataset, normaliser: Normaliser) -> None:
@@ -346,10 +195,7 @@ class NearestDesign:
         self._ids = dataset.cases("train")
         probes = dataset[self._ids[0]].points
         self._probes = probes[:: max(1, len(probes) // NUM_PROBES)]
-        with ThreadPoolExecutor(NUM_READERS) as readers:
-            self._designs = np.stack(
-                list(readers.map(lambda case: self._known(dataset[case]), self._ids))
-            )
+        self._designs = np.stack(_of_training_cases(dataset, self._known))
         self._field = lru_cache(maxsize=4)(self._read)
 
     def predict(self, case: StoredCase, window: Window) -> np.ndarray:
@@ -358,7 +204,9 @@ class NearestDesign:
         if nearest is None:
             return MeanValue(self._normaliser).predict(case, window)
         tree, values = self._field(nearest)
-        return values[tree.query(case.points)[1]][None] * self._normaliser.scale(case.parameters)
+        return self._at_times(nearest, values, window)[:, tree.query(case.points)[1]] * (
+            self._normaliser.scale(case.parameters)
+        )
 
     def note(self, case: StoredCase) -> str | None:
         """Return the id of the nearest training design; None where there is no other."""
@@ -380,10 +228,13 @@ class NearestDesign:
         return read_channels(case, self._normaliser.given)
 
     def _read(self, case: str) -> tuple[cKDTree, np.ndarray]:
-        """Return a tree over a case's points, and its solution in the split's units."""
+        """Return a tree over a case's points, and its solution (1, N, C) in the split's units."""
         stored = self._dataset[case]
         solution = read_solution(stored, self._normaliser)
-        return cKDTree(stored.points), solution / self._normaliser.scale(stored.parameters)
+        return cKDTree(stored.points), solution[None] / self._normaliser.scale(stored.parameters)
+
+    def _at_times(self, case: str, values: np.ndarray, window: Window) -> np.ndarray:
+        return values
 
 
 class NearestRollout(NearestDesign):
@@ -397,18 +248,6 @@ class NearestRollout(NearestDesign):
         self._problem = problem
         self._field = lru_cache(maxsize=1)(self._read)  # a trajectory is large
 
-    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
-        """Return the training split's mean where there is no other design."""
-        nearest = self.note(case)
-        if nearest is None:
-            return MeanValue(self._normaliser).predict(case, window)
-        assert window.start_s is not None
-        tree, states = self._field(nearest)
-        asked = self._problem.times(window.start_s, len(window.truth))
-        solved = np.asarray(self._dataset[nearest].time)
-        frames = np.abs(solved[:, None] - asked).argmin(axis=0)
-        return states[frames][:, tree.query(case.points)[1]]
-
     def _given(self, case: StoredCase) -> np.ndarray:
         """Read the given fields (N, G) of the first snapshot."""
         return read_states(case, self._normaliser.given, slice(0, 1))[0]
@@ -418,64 +257,171 @@ class NearestRollout(NearestDesign):
         stored = self._dataset[case]
         return cKDTree(stored.points), read_states(stored, self._normaliser.channels, slice(None))
 
-
-def _mean_flow(problem: Problem, dataset: Dataset) -> MeanFlow:
-    data = cast(TransientData, problem.experiment.data)
-    return MeanFlow(dataset, problem.normaliser.channels, data.start_s, data.step_s)
-
-
-def _of_transient(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
-    """Use the nearest design where there is anything to tell designs apart by."""
-    data, normaliser = cast(TransientData, problem.experiment.data), problem.normaliser
-    made: dict[str, Reference] = {
-        PERSISTENCE: Persistence(),
-        TRAINING_MEAN: _mean_flow(problem, dataset),
-        DMD: DynamicModes(dataset, normaliser, data.start_s, data.step_s),
-    }
-    if normaliser.parameters or normaliser.given:
-        made[NEAREST_DESIGN] = NearestRollout(dataset, problem)
-    return made
+    def _at_times(self, case: str, values: np.ndarray, window: Window) -> np.ndarray:
+        assert window.start_s is not None
+        asked = self._problem.times(window.start_s, len(window.truth))
+        solved = np.asarray(self._dataset[case].time)
+        return values[np.abs(solved[:, None] - asked).argmin(axis=0)]
 
 
-def _of_steady(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
-    """Use the nearest design where there is anything to tell designs apart by."""
-    normaliser = problem.normaliser
-    made: dict[str, Reference] = {}
-    if normaliser.parameters or normaliser.given:
-        made[NEAREST_DESIGN] = NearestDesign(dataset, normaliser)
-    made[TRAINING_MEAN] = MeanValue(normaliser)
-    if enough_designs(dataset, normaliser):
-        fields = shared(dataset, normaliser)
-        # As many as the model has anchors; a model with few does not weaken its reference.
-        rank = max(RANK, getattr(problem.experiment.model, "num_anchors", 0))
-        made[POD_GP] = ProperOrthogonal(fields, gaussian_process, rank)
-        made[POD_RBF] = ProperOrthogonal(fields, radial_basis, rank)
-    return made
+class TrainingFields:
+    """The training cases' solved fields, standardised, each on its own mesh."""
+
+    def __init__(self, dataset: Dataset, normaliser: Normaliser) -> None:
+        self.normaliser, self.ids = normaliser, tuple(dataset.cases("train"))
+
+        def read(case: StoredCase) -> tuple[np.ndarray, cKDTree, np.ndarray]:
+            own = normaliser.at(case.parameters)
+            values = own.standardise(read_solution(case, own))
+            return normaliser.design(case.parameters), cKDTree(case.points), values
+
+        designs, *of_cases = zip(*_of_training_cases(dataset, read), strict=True)
+        self.designs, self._fields = np.stack(designs), list(zip(*of_cases, strict=True))
+        probes = _probes(dataset[self.ids[0]].points)
+        at_probes = [values[tree.query(probes)[1]].ravel() for tree, values in self._fields]
+        self.snapshots = np.stack(at_probes).astype(np.float64)
+
+    def combine(self, weights: np.ndarray, case: StoredCase) -> np.ndarray:
+        """Return the weighted sum of all training fields at a case's points, (N, C) in its units.
+
+        Fields that scale with the design are combined as the model learns them.
+        """
+        points = case.points
+        total = np.zeros((len(points), len(self.normaliser.channels)))
+        for weight, (tree, values) in zip(weights, self._fields, strict=True):
+            if weight:
+                total += weight * values[tree.query(points)[1]]
+        return self.normaliser.at(case.parameters).restore(total)
+
+    def at(self, points: np.ndarray, without: str, most: int = MAX_FIELDS) -> np.ndarray:
+        """Return training fields at some points, standardised, (n, N, C).
+
+        They are at most so many, spread over the cases, and not those of the case `without`.
+        """
+        others = [
+            each for name, each in zip(self.ids, self._fields, strict=True) if name != without
+        ]
+        chosen = others[:: max(1, -(-len(others) // most))]
+        shape = (0, len(points), len(self.normaliser.channels))
+        found = [values[tree.query(points)[1]] for tree, values in chosen]
+        return np.stack(found) if found else np.zeros(shape, np.float32)
 
 
-_REFERENCES: dict[str, Callable[[Problem, Dataset], dict[str, Reference]]] = {
-    "transient": _of_transient,
-    "steady": _of_steady,
-}
+def shared(dataset: Dataset, normaliser: Normaliser) -> Callable[[], TrainingFields]:
+    """Return a function that reads the training fields once, when they are first asked for."""
+    return lru_cache(maxsize=1)(lambda: TrainingFields(dataset, normaliser))
 
 
-def _time_mean(
-    case: StoredCase, channels: Sequence[Channel], start_s: float, step_s: float
-) -> tuple[cKDTree, np.ndarray, float]:
-    """Return a tree over the case's points, its mean (N, C), and the width of its largest cells."""
-    time = np.asarray(case.time)
-    late = np.flatnonzero(time >= start_s)
-    if not len(late):
-        raise InputError(
-            f"case {case.id} ends at {time[-1]:g} s: it has no mean from {start_s:g} s on"
+class ProperOrthogonal(Reference):
+    """POD with regressed coefficients; a training case is predicted from the others."""
+
+    def __init__(
+        self, fields: Callable[[], TrainingFields], regression: Regression, rank: int = RANK
+    ) -> None:
+        self._fields, self._regression, self._rank = fields, regression, rank
+
+    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+        return self._fields().combine(self.weights(case), case)[None]
+
+    def weights(self, case: StoredCase) -> np.ndarray:
+        """Return each training field's part of the prediction.
+
+        A component is a combination of training fields, so every prediction is.
+        """
+        fields = self._fields()
+        others = np.array([number for number, each in enumerate(fields.ids) if each != case.id])
+        centred = fields.snapshots[others] - fields.snapshots[others].mean(0)
+        components, variances = principal(centred, self._rank)
+        parts = np.zeros(len(others))
+        if len(variances):  # otherwise all training fields are the same
+            roots = np.sqrt(variances)
+            predictor = self._regression(fields.designs[others], components * roots)
+            design = fields.normaliser.design(case.parameters)[None]
+            parts = components @ (predictor(design)[0] / roots)
+        weights = np.zeros(len(fields.ids))
+        weights[others] = parts + (1 - parts.sum()) / len(others)
+        return weights
+
+
+class DynamicModes(Reference):
+    """DMD, advanced from the initial state; what its modes do not span stays as it is.
+
+    Modes that would grow are held at their size: a rollout leaves the data otherwise.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        normaliser: Normaliser,
+        start_s: float,
+        step_s: float,
+        rank: int = RANK,
+    ) -> None:
+        self._normaliser = normaliser
+        self._probes = _probes(dataset[dataset.cases("train")[0]].points)
+        pairs = _of_training_cases(dataset, lambda case: self._pairs(case, start_s, step_s))
+        before, after = (np.concatenate(each) for each in zip(*pairs, strict=True))
+        if not len(before):
+            raise InputError(
+                f"{dataset.url} {dataset.version}: no training case has two states {step_s:g} s"
+                f" apart from {start_s:g} s on; lower data.start_s or data.step_s, or solve longer"
+            )
+        self._mean = before.mean(0)
+        components, variances = principal(before - self._mean, rank)
+        self._modes = (before - self._mean).T @ components / np.sqrt(variances)  # (M C, r)
+        self._map = np.linalg.lstsq(
+            (before - self._mean) @ self._modes, (after - self._mean) @ self._modes, rcond=1e-8
+        )[0]
+        if self._map.size:
+            values, vectors = np.linalg.eig(self._map)
+            values = values / np.maximum(1.0, np.abs(values))
+            self._map = np.real(vectors @ np.diag(values) @ np.linalg.pinv(vectors))
+        self._tree = cKDTree(self._probes)
+
+    def predict(self, case: StoredCase, window: Window) -> np.ndarray:
+        assert window.initial is not None
+        initial = self._normaliser.standardise(window.initial)
+        near = cKDTree(case.points).query(self._probes)[1]
+        start = (initial[near].ravel() - self._mean) @ self._modes
+        back = self._tree.query(case.points)[1]
+        shape = (len(self._probes), len(self._normaliser.channels), len(start))
+        modes = self._modes.reshape(shape)[back]  # (N, C, r)
+        states, z = [], start
+        for _ in range(len(window.truth)):
+            z = z @ self._map
+            states.append(initial + modes @ (z - start))
+        return self._normaliser.restore(np.stack(states))
+
+    def _pairs(
+        self, case: StoredCase, start_s: float, step_s: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return states and their successors at the probes, (K, M C) each."""
+        span = SnapshotRange.of(case, start_s)
+        ahead = round(step_s / span.interval_s)
+        states = read_states(case, self._normaliser.channels, slice(span.first, None))
+        starts = np.arange(0, len(states) - ahead, max(1, (len(states) - ahead) // MAX_PAIRS))
+        near = cKDTree(case.points).query(self._probes)[1]
+        # Sizes in full: a case shorter than a step has no pair.
+        shape = (len(starts), len(near) * len(self._normaliser.channels))
+        first, second = (
+            self._normaliser.standardise(states[frames][:, near]).reshape(shape).astype(np.float64)
+            for frames in (starts, starts + ahead)
         )
-    # Snapshots of the start-up, which nothing reads, may lie at other distances.
-    interval = SnapshotRange.of(case, start_s).interval_s if len(late) > 1 else step_s
-    per_step = round(step_s / interval)
-    every = max(1, min(per_step, len(late) // MEAN_SNAPSHOTS))
-    points = case.points
-    tree = cKDTree(points)
-    spacing = float(tree.query(points, k=2)[0][:, 1].max())
-    # A chunk holds many snapshots, so the whole span is read and thinned in memory.
-    states = read_states(case, channels, slice(int(late[0]), int(late[-1]) + 1))
-    return tree, states[::every].mean(axis=0, dtype=np.float64), spacing
+        return first, second
+
+
+def principal(centred: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first eigenvectors (n, r) and eigenvalues (r,) of the Gram matrix of n rows.
+
+    They are found on the smaller side of the matrix: thousands of states may have few values each.
+    """
+    tall = centred.shape[0] > centred.shape[1]
+    values, vectors = np.linalg.eigh(centred.T @ centred if tall else centred @ centred.T)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = int((values[:rank] > _SMALLEST * values[0]).sum())
+    values, vectors = values[:kept], vectors[:, :kept]
+    return (centred @ vectors / np.sqrt(values) if tall else vectors), values
+
+
+def _probes(points: np.ndarray) -> np.ndarray:
+    return points[:: -(-len(points) // MAX_PROBES)]
