@@ -1,4 +1,11 @@
-"""Give a mean with its interval: 95 %, by Student's distribution of few values."""
+"""Compare the cost of a surrogate with the savings of its predictions: when does it break even?
+
+Costs are the solves that training needed (training and validation designs, and those that were
+rejected or failed on the way), the training, and the search for its settings. A prediction saves
+the solver's time for the same span, less its own. All are core-seconds: CPU seconds of training,
+prediction and the solver, wall time times cores of meshing and of solvers that print no CPU
+seconds. Meshing is not saved, since a prediction wants points as well.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +29,11 @@ COVERAGE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean, and how far the interval reaches to each side."""
+    """A mean with its interval: 95 %, by Student's distribution of few values."""
 
     mean: float
     half_width: float | None
-    """None for a single value, which says nothing about the spread"""
+    """None for a single value, which has no spread"""
     count: int
 
     @classmethod
@@ -57,14 +64,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class SolverTimes:
-    """What the dataset's records say about its solves, in core-seconds."""
+    """The times of a dataset's solves on record, in core-seconds."""
 
     num_solved: int
     """Designs that training needed, with rejected and failed ones"""
     spent_s: float | None
     """Meshing and solving them; None where no case records it"""
     per_prediction: Interval | None
-    """What the solver takes for what one prediction covers; None where no case records it"""
+    """The solver's time for the span of one prediction; None where no case records it"""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,7 +101,7 @@ class BreakEven:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What one surrogate cost and saves."""
+    """The cost of one surrogate, and its savings."""
 
     solver: SolverTimes
     training: Interval
@@ -108,13 +115,13 @@ class Ledger:
 
     @property
     def saved_s(self) -> float | None:
-        """Return what a prediction saves; None where the solver's time is not on record."""
+        """Savings of a prediction; None where the solver's time is not on record."""
         per = self.solver.per_prediction
         return None if per is None else per.mean - self.prediction_s
 
     @property
     def break_even(self) -> BreakEven | None:
-        """Return the number of predictions; None where the solver's times are not on record.
+        """The number of predictions; None where the solver's times are not on record.
 
         Its interval takes those of training and of the solver's time at their worst together.
         """
@@ -130,7 +137,7 @@ class Ledger:
 
 
 def solver_times(dataset: Dataset, problem: Problem, cases: Sequence[str]) -> SolverTimes:
-    """Read what solving took from the records; `cases` are those that are predicted.
+    """Read the times of solving from the records; `cases` are those that are predicted.
 
     Training needed the designs of its two splits. A rejected or failed design is in no split; it
     counts unless it was solved for another one, such as calibration, which is on record. A design

@@ -32,18 +32,20 @@ ALL = "all"
 
 
 class FieldSums(NamedTuple):
-    """The sums of `ErrorSums` over the chosen components of one field, (W windows, T, C) each."""
+    """Sums over the points, of some components of a field, (W windows, T, C) each."""
 
     absolute: np.ndarray
+    """|u_hat - u|"""
     magnitude: np.ndarray
+    """|u|"""
     squared: np.ndarray
     power: np.ndarray
     worst: np.ndarray
-    """(W, C)"""
+    """(W, C) largest |u_hat - u|"""
     peak: np.ndarray
-    """(W, C)"""
+    """(W, C) largest |u|"""
     variation: np.ndarray | None
-    """None where windows were added without a mean"""
+    """|u - m|; None where a window was added without a mean"""
 
 
 @dataclass(frozen=True)
@@ -105,67 +107,44 @@ class ErrorSums:
 
     components: Sequence[str]
     """`<field>.<component>`"""
-    absolute: list[np.ndarray] = field(default_factory=list)
-    """(T, C) sum of |u_hat - u| over the points, one entry per window"""
-    magnitude: list[np.ndarray] = field(default_factory=list)
-    """(T, C) sum of |u|"""
-    squared: list[np.ndarray] = field(default_factory=list)
-    power: list[np.ndarray] = field(default_factory=list)
-    worst: list[np.ndarray] = field(default_factory=list)
-    """(C,) largest |u_hat - u| of each window"""
-    peak: list[np.ndarray] = field(default_factory=list)
-    """(C,) largest |u|"""
-    variation: list[np.ndarray] = field(default_factory=list)
-    """(T, C) sum of |u - m|, of windows that were added with a mean"""
+    windows: list[FieldSums] = field(default_factory=list)
+    """Of all components, without the axis of windows"""
 
     def add(
         self, prediction: np.ndarray, truth: np.ndarray, mean: np.ndarray | None = None
     ) -> None:
         """Add one window: (T, N, C) each. RAE needs the training split's mean (C,) as well."""
-        prediction, truth = (
-            np.asarray(prediction, dtype=np.float64),
-            np.asarray(truth, dtype=np.float64),
-        )
+        prediction, truth = np.asarray(prediction, np.float64), np.asarray(truth, np.float64)
         if prediction.shape != truth.shape:
             raise ValueError(f"prediction has shape {prediction.shape}, truth {truth.shape}")
         error = prediction - truth
-        self.absolute.append(np.abs(error).sum(axis=1))
-        self.magnitude.append(np.abs(truth).sum(axis=1))
-        self.squared.append((error**2).sum(axis=1))
-        self.power.append((truth**2).sum(axis=1))
-        self.worst.append(np.abs(error).max(axis=(0, 1)))
-        self.peak.append(np.abs(truth).max(axis=(0, 1)))
-        if mean is not None:
-            self.variation.append(np.abs(truth - mean).sum(axis=1))
-
-    def merge(self, other: ErrorSums) -> None:
-        """Add all windows of another case."""
-        self.absolute += other.absolute
-        self.magnitude += other.magnitude
-        self.squared += other.squared
-        self.power += other.power
-        self.worst += other.worst
-        self.peak += other.peak
-        self.variation += other.variation
-
-    @property
-    def num_windows(self) -> int:
-        return len(self.absolute)
+        self.windows.append(
+            FieldSums(
+                absolute=np.abs(error).sum(axis=1),
+                magnitude=np.abs(truth).sum(axis=1),
+                squared=(error**2).sum(axis=1),
+                power=(truth**2).sum(axis=1),
+                worst=np.abs(error).max(axis=(0, 1)),
+                peak=np.abs(truth).max(axis=(0, 1)),
+                variation=None if mean is None else np.abs(truth - mean).sum(axis=1),
+            )
+        )
 
     def nmae(self) -> dict[str, list[float]]:
         """Return NMAE per step, for "all" and for each component."""
-        absolute, magnitude = np.sum(self.absolute, axis=0), np.sum(self.magnitude, axis=0)
+        sums = self._sums(list(range(len(self.components))))
+        absolute, magnitude = sums.absolute.sum(axis=0), sums.magnitude.sum(axis=0)
         fields = [
             (absolute[:, field].sum(axis=1), magnitude[:, field].sum(axis=1))
             for field in self._fields()
         ]
-        joint = [_ratio(*field) for field in fields]
-        sizes = [size for _, size in fields]
-        return self._named(_mean_of_fields(joint, sizes), _ratio(absolute, magnitude))
+        joint = _mean_of_fields([_ratio(*each) for each in fields], [size for _, size in fields])
+        return self._named(joint, _ratio(absolute, magnitude))
 
     def relative_l2(self) -> dict[str, list[float]]:
         """Return relative L2 per step, for "all" and for each component."""
-        squared, power = np.stack(self.squared), np.stack(self.power)
+        sums = self._sums(list(range(len(self.components))))
+        squared, power = sums.squared, sums.power
         joint = [
             _mean_ratio(squared[..., field].sum(axis=2), power[..., field].sum(axis=2))
             for field in self._fields()
@@ -189,21 +168,12 @@ class ErrorSums:
         }
 
     def _sums(self, chosen: list[int]) -> FieldSums:
-        """Return the sums of some components of a field."""
-        absolute, magnitude, squared, power, worst, peak = (
-            np.stack(each)[..., chosen]
-            for each in (
-                self.absolute,
-                self.magnitude,
-                self.squared,
-                self.power,
-                self.worst,
-                self.peak,
-            )
-        )
-        known = len(self.variation) == self.num_windows
-        variation = np.stack(self.variation)[..., chosen] if known else None
-        return FieldSums(absolute, magnitude, squared, power, worst, peak, variation)
+        """Return the sums of some components."""
+        stacked: list[Any] = [
+            None if any(each is None for each in of) else np.stack(of)[..., chosen]
+            for of in zip(*self.windows, strict=True)
+        ]
+        return FieldSums(*stacked)
 
     def _fields(self) -> list[list[int]]:
         """Return the columns of each field's components."""

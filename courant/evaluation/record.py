@@ -1,4 +1,4 @@
-"""Define what an evaluation found: frozen, typed, and the same after a JSON round trip.
+"""Define the record of an evaluation, and read that of a run's present weights.
 
 Predictors are the model and its references, by name, the model first. Components are
 "<field>.<component>"; "all" takes a field's components together, and is the mean of the fields'
@@ -27,11 +27,17 @@ POD_GP, POD_RBF = "POD + GP", "POD + RBF"
 DMD = "DMD"
 
 
+EVALUATION = "evaluation.json"
+#: Raise this when the same weights would give other numbers.
+REVISION = 7
+_FINGERPRINT = re.compile(r"[0-9a-f]{16}-[a-z]+-([0-9a-f-]+)")
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Score(RootModel[dict[str, float]]):
+class MetricValues(RootModel[dict[str, float]]):
     """Errors over all steps together, by metric (`courant.evaluation.metrics.METRICS`)."""
 
     model_config = ConfigDict(frozen=True)
@@ -59,7 +65,7 @@ class CaseErrors(_Frozen):
     """Errors on one case."""
 
     windows: int
-    overall: dict[str, Score]
+    overall: dict[str, MetricValues]
     """By predictor"""
     nmae: dict[str, StepErrors]
     """By predictor"""
@@ -73,7 +79,7 @@ class QuantityScore(_Frozen):
     unit: str
     meaning: str
     truth: dict[str, float | None]
-    """By case, from its solved fields; None where they do not tell it"""
+    """By case, from its solved fields; None where they do not give it"""
     predicted: dict[str, float | None]
     null: dict[str, float | None] = {}
     """By a Gaussian process on the design parameters; empty where it could not be fitted"""
@@ -85,7 +91,7 @@ class QuantityScore(_Frozen):
 
     @property
     def null_wins(self) -> bool:
-        """Whether the design parameters alone tell it better than the model does."""
+        """Whether the design parameters alone have a smaller error than the model."""
         if self.error is None or self.null_error is None:
             return False
         return self.null_error < self.error
@@ -134,8 +140,8 @@ class Evaluation(_Frozen):
     num_windows: int
     """Predictions over all cases"""
     cases: dict[str, CaseErrors] = Field(min_length=1)
-    overall: dict[str, Score]
-    by_component: dict[str, dict[str, Score]]
+    overall: dict[str, MetricValues]
+    by_component: dict[str, dict[str, MetricValues]]
     nmae: dict[str, StepErrors]
     relative_l2: dict[str, StepErrors]
     quantities: dict[str, QuantityScore] = {}
@@ -147,23 +153,14 @@ class Evaluation(_Frozen):
     def _is_complete(self) -> Self:
         """Check that every predictor has every component, every case and every step."""
         names, components = set(self.overall), set(self.components)
-        steps = {
-            len(values)
-            for of in (self.nmae, self.relative_l2)
-            for each in of.values()
-            for values in each.values()
-        }
+        by_step = [each for of in (self.nmae, self.relative_l2) for each in of.values()]
         complete = (
             MODEL in names
             and all(set(of) == names for of in (self.by_component, self.nmae, self.relative_l2))
             and all(set(each) == components for each in self.by_component.values())
-            and all(
-                set(each) == {ALL, *components}
-                for of in (self.nmae, self.relative_l2)
-                for each in of.values()
-            )
+            and all(set(each) == {ALL, *components} for each in by_step)
             and all(set(case.overall) == names for case in self.cases.values())
-            and len(steps) == 1
+            and len({len(values) for each in by_step for values in each.values()}) == 1
         )
         if not complete:
             raise ValueError("it does not hold every predictor, component, case and step")
@@ -182,15 +179,9 @@ class Evaluation(_Frozen):
         return len(self.nmae[MODEL][ALL])
 
     def beats(self, reference: str) -> tuple[bool, ...]:
-        """Tell for each step whether the model's NMAE is below the reference's."""
+        """Return for each step whether the model's NMAE is below the reference's."""
         ours, theirs = self.nmae[MODEL][ALL], self.nmae[reference][ALL]
         return tuple(mine < other for mine, other in zip(ours, theirs, strict=True))
-
-
-EVALUATION = "evaluation.json"
-#: Raise this when the same weights would give other numbers.
-REVISION = 7
-_FINGERPRINT = re.compile(r"[0-9a-f]{16}-[a-z]+-([0-9a-f-]+)")
 
 
 def read_evaluation(run: RunDirectory, split: Split | None = None) -> Evaluation | None:

@@ -36,7 +36,7 @@ def test_windows_pool_their_absolute_errors_and_average_their_relative_norms():
     assert both.nmae()[ALL] == pytest.approx([0.2 / 20.2])
     assert both.relative_l2()[ALL] == pytest.approx([0.5])
     assert both.total()["relative_l2"] == pytest.approx(0.5)
-    assert both.num_windows == 2
+    assert len(both.windows) == 2
 
 
 def test_a_perfect_prediction_has_no_error_and_steps_stay_apart():

@@ -14,8 +14,8 @@ from courant.evaluation.record import (
     CaseErrors,
     EvaluatedDataset,
     Evaluation,
+    MetricValues,
     QuantityScore,
-    Score,
     Timing,
 )
 from courant.report.page import (
@@ -133,7 +133,9 @@ def evaluation(step_s: float | None = 1.0, **nmae: Sequence[float]) -> Evaluatio
     """Of one component and one case, from NMAE at each step by predictor."""
     names = {name: name.replace("_", " ") for name in nmae}
     overall = {
-        names[name]: Score(nmae=sum(values) / len(values), relative_l2=0.5, rae=0.8, maximum=0.9)
+        names[name]: MetricValues(
+            nmae=sum(values) / len(values), relative_l2=0.5, rae=0.8, maximum=0.9
+        )
         for name, values in nmae.items()
     }
     steps = {names[name]: {ALL: tuple(v), "depth.h": tuple(v)} for name, v in nmae.items()}
