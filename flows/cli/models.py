@@ -13,15 +13,7 @@ from rich.markup import escape
 from rich.table import Column
 
 from courant.loopback import LOOPBACK
-from flows.cli.options import (
-    AllowedHosts,
-    Host,
-    MovedDataset,
-    Port,
-    RunUrl,
-    SplitChoice,
-    allowed_hosts,
-)
+from flows.cli.options import AllowedHosts, Host, MovedDataset, Port, RunUrl, Split, allowed_hosts
 from flows.request_models import parse_settings
 from flows.settings import RUNS, absolute, check_folder, load_settings
 from flows.terminal import (
@@ -444,9 +436,7 @@ def calibrate(
 @model_app.command(epilog="Example: courant coverage RUN --split test")
 def coverage(
     run: RunUrl,
-    split: Annotated[
-        SplitChoice, typer.Option(help="Which cases, of the newest version.")
-    ] = SplitChoice.test,
+    split: Annotated[Split, typer.Option(help="Which cases, of the newest version.")] = "test",
     level: Annotated[
         float, typer.Option(min=0.5, max=0.99, help="Probability with which bands are to hold.")
     ] = 0.9,
@@ -464,7 +454,7 @@ def coverage(
 
     box = {} if inside is None else parse_box(inside)
     with progress_bar("predicting") as progress:
-        found = measure_coverage(absolute(run), split.value, _place(dataset), level, progress, box)
+        found = measure_coverage(absolute(run), split, _place(dataset), level, progress, box)
     _print_coverage(found)
 
 

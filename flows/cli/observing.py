@@ -113,13 +113,7 @@ def places(store: str | None, runs: str | None) -> Places:
 
     settings = load_settings()
     for option, given in (("--store", store), ("--runs", runs)):
-        if not given or "://" in absolute(given):
-            continue
-        try:
-            is_folder = Path(absolute(given)).is_dir()
-        except OSError as error:
-            raise InputError(f"{option} {given} cannot be read: {error.strerror}") from error
-        if not is_folder:
+        if given and "://" not in absolute(given) and not Path(absolute(given)).is_dir():
             raise InputError(f"{option} {given} is no folder; give an existing one or s3://…")
     return Places(
         absolute(store or settings.store).rstrip("/"),

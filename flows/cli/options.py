@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from flows.settings import RUNS, STORE
 
-
-class SplitChoice(StrEnum):
-    """Splits, as typer wants them."""
-
-    train = "train"
-    validation = "validation"
-    test = "test"
-
-
+Split = Literal["train", "validation", "test"]
 Runs = Annotated[
     str | None,
     typer.Option(
