@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.openfoam, pytest.mark.nightly]
 torch.set_num_threads(1)
 
 EXAMPLES = ROOT / "tests/simgen"
-KNOWN = "CentrifugalPump())"
 NUM_BROKEN = 16
 
 
@@ -52,22 +51,15 @@ def registered(environment, tmp_path_factory) -> dict[str, str]:
         assert broken.count(before) == 1
         broken = broken.replace(before, after)
     (folder / "broken_plate.py").write_text(broken)
-    index = (folder / "__init__.py").read_text()
-    assert index.count(KNOWN) == 1
-    mine = "".join(
-        f"from simgen.cases.{module} import {name}\n"
-        for module, name in (
-            ("lid_cavity", "LidCavity"),
-            ("heated_plate", "HeatedPlate"),
-            ("broken_plate", "BrokenPlate"),
-        )
-    )
-    (folder / "__init__.py").write_text(
-        index.replace(KNOWN, f"{KNOWN[:-1]}, LidCavity(), HeatedPlate(), BrokenPlate())").replace(
-            "from simgen.errors import InputError\n",
-            f"{mine}from simgen.errors import InputError\n",
-        )
-    )
+    names = {
+        "lid_cavity": "LidCavity",
+        "heated_plate": "HeatedPlate",
+        "broken_plate": "BrokenPlate",
+    }
+    with (folder / "__init__.py").open("a") as index:
+        for module, name in names.items():
+            index.write(f"from simgen.cases.{module} import {name}\n")
+            index.write(f"FAMILIES[{name}.name] = {name}()\n")
     return {**environment, "PYTHONPATH": str(overlay)}
 
 
