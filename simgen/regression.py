@@ -2,17 +2,23 @@
 
 A regression takes inputs (n, d), scaled to about -1..1, and outputs (n, m), and gives a function of
 further inputs (k, d).
+
+What a number depends on is measured by Sobol indices over the design space. These need thousands of
+values, which are those of a Gaussian process that is fitted to the designs; where it does not
+predict designs that it was not fitted to, there are none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
+
+from simgen.design_space import Parameter, scaled
 
 Predictor = Callable[[np.ndarray], np.ndarray]
 Regression = Callable[[np.ndarray, np.ndarray], Predictor]
@@ -98,3 +104,76 @@ def _covariance(left: np.ndarray, right: np.ndarray, logs: np.ndarray) -> np.nda
 
 def _noise(inputs: np.ndarray, logs: np.ndarray) -> np.ndarray:
     return np.exp(logs[-1]) * np.eye(len(inputs))
+
+
+LEAST_DESIGNS = 8
+"""For each parameter"""
+LEAST_FIT = 0.7
+MAX_DESIGNS = 300
+"""The fit's time grows with the cube of their number"""
+NUM_SAMPLES = 1024
+NUM_FOLDS = 5
+CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The share of a number's variance over the design space that each parameter explains."""
+
+    first: tuple[float, ...]
+    """Alone"""
+    total: tuple[float, ...]
+    """With all its interactions"""
+    fit: float
+    """R2 of the Gaussian process on designs that it was not fitted to"""
+
+
+def sobol_indices(
+    parameters: Sequence[Parameter],
+    designs: Sequence[Mapping[str, float]],
+    values: Sequence[float] | np.ndarray,
+) -> Sensitivity | None:
+    """Return the indices of a number that was found for these designs; NaN ones are left out.
+
+    None where there are fewer than 8 designs a parameter, or where a fit explains less than 0.7 of
+    the variance of designs that were left out.
+    """
+    outputs = np.asarray(values, dtype=float)
+    known = np.flatnonzero(np.isfinite(outputs))
+    if len(known) > MAX_DESIGNS:
+        known = np.sort(np.random.default_rng(0).choice(known, MAX_DESIGNS, replace=False))
+    outputs = outputs[known]
+    if not parameters or len(known) < LEAST_DESIGNS * len(parameters) or not np.ptp(outputs):
+        return None
+    inputs = np.array([scaled(parameters, designs[row]) for row in known.tolist()])
+    # R2 over designs that were left out, a fifth of them at a time.
+    order = np.random.default_rng(0).permutation(len(inputs))
+    predicted = np.empty(len(inputs))
+    for fold in range(NUM_FOLDS):
+        out = order[fold::NUM_FOLDS]
+        rest = np.setdiff1d(order, out)
+        predicted[out] = gaussian_process(inputs[rest], outputs[rest, None])(inputs[out])[:, 0]
+    wrong = ((predicted - outputs) ** 2).sum()
+    fit = float(1 - wrong / ((outputs - outputs.mean()) ** 2).sum())
+    if fit < LEAST_FIT:
+        return None
+    from scipy.stats import sobol_indices as indices_of
+    from scipy.stats import uniform
+
+    predict = gaussian_process(inputs, outputs[:, None])
+
+    def function(samples: np.ndarray) -> np.ndarray:
+        """Return (1, n) for samples (P, n), in chunks to save memory."""
+        chunks = np.array_split(samples.T, -(-samples.shape[1] // CHUNK))
+        return np.concatenate([predict(chunk) for chunk in chunks])[:, 0][None]
+
+    found = indices_of(
+        func=function,
+        n=NUM_SAMPLES,
+        dists=[uniform(-1, 2)] * len(parameters),
+        rng=np.random.default_rng(0),
+    )
+    first, total = (
+        np.clip(np.ravel(each), 0, 1) for each in (found.first_order, found.total_order)
+    )
+    return Sensitivity(tuple(first.tolist()), tuple(total.tolist()), fit)

@@ -29,9 +29,16 @@ from simgen.case import CaseFamily
 from simgen.design_space import scaled
 from simgen.errors import InputError
 from simgen.point_cloud import BoundaryCloud, PointCloud
-from simgen.publish.figures import LEAST_DESIGNS, Sensitivity, sobol_indices
 from simgen.quantities import CaseFields, Quantity, obtainable
-from simgen.regression import GaussianProcess, Regression, gaussian_process, least_squares
+from simgen.regression import (
+    LEAST_DESIGNS,
+    GaussianProcess,
+    Regression,
+    Sensitivity,
+    gaussian_process,
+    least_squares,
+    sobol_indices,
+)
 from simgen.store.read import Dataset, StoredCase
 
 Pair = tuple[dict[str, float], dict[str, float]]

@@ -49,7 +49,8 @@ from courant.report.page import (
     with_unit,
 )
 from simgen.design_space import Parameter
-from simgen.publish.figures import SPLIT_COLORS, Sensitivity
+from simgen.publish.figures import SPLIT_COLORS
+from simgen.regression import Sensitivity
 
 GREEN_AND_RED = "Green values are below every reference, red ones below none."
 REFERENCES = {

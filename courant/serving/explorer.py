@@ -42,7 +42,8 @@ from simgen.cases import get_family
 from simgen.cell_mesh import CellMesh
 from simgen.design_space import scaled
 from simgen.errors import InputError, SimgenError
-from simgen.publish.figures import LEAST_DESIGNS, Sensitivity, Triangles, layer_of_cloud, section
+from simgen.publish.figures import Triangles, layer_of_cloud, section
+from simgen.regression import LEAST_DESIGNS, Sensitivity
 from simgen.solving.unsolved import UnmeshableError
 from simgen.store.read import Dataset, StoredCase
 

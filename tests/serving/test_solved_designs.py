@@ -22,7 +22,7 @@ from courant.serving.explorer import (
 from courant.serving.http_app import read_design
 from courant.serving.predictions import Limits, RequestError
 from simgen.case import CaseResult
-from simgen.publish.figures import Sensitivity
+from simgen.regression import Sensitivity
 from simgen.store.schema import Schema
 from simgen.store.write import DatasetWriter
 from tests.world import DESIGN, FAMILY, NUM_CASES, SETTINGS, SPACE, duct, share, trained_on_pipes

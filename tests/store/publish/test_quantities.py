@@ -9,7 +9,8 @@ import pytest
 import simgen
 from simgen.design_space import Parameter
 from simgen.publish.card import write_card
-from simgen.publish.figures import histograms, parallel_coordinates, sobol_indices
+from simgen.publish.figures import histograms, parallel_coordinates
+from simgen.regression import sobol_indices
 from simgen.store.verify import compare, verify
 from simgen.store.write import DatasetWriter
 from tests.store.conftest import make_cloud, make_result
