@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 from matplotlib import colormaps
@@ -87,10 +85,8 @@ def decomposition_panel(context: Context) -> Panel | None:
     picture = Picture(
         "decomposition.png",
         "The first prediction above is exactly an offset u₀ plus one field δₖ for each of the"
-        f" {len(ranking.norms)} anchors. The picture shows the {len(ranking.largest)} of largest"
-        f" norm, as magnitudes over the components{shown.inside}. The norm is over all cells and"
-        " components, each in units of its standard deviation over the training cases."
-        f" {circles}",
+        f" {len(ranking.norms)} anchors. Here are the {len(ranking.largest)} of largest norm over"
+        f" all cells, as magnitudes over the components in std{shown.inside}. {circles}",
         partial(draw_decomposition, replace(shown.layer, cell=corners), sizes, ranking),
         look_for="Each picture shows what one anchor adds to the prediction, and where.",
         score=ranking.energy_share,
@@ -125,8 +121,7 @@ def draw_decomposition(triangles: Layer, sizes: np.ndarray, ranking: Ranking) ->
     limits = top_limits(sizes[:, triangles.cell])
     for axis, anchor, values in zip(axes, chosen.tolist(), sizes, strict=True):
         artist = draw_field(axis, triangles, values, limits=limits, cmap=MAGNITUDES)
-        if ranking.anchors is not None:
-            mark_anchor(axis, ranking.anchors[anchor, list(triangles.axes)])
+        mark_anchor(axis, ranking.anchors, anchor, triangles)
         title = f"anchor {anchor}, norm {ranking.norms[anchor]:.3g}"
         axis.set_title(title, fontsize=9, loc="left")
     label = "|contribution| (std)"
@@ -188,8 +183,7 @@ def draw_component(
         for axis, anchor, values in zip(axes[:, column], ranking.largest, fields, strict=True):
             field = values[:, column]
             artist = draw_field(axis, triangles, field, limits=limits, cmap=SIGNED)
-            if ranking.anchors is not None:
-                mark_anchor(axis, ranking.anchors[anchor, list(triangles.axes)])
+            mark_anchor(axis, ranking.anchors, anchor, triangles)
         label = channel_label(channel)
         below = axes[:, column].tolist()
         style = {"label": label, "location": "bottom", "pad": 0.005, "aspect": 40}
@@ -219,10 +213,9 @@ def section_panel(context: Context) -> Panel | None:
     summed = float(np.abs(values.sum(axis=0)).sum()) or 1.0
     picture = Picture(
         "sections.png",
-        f"Contributions of the {len(chosen)} strongest anchors to {label} of the first prediction"
-        f" above, one in each row: at three sections across {'xyz'[axis]}, and at the one through"
-        " the place where the anchor's whole contribution is largest (cross). Red is positive, blue"
-        " is negative; each row has a colour scale of its own.",
+        f"Contributions of the {len(chosen)} strongest anchors to {label} of the first prediction,"
+        f" one in each row with its own scale: at three sections across {'xyz'[axis]}, and where"
+        " the anchor's whole contribution is largest (cross). Red is positive, blue is negative.",
         partial(draw_section, planes, through, values, peaks, chosen, label),
         look_for="A compact anchor colours few sections, around its peak; one that colours all of"
         " them acts along the whole thickness.",
@@ -331,10 +324,9 @@ def maps_panel(context: Context) -> Panel | None:
         pictures.append(
             Picture(
                 "anchor_reading.png",
-                "What three anchors read of the input, at the first and the last level of the"
-                " encoder: each input point by the attention that it gets, over what it would get"
-                " if all were read alike. An anchor (circle) may read points far from its place.",
-                partial(draw_reading, found, plane.axes),
+                "What three anchors (circles) read of the input, at the first and the last level of"
+                " the encoder: each input point by its attention, over the mean.",
+                partial(draw_reading, found, plane),
                 look_for="Dark points are what the anchor reads of the input.",
                 score="At the first level half of an anchor's attention goes to"
                 f" {share:.1%} of the points",
@@ -386,8 +378,7 @@ def draw_maps(plane: Layer, found: AnchorMaps, flow: np.ndarray, label: str) -> 
         for row, anchor in enumerate(found.chosen, start=2):
             values = found.weights[step, row - 2]
             artist = draw_field(axes[row, column], plane, values, limits=limits, cmap=MAGNITUDES)
-            if found.places is not None:
-                mark_anchor(axes[row, column], found.places[anchor, list(plane.axes)])
+            mark_anchor(axes[row, column], found.places, anchor, plane)
     names = ("prediction", "dominant anchor", *(f"anchor {anchor}" for anchor in found.chosen))
     for axis, name in zip(axes[:, 0], names, strict=True):
         axis.set_ylabel(name, fontsize=9)
@@ -411,12 +402,11 @@ def _draw_partition(axis: Axes, plane: Layer, labels: np.ndarray) -> None:
     axis.set(xlim=(shape.x.min(), shape.x.max()), ylim=(shape.y.min(), shape.y.max()))
 
 
-def draw_reading(found: AnchorMaps, axes: tuple[int, int]) -> Figure:
+def draw_reading(found: AnchorMaps, plane: Layer) -> Figure:
     """Draw the input points by the attention of each chosen anchor, at first and last level."""
     assert found.reading is not None
     levels = sorted({0, len(found.reading) - 1})
-    where = list(axes)
-    points = found.read_points[:, where]
+    points = found.read_points[:, list(plane.axes)]
     height = height_of(float(np.ptp(points[:, 1]) / np.ptp(points[:, 0])), 4.2, 1.3, 3.8)
     figure = Figure(figsize=(WIDTH, height * len(levels) + 0.5), layout="constrained")
     grid = figure.subplots(len(levels), len(found.chosen), squeeze=False)
@@ -433,9 +423,9 @@ def draw_reading(found: AnchorMaps, axes: tuple[int, int]) -> Figure:
             )
             axis.set(aspect="equal", xticks=[], yticks=[])
             axis.set_title(f"anchor {anchor}, level {level}", fontsize=9, loc="left")
-            if found.places is not None:
-                at = found.places if found.moved is None else found.moved[level]
-                mark_anchor(axis, at[anchor, where])
+            mark_anchor(
+                axis, found.places if found.moved is None else found.moved[level], anchor, plane
+            )
     bar = figure.colorbar(artist, ax=grid.ravel().tolist(), shrink=0.8, pad=0.01)
     bar.set_ticks([-1, 0, 1, 2], labels=["0.1×", "1×", "10×", "100×"])
     bar.set_label("attention, over the mean")
@@ -495,21 +485,20 @@ def anchor_table_panel(context: Context) -> Panel | None:
     known = [
         (column, key, values, style) for column, key, values, style in numbers if values is not None
     ]
-    cells: dict[str, Sequence[str | Cell]] = {"anchor": list(map(str, range(fields.num_anchors)))}
-    if isinstance(plane, Triangles):
-        cells["its field"] = [
-            Cell("", picture=icon) for icon in draw_icons(plane, fields.magnitudes)
-        ]
-    if fields.anchors is not None:
-        cells["place (m)"] = [position(each) for each in fields.anchors]
-    for column, _, values, style in known:
-        cells[column] = [
-            style.format(value) if math.isfinite(value) else "–" for value in values.tolist()
-        ]
+    icons = draw_icons(plane, fields.magnitudes) if isinstance(plane, Triangles) else None
+    rows = []
+    for anchor in range(fields.num_anchors):
+        row: dict[str, str | Cell] = {"anchor": str(anchor)}
+        if icons is not None:
+            row["its field"] = Cell("", picture=icons[anchor])
+        if fields.anchors is not None:
+            row["place (m)"] = position(fields.anchors[anchor])
+        for column, _, values, style in known:
+            row[column] = style.format(values[anchor]) if np.isfinite(values[anchor]) else "–"
+        rows.append(row)
     notes = {
-        "A click on a column's head sorts the rows by it. The picture of a field has a colour scale"
-        " of its own: compare strengths by the share of the energy. 90 % of a field's energy lies"
-        " in the given part of the volume.": True,
+        "A click on a column's head sorts the rows by it. Each picture has a colour scale of its"
+        " own. 90 % of a field's energy lies in the given part of the volume.": True,
         "A field may lie away from its anchor; here anchors tile the domain at distances of about"
         f" {found.spacing_m:.3g} m.": fields.anchors is not None,
         "A steady field varies by 0 % in the predicted steps, one that swings around zero by"
@@ -517,16 +506,10 @@ def anchor_table_panel(context: Context) -> Panel | None:
         "The frequency is that of the anchor's latent in a long rollout; the solution's is"
         f" {dynamics.reference_hz if dynamics else 0:.3g} Hz.": dynamics is not None,
     }
-    table = PanelTable(
-        list(cells),
-        list(zip(*cells.values(), strict=True)),
-        words=("its field", "place (m)"),
-        sortable=True,
-    )
     return Panel(
         "anchor_table",
         "All anchors, one by one",
-        tables=[table],
+        tables=[PanelTable(rows, words=("its field", "place (m)"), sortable=True)],
         note=" ".join(text for text, is_shown in notes.items() if is_shown),
         arrays={
             **{key: values for _, key, values, _ in known},
@@ -570,9 +553,8 @@ def anchor_scores_panel(context: Context) -> Panel | None:
     picture = Picture(
         "anchor_scores.png",
         f"{left} A larger dot has more energy. Middle: the energy in the strongest fields, beside"
-        " the controls. Right: the error of a prediction made from some of the fields; the faster"
-        " the blue line falls and the orange one rises, the fewer anchors the prediction depends"
-        " on. Dotted lines are for random order.",
+        " the controls. Right: the error of a prediction from some of the fields; dotted lines are"
+        " for random order.",
         partial(draw_scores, found, context.shown[0].layer.axes),
         look_for="Short lines on the left are fields that lie at their anchors; a steep blue curve"
         " on the right is a prediction that depends on few anchors.",
@@ -583,27 +565,22 @@ def anchor_scores_panel(context: Context) -> Panel | None:
             else f"; the median field is {distance:.2g} spacings from its anchor"
         ),
     )
-    controls = found.control_scores
-    rows = []
-    for each in SCORES:
-        if each.key in found.scores:
-            value = found.scores[each.key]
-            is_reached = each.reached(value)
-            mark: Literal["good", "bad"] = "good" if is_reached else "bad"
-            row: list[str | Cell] = [
-                each.name,
-                Cell(number(value), "" if is_reached is None else mark),
-                *(number(scores.get(each.key)) for scores in controls.values()),
-                each.range,
-                each.aim_text,
-            ]
-            rows.append(row)
-    heads = ("score", "model", *controls, "range", "good is")
+    rows: list[dict[str, str | Cell]] = [
+        {
+            "score": each.name,
+            "model": Cell.judged(number(value), each.reached(value)),
+            **{name: number(of.get(each.key)) for name, of in found.control_scores.items()},
+            "range": each.range,
+            "good is": each.aim_text,
+        }
+        for each in SCORES
+        if (value := found.scores.get(each.key)) is not None
+    ]
     return Panel(
         "anchor_scores",
         "How local, economical and steady the anchors are",
         [picture],
-        [PanelTable(heads, rows, words=("score", "range", "good is"))],
+        [PanelTable(rows, words=("score", "range", "good is"))],
         note="Controls divide the same field in other ways: among anchors at random, by nearest"
         " anchor, and by POD (proper orthogonal decomposition) of the case's own snapshots. A score"
         " means little unless it is better than that of the random partition. The numbers are for"
@@ -679,30 +656,30 @@ def addresses_panel(context: Context) -> Panel | None:
     assert scores.dominant is not None
     picture = Picture(
         "error_addresses.png",
-        f"Left: the error of the first prediction above{shown.inside}; numbers name the anchors"
-        " with the largest parts of it, at the centre of their part. Middle: each cell has the part"
-        " of its dominant anchor in the whole error. Right: how much of the squared error the worst"
-        " anchors have; where the line follows the dotted one, the error is the same everywhere.",
+        f"Left: the error of the first prediction{shown.inside}, with the anchors of the largest"
+        " parts of it. Middle: the part of each cell's dominant anchor in the whole error. Right:"
+        " how much of the squared error, and of the volume, the worst anchors have.",
         partial(draw_addresses, shown.layer, found, scores.dominant),
         look_for="Dark regions of the middle picture are where most of the error is.",
         score=f"The worst tenth of the anchors has {found.worst_part():.0%} of the squared error",
     )
     worst, anchors = found.worst[:NAMED].tolist(), scores.fields.anchors
-    columns: dict[str, list[str]] = {
-        "anchor": [str(anchor) for anchor in worst],
-        "part of the error": [f"{found.errors[anchor] / total:.1%}" for anchor in worst],
-        "part of the volume": [f"{found.governed[anchor]:.1%}" for anchor in worst],
-        "error there, over the mean": [f"{found.densities[each] / total:.2g}×" for each in worst],
-        "where (m)": [position(found.centres[anchor]) for anchor in worst],
-    }
-    if anchors is not None:
-        columns["the anchor itself (m)"] = [position(anchors[anchor]) for anchor in worst]
-    rows = list(zip(*columns.values(), strict=True))
+    rows = [
+        {
+            "anchor": str(anchor),
+            "part of the error": f"{found.errors[anchor] / total:.1%}",
+            "part of the volume": f"{found.governed[anchor]:.1%}",
+            "error there, over the mean": f"{found.densities[anchor] / total:.2g}×",
+            "where (m)": position(found.centres[anchor]),
+            **({} if anchors is None else {"the anchor itself (m)": position(anchors[anchor])}),
+        }
+        for anchor in worst
+    ]
     return Panel(
         "error_addresses",
         "Which anchors the error is attributed to",
         [picture],
-        [PanelTable(list(columns), rows, words=("where (m)", "the anchor itself (m)"))],
+        [PanelTable(rows, words=("where (m)", "the anchor itself (m)"))],
         note="The squared error at a point is divided among the anchors by their weights there,"
         " which sum to one. The parts sum exactly to the whole, a mean square error of"
         f" {found.total:.3g} in units of the training cases' variance. An anchor with a large error"

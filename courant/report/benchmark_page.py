@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from matplotlib.figure import Figure
@@ -12,7 +12,6 @@ from matplotlib.ticker import LogLocator
 from courant.evaluation.metrics import METRICS
 from courant.report.page import (
     PAGE,
-    Cell,
     Drawn,
     Panel,
     PanelTable,
@@ -39,11 +38,10 @@ def write_benchmark_page(table: BenchmarkTable) -> str:
     if table.quantities:
         panels.append(_quantities(table))
     panels.append(_nulls(table))
-    failed = [(row.name, reason) for row in table.models for reason in row.failures]
-    if failed:
-        heads = ("model", "failure")
-        rows = [(name, Cell(reason, "bad")) for name, reason in failed]
-        panels.append(Panel("failed", "Failed", tables=[PanelTable(heads, rows, words=heads)]))
+    if failed := [(row.name, reason) for row in table.models for reason in row.failures]:
+        rows = [{"model": name, "failure": reason} for name, reason in failed]
+        words = PanelTable(rows, words=("model", "failure"))
+        panels.append(Panel("failed", "Failed", tables=[words]))
     drawn: Drawn = {}
     for panel in panels:
         write_panel(folder, panel, drawn)
@@ -65,37 +63,33 @@ def write_benchmark_page(table: BenchmarkTable) -> str:
     return page_url(folder)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> PanelTable:
-    """Make a table of a name and numbers."""
-    return PanelTable(header, rows, words=header[:1], sortable=True)
+def _table(rows: Sequence[Mapping[str, str]]) -> PanelTable:
+    """Make a table whose first column has names, and the others numbers."""
+    return PanelTable(rows, words=list(rows[0])[:1] if rows else (), sortable=True)
 
 
 def _models(table: BenchmarkTable) -> Panel:
-    numbers = bool(table.paper.nmae)
-    first, *others = METRICS.values()
-    header = ["model", first.label, "median case", *(metric.label for metric in others)]
-    header += ["parameters", "rate", "epochs", "seeds", "training"]
-    header += ["paper's NMAE"] if numbers else []
     rows = []
     for row in table.rows:
         if row.errors is None:
             continue
-        nmae, *further = (row.errors.overall[key].text(of.digits) for key, of in METRICS.items())
+        errors = {of.label: row.errors.overall[key].text(of.digits) for key, of in METRICS.items()}
+        first, *others = errors
         trained = row.errors.nmae.count
         seeds = f"{trained} of {trained + len(row.failures)}" if row.failures else str(trained)
-        cells = [
-            f"{row.name} (reference)" if row.is_reference else row.name,
-            nmae,
-            row.errors.typical.text(),
-            *further,
-            NONE if row.parameters is None else f"{row.parameters:,}",
-            NONE if row.rate is None else f"{row.rate:g}{'†' if row.rate_at_edge else ''}",
-            NONE if row.epochs is None else str(row.epochs),
-            NONE if row.is_reference else seeds,
-            NONE if row.cost is None else duration(row.cost.training_s.mean),
-        ]
-        if numbers:
-            cells.append(NONE if row.paper_nmae is None else f"{row.paper_nmae:g}")
+        cells = {
+            "model": f"{row.name} (reference)" if row.is_reference else row.name,
+            first: errors[first],
+            "median case": row.errors.typical.text(),
+            **{label: errors[label] for label in others},
+            "parameters": NONE if row.parameters is None else f"{row.parameters:,}",
+            "rate": NONE if row.rate is None else f"{row.rate:g}{'†' if row.rate_at_edge else ''}",
+            "epochs": NONE if row.epochs is None else str(row.epochs),
+            "seeds": NONE if row.is_reference else seeds,
+            "training": NONE if row.cost is None else duration(row.cost.training_s.mean),
+        }
+        if table.paper.nmae:
+            cells["paper's NMAE"] = NONE if row.paper_nmae is None else f"{row.paper_nmae:g}"
         rows.append(cells)
     said = [
         "Errors on the test split: mean over seeds and 95 % interval of that mean. The median case"
@@ -109,38 +103,36 @@ def _models(table: BenchmarkTable) -> Panel:
     if any(row.rate_at_edge for row in table.rows):
         said.append("† The lowest or highest rate that was tried: one beyond may be better.")
     said += [f"{line}." for line in table.benchmark.left_out]
-    errors = {row.name: row.errors.nmae.mean for row in table.rows if row.errors}
-    best = min(errors, key=errors.__getitem__)
+    means = {row.name: row.errors.nmae.mean for row in table.rows if row.errors}
+    best = min(means, key=means.__getitem__)
     picture = Picture(
         FIGURE,
         "Left: each training. Right: each seed, with the search in its processor time.",
         partial(draw, table),
         look_for="A model is better where its points lie lower and further to the left.",
-        score=f"Lowest NMAE {errors[best]:.3g}, {best}",
+        score=f"Lowest NMAE {means[best]:.3g}, {best}",
     )
-    return Panel("models", "Models", [picture], [_table(header, rows)], note=" ".join(said))
+    return Panel("models", "Models", [picture], [_table(rows)], note=" ".join(said))
 
 
 def _costs(table: BenchmarkTable) -> Panel:
-    header = ["model", "training", "search", "wall time", "memory"]
-    header += [f"prediction of {num:,} points" for num in NUM_POINTS]
     rows = []
     for row in table.models:
         if (cost := row.cost) is None:
             continue
         spread = cost.training_s.half_width
-        times = [cost.prediction_s.get(str(num)) for num in NUM_POINTS]
-        rows.append(
-            [
-                row.name,
-                duration(cost.training_s.mean)
-                + ("" if spread is None else f" ± {duration(spread)}"),
-                duration(cost.search_s),
-                duration(cost.wall_s.mean),
-                NONE if cost.memory_gb is None else f"{cost.memory_gb:.2f} GB",
-                *("too long" if each is None else _short(each) for each in times),
-            ]
-        )
+        cells = {
+            "model": row.name,
+            "training": duration(cost.training_s.mean)
+            + ("" if spread is None else f" ± {duration(spread)}"),
+            "search": duration(cost.search_s),
+            "wall time": duration(cost.wall_s.mean),
+            "memory": NONE if cost.memory_gb is None else f"{cost.memory_gb:.2f} GB",
+        }
+        for num in NUM_POINTS:
+            time = cost.prediction_s.get(str(num))
+            cells[f"prediction of {num:,} points"] = "too long" if time is None else _short(time)
+        rows.append(cells)
     note = (
         "Processor time is that of all threads of the training process"
         f" ({table.device}). Memory is the peak of that process, some 0.4 GB of which are Python"
@@ -148,7 +140,7 @@ def _costs(table: BenchmarkTable) -> Panel:
         f"{'' if table.step_s is None else ', a whole rollout'}; the model reads as many points as"
         " it predicts unless its encoder reads the boundary alone."
     )
-    return Panel("costs", "Costs", tables=(_table(header, rows),), note=note)
+    return Panel("costs", "Costs", tables=[_table(rows)], note=note)
 
 
 def _short(seconds: float) -> str:
@@ -156,11 +148,11 @@ def _short(seconds: float) -> str:
 
 
 def _ledger(table: BenchmarkTable) -> Panel:
-    header = ["model", "solves", "training", "search", "prediction", "solver", "breaks even after"]
     rows = []
     for row in table.models:
         if (ledger := row.ledger) is None:
             continue
+        unknown = "not on record"
         solver, even = ledger.solver, ledger.break_even
         spent = NONE if solver.spent_s is None else duration(solver.spent_s)
         per = solver.per_prediction
@@ -168,52 +160,56 @@ def _ledger(table: BenchmarkTable) -> Panel:
         first = next(each for each in table.rows if each is row or each.is_reference)
         but = f"; but {first.name} is better, without a training" if first is not row else ""
         rows.append(
-            [
-                row.name,
-                f"{spent} ({solver.num_solved})",
-                duration(ledger.training.mean),
-                NONE if ledger.tuning_s is None else duration(ledger.tuning_s),
-                _short(ledger.prediction_s),
-                "not on record" if per is None else duration(per.mean),
-                "not on record" if even is None else f"{even.text()} predictions{but}",
-            ]
+            {
+                "model": row.name,
+                "solves": f"{spent} ({solver.num_solved})",
+                "training": duration(ledger.training.mean),
+                "search": NONE if ledger.tuning_s is None else duration(ledger.tuning_s),
+                "prediction": _short(ledger.prediction_s),
+                "solver": unknown if per is None else duration(per.mean),
+                "breaks even after": unknown if even is None else f"{even.text()} predictions{but}",
+            }
         )
     note = (
         "Core-seconds. Solves are those of training and validation designs, with rejected and"
         " failed ones. A prediction saves the solver's time for what it covers, not the meshing."
         " The interval takes the solver's and the training's at their worst together."
     )
-    return Panel("ledger", "Ledger", tables=(_table(header, rows),), note=note)
+    return Panel("ledger", "Ledger", tables=[_table(rows)], note=note)
 
 
 def _components(table: BenchmarkTable) -> Panel:
-    measured = [(row.name, row.errors.components) for row in table.rows if row.errors]
-    names = list(measured[0][1])
     shown = {name: metric.label for name, metric in METRICS.items() if metric.in_tables}
-    header = ["model", *(f"{name}, {label}" for name in names for label in shown.values())]
-    rows = [
-        [name, *(of[component][key].text() for component in names for key in shown)]
-        for name, of in measured
-    ]
-    return Panel("components", "Components", tables=(_table(header, rows),))
+    rows = []
+    for row in table.rows:
+        if row.errors is not None:
+            cells = {"model": row.name}
+            for component, errors in row.errors.components.items():
+                cells |= {f"{component}, {shown[key]}": errors[key].text() for key in shown}
+            rows.append(cells)
+    return Panel("components", "Components", tables=[_table(rows)])
 
 
 def _steps(table: BenchmarkTable) -> Panel:
-    measured = [(row.name, row.errors.steps) for row in table.rows if row.errors]
-    times = [f"{int(step) * (table.step_s or 0.0):g} s" for step in measured[0][1]]
-    rows = [[name, *(of["nmae"].text() for of in steps.values())] for name, steps in measured]
-    return Panel("steps", "Steps", tables=(_table(["NMAE after", *times], rows),))
+    rows = []
+    for row in table.rows:
+        if row.errors is not None:
+            cells = {"NMAE after": row.name}
+            for step, errors in row.errors.steps.items():
+                cells[f"{int(step) * (table.step_s or 0.0):g} s"] = errors["nmae"].text()
+            rows.append(cells)
+    return Panel("steps", "Steps", tables=[_table(rows)])
 
 
 def _quantities(table: BenchmarkTable) -> Panel:
     """Show errors in quantities of interest beside the null."""
     names = [row.name for row in table.models if row.errors]
     rows = [
-        [
-            each.name,
-            NONE if each.null is None else f"{each.null:.3g}",
-            *(each.models[name].text() if name in each.models else NONE for name in names),
-        ]
+        {
+            "quantity": each.name,
+            "null": NONE if each.null is None else f"{each.null:.3g}",
+            **{name: each.models[name].text() if name in each.models else NONE for name in names},
+        }
         for each in table.quantities
     ]
     note = (
@@ -221,8 +217,7 @@ def _quantities(table: BenchmarkTable) -> Panel:
         " predicted fields. The null is a Gaussian process on the design parameters alone: a model"
         " above it has learned nothing of use for that quantity."
     )
-    tables = (_table(["quantity", "null", *names], rows),)
-    return Panel("quantities", "Quantities of interest", tables=tables, note=note)
+    return Panel("quantities", "Quantities of interest", tables=[_table(rows)], note=note)
 
 
 def _nulls(table: BenchmarkTable) -> Panel:
@@ -238,12 +233,16 @@ def _nulls(table: BenchmarkTable) -> Panel:
         )
         return Panel("nulls", title, note=note)
     rows = [
-        [each.figure, each.regression, thousandths(each.r2), thousandths(each.nmae)]
+        {
+            "figure": each.figure,
+            "regression": each.regression,
+            "R²": thousandths(each.r2),
+            "NMAE": thousandths(each.nmae),
+        }
         for each in table.nulls
     ]
     note = "A network whose fields give such a figure less well has learned nothing of use for it."
-    tables = (_table(["figure", "regression", "R²", "NMAE"], rows),)
-    return Panel("nulls", title, tables=tables, note=note)
+    return Panel("nulls", title, tables=[_table(rows)], note=note)
 
 
 COLORS = (

@@ -81,24 +81,22 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         look_for="Dark lines that run together show the settings that good trials share.",
         score=score,
     )
-    rows: list[list[str | Cell]] = []
+    rows = []
     for each in sorted(results, key=lambda each: (each.nmae is None, each.nmae, each.number)):
         ended = f"{each.state}: {each.reason}" if each.reason else each.state
         nmae = "–" if each.nmae is None else f"{each.nmae:.4f}"
-        rows.append(
-            [
-                str(each.number),
-                *(show(each.setting[key]) for key in keys),
-                str(each.seed),
-                Cell(nmae, "good" if each.number == best.number else ""),
-                "–" if each.best_epoch is None else str(each.best_epoch),
-                str(each.epochs),
-                f"{each.seconds:.0f}",
-                Cell(ended, "bad" if each.state == "failed" else ""),
-                each.run.rsplit("/", 1)[-1],
-            ]
-        )
-    heads = ["trial", *map(label, keys), "seed", "NMAE", "best epoch", "epochs", "seconds"]
+        row: dict[str, str | Cell] = {"trial": str(each.number)}
+        row |= {label(key): show(each.setting[key]) for key in keys}
+        row |= {
+            "seed": str(each.seed),
+            "NMAE": Cell.judged(nmae, True if each.number == best.number else None),
+            "best epoch": "–" if each.best_epoch is None else str(each.best_epoch),
+            "epochs": str(each.epochs),
+            "seconds": f"{each.seconds:.0f}",
+            "state": Cell.judged(ended, False if each.state == "failed" else None),
+            "run": each.run.rsplit("/", 1)[-1],
+        }
+        rows.append(row)
     note = (
         "The same as trials.csv and trials.json beside this page. One seed says little about small"
         " differences: ask for more trials than there are settings, and each is tried again with"
@@ -118,7 +116,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         Panel(
             "trials",
             "Trials, best first",
-            tables=[PanelTable([*heads, "state", "run"], rows, words=("state", "run"))],
+            tables=[PanelTable(rows, words=("state", "run"))],
             note=" ".join([note, *(f"{line}." for line in sweep.left_out)]),
         ),
         Panel("next_steps", "Go on", code="\n".join(lines)),
@@ -440,8 +438,7 @@ def draw_run_fields(found: FieldsOfRuns) -> Figure:
             axis.set_visible(False)
         for axis, anchor in zip(axes, strongest, strict=False):
             draw_field(axis, plane, fields.magnitudes[anchor], limits=limits, cmap=MAGNITUDES)
-            if fields.anchors is not None:
-                mark_anchor(axis, fields.anchors[anchor, list(plane.axes)])
+            mark_anchor(axis, fields.anchors, anchor, plane)
             title = f"anchor {anchor}, {shares[anchor]:.0%} of the energy"
             axis.set_title(title, fontsize=7, loc="left")
     return figure

@@ -44,14 +44,10 @@ MAX_VALUES = 1 << 24
 class Ranking:
     """The contributions of L anchors to a case's field."""
 
-    norms: np.ndarray
-    """(L,) over all cells and components, in standard deviations"""
-    offset: np.ndarray
-    """(C,) in physical units"""
-    anchors: np.ndarray | None
-    """(L, 3) m; None for anchors without positions"""
-    deviation: float
-    """The largest deviation of the sum from the prediction, in standard deviations"""
+    norms: np.ndarray  # (L,) over all cells and components, in standard deviations
+    offset: np.ndarray  # (C,) in physical units
+    anchors: np.ndarray | None  # (L, 3) m; None for anchors without positions
+    deviation: float  # the largest of the sum from the prediction, in standard deviations
 
     @property
     def largest(self) -> np.ndarray:
@@ -72,11 +68,9 @@ class ShownCase:
     """A case whose prediction is drawn: the last state of a rollout, or the one field."""
 
     surrogate: Surrogate
-    label: str
-    """`median error`"""
+    label: str  # such as "median error"
     case: StoredCase
-    start_s: float | None
-    """Start of the rollout; None in steady problems"""
+    start_s: float | None  # of the rollout; None in steady problems
     end_s: float | None
 
     @property
@@ -224,8 +218,7 @@ def ranked_cases(evaluation: Evaluation) -> list[str]:
 class PlottedField:
     """What a picture shows: a component, or the magnitude of a vector."""
 
-    label: str
-    """`velocity x (m/s)`"""
+    label: str  # such as "velocity x (m/s)"
     columns: tuple[int, ...]
 
     def of(self, values: np.ndarray) -> np.ndarray:
@@ -345,11 +338,15 @@ def legend_above(figure: Figure, axes: Sequence[Axes], columns: int | None = Non
     )
 
 
-def mark_anchor(axis: Axes, where: np.ndarray) -> None:
-    """Draw a circle at an anchor's position (2,), or a cross at the nearest edge for one outside.
+def mark_anchor(axis: Axes, anchors: np.ndarray | None, anchor: int, plane: Layer) -> None:
+    """Draw a circle at an anchor's place, or a cross at the nearest edge for one outside.
 
-    An anchor that is outside by 2 % of the picture's longer side, as on a wall, counts as inside.
+    Nothing where anchors (L, 3) have no places. An anchor that is outside by 2 % of the picture's
+    longer side, as on a wall, counts as inside.
     """
+    if anchors is None:
+        return
+    where = anchors[anchor, list(plane.axes)]
     low, high = np.array([axis.get_xlim(), axis.get_ylim()]).T
     shown = np.clip(where, low, high)
     is_inside = np.allclose(shown, where, rtol=0, atol=0.02 * float((high - low).max()))
@@ -372,14 +369,10 @@ class Raster:
     Built once for a layer; each field then takes three products.
     """
 
-    x: np.ndarray
-    """(X,) m"""
-    y: np.ndarray
-    """(Y,) m"""
-    cells: np.ndarray
-    """(Y, X, 3), the cells at the corners of the triangle of each grid point"""
-    weights: np.ndarray
-    """(Y, X, 3), one in sum; NaN outside the fluid"""
+    x: np.ndarray  # (X,) m
+    y: np.ndarray  # (Y,) m
+    cells: np.ndarray  # (Y, X, 3), the cells at the corners of the triangle of each grid point
+    weights: np.ndarray  # (Y, X, 3), one in sum; NaN outside the fluid
 
     @classmethod
     def of(cls, plane: Triangles, columns: int) -> Raster:

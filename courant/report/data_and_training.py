@@ -102,30 +102,31 @@ def case_table(dataset: Dataset) -> PanelTable:
     Acceptance figures have a column where any case has them.
     """
     cases = [dataset[name] for name in dataset.design.index]
-    columns: dict[str, list[str | Cell]] = {"case": [case.id for case in cases]}
-    for each in dataset.schema.parameters:
-        values = [number(case.parameters[each.name]) for case in cases]
-        columns[with_unit(each.name, each.unit)] = [*values]
-    columns |= {"status": [], "split": [], "cells": [], "gates passed": []}
+    figures = {
+        label: {case.id: case.provenance.get("figures", {}).get(name) for case in cases}
+        for name, label in (("max_courant", "max Courant"), ("mass_imbalance", "mass imbalance"))
+    }
+    rows = []
     for case in cases:
         is_accepted, passed = case.status == "accepted", sum(bool(g["passed"]) for g in case.gates)
         ended = f"{case.status}: {case.reason}" if case.reason else case.status
-        columns["status"].append(ended if is_accepted else Cell(ended, "bad"))
-        columns["split"].append(case.split or "")
-        columns["cells"].append(f"{case.num_points:,}" if is_accepted else "")
-        columns["gates passed"].append(f"{passed} of {len(case.gates)}" if case.gates else "")
-    for name, label in (("max_courant", "max Courant"), ("mass_imbalance", "mass imbalance")):
-        found = [case.provenance.get("figures", {}).get(name) for case in cases]
-        shown = [
-            number(value) if isinstance(value, float | int) and math.isfinite(value) else ""
-            for value in found
-        ]
-        if any(shown):
-            columns[label] = [*shown]
-    walls = [case.provenance.get("wall_time_s", {}) for case in cases]
-    columns["solve (s)"] = [number(wall.get("solve")) for wall in walls]
-    rows = list(zip(*columns.values(), strict=True))
-    return PanelTable(list(columns), rows, words=("case", "status", "split"))
+        row: dict[str, str | Cell] = {"case": case.id}
+        for each in dataset.schema.parameters:
+            row[with_unit(each.name, each.unit)] = number(case.parameters[each.name])
+        row["status"] = Cell.judged(ended, None if is_accepted else False)
+        row["split"] = case.split or ""
+        row["cells"] = f"{case.num_points:,}" if is_accepted else ""
+        row["gates passed"] = f"{passed} of {len(case.gates)}" if case.gates else ""
+        for label, values in figures.items():
+            if any(map(_is_finite, values.values())):
+                row[label] = number(values[case.id]) if _is_finite(values[case.id]) else ""
+        row["solve (s)"] = number(case.provenance.get("wall_time_s", {}).get("solve"))
+        rows.append(row)
+    return PanelTable(rows, words=("case", "status", "split"))
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, float | int) and math.isfinite(value)
 
 
 def draw_mesh(case: StoredCase, triangles: Triangles) -> Figure:
@@ -188,7 +189,7 @@ def training_panel(context: Context) -> Panel | None:
         "training",
         "Training",
         [picture],
-        [PanelTable(("throughput", ""), throughput(records), words=("throughput",))],
+        [_two_columns("throughput", "", throughput(records))],
         note="Floating-point operations count matrix products and attention, forward and backward,"
         " on the first batch. Peak memory is that of the first worker: the memory allocated on its"
         " GPU or, on a CPU, that of the whole process.",
@@ -219,6 +220,10 @@ def draw_training(records: Sequence[EpochRecord]) -> Figure:
     rate.set(xlabel="epoch", ylabel="learning rate", ylim=(0, None))
     rate.grid(alpha=0.25)
     return figure
+
+
+def _two_columns(name: str, value: str, rows: Sequence[tuple[str, str]]) -> PanelTable:
+    return PanelTable([{name: text, value: number} for text, number in rows], words=(name,))
 
 
 def throughput(records: Sequence[EpochRecord]) -> list[tuple[str, str]]:
@@ -274,7 +279,7 @@ def stages_panel(context: Context) -> Panel:
     return Panel(
         "stages",
         "Time",
-        tables=[PanelTable(("stage", "seconds"), rows, words=("stage",))],
+        tables=[_two_columns("stage", "seconds", rows)],
         note=f"{what} takes {1000 * timing.prediction_s:.3g} ms on {where}; {solver}.",
     )
 
@@ -307,7 +312,7 @@ def ledger_panel(context: Context) -> Panel:
     return Panel(
         "ledger",
         "Cost and savings",
-        tables=[PanelTable(("", "core-seconds"), rows, words=("",))],
+        tables=[_two_columns("", "core-seconds", rows)],
         note="Core-seconds are CPU seconds of the solver (wall time times cores where it printed"
         " none), of training and of prediction (on a GPU the time for which it was held). Designs"
         " are those of training and validation, including rejected and failed ones. Meshing is not"

@@ -81,10 +81,9 @@ def frequency_pictures(found: CaseDynamics, case: StoredCase) -> list[Picture]:
             "frequencies.png",
             f"Case {case.id} is rolled out over {found.times[-1]:g} s; the model was trained on the"
             f" first {found.times[found.horizon - 1]:g} s (shaded). Left: the flow. Middle: the"
-            f" strength of each frequency over time in anchor {found.leading_anchor}, which"
-            " oscillates most with the flow; its strongest frequency is dotted, the solution's is"
-            " the red dashed line, and what is pale is influenced by the ends of the record. Right:"
-            f" how far that frequency is from the solution's; it {kept}.",
+            f" strength of each frequency in anchor {found.leading_anchor}; its strongest is"
+            " dotted, the solution's is red, and what is pale depends on the ends of the record."
+            f" Right: how far that frequency is from the solution's; it {kept}.",
             partial(draw_rhythm, found),
             look_for="The blue line should keep oscillating with the black one, and the drift"
             " should stay in the green band.",
@@ -101,9 +100,7 @@ def frequency_pictures(found: CaseDynamics, case: StoredCase) -> list[Picture]:
         Picture(
             "shedding.png",
             f"Welch spectra of the rollout at {probes}: as densities (left), and times the"
-            " frequency, so that areas are shares of the energy. The red dashed line is the"
-            " frequency of all of the solution's snapshots. Bins are wide because the rollout is"
-            " short.",
+            " frequency, so that areas are shares of the energy. Red: the solution's frequency.",
             partial(draw_shedding, found, case),
             look_for="Solid and dashed lines of one colour should peak together, at the red line.",
             score=f"Peaks of prediction for solution: {', '.join(peaks)} Hz, in bins of"
@@ -116,10 +113,9 @@ def frequency_pictures(found: CaseDynamics, case: StoredCase) -> list[Picture]:
         ),
         Picture(
             "latents.png",
-            "Each line is one anchor: its latent in a long rollout, on the two directions in which"
-            " latents vary most within the steps of the training (shaded). Blue anchors have most"
-            " power at the frequency of the solution (red), orange ones least. Directions have no"
-            " unit.",
+            "Each line is one anchor: its latent on the two directions in which latents vary most"
+            " within the steps of the training (shaded). Blue anchors have most power at the"
+            " frequency of the solution (red), orange ones least.",
             partial(draw_latents, found),
             look_for="Anchors whose lines oscillate and peak at the red line follow the rhythm of"
             " the flow; flat lines hold its steady part.",
@@ -154,6 +150,7 @@ def frequency_table(found: CaseDynamics) -> PanelTable:
     """One row for each way to find the frequency, with its deviation from the solution's."""
     reference = found.reference_hz
     frequencies = {
+        f"solution, {found.series_name}": reference,
         f"prediction, {found.series_name}": found.predicted_hz,
         f"latents together; {_locked_in(found)}": found.latent_hz,
     }
@@ -166,12 +163,18 @@ def frequency_table(found: CaseDynamics) -> PanelTable:
             grows = f"times {abs(each.step[nearest]):.3g} in a step"
             name = f"processor at {time:g} s, nearest pair ({grows})"
             frequencies[name] = float(each.frequencies[nearest])
-    rows = [[f"solution, {found.series_name}", f"{reference:.3g}", ""]]
-    for name, frequency in frequencies.items():
-        away = f"{abs(frequency - reference) / reference:.1%}"
-        is_known = np.isfinite(frequency)
-        rows.append([name, f"{frequency:.3g}" if is_known else "none", away if is_known else ""])
-    return PanelTable(("", "frequency (Hz)", "deviation"), rows, words=("",))
+    rows = [
+        {
+            "": name,
+            "frequency (Hz)": f"{frequency:.3g}" if np.isfinite(frequency) else "none",
+            "deviation": f"{abs(frequency - reference) / reference:.1%}"
+            if np.isfinite(frequency)
+            else "",
+        }
+        for name, frequency in frequencies.items()
+    ]
+    rows[0]["deviation"] = ""
+    return PanelTable(rows, words=("",))
 
 
 def _mark_horizon(axis: Axes, found: CaseDynamics) -> None:

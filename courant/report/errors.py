@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
 
 import numpy as np
 from matplotlib.colors import LogNorm
@@ -19,7 +18,6 @@ from courant.evaluation.record import (
     NEAREST_DESIGN,
     PERSISTENCE,
     POD_GP,
-    POD_RBF,
     TRAINING_MEAN,
     QuantityScore,
 )
@@ -54,25 +52,17 @@ from simgen.regression import Sensitivity
 
 GREEN_AND_RED = "Green values are below every reference, red ones below none."
 REFERENCES = {
-    "transient": {
-        PERSISTENCE: "Persistence holds the initial state; it is hard to beat at the first step, in"
-        " flows that change little, and after each full period of periodic flows.",
-        TRAINING_MEAN: "The training mean is the mean state of the training cases at the same"
-        " points.",
-        DMD: "DMD (dynamic mode decomposition) advances the initial state by the linear map that"
-        " fits the training cases best.",
-        NEAREST_DESIGN: "The nearest design's states are those of the training case with the"
-        " nearest parameters and given fields, at the same times, whatever the initial state.",
-    },
-    "steady": {
-        NEAREST_DESIGN: "The nearest design's field is that of the training case with the nearest"
-        " parameters and given fields, at the nearest points.",
-        TRAINING_MEAN: "The training mean is one number for each component.",
-        POD_GP: "POD (proper orthogonal decomposition) combines the training fields' principal"
-        " components, with coefficients by a Gaussian process (GP) or radial basis functions (RBF)"
-        " of the design parameters.",
-        POD_RBF: "Both POD models know the geometry only by its parameters.",
-    },
+    PERSISTENCE: "Persistence holds the initial state; it is hard to beat at the first step, and"
+    " after each full period of periodic flows.",
+    TRAINING_MEAN: "The training mean is that of the training cases: of rollouts the mean state at"
+    " the same points, of steady cases one number for each component.",
+    DMD: "DMD (dynamic mode decomposition) advances the initial state by the linear map that fits"
+    " the training cases best.",
+    NEAREST_DESIGN: "The nearest design's field is that of the training case with the nearest"
+    " parameters and given fields, at the nearest points and the same times.",
+    POD_GP: "POD (proper orthogonal decomposition) combines the training fields' principal"
+    " components, with coefficients by a Gaussian process (GP) or radial basis functions (RBF) of"
+    " the design parameters.",
 }
 
 
@@ -86,11 +76,12 @@ def errors_panel(context: Context) -> Panel:
     }
     scores[ALL] = [evaluation.overall[name] for name in predictors]
     shown = {name: metric for name, metric in METRICS.items() if metric.in_tables}
-    heads = [f"{metric.label}, {name}" for metric in shown.values() for name in predictors]
     rows = []
-    for component, row in scores.items():
-        cells = [_marked([score[metric] for score in row]) for metric in shown]
-        rows.append([component_name(component), *(cell for part in cells for cell in part)])
+    for component, of_predictors in scores.items():
+        row: dict[str, str | Cell] = {"component": component_name(component)}
+        for key, metric in shown.items():
+            row |= _marked(metric.label, predictors, [score[key] for score in of_predictors])
+        rows.append(row)
     is_steady = evaluation.step_s is None
     over, sample = (
         ("points and cases", "case")
@@ -107,12 +98,11 @@ def errors_panel(context: Context) -> Panel:
         notes.append(
             "The row of all components is the mean over the fields, because their units differ."
         )
-    known = REFERENCES[evaluation.task]
-    notes += [known[name] for name in evaluation.references if name in known]
+    notes += [REFERENCES[name] for name in evaluation.references if name in REFERENCES]
     return Panel(
         "errors",
         "Errors",
-        tables=[PanelTable(("component", *heads), rows, words=("component",))],
+        tables=[PanelTable(rows, words=("component",))],
         note=" ".join([*notes, GREEN_AND_RED]),
         arrays={
             "components": np.array(list(scores)),
@@ -125,12 +115,15 @@ def errors_panel(context: Context) -> Panel:
     )
 
 
-def _marked(values: Sequence[float] | np.ndarray) -> list[str | Cell]:
+def _marked(
+    measure: str, predictors: Sequence[str], values: Sequence[float] | np.ndarray
+) -> dict[str, str | Cell]:
     """Format errors, the model's first: good if below every reference's, bad if below none."""
-    ours, *theirs = values
-    wins = [ours < other for other in theirs]
-    mark = "" if not theirs or (any(wins) and not all(wins)) else "good" if all(wins) else "bad"
-    return [Cell(f"{ours:.3f}", mark), *(f"{value:.3f}" for value in theirs)]  # type: ignore[arg-type]
+    wins = {bool(values[0] < other) for other in values[1:]}
+    cells = [Cell.judged(f"{values[0]:.3f}", wins.pop() if len(wins) == 1 else None)]
+    texts = [f"{value:.3f}" for value in values[1:]]
+    heads = [f"{measure}, {name}" for name in predictors]
+    return dict(zip(heads, [*cells, *texts], strict=True))
 
 
 CASE_FIGURE, GROWTH_FIGURE = "errors_by_case.png", "error_growth.png"
@@ -237,12 +230,14 @@ def draw_parameters(
     return figure
 
 
-def growth_panel(context: Context) -> Panel:
-    """Show NMAE against time for the model and its references, and both measures at each step."""
+def growth_panel(context: Context) -> Panel | None:
+    """Show NMAE against time and both measures at each step; None for steady problems."""
     evaluation, predictors = context.evaluation, context.evaluation.predictors
+    if evaluation.step_s is None:
+        return None
     cases = count(len(evaluation.cases), f"{evaluation.split} case")
     names = (ALL, *evaluation.components)
-    time = (evaluation.step_s or 0.0) * np.arange(1, evaluation.num_steps + 1)
+    time = evaluation.step_s * np.arange(1, evaluation.num_steps + 1)
     nmae, relative = (
         np.array([[errors[predictor][name] for name in names] for predictor in predictors])
         for errors in (evaluation.nmae, evaluation.relative_l2)
@@ -262,16 +257,20 @@ def growth_panel(context: Context) -> Panel:
             "nmae": nmae,
         },
     )
-    heads = [f"{measure}, {name}" for measure in ("NMAE", "relative L2") for name in predictors]
     rows = [
-        [str(step + 1), f"{at:g}", *_marked(nmae[:, 0, step]), *_marked(relative[:, 0, step])]
+        {
+            "step": str(step + 1),
+            "time (s)": f"{at:g}",
+            **_marked("NMAE", predictors, nmae[:, 0, step]),
+            **_marked("relative L2", predictors, relative[:, 0, step]),
+        }
         for step, at in enumerate(time)
     ]
     return Panel(
         "errors_over_rollout",
         "Errors over the rollout",
         [picture],
-        [PanelTable(("step", "time (s)", *heads), rows)],
+        [PanelTable(rows)],
         note=f"The table takes all components together. {GREEN_AND_RED}",
         arrays={"relative_l2": relative},
     )
@@ -301,8 +300,10 @@ NUM_POINTS = 5_000
 """Points of each case, drawn at random"""
 
 
-def parity_panel(context: Context) -> Panel:
-    """Show one picture for each component, darker where there are more points."""
+def parity_panel(context: Context) -> Panel | None:
+    """Show one picture for each component, darker for more points; None for rollouts."""
+    if context.evaluation.step_s is not None:
+        return None
     generator = np.random.default_rng(0)
     true_parts, predicted_parts = [], []
     for name in context.evaluation.cases:
@@ -470,22 +471,19 @@ def quantity_table(quantities: Mapping[str, QuantityScore]) -> PanelTable:
     """Compare errors and rank correlations, the better of two in green."""
     rows = []
     for name, score in quantities.items():
-        row: list[str | Cell] = [plain(name), score.meaning]
-        pairs = (
-            (score.error, score.null_error, True),
-            (score.rank_correlation, score.null_rank_correlation, False),
-        )
-        for ours, null, is_less_better in pairs:
-            mark: Literal["", "good", "bad"] = ""
+        row: dict[str, str | Cell] = {"quantity": plain(name), "meaning": score.meaning}
+        pairs = {
+            "error": (score.error, score.null_error),
+            "rank correlation": (score.rank_correlation, score.null_rank_correlation),
+        }
+        for what, (ours, null) in pairs.items():
+            wins = None
             if ours is not None and null is not None and ours != null:
-                mark = "good" if (ours < null) == is_less_better else "bad"
-            row += [Cell(number(ours), mark), number(null)]
+                wins = (ours < null) == (what == "error")
+            row[f"{what}, model"] = Cell.judged(number(ours), wins)
+            row[f"{what}, parameters alone"] = number(null)
         rows.append(row)
-    heads = [f"{what}, {who}" for what in ("error", "rank correlation") for who in _WHO]
-    return PanelTable(("quantity", "meaning", *heads), rows, words=("quantity", "meaning"))
-
-
-_WHO = ("model", "parameters alone")
+    return PanelTable(rows, words=("quantity", "meaning"))
 
 
 def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTable | None:
@@ -509,19 +507,17 @@ def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTabl
         if each.name in widths or len(by_regression) or mesh:
             finite = [values[np.isfinite(values)] for values in (by_model, by_regression)]
             medians = [f"± {np.median(of):.2g}" if len(of) else "none" for of in finite]
-            of_mesh = (
-                f"{mesh.low:+.1%} to {mesh.high:+.1%} ({mesh.num_designs} designs)"
-                if mesh
-                else bands.no_grid.get(each.name, "not studied")
-            )
-            rows.append([with_unit(plain(each.name), each.unit), *medians, of_mesh])
-    heads = (
-        "quantity",
-        f"{LEVEL:.0%} band, model",
-        f"{LEVEL:.0%} band, by regression on the parameters",
-        "on an infinitely fine mesh",
-    )
-    return PanelTable(heads, rows, words=("quantity",)) if rows else None
+            row = {
+                "quantity": with_unit(plain(each.name), each.unit),
+                f"{LEVEL:.0%} band, model": medians[0],
+                f"{LEVEL:.0%} band, by regression on the parameters": medians[1],
+                "on an infinitely fine mesh": bands.no_grid.get(each.name, "not studied"),
+            }
+            if mesh:
+                interval = f"{mesh.low:+.1%} to {mesh.high:+.1%} ({mesh.num_designs} designs)"
+                row["on an infinitely fine mesh"] = interval
+            rows.append(row)
+    return PanelTable(rows, words=("quantity",)) if rows else None
 
 
 SOURCES = {"solved": "#7a7a7a", "predicted": PALETTE[0]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import matplotlib.tri as tri
@@ -30,7 +29,6 @@ from courant.report.context import (
     VALUES,
     WIDTH,
     Context,
-    PlottedField,
     Raster,
     height_of,
     plotted_fields,
@@ -142,86 +140,67 @@ def scale_of(values: np.ndarray, drawn: np.ndarray) -> tuple[tuple[float, float]
 MOST_STEPS = 40
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """Solution and prediction of one field at T steps, on M cells."""
-
-    times: np.ndarray
-    """(T,) s from the start"""
-    truth: np.ndarray
-    """(T, M)"""
-    predicted: np.ndarray
-    """(T, M)"""
-    nmae: np.ndarray
-    """(T,) of all components"""
-
-
 def rollout_panel(context: Context) -> Panel | None:
-    """Show an animation; None for steady problems, and for what is drawn as a line."""
-    surrogate, shown = context.surrogate, context.shown[0]
-    plane = shown.layer
-    if surrogate.step_s is None or shown.case.time is None or not isinstance(plane, Triangles):
+    """Show an animation from where training windows begin, to the case's end at most.
+
+    None for steady problems, and for what is drawn as a line.
+    """
+    surrogate, shown, case = context.surrogate, context.shown[0], context.shown[0].case
+    plane, start, step_s = shown.layer, surrogate.problem.start(case), surrogate.step_s
+    if step_s is None or start is None or case.time is None or not isinstance(plane, Triangles):
         return None
     plotted = plotted_fields(context.channels)[0]
-    found = follow(context, plotted)
-    horizon = surrogate.problem.num_steps
-    animation = Picture(
-        "rollout",
-        f"Case {shown.case.id} ({shown.label}){shown.inside}, predicted from one state of the"
-        f" solution, {surrogate.step_s:g} s a step; the model was trained on {horizon} steps."
-        " Solution and prediction share a colour scale, which is the same for all steps. Space"
-        " plays and stops, the arrow keys step.",
-        partial(draw_rollout, plane, found, plotted.label),
-        look_for="Watch whether the prediction keeps in step with the solution, and where the error"
-        " begins.",
-        score=f"NMAE {found.nmae[0]:.3f} after the first step, {found.nmae[-1]:.3f} after the last",
-        labels=[
-            f"step {step} of {len(found.times)}, after {time:g} s, NMAE {nmae:.3f}"
-            + ("" if step <= horizon else ", beyond the training")
-            for step, (time, nmae) in enumerate(zip(found.times, found.nmae, strict=True), 1)
-        ],
-    )
-    arrays = {
-        "time": found.times,
-        "points": shown.case.points,
-        "truth": found.truth,
-        "prediction": found.predicted,
-        "nmae": found.nmae,
-    }
-    return Panel("rollout", "The rollout, step by step", [animation], arrays=arrays)
-
-
-def follow(context: Context, plotted: PlottedField) -> Rollout:
-    """Predict the first shown case from where training windows begin, to its end at most."""
-    surrogate, case = context.surrogate, context.shown[0].case
-    start, step_s = surrogate.problem.start(case), surrogate.step_s
-    assert start is not None and step_s is not None and case.time is not None
     steps = min(MOST_STEPS, int((case.time[-1] - start) / step_s + 1e-6))
     times = start + step_s * np.arange(1, steps + 1)
     frames = np.abs(case.time[None] - times[:, None]).argmin(axis=1)
     is_there = np.abs(case.time[frames] - times) <= time_tolerance(case.time)
-    frames, times = frames[is_there], times[is_there]
+    frames, times = frames[is_there], times[is_there] - start
     stride = int(frames[1] - frames[0]) if len(frames) > 1 else 1
     every = slice(int(frames[0]), int(frames[-1]) + 1, stride)
     truth = read_states(case, context.channels, every)
     predicted = surrogate.predict_case(case, start_s=start, steps=steps)[is_there]
-    errors = []
+    nmae = []
     for ours, theirs in zip(predicted, truth, strict=True):
         sums = ErrorSums(surrogate.channels)
         sums.add(ours[None], theirs[None])
-        errors.append(sums.total(ALL)["nmae"])
-    return Rollout(times - start, plotted.of(truth), plotted.of(predicted), np.array(errors))
+        nmae.append(sums.total(ALL)["nmae"])
+    horizon = surrogate.problem.num_steps
+    arrays = {
+        "time": times,
+        "points": case.points,
+        "truth": plotted.of(truth),
+        "prediction": plotted.of(predicted),
+        "nmae": np.array(nmae),
+    }
+    animation = Picture(
+        "rollout",
+        f"Case {case.id} ({shown.label}){shown.inside}, predicted from one state of the solution,"
+        f" {step_s:g} s a step; the model was trained on {horizon} steps. Space plays and stops,"
+        " the arrow keys step.",
+        partial(draw_rollout, plane, arrays["truth"], arrays["prediction"], plotted.label),
+        look_for="Watch whether the prediction keeps in step with the solution, and where the error"
+        " begins.",
+        score=f"NMAE {nmae[0]:.3f} after the first step, {nmae[-1]:.3f} after the last",
+        labels=[
+            f"step {step} of {len(times)}, after {time:g} s, NMAE {error:.3f}"
+            + ("" if step <= horizon else ", beyond the training")
+            for step, (time, error) in enumerate(zip(times, nmae, strict=True), 1)
+        ],
+    )
+    return Panel("rollout", "The rollout, step by step", [animation], arrays=arrays)
 
 
-def draw_rollout(plane: Triangles, found: Rollout, label: str) -> list[bytes]:
-    """Draw all steps: the axes once, and then nothing but the fields in them."""
+def draw_rollout(
+    plane: Triangles, truth: np.ndarray, predicted: np.ndarray, label: str
+) -> list[bytes]:
+    """Draw all steps of values (T, N): the axes once, and then nothing but the fields in them."""
     raster = Raster.of(plane, columns=320)
     drawn = np.unique(plane.cell)
-    error = found.predicted - found.truth
-    of_solution = spanning(found.truth[:, drawn])
+    error = predicted - truth
+    of_solution = spanning(truth[:, drawn])
     parts = (
-        ("solution", found.truth, of_solution, VALUES),
-        ("prediction", found.predicted, of_solution, VALUES),
+        ("solution", truth, of_solution, VALUES),
+        ("prediction", predicted, of_solution, VALUES),
         ("error, prediction less solution", error, symmetric(error[:, drawn]), ERRORS),
     )
     # Flat domains are drawn one above the other.
@@ -256,7 +235,7 @@ def draw_rollout(plane: Triangles, found: Rollout, label: str) -> list[bytes]:
     canvas.draw()
     empty = canvas.copy_from_bbox(figure.bbox)
     frames = []
-    for step in range(len(found.times)):
+    for step in range(len(truth)):
         canvas.restore_region(empty)
         for axis, image, (_, values, _, _) in zip(axes, images, parts, strict=True):
             image.set_data(raster.sample(values[step]))

@@ -75,13 +75,18 @@ class Cell:
     picture: bytes | None = None
     """A small PNG beside the text"""
 
+    @classmethod
+    def judged(cls, text: str, is_good: bool | None) -> Cell:
+        """Return a cell that is marked unless it is neither good nor bad."""
+        return cls(text, "" if is_good is None else "good" if is_good else "bad")
+
 
 @dataclass(frozen=True)
 class PanelTable:
-    """A table with one cell for each column in every row."""
+    """A table whose rows have the same columns."""
 
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str | Cell]]
+    rows: Sequence[Mapping[str, str | Cell]]
+    """Cells by the names of their columns"""
     words: Collection[str] = ()
     """Columns without numbers, which are left-aligned"""
     sortable: bool = False
@@ -89,8 +94,13 @@ class PanelTable:
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"a row of {len(row)} cells in a table of {len(self.columns)}")
+            if list(row) != self.columns:
+                raise ValueError(f"a row of {list(row)} in a table of {self.columns}")
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the columns, in order."""
+        return list(self.rows[0]) if self.rows else []
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A panel is one function `(Context) -> Panel | None`; None where it does not apply, such as the
 decomposition of a model that has none. A further one is a function in the file of its subject, and
-its name in `PANELS`, the only place where reports differ by kind of problem.
+its name in `PANELS`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 
 from courant.evaluation.evaluate import evaluate
 from courant.evaluation.record import MODEL, Evaluation, read_evaluation
-from courant.experiment import Kind
 from courant.report import anchors, data_and_training, dynamics, errors, fields
 from courant.report.context import Context, open_context
 from courant.report.page import (
@@ -38,9 +37,18 @@ from courant.report.page import (
 )
 from courant.runs.directory import RunDirectory
 
-MakePanel = Callable[[Context], Panel | None]
-
-_ANCHORS: tuple[MakePanel, ...] = (
+PANELS: tuple[Callable[[Context], Panel | None], ...] = (
+    fields.prediction_panel,
+    fields.rollout_panel,
+    fields.streamlines_panel,
+    fields.surface_panel,
+    errors.growth_panel,
+    dynamics.monitor_panel,
+    errors.errors_panel,
+    errors.case_panel,
+    errors.quantities_panel,
+    errors.sensitivity_panel,
+    errors.parity_panel,
     anchors.decomposition_panel,
     anchors.component_panel,
     anchors.section_panel,
@@ -48,8 +56,7 @@ _ANCHORS: tuple[MakePanel, ...] = (
     anchors.anchor_table_panel,
     anchors.anchor_scores_panel,
     anchors.addresses_panel,
-)
-_DATA_AND_TRAINING: tuple[MakePanel, ...] = (
+    dynamics.frequencies_panel,
     data_and_training.designs_panel,
     data_and_training.cases_panel,
     data_and_training.training_panel,
@@ -57,39 +64,6 @@ _DATA_AND_TRAINING: tuple[MakePanel, ...] = (
     data_and_training.ledger_panel,
     data_and_training.use_panel,
 )
-
-PANELS: dict[Kind, tuple[MakePanel, ...]] = {
-    "transient": (
-        fields.prediction_panel,
-        fields.rollout_panel,
-        fields.streamlines_panel,
-        fields.surface_panel,
-        errors.growth_panel,
-        dynamics.monitor_panel,
-        errors.errors_panel,
-        errors.case_panel,
-        *_ANCHORS,
-        dynamics.frequencies_panel,
-        errors.quantities_panel,
-        errors.sensitivity_panel,
-        *_DATA_AND_TRAINING,
-    ),
-    "steady": (
-        fields.prediction_panel,
-        fields.streamlines_panel,
-        fields.surface_panel,
-        errors.errors_panel,
-        errors.case_panel,
-        errors.quantities_panel,
-        errors.sensitivity_panel,
-        errors.parity_panel,
-        *_ANCHORS,
-        *_DATA_AND_TRAINING,
-    ),
-}
-
-MAIN_FIGURES: dict[Kind, str] = {"transient": errors.GROWTH_FIGURE, "steady": errors.CASE_FIGURE}
-"""The file of the figure that shows most of the errors"""
 
 
 def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
@@ -105,7 +79,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     if page is not None:
         return page
     context = open_context(run, evaluation, dataset_url)
-    made = [make(context) for make in PANELS[evaluation.task]]
+    made = [make(context) for make in PANELS]
     panels = [panel for panel in made if panel is not None]
     drawn: Drawn = {}
     files = [file for panel in panels for file in write_panel(folder, panel, drawn)]
@@ -142,7 +116,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
 
 def main_figure(evaluation: Evaluation) -> str:
     """Return the report's file with the figure that shows most of the errors."""
-    return MAIN_FIGURES[evaluation.task]
+    return errors.CASE_FIGURE if evaluation.step_s is None else errors.GROWTH_FIGURE
 
 
 def key_figures(context: Context) -> dict[str, str]:
@@ -174,14 +148,12 @@ def _meta(context: Context) -> list[str]:
 
 
 WORDS = (
-    "An anchor is a vector of numbers in the model (its latent), usually with a position in"
-    " space; a model often has a few dozen of them. A prediction is exactly a constant plus one"
-    " field for each anchor. At each point the anchors have weights that sum to one; the anchor"
-    " with the largest weight is the dominant one there. NMAE is the sum of absolute errors over"
-    " the sum of absolute values. References are simple predictions without a network, such as"
-    " persistence, which holds the initial state. A unit of std is the standard deviation of a"
-    " component over the training cases, so that 0.1 is a tenth of the usual variation of the"
-    " flow."
+    "An anchor is a vector of numbers in the model (its latent), usually with a position in space."
+    " A prediction is exactly a constant plus one field for each anchor. At each point the anchors"
+    " have weights that sum to one; the largest weight is that of the dominant anchor. NMAE is the"
+    " sum of absolute errors over the sum of absolute values. References are simple predictions"
+    " without a network, such as persistence, which holds the initial state. A std is the standard"
+    " deviation of a component over the training cases."
 )
 
 
@@ -192,9 +164,14 @@ def guide(context: Context, panels: Sequence[Panel]) -> Panel:
     for name, (question, answer) in _questions(context).items():
         if name in there:
             scores = [f" {picture.score}." for picture in there[name].pictures[:1]]
-            rows.append((question, answer + "".join(scores), Cell(there[name].title, panel=name)))
-    heads = ("you ask", "short answer", "look at")
-    return Panel("guide", "How to read this", tables=[PanelTable(heads, rows, heads)], note=WORDS)
+            row: dict[str, str | Cell] = {
+                "you ask": question,
+                "short answer": answer + "".join(scores),
+                "look at": Cell(there[name].title, panel=name),
+            }
+            rows.append(row)
+    table = PanelTable(rows, words=("you ask", "short answer", "look at"))
+    return Panel("guide", "How to read this", tables=[table], note=WORDS)
 
 
 def _questions(context: Context) -> dict[str, tuple[str, str]]:
@@ -219,18 +196,15 @@ def _questions(context: Context) -> dict[str, tuple[str, str]]:
     return {
         "errors_over_rollout" if context.evaluation.step_s else "errors": (
             "How good is it?",
-            "See the line above. A model is useful where its error is below those of the"
-            " references, which cost nothing.",
+            "See the line above. A model is useful where its error is below the references'.",
         ),
         "errors_by_case": (
             "Is it right in my design?",
-            "Find your parameters in the pictures: where errors rise or training designs are"
-            " sparse, trust the model less.",
+            "Find your parameters in the pictures, and the error of the points around them.",
         ),
         "monitor": (
             "Can I trust this rollout?",
-            "Up to the flag, expect errors like those of this report. Beyond it the latents have"
-            " left the states of the training.",
+            "Up to the flag. Beyond it the latents have left the states of the training.",
         ),
         "error_addresses": ("Where is it wrong?", where_wrong),
         "rollout": (
@@ -244,23 +218,19 @@ def _questions(context: Context) -> dict[str, tuple[str, str]]:
         ),
         "anchor_maps": (
             "Where does an anchor have weight, and which input does it read?",
-            "The first rows show where its weight is large, the second picture which input points"
-            " it reads.",
+            "The first picture shows its weight, the second which input points it reads.",
         ),
         "anchor_scores": (
             "Can I interpret the field of one anchor?",
-            "Only where the scores are marked ✓ and better than the random partition's: then fields"
-            " are concentrated near their anchors, and the prediction depends on them.",
+            "Only where the scores are marked ✓ and better than the random partition's.",
         ),
         "frequencies": (
             "Does a long rollout keep the frequency of the flow?",
-            "Yes, as long as the prediction oscillates with the solution in the first picture, and"
-            " the drift stays in the green band.",
+            "Yes, as long as the drift stays in the green band of the first picture.",
         ),
         "quantities": (
             "Are drag, loss or head right?",
-            "Yes, if the points lie on the diagonal, nearer to it than those of the design"
-            " parameters alone.",
+            "Yes, if the points lie nearer to the line than the diamonds.",
         ),
         "use": ("How do I use the model?", "Paste these lines into Python."),
     }

@@ -128,7 +128,7 @@ def test_flow_latents_and_processor_have_the_frequencies_that_were_planted(
     assert (scores["locked_in"], scores["rhythm_kept"]) == (1.0, 1.0)
     for picture in frequency_pictures(found, dataset[0]):
         picture.draw().canvas.draw()
-    shown = {row[0]: row[1] for row in frequency_table(found).rows}
+    shown = {row[""]: row["frequency (Hz)"] for row in frequency_table(found).rows}
     assert shown["DMD of the solution, strongest pair"] == f"{WAVE_HZ:.3g}"
 
 

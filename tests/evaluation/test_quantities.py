@@ -168,7 +168,8 @@ def score(error: float | None, null_error: float | None) -> QuantityScore:
 def test_the_table_marks_the_model_where_it_wins_and_loses(
     error: float | None, null_error: float | None, mark: str
 ) -> None:
-    ((name, _, ours, null, *_),) = quantity_table({"rise_height": score(error, null_error)}).rows
+    (row,) = quantity_table({"rise_height": score(error, null_error)}).rows
+    name, _, ours, null, *_ = row.values()
     assert (name, ours.mark) == ("rise height", mark)
     assert (ours.text, null) == tuple(
         "" if value is None else f"{value:.3g}" for value in (error, null_error)

@@ -15,13 +15,7 @@ from courant.report.anchors import positions
 from courant.report.context import ERRORS, NO_FLUID, SIGNED, Raster
 from courant.report.fields import in_plane, scale_of, shown_channel, squares
 from courant.report.page import data_url, small_png, webp, webp_of
-from simgen.publish.figures import (
-    grid_triangles,
-    middle_plane,
-    open_triangles,
-    section,
-    thinnest_axis,
-)
+from simgen.publish.figures import grid_triangles, middle_plane, open_triangles, thinnest_axis
 
 
 def oklab(rgb: np.ndarray) -> np.ndarray:
@@ -99,16 +93,6 @@ def box(num: int = 12) -> tuple[np.ndarray, np.ndarray]:
     return points, np.full(len(points), 1 / num)
 
 
-def test_a_section_holds_the_cells_around_its_plane_and_no_others() -> None:
-    points, sizes = box()
-    found = section(points, sizes, axis=0, position=1.04)
-    assert found.axes == (1, 2) and found.plane == "x = 1.04 m"
-    np.testing.assert_allclose(points[found.cell, 0], 12.5 / 12)
-    assert len(found.cell) == 24 * 12
-    with pytest.raises(ValueError, match="no cells around x = 9 m"):
-        section(points, sizes, axis=0, position=9.0)
-
-
 def test_the_middle_plane_cuts_the_thinnest_axis_and_sections_divide_it_evenly() -> None:
     points, sizes = box()
     assert thinnest_axis(points) == 2 == 3 - sum(middle_plane(points, sizes).axes)
@@ -151,14 +135,3 @@ def test_rounding_on_the_drawn_layer_does_not_fill_the_scale() -> None:
     assert -low == high == pytest.approx(0.05 * np.abs(values).max())
     (low, high), _ = scale_of(values, np.arange(100, 1000))
     assert high > 2
-
-
-@pytest.mark.parametrize("stretched", [4.0, 30.0])
-def test_cells_that_are_stretched_in_a_plane_are_drawn(stretched: float) -> None:
-    """Points without volumes, whose spacing is that of the nearest one; and thin layers."""
-    axis = np.arange(24.0)
-    x, y, z = np.meshgrid(axis, axis / stretched, [0.0, 1 / stretched], indexing="ij")
-    points = np.stack([x.ravel(), y.ravel(), z.ravel()], axis=1)
-    sizes = np.full(len(points), 1 / stretched)
-    shape = section(points, sizes, 2, 0.0).triangulation
-    assert len(shape.get_masked_triangles()) > 0.9 * 2 * 23 * 23

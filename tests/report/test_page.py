@@ -52,8 +52,8 @@ def page_text(tmp_path: Path) -> str:
     frames = [webp(np.full((40, 120, 3), shade, np.uint8)) for shade in (0, 120, 240)]
     labels = ("step 1", "step 2", "step 3")
     animation = Picture("rollout", "Caption.", lambda: frames, "Look.", "Score", labels=labels)
-    rows = [(str(number), value) for number, value in enumerate(VALUES)]
-    panel = Panel("one", "One", [animation], [PanelTable(("anchor", "share"), rows, sortable=True)])
+    rows = [{"anchor": str(number), "share": value} for number, value in enumerate(VALUES)]
+    panel = Panel("one", "One", [animation], [PanelTable(rows, sortable=True)])
     drawn: dict[str, Sequence[bytes]] = {}
     assert write_panel(RunDirectory(tmp_path / "page"), panel, drawn) == []
     return render_page("Run", [], "Verdict", [panel], drawn)
@@ -116,12 +116,13 @@ def test_every_frame_has_a_label_and_every_column_a_cell(tmp_path: Path) -> None
     with pytest.raises(ValueError, match="1 frames with 0 labels"):
         panel = Panel("a", "A", [Picture("a", "", lambda: [b"RIFF"], "", "")])
         write_panel(RunDirectory(tmp_path), panel, {})
-    with pytest.raises(ValueError, match="a row of 1 cells in a table of 2"):
-        PanelTable(("a", "b"), [["1"]])
+    with pytest.raises(ValueError, match=r"a row of \['b'\] in a table of \['a'\]"):
+        PanelTable([{"a": "1"}, {"b": "1"}])
 
 
 def test_markup_in_data_is_shown_and_not_obeyed() -> None:
-    table = PanelTable(("<i>case</i>",), [[Cell("<script>1</script>", "bad")], ["<b>1</b>"]])
+    cells = (Cell("<script>1</script>", "bad"), "<b>1</b>")
+    table = PanelTable([{"<i>case</i>": cell} for cell in cells])
     panel = Panel("cases", "Cases", tables=[table], note="1 < 2", code='ds["<b>"]')
     page = render_page("<b>", ["<u>"], "", [panel], {})
     for markup in ("<script>", "<i>", "<u>", "<b>"):

@@ -15,11 +15,18 @@ from courant.evaluation.evaluate import evaluate
 from courant.field_model import FieldModel, Inputs, ModelConfig, Queries
 from courant.prediction.surrogate import Surrogate
 from courant.report import context as of_context
+from courant.report import report
 from courant.report.context import TOP_ANCHORS, Context, open_context
 from courant.report.data_and_training import case_table, designs_panel, use_panel
 from courant.report.dynamics import frequencies_panel, monitor_panel
-from courant.report.errors import case_panel, sensitivity_panel, short_ids
-from courant.report.fields import streamlines_panel, surface_panel
+from courant.report.errors import (
+    case_panel,
+    growth_panel,
+    parity_panel,
+    sensitivity_panel,
+    short_ids,
+)
+from courant.report.fields import rollout_panel, streamlines_panel, surface_panel
 from courant.report.page import current_page, keep_inputs, summary_line
 from courant.report.report import PANELS, main_figure, write_report
 from courant.runs.directory import RunDirectory
@@ -103,7 +110,7 @@ def test_a_report_is_one_page_with_its_pictures_in_it_and_its_arrays_beside_it(
 def test_a_report_is_drawn_again_only_where_its_inputs_changed_or_a_file_is_gone(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(PANELS, context.evaluation.task, (designs_panel,))
+    monkeypatch.setattr(report, "PANELS", (designs_panel,))
     figure, inputs = tmp_path / "designs.png", tmp_path / "report.json"
     url = write_report(context.run.url, str(tmp_path))
     drawn = figure.stat().st_mtime_ns
@@ -227,13 +234,14 @@ def test_a_model_that_does_not_decompose_has_no_such_panel(context: Context) -> 
     model = PlainModel(PlainConfig(**{name: getattr(trained, name) for name in sizes}))
     plain = Surrogate(context.run.url, context.surrogate.problem, context.surrogate.dataset, model)
     other = dataclasses.replace(context, surrogate=plain)
-    for make in PANELS[context.evaluation.task]:
-        of_latents = make.__module__ == "courant.report.anchors"
-        # And so few designs do not tell what the quantities depend on.
-        absent = of_latents or make in (frequencies_panel, monitor_panel, sensitivity_panel)
-        # Streamlines and surfaces depend on the fields and the dimension.
+    is_steady = context.evaluation.step_s is None
+    of_other_problems = (rollout_panel, growth_panel) if is_steady else (parity_panel,)
+    # Sensitivities need more designs; streamlines and surfaces fields and dimensions.
+    without = (frequencies_panel, monitor_panel, sensitivity_panel, *of_other_problems)
+    for make in PANELS:
         if make not in (streamlines_panel, surface_panel):
-            assert (make(other) is None) == absent, make.__module__
+            absent = make.__module__ == "courant.report.anchors" or make in without
+            assert (make(other) is None) == absent, make.__qualname__
 
 
 @pytest.mark.parametrize("num", [0, 1])

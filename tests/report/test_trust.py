@@ -62,7 +62,7 @@ def context() -> SimpleNamespace:
 def test_both_answers_stand_with_their_bands_and_the_mesh_beside(context: SimpleNamespace) -> None:
     table = trust_table(context, {"peak_speed": np.array([0.31, np.nan])})
     assert table is not None
-    rows = {row[0]: row[1:] for row in table.rows}
+    rows = {row["quantity"]: list(row.values())[1:] for row in table.rows}
     assert rows == {
         "pressure loss (m2/s2)": ["none", "± 0.1", "not studied"],
         "peak speed (m/s)": ["± 0.31", "none", "+10.0% to +20.0% (5 designs)"],

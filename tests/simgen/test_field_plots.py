@@ -9,7 +9,7 @@ from simgen.imports import imported_schema
 from simgen.imports.importing import import_cases
 from simgen.imports.source_case import SourceCase
 from simgen.publish.card import write_card
-from simgen.publish.figures import Line, layer, middle_plane
+from simgen.publish.figures import Line, layer, middle_plane, section
 from simgen.store.schema import Source
 
 
@@ -64,3 +64,26 @@ def test_points_that_span_no_area_are_drawn_as_a_line(tmp_path, dimension, point
     assert drawn.x.tolist() == sorted(np.array(points)[:, drawn.axes[0]].tolist())
     write_card(dataset, tmp_path / "card")
     assert (tmp_path / "card" / "samples.png").is_file()
+
+
+def test_a_section_holds_the_cells_around_its_plane_and_no_others() -> None:
+    axes = [(np.arange(each) + 0.5) / 12 for each in (48, 24, 12)]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+    sizes = np.full(len(points), 1 / 12)
+    found = section(points, sizes, axis=0, position=1.04)
+    assert found.axes == (1, 2) and found.plane == "x = 1.04 m"
+    np.testing.assert_allclose(points[found.cell, 0], 12.5 / 12)
+    assert len(found.cell) == 24 * 12
+    with pytest.raises(ValueError, match="no cells around x = 9 m"):
+        section(points, sizes, axis=0, position=9.0)
+
+
+@pytest.mark.parametrize("stretched", [4.0, 30.0])
+def test_cells_that_are_stretched_in_a_plane_are_drawn(stretched: float) -> None:
+    """Points without volumes, whose spacing is that of the nearest one; and thin layers."""
+    axis = np.arange(24.0)
+    x, y, z = np.meshgrid(axis, axis / stretched, [0.0, 1 / stretched], indexing="ij")
+    points = np.stack([x.ravel(), y.ravel(), z.ravel()], axis=1)
+    sizes = np.full(len(points), 1 / stretched)
+    shape = section(points, sizes, 2, 0.0).triangulation
+    assert len(shape.get_masked_triangles()) > 0.9 * 2 * 23 * 23
