@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
-from flows.terminal import counted, one_line_errors, print_line, progress_bar, screen
+from flows.terminal import counted, print_line, progress_bar, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
@@ -117,23 +117,22 @@ def analyse_scores(
 
     docs/analysis.md explains every score.
     """
-    with one_line_errors():
-        from courant.analysis.comparison import case_arrays, score_run
-        from courant.runs.directory import RunDirectory
+    from courant.analysis.comparison import case_arrays, score_run
+    from courant.runs.directory import RunDirectory
 
-        folder = RunDirectory(absolute(out))
-        with progress_bar("analysing") as progress:
-            scores = score_run(
-                absolute(run),
-                case or (),
-                absolute(other) if other else None,
-                progress,
-                absolute(dataset) if dataset else None,
-                lambda found: folder.write_arrays(f"{found.case}.npz", case_arrays(found)),
-            )
-        screen.print(_score_table(scores["mean"], scores["controls"]))
-        folder.write_json("scores.json", scores)
-        print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
+    folder = RunDirectory(absolute(out))
+    with progress_bar("analysing") as progress:
+        scores = score_run(
+            absolute(run),
+            case or (),
+            absolute(other) if other else None,
+            progress,
+            absolute(dataset) if dataset else None,
+            lambda found: folder.write_arrays(f"{found.case}.npz", case_arrays(found)),
+        )
+    screen.print(_score_table(scores["mean"], scores["controls"]))
+    folder.write_json("scores.json", scores)
+    print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
 
 
 def _score_table(mean: dict[str, float], controls: dict[str, dict[str, float]]) -> Table:
@@ -166,26 +165,25 @@ def analyse_monitor(
     The run then has monitor.json, with which `surrogate.predict(..., monitor=True)` finds from the
     latents when a rollout leaves the dynamics that the model was trained on.
     """
-    with one_line_errors():
-        from courant.analysis.monitoring import calibrate_monitor, judge_monitor, write_monitor
-        from courant.runs.directory import RunDirectory
+    from courant.analysis.monitoring import calibrate_monitor, judge_monitor, write_monitor
+    from courant.runs.directory import RunDirectory
 
-        folder, surrogate, opened = _opened(run, out, dataset)
-        RunDirectory(surrogate.url).check_writable()
-        with progress_bar("calibrating") as progress:
-            monitor = calibrate_monitor(surrogate, opened, progress)
-        write_monitor(surrogate, monitor)
-        print_line(
-            f"monitor  {surrogate.url}/monitor.json, from {monitor.rollouts} validation rollouts of"
-            f" {monitor.horizon} steps"
-        )
-        chosen = list(case or ()) or opened.cases("test")
-        if not chosen:
-            return
-        with progress_bar("judging") as progress:
-            found = judge_monitor(surrogate, opened, monitor, chosen, progress)
-        _print_judgement(found)
-        _write_numbers(folder, "monitor_judgement.json", found.to_json())
+    folder, surrogate, opened = _opened(run, out, dataset)
+    RunDirectory(surrogate.url).check_writable()
+    with progress_bar("calibrating") as progress:
+        monitor = calibrate_monitor(surrogate, opened, progress)
+    write_monitor(surrogate, monitor)
+    print_line(
+        f"monitor  {surrogate.url}/monitor.json, from {monitor.rollouts} validation rollouts of"
+        f" {monitor.horizon} steps"
+    )
+    chosen = list(case or ()) or opened.cases("test")
+    if not chosen:
+        return
+    with progress_bar("judging") as progress:
+        found = judge_monitor(surrogate, opened, monitor, chosen, progress)
+    _print_judgement(found)
+    _write_numbers(folder, "monitor_judgement.json", found.to_json())
 
 
 def _print_judgement(found: MonitorJudgement) -> None:
@@ -237,21 +235,20 @@ def analyse_fields(
     <case>_fields.npz has the offset, the fields and their sum in physical units, at the step that
     `courant analyse scores` scores.
     """
-    with one_line_errors():
-        from courant.analysis.case_scores import ranked_fields
+    from courant.analysis.case_scores import ranked_fields
 
-        folder, surrogate, opened = _opened(run, out, dataset)
-        names = _chosen_cases(opened, case)
-        with progress_bar("decomposing") as progress:
-            for number, name in enumerate(names, start=1):
-                found = ranked_fields(surrogate, opened[name], top)
-                folder.write_arrays(f"{name}_fields.npz", found)
-                progress(number, len(names))
-                energies, strongest = found["energies"], found["ranking"][:top]
-                share = energies[strongest].sum() / energies.sum()
-                listed = ", ".join(map(str, strongest.tolist()))
-                print_line(f"{name}  anchors {listed} have {share:.0%} of the energy")
-        print_line(f"fields  {folder.url.rstrip('/')}/<case>_fields.npz")
+    folder, surrogate, opened = _opened(run, out, dataset)
+    names = _chosen_cases(opened, case)
+    with progress_bar("decomposing") as progress:
+        for number, name in enumerate(names, start=1):
+            found = ranked_fields(surrogate, opened[name], top)
+            folder.write_arrays(f"{name}_fields.npz", found)
+            progress(number, len(names))
+            energies, strongest = found["energies"], found["ranking"][:top]
+            share = energies[strongest].sum() / energies.sum()
+            listed = ", ".join(map(str, strongest.tolist()))
+            print_line(f"{name}  anchors {listed} have {share:.0%} of the energy")
+    print_line(f"fields  {folder.url.rstrip('/')}/<case>_fields.npz")
 
 
 @analysis_app.command("maps", epilog="Example: courant analyse maps RUN --anchor 14")
@@ -272,25 +269,22 @@ def analyse_maps(
     <case>_maps.npz has the dominant anchor of each point and step too, and where levels move the
     anchors their places at each.
     """
-    with one_line_errors():
-        from courant.analysis.case_scores import map_anchors, representative_anchors, score_case
+    from courant.analysis.case_scores import map_anchors, representative_anchors, score_case
 
-        folder, surrogate, opened = _opened(run, out, dataset)
-        names = _chosen_cases(opened, case)
-        with progress_bar("mapping") as progress:
-            for number, name in enumerate(names, start=1):
-                stored, chosen = opened[name], anchor
-                if not chosen:
-                    scores = score_case(surrogate, stored)
-                    energies = scores.fields.energies
-                    chosen = representative_anchors(energies, scores.temporal_variance)
-                start = surrogate.problem.shown_start(stored)
-                found = map_anchors(surrogate, stored, chosen, start)
-                folder.write_arrays(f"{name}_maps.npz", found.arrays())
-                progress(number, len(names))
-        print_line(
-            f"maps  {folder.url.rstrip('/')}/<case>_maps.npz of {counted(len(names), 'case')}"
-        )
+    folder, surrogate, opened = _opened(run, out, dataset)
+    names = _chosen_cases(opened, case)
+    with progress_bar("mapping") as progress:
+        for number, name in enumerate(names, start=1):
+            stored, chosen = opened[name], anchor
+            if not chosen:
+                scores = score_case(surrogate, stored)
+                energies = scores.fields.energies
+                chosen = representative_anchors(energies, scores.temporal_variance)
+            start = surrogate.problem.shown_start(stored)
+            found = map_anchors(surrogate, stored, chosen, start)
+            folder.write_arrays(f"{name}_maps.npz", found.arrays())
+            progress(number, len(names))
+    print_line(f"maps  {folder.url.rstrip('/')}/<case>_maps.npz of {counted(len(names), 'case')}")
 
 
 @analysis_app.command("frequencies", epilog="Example: courant analyse frequencies RUN --steps 40")
@@ -308,25 +302,24 @@ def analyse_frequencies(
     docs/analysis.md explains the columns. <case>_frequencies.npz has the series, the scalogram and
     the modes behind them.
     """
-    with one_line_errors():
-        from courant.analysis.case_dynamics import study_frequencies
+    from courant.analysis.case_dynamics import study_frequencies
 
-        folder, surrogate, opened = _opened(run, out, dataset)
-        chosen = _chosen_cases(opened, case)
+    folder, surrogate, opened = _opened(run, out, dataset)
+    chosen = _chosen_cases(opened, case)
 
-        def keep(name: str, rollout: CaseDynamics) -> None:
-            folder.write_arrays(f"{name}_frequencies.npz", rollout.arrays())
+    def keep(name: str, rollout: CaseDynamics) -> None:
+        folder.write_arrays(f"{name}_frequencies.npz", rollout.arrays())
 
-        with progress_bar("rolling out") as progress:
-            found = study_frequencies(surrogate, opened, chosen, steps, progress, keep)
-        if found["cases"]:
-            _print_frequencies(found["cases"], found["medians"])
-        if without := found["without_rhythm"]:
-            print_line(
-                f"without  {counted(len(without), 'case')} that are steady, or too short for their"
-                f" frequency: {', '.join(without)}"
-            )
-        _write_numbers(folder, "frequencies.json", found)
+    with progress_bar("rolling out") as progress:
+        found = study_frequencies(surrogate, opened, chosen, steps, progress, keep)
+    if found["cases"]:
+        _print_frequencies(found["cases"], found["medians"])
+    if without := found["without_rhythm"]:
+        print_line(
+            f"without  {counted(len(without), 'case')} that are steady, or too short for their"
+            f" frequency: {', '.join(without)}"
+        )
+    _write_numbers(folder, "frequencies.json", found)
 
 
 def _print_frequencies(cases: list[dict[str, Any]], medians: dict[str, Any]) -> None:
@@ -403,31 +396,28 @@ def analyse_spectrum(
 
     Without --case it takes the first test case. <case>_spectrum.npz has all eigenvalues.
     """
-    with one_line_errors():
-        from courant.analysis.case_dynamics import case_spectra
+    from courant.analysis.case_dynamics import case_spectra
 
-        folder, surrogate, opened = _opened(run, out, dataset)
-        chosen = _chosen_cases(opened, case)[: len(case) if case else 1]
-        records: list[dict[str, Any]] = []
-        with progress_bar("computing eigenvalues") as progress:
-            for number, name in enumerate(chosen):
+    folder, surrogate, opened = _opened(run, out, dataset)
+    chosen = _chosen_cases(opened, case)[: len(case) if case else 1]
+    records: list[dict[str, Any]] = []
+    with progress_bar("computing eigenvalues") as progress:
+        for number, name in enumerate(chosen):
 
-                def report(done: int, total: int, before: int = number) -> None:
-                    progress(before * total + done, len(chosen) * total)
+            def report(done: int, total: int, before: int = number) -> None:
+                progress(before * total + done, len(chosen) * total)
 
-                record, arrays = case_spectra(
-                    surrogate, opened[name], at or (), exact_up_to, report
-                )
-                folder.write_arrays(f"{name}_spectrum.npz", arrays)
-                records.append(record)
-        screen.print(_table(list(_pairs(records))))
-        states = [state for record in records for state in record["states"]]
-        print_line(
-            "pairs    that last longest, and nearest to the flow's frequency, of"
-            f" {'all' if all(state['exact'] for state in states) else 'the leading'}"
-            f" {min(state['eigenvalues'] for state in states)} eigenvalues"
-        )
-        _write_numbers(folder, "spectrum.json", {"cases": records})
+            record, arrays = case_spectra(surrogate, opened[name], at or (), exact_up_to, report)
+            folder.write_arrays(f"{name}_spectrum.npz", arrays)
+            records.append(record)
+    screen.print(_table(list(_pairs(records))))
+    states = [state for record in records for state in record["states"]]
+    print_line(
+        "pairs    that last longest, and nearest to the flow's frequency, of"
+        f" {'all' if all(state['exact'] for state in states) else 'the leading'}"
+        f" {min(state['eigenvalues'] for state in states)} eigenvalues"
+    )
+    _write_numbers(folder, "spectrum.json", {"cases": records})
 
 
 def _pairs(records: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
@@ -463,38 +453,37 @@ def analyse_compare(
     has an aim; and fields.png with fields.npz, the strongest fields of each row's first run for one
     case. After an interruption the same command continues.
     """
-    with one_line_errors():
-        from courant.analysis.comparison import compare_runs
-        from courant.report.comparison import (
-            draw_comparison,
-            draw_run_fields,
-            draw_trade_off,
-            fields_of_runs,
-        )
-        from courant.runs.directory import RunDirectory
-        from simgen.publish.figures import png_bytes
+    from courant.analysis.comparison import compare_runs
+    from courant.report.comparison import (
+        draw_comparison,
+        draw_run_fields,
+        draw_trade_off,
+        fields_of_runs,
+    )
+    from courant.runs.directory import RunDirectory
+    from simgen.publish.figures import png_bytes
 
-        folder = RunDirectory(absolute(out))
-        moved = absolute(dataset) if dataset else None
-        urls = [absolute(run) for run in runs]
-        with progress_bar("scoring") as progress:
-            found = compare_runs(urls, folder, case or (), moved, progress)
-        for table in tables(found, screen.width):
-            screen.print(table)
-        folder.write_json("comparison.json", found.to_json())
-        folder.write_bytes("comparison.csv", found.to_csv().encode())
-        folder.write_bytes("comparison.md", found.to_markdown().encode())
-        folder.write_bytes("comparison.png", png_bytes(draw_comparison(found)))
-        place = folder.url.rstrip("/")
-        print_line(f"table  {place}/comparison.md, .csv, .json, .png")
-        if trade_off := draw_trade_off(found):
-            folder.write_bytes("trade-off.png", png_bytes(trade_off))
-            print_line(f"figure {place}/trade-off.png")
-        first = found.of_family(found.families[0])
-        if (fields := fields_of_runs(first, case or (), moved)) is not None:
-            folder.write_bytes("fields.png", png_bytes(draw_run_fields(fields)))
-            folder.write_arrays("fields.npz", fields.arrays())
-            print_line(f"fields {place}/fields.png, .npz: case {fields.case}")
+    folder = RunDirectory(absolute(out))
+    moved = absolute(dataset) if dataset else None
+    urls = [absolute(run) for run in runs]
+    with progress_bar("scoring") as progress:
+        found = compare_runs(urls, folder, case or (), moved, progress)
+    for table in tables(found, screen.width):
+        screen.print(table)
+    folder.write_json("comparison.json", found.to_json())
+    folder.write_bytes("comparison.csv", found.to_csv().encode())
+    folder.write_bytes("comparison.md", found.to_markdown().encode())
+    folder.write_bytes("comparison.png", png_bytes(draw_comparison(found)))
+    place = folder.url.rstrip("/")
+    print_line(f"table  {place}/comparison.md, .csv, .json, .png")
+    if trade_off := draw_trade_off(found):
+        folder.write_bytes("trade-off.png", png_bytes(trade_off))
+        print_line(f"figure {place}/trade-off.png")
+    first = found.of_family(found.families[0])
+    if (fields := fields_of_runs(first, case or (), moved)) is not None:
+        folder.write_bytes("fields.png", png_bytes(draw_run_fields(fields)))
+        folder.write_arrays("fields.npz", fields.arrays())
+        print_line(f"fields {place}/fields.png, .npz: case {fields.case}")
 
 
 def tables(found: RunComparison, width: int) -> Iterator[Table]:
