@@ -165,39 +165,39 @@ def as_cloud(case: SourceCase, schema: Schema) -> PointCloud:
 
     InputError names the first array that does not follow the schema.
     """
-    points = _places(case.points, "points", schema)
-    number, kinds = len(points), len(schema.measured_kinds)
+    points = _places(case.points, "points", schema.dimension)
     precision = stored_type_of_points(points, schema.dimension)
-    grid = schema.grid_shape
-    if case.grid_shape is not None:
-        grid = tuple(int(size) for size in case.grid_shape)
-        if min(grid, default=0) < 1:
-            raise InputError(f"grid_shape = {grid}, expected positive numbers")
     time = None if case.time is None else _numbers(case.time, "time").astype("f8")
-    if time is not None and (time.ndim != 1 or not len(time) or not np.isfinite(time).all()):
-        raise InputError(f"time has shape {time.shape}, expected (T,) finite seconds")
+    if time is not None and (time.ndim != 1 or not len(time)):
+        raise InputError(f"time has shape {time.shape}, expected (T,) seconds")
     frames = () if time is None else (len(time),)
-    boundary = None
+    grid = schema.grid_shape if case.grid_shape is None else tuple(map(int, case.grid_shape))
+    boundary, mesh = None, case.mesh
     if (faces := case.boundary) is not None:
-        places = _places(faces.points, "boundary/points", schema)
-        if faces.areas is None:
-            raise InputError("boundary/areas is absent")
+        places = _places(faces.points, "boundary/points", schema.dimension)
         boundary = BoundaryCloud(
             points=places.astype(precision),
-            normals=_places(faces.normals, "boundary/normals", schema).astype("f4"),
-            areas=_single(faces.areas, (len(places),), "boundary/areas"),
-            patch=_patch(faces.patch, len(places), schema.patch_kinds),
-            fields=_fields(faces.fields, schema, frames, len(places), None, "boundary/"),
+            normals=_places(faces.normals, "boundary/normals", schema.dimension).astype("f4"),
+            areas=_numbers(faces.areas, "boundary/areas").astype("f4"),
+            patch=_patch(faces.patch, schema.patch_kinds),
+            fields=_fields(faces.fields, schema, (*frames, len(places)), None, "boundary/"),
         )
-    mesh = case.mesh
+    volumes, distance, direction = (
+        None if values is None else _numbers(values, name).astype("f4")
+        for name, values in (
+            ("volumes", case.volumes),
+            ("distance", case.distance),
+            ("direction", case.direction),
+        )
+    )
     cloud = PointCloud(
         points=points.astype(precision),
-        volumes=_single(case.volumes, (number,), "volumes"),
-        distance=_single(case.distance, (number, kinds), "distance"),
-        direction=_single(case.direction, (number, kinds, 3), "direction"),
+        volumes=volumes,
+        distance=distance,
+        direction=direction,
         patch_kinds=schema.patch_kinds,
         time=time,
-        fields=_fields(case.fields, schema, frames, number, grid, ""),
+        fields=_fields(case.fields, schema, (*frames, len(points)), grid, ""),
         boundary=boundary,
         distance_kinds=schema.distance_kinds,
         grid_shape=None if case.grid_shape is None else grid,
@@ -208,82 +208,63 @@ def as_cloud(case: SourceCase, schema: Schema) -> PointCloud:
 
 
 def _numbers(values: Any, name: str) -> np.ndarray:
-    """Return real numbers in whatever shape they have."""
+    """Return an array of real numbers that single precision can hold, if they are finite."""
     try:
         array = np.asarray(values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} is no array ({one_line(error)})") from error
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} is no array of real numbers but of {array.dtype}")
+    largest = np.finfo("f4").max
+    if wrong := int(np.count_nonzero(np.isfinite(array) & (np.abs(array) > largest))):
+        raise InputError(f"{name} holds {wrong} values beyond {largest:.2g}, the largest stored")
     return array
 
 
-def _checked(values: np.ndarray, name: str) -> np.ndarray:
-    """Return the values; InputError where some are not finite, or too large for f4."""
-    largest = np.finfo("f4").max
-    if wrong := int(np.count_nonzero(~np.isfinite(values))):
-        raise InputError(f"{name} holds {wrong} values that are not finite")
-    if wrong := int(np.count_nonzero(np.abs(values) > largest)):
-        raise InputError(f"{name} holds {wrong} values beyond {largest:.2g}, the largest stored")
-    return values
-
-
-def _places(values: Any, name: str, schema: Schema) -> np.ndarray:
+def _places(values: Any, name: str, dimension: int) -> np.ndarray:
     """Return (N, 3) from (N, d)."""
-    places, dimension = _numbers(values, name), schema.dimension
+    places = _numbers(values, name)
     if places.ndim == 1 and dimension == 1:
         places = places[:, None]
     if places.ndim != 2 or places.shape[1] not in (dimension, 3) or not len(places):
         raise InputError(f"{name} has shape {places.shape}, expected (N, {dimension})")
     if places[:, dimension:].any():
         raise InputError(f"{name} of a {dimension}D case must have zeros behind")
-    return _checked(np.pad(places, ((0, 0), (0, 3 - places.shape[1]))), name)
-
-
-def _single(values: Any, shape: tuple[int, ...], name: str) -> Any:
-    """Return an array of this shape in single precision; None for None."""
-    if values is None:
-        return None
-    array = _numbers(values, name)
-    if array.shape != shape:
-        raise InputError(f"{name} has shape {array.shape}, expected {shape}")
-    return _checked(array, name).astype("f4")
+    if wrong := int(np.count_nonzero(~np.isfinite(places))):
+        raise InputError(f"{name} holds {wrong} values that are not finite")
+    return np.pad(places, ((0, 0), (0, 3 - places.shape[1])))
 
 
 def _fields(
     given: Mapping[str, Any],
     schema: Schema,
-    frames: tuple[int, ...],
-    length: int,
+    rows: tuple[int, ...],
     grid: tuple[int, ...] | None,
     place: str,
 ) -> dict[str, np.ndarray]:
-    """Return (*frames, length, C) by name."""
+    """Return (*rows, C) by name, from arrays of a grid's shape, too, and without a C of 1."""
     wanted = {each.name: each for each in (schema.boundary_fields if place else schema.fields)}
-    unknown = [shown(name) for name in given if name not in wanted]
-    missing = [name for name in wanted if name not in given]
-    if unknown or missing:
-        wrong = f"unknown {unknown[0]}" if unknown else f"no {min(missing)}"
-        raise InputError(f"{place}fields: {wrong}; expected {', '.join(sorted(wanted))}")
     fields = {}
-    for name, described in wanted.items():
-        array, components = _numbers(given[name], f"{place}{name}"), len(described.components)
-        shape = (*frames, length, components)
-        accepted = [shape] if grid is None else [shape, (*frames, *grid, components)]
+    for name, values in given.items():
+        if name not in wanted:
+            raise InputError(f"{place}fields: unknown {shown(name)}; expected {', '.join(wanted)}")
+        array, components = _numbers(values, f"{place}{name}"), len(wanted[name].components)
+        shape = (*rows, components)
+        accepted = [shape] if grid is None else [shape, (*rows[:-1], *grid, components)]
         if components == 1:
             accepted += [each[:-1] for each in accepted]
         if array.shape not in accepted or array.size != math.prod(shape):
             raise InputError(f"{place}{name} has shape {array.shape}, expected {shape}")
-        array = _checked(array.reshape(shape), f"{place}{name}")
+        array = array.reshape(shape)
+        if wrong := int(np.count_nonzero(~np.isfinite(array))):
+            raise InputError(f"{place}{name} holds {wrong} values that are not finite")
         fields[name] = np.ascontiguousarray(array, dtype=stored_type(array))
     return fields
 
 
-def _patch(given: Any, length: int, kinds: Sequence[str]) -> np.ndarray:
+def _patch(given: Any, kinds: Sequence[str]) -> np.ndarray:
     """Return (B,) numbers of kinds."""
     patch = np.asarray(given)
-    if patch.shape != (length,):
-        raise InputError(f"boundary/patch has shape {patch.shape}, expected ({length},)")
     if patch.dtype.kind == "U" and set(patch.tolist()) <= set(kinds):
         return np.array([kinds.index(kind) for kind in patch.tolist()], "u1")
     if patch.dtype.kind in "iu" and ((patch >= 0) & (patch < len(kinds))).all():

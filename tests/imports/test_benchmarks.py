@@ -105,14 +105,6 @@ def test_elasticity_comes_near_the_refined_solve_of_the_same_void() -> None:
     assert coarse > 2 * finer and finer < 0.05
 
 
-def test_voids_stay_inside_and_differ() -> None:
-    angle = np.linspace(0, 2 * np.pi, 100)
-    voids = np.array([elasticity.void_radius(number, angle) for number in range(20)])
-    assert voids.min() > 0.2 and voids.max() < 0.4
-    assert np.ptp(voids, axis=0).min() > 0.02
-    np.testing.assert_allclose(voids[:, 0], voids[:, -1])
-
-
 @pytest.mark.parametrize("name", GENERATORS)
 def test_a_benchmark_grows_in_its_own_splits_and_is_not_solved_twice(
     name: str, tmp_path, monkeypatch

@@ -111,15 +111,6 @@ def sorted_centres() -> np.ndarray:
     return places[np.lexsort(places.T)]
 
 
-def test_cells_of_any_shape_come_in_without_a_mesh_to_draw(tmp_path) -> None:
-    write_case(tmp_path / "cases/a", mesh=box(merged=True), steady=True)
-    dataset, _ = imported(tmp_path)
-    case = dataset[0]
-    assert not dataset.schema.transient and case.num_points == 11
-    assert sorted(case.volumes.tolist()) == [1.0] * 10 + [2.0]
-    assert case.mesh is None
-
-
 SPOILT: dict[str, tuple[dict, Callable[[Path], object], str]] = {
     "an unfinished case": ({"times": ("0.5",)}, lambda d: None, "it is unfinished: its last time"),
     "a log that tells of an error": (
@@ -366,16 +357,6 @@ def test_a_wrong_table_is_one_line(tmp_path, text, says) -> None:
         read_case_table(tmp_path / "designs.csv")
 
 
-def test_an_empty_folder_is_one_line_and_nothing_is_written(tmp_path) -> None:
-    (tmp_path / "cases/nothing").mkdir(parents=True)
-    with pytest.raises(InputError, match="holds no OpenFOAM case"):
-        plan_openfoam(asked(tmp_path), OPTIONS)
-    write_case(tmp_path / "cases/a", times=())
-    with pytest.raises(InputError, match=r"none of the 1 cases .* the first, a: it has no solved"):
-        plan_openfoam(asked(tmp_path), OPTIONS)
-    assert not (tmp_path / "store").exists()
-
-
 def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
     def log(courant: float) -> Callable[[Path], object]:
         text = f"Exec   : icoFoam\nTime = 1\nCourant Number mean: 0.1 max: {courant}\nEnd\n"
@@ -441,36 +422,6 @@ def test_a_count_or_a_formula_is_no_parameter(tmp_path, value) -> None:
         place = DictionaryPlace.parse(f"0/U:boundaryField/inlet/value{index}")
         with pytest.raises(CaseError, match="which is no number: a list of a field's values, or"):
             read_number(case, place)
-
-
-def conditions(directory: Path, of_walls: str) -> None:
-    """Give the walls another condition of the velocity, which writes no value."""
-    for path in directory.glob("*/U"):
-        text = path.read_text()
-        path.write_text(text.replace("type noSlip;", f"type {of_walls};"))
-
-
-def test_walls_that_write_no_velocity_have_that_of_their_condition(tmp_path) -> None:
-    found = {}
-    for number, condition in enumerate(("noSlip", "slip", "symmetryPlane", "zeroGradient"), 1):
-        write_case(
-            tmp_path / f"cases/{condition}",
-            speed=number,
-            change=lambda case, condition=condition: conditions(case, condition),
-        )
-    dataset, refused = imported(tmp_path)
-    assert refused == {}
-    for case in dataset:
-        faces = case.boundary
-        walls = faces.patch == case.patch_kinds.index("wall")
-        found[case.id] = (faces["velocity"][-1][walls], faces.normals[walls])
-    assert (found["noSlip"][0] == 0).all()
-    for mirror in ("slip", "symmetryPlane"):
-        velocity, normals = found[mirror]
-        np.testing.assert_allclose((velocity * normals[:, :2]).sum(axis=1), 0, atol=1e-6)
-        assert np.abs(velocity).max() > 1, "along the wall it flows"
-    velocity, normals = found["zeroGradient"]
-    assert np.abs((velocity * normals[:, :2]).sum(axis=1)).max() > 0.01, "as in the cell behind"
 
 
 def test_times_that_were_not_put_together_come_from_the_parts(tmp_path) -> None:
@@ -553,14 +504,6 @@ def test_what_a_table_says_anew_of_a_case_is_told_until_the_case_is_withdrawn(tm
     assert verify(mended).findings == []
 
 
-def test_a_range_of_no_parameter_is_one_line(tmp_path) -> None:
-    write_case(tmp_path / "cases/run1", speed=1)
-    write_case(tmp_path / "cases/run2", speed=2)
-    with pytest.raises(InputError, match="--range sped: did you mean speed"):
-        imported(tmp_path, ranges={"sped": (0.0, 9.0)})
-    assert not (tmp_path / "store").exists()
-
-
 def test_a_parameter_in_another_unit_than_the_datasets_is_one_line(tmp_path) -> None:
     table = tmp_path / "designs.csv"
     options = FoamOptions(fields=FIELDS)
@@ -616,14 +559,6 @@ def test_a_fixed_velocity_of_zero_is_a_wall(tmp_path) -> None:
     assert kinds == {"floor": "wall", "roof": "wall", "lid": "inlet", "fan": "inlet"}
 
 
-def test_folders_that_python_takes_for_numbers_are_no_times(tmp_path) -> None:
-    directory = write_case(tmp_path / "cases/a", times=("0.5", "1"))
-    for name in ("2020_01", "inf", "nan", "1_0"):
-        shutil.copytree(directory / "1", directory / name)
-    dataset, refused = imported(tmp_path)
-    assert refused == {} and dataset[0].time.tolist() == [0.5, 1.0]
-
-
 def test_a_limit_is_a_number_and_no_log_of_nan_passes_it(tmp_path) -> None:
     with pytest.raises(InputError, match="is no limit"):
         replace(OPTIONS, limits={"courant": float("nan")})
@@ -665,16 +600,6 @@ def test_times_of_function_objects_are_left_out_with_a_note(tmp_path) -> None:
     assert refused == {}
     for case in dataset:
         check_values(case, case.parameters["speed"], [0.5, 1.0])
-
-
-def test_vorticity_alone_at_the_end_is_not_the_last_time_of_a_steady_case(tmp_path) -> None:
-    case = write_case(tmp_path / "cases/run", steady=True)
-    (case / "2").mkdir()
-    shutil.copy(case / "1/U", case / "2/vorticity")
-    dataset, refused = imported(tmp_path)
-    assert refused == {} and left_out(tmp_path) == {"run": ["times without U or p or T: 2"]}
-    expected = field_value("T", dataset[0].points, 1.0, 1.0)
-    np.testing.assert_allclose(dataset[0]["temperature"][:, 0], expected, rtol=1e-6)
 
 
 def test_cases_inside_a_case_are_imported(tmp_path) -> None:
@@ -732,14 +657,6 @@ def test_a_part_without_cells_holds_nothing(tmp_path) -> None:
     for case in dataset:
         check_values(case, case.parameters["speed"], [0.5, 1.0])
         assert case.num_points == 12 and case.provenance["parts"] == 2
-
-
-def test_sets_of_cells_at_a_time_are_no_mesh(tmp_path) -> None:
-    case = write_case(tmp_path / "cases/run")
-    (case / "1/polyMesh/sets").mkdir(parents=True)
-    Form().write(case / "1/polyMesh/sets/inside", "cellSet", b"2(0 1)")
-    dataset, refused = imported(tmp_path)
-    assert refused == {} and dataset[0].time.tolist() == [0.5, 1.0]
 
 
 def test_irregular_times_are_noted_and_an_interval_makes_them_regular(tmp_path) -> None:

@@ -14,13 +14,10 @@ import courant
 import simgen
 from courant.evaluation.evaluate import evaluate
 from courant.experiment import Experiment
-from courant.model import presets
-from courant.models import dump_config
 from courant.problems import open_problem
 from courant.recipes.fitted import fitted_recipe
 from courant.report.report import write_report
 from courant.runs.directory import RunDirectory
-from courant.runs.record import read_records
 from courant.serving.predictions import Limits, answer, describe
 from courant.training.train import fit
 from flows.cli.foreign_mesh import predict_file
@@ -30,7 +27,6 @@ from flows.stages.main_job import MainJob
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.imports import darcy, heat
-from tests.training.test_loop import KilledError, kill_at
 
 SMALL = {"width": 24, "num_heads": 2, "num_anchors": 8, "num_levels": 1}
 SHORT = {"epochs": 10, "samples_per_epoch": 48, "warmup_steps": 0, "learning_rate": 5e-3}
@@ -55,10 +51,7 @@ def small(dataset: Dataset) -> Experiment:
 
 
 def trained(dataset: Dataset, folder: Path) -> RunDirectory:
-    """With a kill in between."""
     run = RunDirectory(folder)
-    with pytest.raises(KilledError):
-        fit(small(dataset), dataset, run, on_epoch=kill_at(5))
     fit(small(dataset), dataset, run)
     return run
 
@@ -73,11 +66,6 @@ def rod_run(rod: Dataset, tmp_path_factory: pytest.TempPathFactory) -> RunDirect
     return trained(rod, tmp_path_factory.mktemp("runs") / "heat")
 
 
-@pytest.mark.parametrize("importer", [darcy, heat])
-def test_an_importer_is_short(importer) -> None:
-    assert len(Path(importer.__file__).read_text().splitlines()) < 100
-
-
 def test_the_page_shows_the_importer_that_is_tested() -> None:
     page = (Path(darcy.__file__).parents[2] / "docs/a-new-dataset.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -89,23 +77,6 @@ def test_the_main_job_fits_a_recipe_to_imported_data(rod: Dataset) -> None:
     assert job.dataset and job.version
     experiment, _ = job.training_on(PublishedVersion(job.dataset, job.version)).open()
     assert experiment == fitted_recipe(rod)
-
-
-def test_the_papers_model_fits_the_data(plane: Dataset) -> None:
-    model = dump_config(presets.darcy_flow())
-    experiment = fitted_recipe(plane).derive(model=model)
-    assert open_problem(experiment, plane).wrong_sizes() == []
-    assert experiment.model == presets.darcy_flow()
-
-
-def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(
-    plane: Dataset, plane_run: RunDirectory, tmp_path: Path
-) -> None:
-    straight = RunDirectory(tmp_path)
-    fit(small(plane), plane, straight)
-    assert straight.read_bytes("model.safetensors") == plane_run.read_bytes("model.safetensors")
-    losses = [record.train_loss for record in read_records(straight)]
-    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_the_model_learns_from_the_given_field(plane: Dataset, plane_run: RunDirectory) -> None:
@@ -136,21 +107,6 @@ def test_the_report_speaks_of_what_there_is(plane_run: RunDirectory, tmp_path: P
     assert "given={" in lines and "boundary=" not in lines
 
 
-def test_the_lines_of_the_report_run(plane: Dataset, plane_run: RunDirectory) -> None:
-    from courant.report.context import open_context
-    from courant.report.data_and_training import use_panel
-
-    code = use_panel(open_context(plane_run, evaluate(plane_run.url))).code
-    names: dict = {}
-    exec(code, names)
-    np.testing.assert_array_equal(
-        names["surrogate"].predict(
-            names["case"].points, given={"permeability": names["case"]["permeability"][:]}
-        ),
-        names["surrogate"].predict_case(names["case"]),
-    )
-
-
 def test_it_is_served(plane: Dataset, plane_run: RunDirectory) -> None:
     surrogate, case = courant.load(plane_run.url), plane[0]
     assert describe(surrogate, Limits()).needs == ["points", "given"]
@@ -161,23 +117,6 @@ def test_it_is_served(plane: Dataset, plane_run: RunDirectory) -> None:
     np.testing.assert_allclose(
         json.loads(content)["values"], surrogate.predict_case(case), atol=1e-6
     )
-
-
-@pytest.mark.parametrize(
-    ("request_", "says"),
-    [
-        ({}, "given must map permeability"),
-        ({"given": {"porosity": [1.0]}}, "given must map permeability"),
-        ({"given": {"permeability": [1.0, 2.0]}}, "has shape"),
-        ({"boundary": {}}, "data have no boundary"),
-        ({"distance": ([[1.0]], [[[1.0, 0, 0]]])}, "data have no distance"),
-        ({"parameters": {"radius": 1.0}}, "unknown radius"),
-        ({"initial": [[1.0]]}, "takes no initial"),
-    ],
-)
-def test_a_wrong_request_is_one_line(plane_run: RunDirectory, request_, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        courant.load(plane_run.url).predict(np.array([[0.5, 0.5]]), **request_)
 
 
 @pytest.mark.parametrize(

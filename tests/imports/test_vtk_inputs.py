@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import resource
 import shutil
 import struct
 import subprocess
@@ -630,11 +629,6 @@ def test_a_file_that_ends_vtk_costs_one_case(tmp_path) -> None:
     assert list(refused) == [f"sub{number}/bad" for number in range(3)]
     for case, number in zip(dataset, range(3), strict=True):
         check_values(case, 1 + number)
-
-
-def test_memory_is_bounded_by_the_system() -> None:
-    """On systems without this the tests above would take what they may."""
-    assert hasattr(resource, "RLIMIT_DATA")
 
 
 def test_a_whole_mesh_has_its_cells_and_arrays_in_the_files_order(tmp_path) -> None:
