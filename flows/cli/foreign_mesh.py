@@ -43,10 +43,10 @@ def predict_file(
     steps: int | None,
     out: Path,
 ) -> str:
-    """Predict on the mesh in a file, write `out`, and return lines that say so.
+    """Predict on the mesh in a file, write `out`, and return lines for the screen.
 
     A transient model rolls out from the file's arrays and writes its last step (.vtu) or all of
-    them (.pvd). A steady model takes geometry and boundary conditions from the surface mesh in the
+    them (.pvd). A steady model reads geometry and boundary conditions from the surface mesh in the
     file `boundary`. Warns of extrapolation as `Surrogate.predict` does.
     """
     for mesh in (file, boundary):
@@ -67,7 +67,7 @@ def predict_file(
     wanted = surrogate.dataset["parameters"]
     if wanted and not parameters:
         names = ",".join(f"{each['name']}={each['low']:g}" for each in wanted)
-        raise InputError(f"say which geometry the mesh is of, such as --parameters {names}")
+        raise InputError(f"name the geometry of the mesh, such as --parameters {names}")
     normaliser = surrogate.normaliser
     channels, dimension = normaliser.channels, normaliser.dimension
     is_steady = surrogate.problem.kind == "steady"

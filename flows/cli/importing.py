@@ -149,7 +149,7 @@ class FoamRequest(FolderRequest):
     region: Annotated[str, about("Region, of cases with several meshes.")] = ""
     steady: Annotated[
         bool | None,
-        about("Last time only, or all; default: as the time scheme says.", "--steady/--transient"),
+        about("Last time only, or all; default: by the time scheme.", "--steady/--transient"),
     ] = None
     after: Annotated[float, about("Leave out times before this one (s).")] = 0.0
     every: Annotated[int, about("Of a transient case every n-th time.", ge=1)] = 1

@@ -81,7 +81,7 @@ def imported_schema(
     `name` is the name of the dataset, and the `family` of experiments. Fields of role "given" are
     inputs of models, solved ones their targets; each case has every field at every point. `splits`:
     whether each case comes with its split ("published"), or splits are drawn by seed ("drawn").
-    `boundary`, `volumes` and `distance_kinds` say which of these come with each case; a boundary
+    `boundary`, `volumes` and `distance_kinds` are those that come with each case; a boundary
     needs `patch_kinds`.
     """
     try:

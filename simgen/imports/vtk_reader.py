@@ -28,7 +28,7 @@ from simgen.imports.source_case import one_line
 MESHES = frozenset({".vtu", ".vtk", ".vti", ".vtr", ".vts", ".vtp"})
 """Suffixes of files that VTK reads"""
 MEMORY, MEMORY_A_BYTE = 256 << 20, 100
-"""Bytes that a snapshot may take in memory: so many, and so many for each byte of its files"""
+"""Bytes of memory for a snapshot: so many, and so many for each byte of its files"""
 GHOSTS = "vtkGhostType"
 HIDDEN_CELL, HIDDEN_POINT = 1 | 8 | 32, 1 | 2
 """Its bits: repeated from another piece, refined, hidden"""

@@ -196,7 +196,7 @@ def read_diffusion_sorption(folder: Path) -> Cases:
 def read_compressible_flow(folder: Path) -> Cases:
     """PDEBench's 3D compressible flow, every eighth point: the first tenth of the cases to test.
 
-    The paper says 1000 and 200 cases without saying which; this is PDEBench's own split.
+    The paper has 1000 and 200 cases without naming them; this is PDEBench's own split.
     """
     file, member = _open_hdf5(folder, "compressible-flow")
     shape = tuple(member("density", (None,) * 5).shape)
@@ -242,7 +242,7 @@ def _schema(name: str, dimension: int, fields: Sequence[Field], url: str, **more
 
 
 def _find(folder: Path, name: str, where: str) -> Path:
-    """Return the file called `name` at or below the folder; InputError says where to get it."""
+    """Return the file called `name` at or below the folder; InputError names its source."""
     found = sorted(folder.rglob(name)) if folder.is_dir() else []
     if not found:
         raise InputError(f"{folder} has no {name}; get it from {where}")

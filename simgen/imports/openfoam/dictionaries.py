@@ -27,7 +27,7 @@ _DECIDES = ("#if", "#else", "#endif", "#remove", "#inputMode", "#overwrite", "#m
 DEEPEST = 8
 #: Characters of a value.
 LONGEST = 100_000
-#: Characters that stand for macros, come from other files, or are compared with names and patterns;
+#: Characters that replace macros, come from other files, or are compared with names and patterns;
 #: each entry counts as many as `AN_ENTRY`.
 MOST_WORK, AN_ENTRY = 20_000_000, 200
 #: A field's values are no parameters; so much of them is kept, to be shown.
@@ -254,14 +254,14 @@ def _look_up(path: Path, entries: Sequence[str]) -> tuple[str | None, str, str]:
         found = found.find(name) if isinstance(found, _Scope) else None
         if isinstance(found, _Scope):
             passed += found.unread
-    # A macro that no name follows stands for entries; with a name behind it, for a name.
+    # `$name;` brings in entries; with a value behind it, it is the name of one.
     decides = (each for each in passed if each.startswith((*_DECIDES, "$")))
     doubt = next((each for each in decides if not _MACRO.fullmatch(each)), "")
     return found if isinstance(found, str) else None, passed[-1] if passed else "", doubt
 
 
 def _whole(path: Path, entries: Sequence[str], text: str | None) -> str | None:
-    """Return the text; CaseError where a macro stands for nothing that was read before it."""
+    """Return the text; CaseError where a macro refers to nothing that was read before it."""
     if text is not None and (macro := re.search(r"\$\S*", text)):
         raise CaseError(f"{path}: {'/'.join(entries)} refers to {macro[0]}, which is not there")
     return text

@@ -3,7 +3,7 @@
 A case is a directory with a mesh, with parts of a decomposed mesh, or with a system/controlDict.
 Its parts are the directory itself, or its processor directories where these hold the solution. The
 survey finds mesh, times, fields with their units, patches with their kinds, parameters, and what
-dictionaries and log say of the solver.
+dictionaries and log hold of the solver.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FoamOptions:
     """Conditions that have the cell's value on patches where they write none"""
     parameters: Mapping[str, DictionaryPlace] = field(default_factory=dict)
     steady: bool | None = None
-    """Whether cases are steady; None = as their dictionaries say"""
+    """Whether cases are steady; None = as in their dictionaries"""
     after: float = 0.0
     """Times before this one are left out"""
     every: int = 1
@@ -226,7 +226,7 @@ def parts_of(directory: Path, region: str, fields: Sequence[str]) -> tuple[Path,
 
 
 def num_cells(directory: Path, region: str) -> int:
-    """Return the number of cells, from the header of `owner` where it says so."""
+    """Return the number of cells, from the header of `owner` where that has it."""
     found = _NUM_CELLS.search(read_head(directory / "constant" / region / "polyMesh" / "owner"))
     return int(found[1]) if found else len(read_geometry(directory, region).centres)
 
@@ -245,7 +245,7 @@ def read_head(path: Path) -> bytes:
 
 
 def survey_case(directory: Path, place: str, options: FoamOptions) -> FoamCase:
-    """Survey a case; CaseError and InputError say in one line why it cannot be imported."""
+    """Survey a case; CaseError or InputError is why it cannot be imported, in one line."""
     region, names = options.region, list(options.fields)
     parts = parts_of(directory, region, names)
     for part in parts:
@@ -607,7 +607,7 @@ FoundLog = tuple[Path, str, SolverLog]
 def read_control(directory: Path, region: str = "") -> tuple[str, float | None, bool | None]:
     """Return application, end time and whether the case is steady, from its dictionaries.
 
-    Empty and None where they do not say it; CaseError where they are damaged. A region has schemes
+    Empty and None where they lack it; CaseError where they are damaged. A region has schemes
     of its own in system/<region>.
     """
     control, own = directory / "system/controlDict", directory / "system" / region / "fvSchemes"
@@ -651,7 +651,7 @@ def find_log(directory: Path, application: str) -> FoundLog | None:
 def check_finished(last_time: float, end: float | None, log: FoundLog | None) -> bool | None:
     """Return whether the solver came to its end; None where neither log nor end time is known.
 
-    CaseError says how it is known that it did not.
+    CaseError names what shows that it did not.
     """
     if (log is not None and log[2].finished) or (end is not None and last_time >= end * (1 - 1e-6)):
         return True
@@ -662,7 +662,7 @@ def check_finished(last_time: float, end: float | None, log: FoundLog | None) ->
     if end is None:
         return None
     raise CaseError(
-        f"{unfinished}, controlDict's endTime is {end:g}, and no log says that it converged before;"
+        f"{unfinished}, controlDict's endTime is {end:g}, and no log shows that it converged before;"
         " --allow-unfinished imports it as it is"
     )
 
