@@ -424,25 +424,6 @@ def test_a_count_or_a_formula_is_no_parameter(tmp_path, value) -> None:
             read_number(case, place)
 
 
-def test_times_that_were_not_put_together_come_from_the_parts(tmp_path) -> None:
-    """After `reconstructPar -latestTime` the case itself has its last time alone."""
-
-    def latest(directory: Path) -> None:
-        write_case(directory, speed=2, times=("1",))
-
-    for number in (1, 2):
-        write_case(
-            tmp_path / f"cases/run{number}",
-            speed=number,
-            decomposed=True,
-            times=("0.25", "0.5", "1"),
-            change=latest if number == 2 else lambda directory: None,
-        )
-    dataset, refused = imported(tmp_path)
-    assert refused == {}
-    np.testing.assert_allclose(dataset["run2"].time, [0.25, 0.5, 1.0])
-
-
 def test_a_face_of_many_corners_is_read(tmp_path) -> None:
     """OpenFOAM writes long lists in lines of their own."""
     from simgen.foam.mesh import read_faces

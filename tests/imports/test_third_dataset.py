@@ -22,8 +22,8 @@ from courant.serving.predictions import Limits, answer, describe
 from courant.training.train import fit
 from flows.cli.foreign_mesh import predict_file
 from flows.cli.prediction_files import write_prediction
-from flows.stages.generation import PublishedVersion
 from flows.stages.main_job import MainJob
+from flows.stages.training import Training, open_training
 from simgen.errors import InputError
 from simgen.store.read import Dataset
 from tests.imports import darcy, heat
@@ -75,7 +75,7 @@ def test_the_page_shows_the_importer_that_is_tested() -> None:
 def test_the_main_job_fits_a_recipe_to_imported_data(rod: Dataset) -> None:
     job = MainJob(dataset=rod.url).resolved
     assert job.dataset and job.version
-    experiment, _ = job.training_on(PublishedVersion(job.dataset, job.version)).open()
+    experiment, _ = open_training(Training(job.dataset, job.version, job.recipe))
     assert experiment == fitted_recipe(rod)
 
 

@@ -88,23 +88,6 @@ def test_files_are_steady_cases_and_each_hostile_one_is_one_line(tmp_path) -> No
     assert case.parameters == {"speed": 1.0}
 
 
-def test_a_series_is_a_transient_case_of_values_on_cells(tmp_path) -> None:
-    for number in (1, 5):
-        write_series(tmp_path / f"files/run{number}.pvd", number)
-    assert cases_in(tmp_path / "files") == ["run1", "run5"]
-    dataset, refused = imported(tmp_path)
-    assert refused == {}
-    case = dataset["run5"]
-    np.testing.assert_allclose(case.time, [0.0, 0.1, 0.2])
-    np.testing.assert_allclose(case["p"][2][:, 0], 7 * case.points[:, 0])
-    (tmp_path / "files/run1_1.vtu").unlink()
-    _, refused = imported(tmp_path)
-    assert refused == {
-        "run1": "it is unfinished: run1_1.vtu, which it lists, is not there; the dataset has it"
-        " from an earlier import: courant dataset withdraw removes it"
-    }
-
-
 def test_symmetric_tensors_have_their_components_by_name_both_ways(tmp_path) -> None:
     """VTK lists xx, yy, zz, xy, yz, xz."""
     names = ("xx", "yy", "zz", "xy", "yz", "xz")
@@ -116,21 +99,6 @@ def test_symmetric_tensors_have_their_components_by_name_both_ways(tmp_path) -> 
     assert stored == {name: float(at) for at, name in enumerate(names)}
     (exported,) = export_vtu(dataset, tmp_path / "exported")
     np.testing.assert_array_equal(meshio.read(exported).point_data["stress"], tensor)
-
-
-def test_faces_among_volumes_are_no_cells(tmp_path) -> None:
-    """Mesh generators write a volume's boundary along with it."""
-    points = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
-    cells = [
-        ("triangle", np.array([[0, 1, 2], [0, 1, 3]])),
-        ("tetra", np.array([[0, 1, 2, 3], [1, 2, 3, 4]])),
-    ]
-    data = {"p": [np.array([7.0, 8.0]), np.array([1.0, 2.0])]}
-    (tmp_path / "files").mkdir()
-    meshio.Mesh(points, cells, cell_data=data).write(tmp_path / "files/run.vtu")
-    dataset, _ = imported(tmp_path, VtkOptions({"p": "p"}))
-    assert dataset[0]["p"][:, 0].tolist() == [1.0, 2.0]
-    np.testing.assert_allclose(dataset[0].points, points[cells[1][1]].mean(axis=1))
 
 
 def test_a_mesh_that_changes_is_told(tmp_path) -> None:

@@ -662,7 +662,7 @@ def check_finished(last_time: float, end: float | None, log: FoundLog | None) ->
     if end is None:
         return None
     raise CaseError(
-        f"{unfinished}, controlDict's endTime is {end:g}, and no log shows that it converged before;"
+        f"{unfinished}, controlDict's endTime is {end:g}, and no log shows that it converged;"
         " --allow-unfinished imports it as it is"
     )
 
