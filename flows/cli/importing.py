@@ -72,13 +72,15 @@ class FolderRequest:
 
     def arrays(self) -> tuple[dict[str, str], frozenset[str]]:
         """Return names in the dataset by array, empty where not given, and the given arrays."""
-        known, both = set[str](), {}
-        for text in (self.fields, self.given):
-            for each in filter(None, map(str.strip, text.split(","))):
-                array, _, name = (part.strip() for part in each.partition("="))
-                both[array] = name
-                known |= {array} if text is self.given else set()
-        return both, frozenset(known)
+        solved, known = (
+            {
+                array.strip(): name.strip()
+                for array, _, name in (each.partition("=") for each in text.split(","))
+                if array.strip()
+            }
+            for text in (self.fields, self.given)
+        )
+        return {**solved, **known}, frozenset(known)
 
     def options(
         self, units: Mapping[str, str] = MappingProxyType({}), kinds: tuple[str, ...] | None = None

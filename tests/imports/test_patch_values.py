@@ -18,13 +18,11 @@ from tests.imports.patch_cases import (
     Entry,
     FieldText,
     PatchCase,
-    PlainMesh,
     Values,
     block,
     foam_to_vtk,
     imported_values,
     openfoam,
-    plain_values,
 )
 
 pytestmark = pytest.mark.openfoam
@@ -263,20 +261,6 @@ def test_a_pattern_that_takes_other_engines_years_is_matched_at_once(tmp_path) -
     entries = (fixed('".*"', 9), fixed('"(a|b|le|f|t|(l|e|f)*)*x"', 1))
     _, rows = imported_values(scalar_case(tmp_path, *entries), {"T": "T"})
     assert len(rows) == len(SIDES)
-
-
-def test_the_plain_reader_of_the_fuzz_is_right_by_openfoam(tmp_path) -> None:
-    mesh = skewed({"bottom": "wall"})
-    conditions = [
-        Entry("left", "fixedGradient", {"gradient": some(3)}),
-        Entry("bottom", "slip"),
-        Entry('".*"', "zeroGradient"),
-    ]
-    text = FieldText("vector", some(3, seed=1), conditions)
-    folder = PatchCase(mesh, {"1": {"U": text}}, steady=True).write(tmp_path / "run")
-    _, found = plain_values(folder, "1", "U", PlainMesh.read(folder))
-    for patch, values in foam_to_vtk(folder, "1").items():
-        np.testing.assert_allclose(found[patch], values["U"], rtol=2e-5, atol=2e-5)
 
 
 SOLVER = {

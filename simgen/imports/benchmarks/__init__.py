@@ -4,39 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from simgen.errors import InputError
 from simgen.imports.benchmarks.darcy import DarcyGrid
 from simgen.imports.benchmarks.diffusion_sorption import SorptionGrid
 from simgen.imports.benchmarks.elasticity import CellGrid
 from simgen.imports.importing import Imported, import_cases
-from simgen.imports.source_case import SourceCase, UnreadCase
-from simgen.store.schema import Schema
+from simgen.imports.source_case import UnreadCase
 
+Grid = DarcyGrid | SorptionGrid | CellGrid
+"""How finely a benchmark's cases are solved and stored, with its schema and its cases"""
 VALIDATION_FROM = 100_000
 """The number of the first validation case: no published case has one as high"""
-
-
-class BenchmarkGrid(Protocol):
-    """How finely the cases of a benchmark are solved and stored."""
-
-    name: str
-    """How cases are named"""
-    revision: int
-
-    def schema(self) -> Schema:
-        """Describe the dataset."""
-
-    def case(self, number: int, split: str) -> SourceCase:
-        """Solve case `number`."""
 
 
 @dataclass(frozen=True)
 class Generator:
     """How many cases of a benchmark are made, and how."""
 
-    grid: Any
+    grid: Grid
     """The published one"""
     num_train: int
     num_test: int
@@ -65,7 +51,7 @@ def generate_benchmark(
     num_test: int,
     *,
     num_validation: int = 0,
-    grid: BenchmarkGrid | None = None,
+    grid: Grid | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Imported:
     """Solve the cases that the dataset at `url` lacks, and publish them as a version.
@@ -74,7 +60,7 @@ def generate_benchmark(
     published benchmarks do not have, are further ones.
     """
     made = get_generator(name)
-    of: BenchmarkGrid = made.grid if grid is None else grid
+    of = made.grid if grid is None else grid
     most_test = VALIDATION_FROM - made.test_from
     if not (
         1 <= num_train <= made.test_from and 0 <= num_test <= most_test and num_validation >= 0
