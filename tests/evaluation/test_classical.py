@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import simgen
-from courant.data.normalisation import Normaliser
 from courant.evaluation.quantities import regress_figures
 from courant.evaluation.record import DMD, NEAREST_DESIGN, PERSISTENCE, POD_GP, POD_RBF
-from courant.evaluation.references import DynamicModes, principal, references
+from courant.evaluation.references import references
 from courant.problems import open_problem
 from simgen.case import CaseResult
 from simgen.cases import get_family
@@ -116,19 +115,6 @@ def test_a_training_case_is_not_part_of_its_own_prediction(ducts: Dataset) -> No
     np.testing.assert_allclose(weights.sum(), 1)
 
 
-def test_fields_that_are_all_the_same_are_predicted_as_such(ducts: Dataset) -> None:
-    pod: Any = references(open_problem(tiny_steady(), ducts), ducts)[POD_GP]
-    fields = pod._fields()
-    pod._fields = lambda: SimpleNamespace(
-        ids=fields.ids,
-        normaliser=fields.normaliser,
-        designs=fields.designs,
-        snapshots=np.ones_like(fields.snapshots),
-    )
-    weights = pod.weights(ducts[ducts.cases("test")[0]])
-    np.testing.assert_allclose(weights, 1 / len(fields.ids))
-
-
 def test_dmd_carries_a_wave_that_persistence_cannot(tmp_path: Path) -> None:
     writer = DatasetWriter.open(
         str(tmp_path / "cylinder-flow"), Schema.of(get_family("cylinder-flow"))
@@ -166,34 +152,6 @@ def test_the_nearest_rollout_is_another_cases_at_the_same_times(tmp_path: Path) 
         np.testing.assert_allclose(state[7], expected["velocity"][frame][point])
 
 
-def test_a_pod_has_as_many_components_as_the_model_has_anchors(ducts: Dataset) -> None:
-    for anchors, rank in ((8, 64), (100, 100)):
-        experiment = tiny_steady().derive(model={"num_anchors": anchors})
-        for name in (POD_GP, POD_RBF):
-            pod: Any = references(open_problem(experiment, ducts), ducts)[name]
-            assert pod._rank == rank
-
-
-@pytest.mark.parametrize("shape", [(40, 7), (7, 40)])
-def test_principal_components_are_the_same_from_either_side(shape: tuple[int, int]) -> None:
-    values = np.random.default_rng(3).normal(size=shape)
-    vectors, variances = principal(values, 5)
-    left, sizes, _ = np.linalg.svd(values, full_matrices=False)
-    np.testing.assert_allclose(variances, sizes[:5] ** 2)
-    np.testing.assert_allclose(np.abs(vectors.T @ left[:, :5]), np.eye(5), atol=1e-9)
-
-
-def test_a_training_case_shorter_than_a_step_gives_no_pair_and_no_error(tmp_path: Path) -> None:
-    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "waves")))
-    problem = open_problem(tiny_experiment(), dataset)
-    modes = references(problem, dataset)[DMD]
-    assert isinstance(modes, DynamicModes)
-    case = dataset[0]
-    pairs = modes._pairs(case, float(case.time[-2]), problem.step_s)
-    assert [len(each) for each in pairs] == [0, 0]
-    assert pairs[0].shape[1] == len(modes._mean)
-
-
 def test_snapshots_of_the_start_up_may_lie_at_other_distances(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,15 +171,6 @@ def test_snapshots_of_the_start_up_may_lie_at_other_distances(
 
     monkeypatch.setattr(StoredCase, "time", property(with_a_long_start))
     assert errors() == pytest.approx(even, rel=1e-6)
-
-
-def test_few_designs_have_no_pod(tmp_path: Path, ducts: Dataset) -> None:
-    from courant.evaluation.references import enough_designs
-
-    normaliser = Normaliser.of(ducts, ("velocity",))
-    assert enough_designs(ducts, normaliser)
-    few = SimpleNamespace(cases=lambda split: ducts.cases(split)[:6])
-    assert not enough_designs(few, normaliser)  # type: ignore[arg-type]
 
 
 def test_figures_are_regressed_on_the_design_alone(ducts: Dataset) -> None:

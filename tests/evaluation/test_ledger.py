@@ -22,12 +22,6 @@ def test_the_interval_of_few_values_is_students() -> None:
     assert (three.low + three.high) / 2 == 2.0
 
 
-def test_a_single_value_has_no_interval() -> None:
-    one = Interval.of([0.25])
-    assert one.half_width is None and one.low == one.high == 0.25
-    assert one.text() == "0.25"
-
-
 @pytest.mark.parametrize(
     ("interval", "text"),
     [

@@ -1,6 +1,5 @@
 """Bands hold as often as they say, where errors have one size and where they have not."""
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,17 +14,15 @@ import courant
 import simgen
 from courant.evaluation.calibrate import calibrate
 from courant.evaluation.coverage import BY_REGRESSION, FIELD, measure_coverage, worst_eighth
-from courant.evaluation.quantities import fit_quantity, measure_quantities, recorded, scaled_designs
+from courant.evaluation.quantities import measure_quantities, scaled_designs
 from courant.prediction.bands import (
     BANDS,
-    Bands,
     FieldScale,
     GridError,
     Outcomes,
     Predicted,
     conformal_quantile,
     fit_error_size,
-    fit_of_degree,
     fit_scale,
     half_width,
     least_cases,
@@ -136,18 +133,6 @@ def test_parameters_count_where_they_tell_something() -> None:
     assert both.degree == 2 and end / middle > 5
 
 
-def test_left_out_sizes_are_those_of_a_fit_without_the_design() -> None:
-    generator = np.random.default_rng(4)
-    designs = generator.uniform(-1, 1, (30, 1))
-    errors = np.abs(generator.normal(size=30)) * np.exp(3 * designs[:, 0]) + 0.1
-    fitted = fit_of_degree(designs, errors, 1, 3.0)
-    for number in (0, 7, 29):
-        kept = np.arange(30) != number
-        others = fit_of_degree(designs[kept], errors[kept], 1, 3.0)
-        (again,) = others.at(designs[number : number + 1])
-        assert again == pytest.approx(fitted.left_out[number], rel=0.1)
-
-
 def test_designs_near_an_unsolved_one_are_told() -> None:
     designs = np.random.default_rng(0).uniform(-1, 1, (80, 1))
     unsolved = designs[:, 0] > 0.5
@@ -175,22 +160,6 @@ def test_the_scale_finds_where_errors_are_and_how_they_grow() -> None:
     np.testing.assert_allclose(np.divide(scale.growth, scale.growth[0]), [1, 2, 4], rtol=0.1)
     assert scale.at(points, predicted[0].values[:1]).shape == (1, 3000, 1)
     assert FieldScale.model_validate_json(scale.model_dump_json()) == scale
-
-
-def test_the_scale_is_fitted_to_meshes_of_different_sizes() -> None:
-    generator = np.random.default_rng(1)
-    predicted = []
-    for number in (300, 500):
-        points, values = generator.uniform(0, 1, (number, 3)), generator.normal(size=(1, number, 2))
-        predicted.append(Predicted(points, values, np.full((1, number, 2), [0.1, 0.3])))
-    scale = fit_scale(predicted)
-    assert all(0.5 < scale.at(one.points, one.values).mean() / 0.2 < 2 for one in predicted)
-
-
-def test_a_prediction_without_errors_has_a_scale() -> None:
-    points, values = np.eye(3), np.zeros((1, 3, 2))
-    scale = fit_scale([Predicted(points, values, np.zeros((1, 3, 2)))])
-    assert (scale.at(points, values) > 0).all()
 
 
 def test_the_worst_eighth_is_where_bands_fail() -> None:
@@ -276,29 +245,6 @@ def test_a_calibrated_run_has_bands_that_hold_on_fresh_cases(folder: Path) -> No
     narrow = measure_coverage(run, level=0.5)
     assert narrow.bands[FIELD].coverage < found.bands[FIELD].coverage
     assert narrow.bands[FIELD].width < found.bands[FIELD].width
-
-
-def test_a_quantity_that_depends_on_the_parameters_alone_is_told_by_them(folder: Path) -> None:
-    """Which the model does not predict: it has no pressure."""
-    bands = calibrate(str(folder / "run"))
-    assert bands.regressed is not None and list(bands.regressed.quantities) == ["pressure_loss"]
-    dataset = simgen.open_dataset(folder / "branched-pipe")
-    train = simgen.open_dataset(folder / "branched-pipe", "v1").cases("train")
-    assert len(bands.regressed.designs) == len(train) < 12
-    surrogate = courant.load(folder / "run")
-    for case in dataset.cases("test")[:3]:
-        design = surrogate.scaled(dataset[case].parameters)
-        value, width = bands.by_regression(design)["pressure_loss"]
-        again = fit_quantity(
-            scaled_designs(dataset, train), recorded(dataset, "pressure_loss", train)
-        )
-        assert again is not None
-        assert value == pytest.approx(float(again(design[None])[0, 0]))
-        assert 0 < width < np.inf
-    record = json.loads(bands.model_dump_json())
-    assert Bands.model_validate(record).by_regression(design) == bands.by_regression(design)
-    del record["regressed"]  # as older releases wrote it
-    assert Bands.model_validate(record).by_regression(design) == {}
 
 
 def test_a_stored_case_is_predicted_with_the_band_of_its_field(

@@ -1,10 +1,8 @@
 """A trained steady run as an engineer uses it, from the prediction to the report."""
 
 import warnings
-from pathlib import Path
 from typing import Any
 
-import meshio
 import numpy as np
 import pytest
 import torch
@@ -15,7 +13,6 @@ from courant.evaluation.references import NearestDesign
 from courant.prediction.surrogate import Surrogate
 from courant.runs.directory import RunDirectory
 from courant.training.train import fit
-from flows.cli.prediction_files import write_prediction
 from simgen.errors import InputError
 from simgen.store.read import Dataset, StoredCase
 from tests.world import tiny_steady
@@ -210,28 +207,3 @@ def test_evaluation_of_a_steady_run(ducts: Dataset, surrogate: Surrogate) -> Non
         errors.append(np.abs(surrogate.predict_case(ducts[name]) - truth).sum())
         sizes.append(np.abs(truth).sum())
     assert record.overall["model"].nmae == pytest.approx(sum(errors) / sum(sizes), rel=1e-4)
-
-
-def test_a_prediction_is_written_as_npz_and_for_paraview(
-    surrogate: Surrogate, case: StoredCase, tmp_path: Path
-) -> None:
-    predicted = surrogate.predict_case(case)
-    write_prediction(surrogate.url, case.id, None, None, tmp_path / "p.npz")
-    written = np.load(tmp_path / "p.npz")
-    np.testing.assert_array_equal(written["velocity.z"], predicted[:, 1])
-    write_prediction(surrogate.url, case.id, None, None, tmp_path / "p.vtu")
-    data = meshio.read(tmp_path / "p.vtu").point_data
-    # Nothing stands for the component that is not modelled, in the solver's field neither.
-    assert set(data) == {
-        f"velocity.{axis}{of}" for axis in "xz" for of in ("", "_solver", "_error")
-    }
-    for column, axis in enumerate("xz"):
-        values, solved = data[f"velocity.{axis}"], data[f"velocity.{axis}_solver"]
-        np.testing.assert_array_equal(values, predicted[:, column])
-        np.testing.assert_allclose(values - solved, data[f"velocity.{axis}_error"], atol=1e-6)
-    with pytest.raises(InputError, match=r"a steady prediction has no times; name the file p\.vtu"):
-        write_prediction(surrogate.url, case.id, None, None, tmp_path / "p.pvd")
-    with pytest.raises(
-        InputError, match="a steady model starts from no state: leave out the start, 100 s"
-    ):
-        write_prediction(surrogate.url, case.id, 100.0, None, tmp_path / "p.npz")

@@ -51,12 +51,6 @@ def case(dataset: Dataset) -> StoredCase:
     return dataset[dataset.cases("test")[0]]
 
 
-def test_a_surrogate_says_what_it_is(surrogate: Surrogate) -> None:
-    assert repr(surrogate) == (
-        f"<transient surrogate of velocity.x, velocity.y on cylinder-flow v1: {surrogate.url}>"
-    )
-
-
 class Constant(FieldModel):
     """A model without any further capability."""
 
@@ -133,14 +127,6 @@ def test_offset_and_contributions_add_up_to_the_prediction(
     assert gaps.min(axis=1).max() < 1e-4, "anchors are points of the case, in metres"
 
 
-def test_a_rollout_may_be_longer_or_shorter_than_in_training(
-    surrogate: Surrogate, case: StoredCase
-) -> None:
-    long = surrogate.predict_case(case, start_s=4.0, steps=5)
-    np.testing.assert_allclose(long[:2], surrogate.predict_case(case, start_s=4.0), atol=1e-5)
-    assert surrogate.times(4.0, 5).tolist() == [7.0, 10.0, 13.0, 16.0, 19.0]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -185,13 +171,6 @@ def test_bad_input_is_answered_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("radius", [0.0, -1.5])
-def test_a_radius_that_is_not_positive_is_an_error(surrogate: Surrogate, radius: float) -> None:
-    parameters = {"radius": radius, "center_x": -8.0, "center_y": -5.0}
-    with pytest.raises(InputError, match=r"radius = .* m is not positive"):
-        surrogate.predict(**{**inputs(), "parameters": parameters})
-
-
 def test_extrapolation_is_warned_of(surrogate: Surrogate) -> None:
     with pytest.warns(
         UserWarning, match=r"radius = 4\.5 m is outside the design space .*\[0\.75, 4\] m"
@@ -224,12 +203,6 @@ def test_warnings_are_collected_of_one_request_alone(surrogate: Surrogate) -> No
         assert ordinary.result() == []
 
 
-def test_ordinary_input_is_not_warned_of(surrogate: Surrogate) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        surrogate.predict(**inputs())
-
-
 def test_a_time_without_a_snapshot_is_answered_with_the_nearest(
     surrogate: Surrogate, case: StoredCase
 ) -> None:
@@ -238,39 +211,6 @@ def test_a_time_without_a_snapshot_is_answered_with_the_nearest(
         match=r"no snapshot at 4\.5 s; its snapshots run from 1 to 30 s, the nearest is 4 s",
     ):
         surrogate.predict_case(case, start_s=4.5)
-
-
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"has no experiment\.json; give the folder of a trained run"
-    ):
-        courant.load(tmp_path)
-
-
-def test_weights_of_another_model_are_refused(surrogate: Surrogate, tmp_path: Path) -> None:
-    source, target = RunDirectory(surrogate.url), RunDirectory(tmp_path)
-    for name in ("dataset.json", "normaliser.json", "model.safetensors"):
-        target.write_bytes(name, source.read_bytes(name))
-    target.write_json(
-        "experiment.json", surrogate.experiment.derive(model={"width": 48}).model_dump(mode="json")
-    )
-    with pytest.raises(
-        InputError, match=r"model\.safetensors does not fit its experiment\.json"
-    ) as caught:
-        courant.load(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_the_model_package_can_be_imported_without_the_data_packages() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, courant.model; print([name for name in ('simgen', 'zarr', 'ray',"
-        " 'courant.data') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_exported_programs_predict_without_the_surrogate(

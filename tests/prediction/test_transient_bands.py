@@ -11,7 +11,6 @@ import simgen
 from courant.evaluation import coverage
 from courant.evaluation.calibrate import calibrate, newest
 from courant.evaluation.coverage import FIELD, Coverage, measure_coverage
-from courant.prediction.bands import shared_ranges
 from courant.prediction.design import solved_state
 from courant.prediction.surrogate import load
 from courant.problems.transient import TransientProblem
@@ -95,10 +94,6 @@ def test_rollouts_of_different_lengths_calibrate_nothing(
     )
     with pytest.raises(InputError, match=f"has 9 steps, that of {last} 6; calibrate with cases"):
         calibrate(calibrated.url)
-
-
-def test_designs_without_parameters_have_no_ranges() -> None:
-    assert shared_ranges(np.zeros((5, 0)), np.zeros((4, 0))) == ()
 
 
 def test_states_of_a_fast_flow_are_told_apart(calibrated: RunDirectory) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import json
 import re
 import socket
@@ -19,9 +18,8 @@ from typing import Any
 import pytest
 
 from courant.loopback import OWN_NAMES, answered_names
-from courant.serving.http_app import MAX_REQUESTS, STOP_S, HttpServer, Solving, build_app
+from courant.serving.http_app import MAX_REQUESTS, HttpServer, Solving, build_app
 from courant.serving.predictions import Limits, ModelCard
-from flows.ending import GRACE_S
 
 LIMITS = Limits(max_megabytes=0.01)
 CHUNKED = b"POST /predict HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -155,21 +153,6 @@ def test_only_a_server_for_all_takes_any_name(
     assert any_name or {host, *OWN_NAMES, *names} == set(hosts)
 
 
-def test_answers_are_ended_within_the_time_of_an_interrupted_command() -> None:
-    assert STOP_S + 1 < GRACE_S
-
-
-def test_several_requests_on_one_connection_are_answered(model: StandIn) -> None:
-    with serving(model) as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-        for _ in range(3):
-            connection.request("POST", "/predict", b"ab")
-            answered = connection.getresponse()
-            assert (answered.status, answered.read()) == (200, b"2")
-        connection.close()
-        assert model.asked == 3
-
-
 def test_a_request_above_the_limit_is_refused_announced_or_not(model: StandIn) -> None:
     with serving(model) as port:
         status, answered, _ = ask(port, b"x" * 10_001)
@@ -253,17 +236,6 @@ def test_the_page_of_the_api_loads_nothing_from_elsewhere() -> None:
         assert any(path.endswith(".js") for path in loaded)
         for path in loaded:
             assert urllib.request.urlopen(f"{base}{path}").status == 200
-
-
-def test_designs_have_a_route_of_their_own_which_the_page_describes(model: StandIn) -> None:
-    with serving(model) as port:
-        body = b'{"parameters": {"radius": 2}}'
-        status, told, _ = ask(port, body, "/designs")
-        assert (status, told) == (422, {"detail": f"no design in {len(body)} bytes"})
-        assert model.asked == 0, "it is not the route for points"
-        _, page, _ = ask(port, path="/openapi.json")
-    assert "parameters" in page["components"]["schemas"]["DesignRequest"]["properties"]
-    assert "quantities" in page["components"]["schemas"]["DesignAnswer"]["properties"]
 
 
 def test_requests_are_counted_by_route_and_status(model: StandIn) -> None:

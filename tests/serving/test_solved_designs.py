@@ -1,6 +1,5 @@
 """What the page tells beside a prediction: solved neighbours, and what quantities depend on."""
 
-import json
 import threading
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from courant.serving.explorer import (
     NearestDesigns,
     NearestRequest,
 )
-from courant.serving.http_app import read_design
 from courant.serving.predictions import Limits, RequestError
 from simgen.case import CaseResult
 from simgen.regression import Sensitivity
@@ -140,32 +138,6 @@ def test_where_there_are_no_indices_the_reason_is_told(
     study.dependences()
     answer = ended(study)
     assert answer.ready and answer.quantities == {} and reason in answer.reason
-
-
-def test_a_study_runs_with_the_priority_that_it_may_have(
-    surrogate: Surrogate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process of a user that is nice already may not become less so."""
-    asked: list[int] = []
-
-    def refuse(which: int, who: int, priority: int) -> None:
-        asked.append(priority)
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("courant.serving.explorer.os.setpriority", refuse)
-    monkeypatch.setattr("courant.serving.explorer.os.getpriority", lambda *_: 15)
-    monkeypatch.setattr(explorer, "dependences", lambda *_: {})
-    study = solved_by(surrogate)
-    study.dependences()
-    assert ended(study).ready
-    assert asked == [15]
-
-
-def test_a_design_of_no_numbers_has_no_neighbours(surrogate: Surrogate) -> None:
-    for value in ("NaN", "Infinity", "1e999"):
-        body = json.dumps({"parameters": DESIGN}).replace(str(DESIGN["aperture"]), value).encode()
-        with pytest.raises(RequestError):
-            read_design(body, NearestRequest)
 
 
 def test_a_study_that_fails_tells_no_more_than_that(
