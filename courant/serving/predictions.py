@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from courant.data.batch import Batch
 from courant.prediction.design import family_with_quantities
@@ -36,19 +36,6 @@ Request = TypeVar("Request", bound=BaseModel)
 # One wrong row ends the check: a request may have a million of them.
 _Row = Annotated[list[float], Field(fail_fast=True)]
 Rows = Annotated[list[_Row], Field(fail_fast=True)]
-
-
-def _depth(value: Any) -> str:
-    """Distinguish one state from several by the nesting of the first number."""
-    row = value[0] if isinstance(value, list) and value else None
-    return _SEVERAL if isinstance(row, list) and row and isinstance(row[0], list) else _ONE
-
-
-_ONE, _SEVERAL = "one state", "several states"
-States = Annotated[
-    Annotated[Rows, Tag(_ONE)] | Annotated[list[Rows], Field(fail_fast=True), Tag(_SEVERAL)],
-    Discriminator(_depth),
-]
 
 
 class _Strict(BaseModel):
@@ -88,7 +75,7 @@ class PredictRequest(_Strict):
     """the family's design parameters, by name"""
     distance: DistanceField | None = None
     """at the points; by default a transient model computes it from the parameters"""
-    initial: States | None = None
+    initial: list[Any] | None = None
     """(N, C), transient: the state at the points, or (I, N, C) for a model that starts from I > 1
     states, the oldest first
     """
@@ -204,7 +191,7 @@ def read_json(body: bytes, kind: type[Request]) -> Request:
         return kind.model_validate(json.loads(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(each) for each in first["loc"] if each not in (_ONE, _SEVERAL))[:100]
+        place = ".".join(map(str, first["loc"]))[:100]
         raise RequestError(f"{place}: {first['msg']}") from None
     except RecursionError:
         raise RequestError("the request is JSON that is nested too deeply") from None
@@ -302,23 +289,8 @@ def _prepare(request: PredictRequest, surrogate: Surrogate, limits: Limits) -> B
             " parts (queries)"
         )
 
-    def array(values: list[Any], name: str) -> np.ndarray:
-        try:
-            return np.asarray(values, dtype=np.float64)
-        except ValueError as error:
-            raise InputError(f"{name} has rows of different lengths") from error
-
-    parts: dict[str, Any] = {}
-    for name in request.model_fields_set:
-        value = getattr(request, name)
-        if name in ("points", "initial", "queries") and value is not None:
-            value = array(value, name)
-        elif isinstance(value, DistanceField):
-            value = (
-                array(value.distance, f"{name}.distance"),
-                array(value.direction, f"{name}.direction"),
-            )
-        elif name in ("given", "query_given") and value is not None:
-            value = {key: array(of, f"{name} {key}") for key, of in value.items()}
-        parts[name] = value
+    parts = {name: getattr(request, name) for name in request.model_fields_set}
+    for name, value in parts.items():
+        if isinstance(value, DistanceField):
+            parts[name] = (value.distance, value.direction)
     return surrogate.prepare(**parts)
