@@ -612,7 +612,7 @@ def _read_problem(run: RunDirectory, experiment: Experiment) -> Problem:
         scaled_by = data.scaled_by if isinstance(data, SteadyData) else {}
         # Predictions would have other units.
         if powers_of(scaled_by, normaliser.channels, normaliser.parameters) != normaliser.powers:
-            wrong.append("data.scaled_by is not what powers say")
+            wrong.append("data.scaled_by does not fit powers")
     except InputError as error:
         raise InputError(
             f"{run.url}/normaliser.json: {error}; the run is damaged, train it again"

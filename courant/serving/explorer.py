@@ -405,12 +405,12 @@ class Explored:
             raise RequestError(str(error)) from None
         except UnmeshableError:
             logger.exception("a design could not be meshed")
-            raise RequestError("the design could not be meshed; the log says why") from None
+            raise RequestError("the design could not be meshed; the log has the reason") from None
         except SimgenError:
             logger.exception("a design could not be predicted")
             # A client may ask again, or another server: the request itself is in order.
             raise RequestError(
-                "this server cannot mesh and predict designs; its log says why", 503
+                "this server cannot mesh and predict designs; its log has the reason", 503
             ) from None
 
     def shown(self, parameters: Mapping[str, float]) -> _Shown:
@@ -641,7 +641,7 @@ class Explored:
             self._study = None  # the next request tries again
         except Exception:
             logger.exception("Sobol indices could not be computed")
-            reason = "the indices could not be computed; the log says why"
+            reason = "the indices could not be computed; the log has the reason"
         self._dependences = Dependences(
             ready=True, quantities=quantities, reason="" if quantities else reason
         )

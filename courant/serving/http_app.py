@@ -254,7 +254,7 @@ class Solving:
         except Exception:  # the page learns nothing of this machine, its log has it all
             logger.exception("the solver could not be asked")
             raise HTTPException(
-                502, "Prefect's server could not be asked; the log says why"
+                502, "Prefect's server could not be asked; the log has the reason"
             ) from None
         return 200, found.model_dump_json().encode()
 
@@ -361,8 +361,8 @@ def build_app(
 
     async def is_offered(*_: object) -> Answer:
         reason = "" if offer.solver else offer.reason
-        told = SolvingOffer(available=offer.solver is not None, reason=reason)
-        return 200, told.model_dump_json().encode()
+        offered = SolvingOffer(available=offer.solver is not None, reason=reason)
+        return 200, offered.model_dump_json().encode()
 
     add("/predict", PredictRequest, Prediction, lambda _, body: model.predict(body))
     for route, types in ROUTES.items():
@@ -450,7 +450,7 @@ class HttpServer:
         until = time.monotonic() + START_S
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > until:
-                raise RuntimeError("the HTTP server did not start; its log says why")
+                raise RuntimeError("the HTTP server did not start; its log has the reason")
             time.sleep(0.02)
 
     def stop(self) -> None:

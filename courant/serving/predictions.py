@@ -66,7 +66,7 @@ class DistanceField(_Strict):
 class PredictRequest(_Strict):
     """One case, as `predict` of the trained model takes it.
 
-    `GET /model` says which of the optional parts it needs.
+    `GET /model` lists the optional parts that it needs.
     """
 
     points: Rows = Field(min_length=1)
@@ -151,7 +151,7 @@ class RequestError(Exception):
         return self.status, json.dumps({"detail": self.detail}).encode()
 
 
-FAULT = RequestError("the server failed on this request; its log says why", 500)
+FAULT = RequestError("the server failed on this request; its log has the reason", 500)
 
 
 def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:

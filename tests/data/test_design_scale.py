@@ -160,7 +160,7 @@ def test_a_run_whose_numbers_are_of_another_scale_is_damaged(
     content = json.loads(written.read_text())
     del content["powers"]
     written.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"data\.scaled_by is not what powers say"):
+    with pytest.raises(InputError, match=r"data\.scaled_by does not fit powers"):
         courant.load(tmp_path / "run")
 
 

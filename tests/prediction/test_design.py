@@ -80,12 +80,12 @@ def test_a_client_learns_nothing_of_the_machine_and_opens_no_dataset(
         (
             InputError("/home/somebody/geometry cannot be used"),
             503,
-            "this server cannot mesh and predict designs; its log says why",
+            "this server cannot mesh and predict designs; its log has the reason",
         ),
         (
             UnmeshableError("this design cannot be meshed: blade of /home/somebody"),
             422,
-            "the design could not be meshed; the log says why",
+            "the design could not be meshed; the log has the reason",
         ),
     ):
 

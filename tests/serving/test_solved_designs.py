@@ -150,4 +150,4 @@ def test_a_study_that_fails_tells_no_more_than_that(
     study = solved_by(surrogate)
     study.dependences()
     answer = ended(study)
-    assert answer.reason == "the indices could not be computed; the log says why"
+    assert answer.reason == "the indices could not be computed; the log has the reason"

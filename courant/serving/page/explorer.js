@@ -28,15 +28,15 @@ function addSliders() {
     box.title = each.description;
     const label = document.createElement("label");
     label.htmlFor = `p-${each.name}`;
-    const told = document.createElement("output");
-    label.append(words(each.name), told);
+    const shown = document.createElement("output");
+    label.append(words(each.name), shown);
     const slider = document.createElement("input");
     Object.assign(slider, { type: "range", id: `p-${each.name}`, min: each.low, max: each.high,
       step: (each.high - each.low) / 100 });
     // A slider has steps, a solved design may lie between them: the design has the value.
     slider.set = (value) => {
       design[each.name] = value;
-      told.value = `${number(value)} ${each.unit}`;
+      shown.value = `${number(value)} ${each.unit}`;
     };
     slider.addEventListener("input", () => { slider.set(Number(slider.value)); move(); });
     box.append(label, slider);
@@ -88,7 +88,7 @@ async function move() {
   if (waiting) { waiting = false; move(); }
 }
 
-/* The plane of a 3D section; where it lies is told below the picture. */
+/* The plane of a 3D section; where it lies is written below the picture. */
 function showPosition() {
   const slider = element("position"), ends = section.positions;
   slider.parentElement.hidden = !ends || turnable();
@@ -165,15 +165,15 @@ function showQuantities() {
   element("missing").textContent = Object.entries(section.not_predicted)
     .map(([name, why]) => `${words(name)} is not predicted: ${why}.`).join(" ");
   element("start").textContent = section.start && `${section.start}. No band of the model holds for that.`;
-  const told = section.warnings.map((each) => `${each}.`);
-  if (!bands) told.push("The run is not calibrated: there is no band of error.");
+  const notes = section.warnings.map((each) => `${each}.`);
+  if (!bands) notes.push("The run is not calibrated: there is no band of error.");
   else {
-    if (bands.no_field) told.push(`No band holds: ${bands.no_field}.`);
+    if (bands.no_field) notes.push(`No band holds: ${bands.no_field}.`);
     if (bands.unsolved >= 0.1) {
-      told.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
+      notes.push(`${Math.round(100 * bands.unsolved)} % of the designs near this one had no accepted solution.`);
     }
   }
-  element("trust").textContent = told.join(" ");
+  element("trust").textContent = notes.join(" ");
 }
 
 function showContributions() {

@@ -3,7 +3,7 @@
 export const element = (id) => document.getElementById(id);
 
 export const number = (value, digits = 4) =>
-  value === null || value === undefined ? "not told" : Number(value.toPrecision(digits)).toString();
+  value === null || value === undefined ? "unknown" : Number(value.toPrecision(digits)).toString();
 
 export const words = (name) => name.replaceAll("_", " ").replaceAll(".", " ");
 
