@@ -74,7 +74,7 @@ def prepare_report(folder: str, short: bool) -> None:
     points, frames = (200, 260) if short else (2_400, 300)
     clouds = (
         (
-            CaseResult(design_point(number, frames), "accepted"),
+            CaseResult(design_point(number / 2, frames), "accepted"),
             travelling_wave(points, 0.5 + 0.02 * number, seed=number, num_frames=frames),
         )
         for number in range(24)

@@ -50,7 +50,8 @@ ENDS_AT_ONCE, ENDS_S = {"Ctrl-C", "driver terminated"}, 15.0
 ENDS_THE_DRIVER = {"driver killed", "driver terminated"}
 #: Exit codes after signals, and the word of the last line.
 ENDINGS = {130: "interrupted", 143: "terminated"}
-ERROR = re.compile(r"^\s*error: ", re.MULTILINE)
+#: The line of a command that failed; `prefect deployment run` has one of its own.
+ERROR = re.compile(r"^\s*error: |^Flow run finished in state", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def _models(table: BenchmarkTable) -> Panel:
             "rate": NONE if row.rate is None else f"{row.rate:g}{'†' if row.rate_at_edge else ''}",
             "epochs": NONE if row.epochs is None else str(row.epochs),
             "seeds": NONE if row.is_reference else seeds,
-            "training": NONE if row.cost is None else duration(row.cost.training_s.mean),
+            "training": NONE if row.ledger is None else duration(row.ledger.training.mean),
         }
         if table.paper.nmae:
             cells["paper's NMAE"] = NONE if row.paper_nmae is None else f"{row.paper_nmae:g}"
@@ -118,19 +118,19 @@ def _models(table: BenchmarkTable) -> Panel:
 def _costs(table: BenchmarkTable) -> Panel:
     rows = []
     for row in table.models:
-        if (cost := row.cost) is None:
+        if (ledger := row.ledger) is None or row.wall_s is None:
             continue
-        spread = cost.training_s.half_width
+        spread = ledger.training.half_width
         cells = {
             "model": row.name,
-            "training": duration(cost.training_s.mean)
+            "training": duration(ledger.training.mean)
             + ("" if spread is None else f" ± {duration(spread)}"),
-            "search": duration(cost.search_s),
-            "wall time": duration(cost.wall_s.mean),
-            "memory": NONE if cost.memory_gb is None else f"{cost.memory_gb:.2f} GB",
+            "search": duration(ledger.tuning_s or 0.0),
+            "wall time": duration(row.wall_s.mean),
+            "memory": NONE if row.memory_gb is None else f"{row.memory_gb:.2f} GB",
         }
         for num in NUM_POINTS:
-            time = cost.prediction_s.get(str(num))
+            time = row.prediction_s.get(str(num))
             cells[f"prediction of {num:,} points"] = "too long" if time is None else _short(time)
         rows.append(cells)
     note = (
@@ -258,15 +258,16 @@ def draw(table: BenchmarkTable) -> Figure:
     """Draw validation error while training, and test error over all that was spent."""
     figure = Figure(figsize=(11.5, 4.8), layout="constrained")
     during, after = figure.subplots(1, 2, sharey=True)
-    for number, row in enumerate(row for row in table.models if row.cost is not None):
-        assert row.cost is not None
+    for number, row in enumerate(row for row in table.models if row.ledger is not None):
+        assert row.ledger is not None
+        searched_s = row.ledger.tuning_s or 0.0
         color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
         for curve in row.curves:
             if curve.validated:
                 spent, errors = zip(*curve.validated, strict=True)
                 during.plot(spent, errors, "-", marker=".", ms=3, lw=1.2, color=color, alpha=0.8)
         after.plot(
-            [row.cost.search_s + curve.processor_s for curve in row.curves],
+            [searched_s + curve.processor_s for curve in row.curves],
             [curve.test_nmae for curve in row.curves],
             marker,
             ms=6,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -65,20 +65,6 @@ class TrainingCurve:
 
 
 @dataclass(frozen=True)
-class ModelCost:
-    """What a model's trainings and predictions take."""
-
-    training_s: Interval
-    """Processor time of a training"""
-    wall_s: Interval
-    search_s: float
-    """Processor time of the search, the measurement of its speed included"""
-    memory_gb: float | None
-    prediction_s: dict[str, float | None]
-    """Processor time by number of points; None where it would have taken too long"""
-
-
-@dataclass(frozen=True)
 class PredictorRow:
     """A contender or a reference."""
 
@@ -93,8 +79,13 @@ class PredictorRow:
     rate_at_edge: bool = False
     epochs: int | None = None
     paper_nmae: float | None = None
-    cost: ModelCost | None = None
+    wall_s: Interval | None = None
+    """Of a training"""
+    memory_gb: float | None = None
+    prediction_s: dict[str, float | None] = field(default_factory=dict)
+    """Processor time by number of points; None where it would have taken too long"""
     ledger: Ledger | None = None
+    """With the processor time of a training, and of the search with the measurement of speed"""
     curves: tuple[TrainingCurve, ...] = ()
 
 
@@ -273,24 +264,15 @@ def _row(
         curves.append(TrainingCurve(seed, tuple(validated), spent, nmae))
     memory = [each.peak_memory_gb for of in records for each in of if each.peak_memory_gb]
     assessment = read_assessment(trained[0][0].run)
-    cost = ModelCost(
-        training_s=Interval.of([curve.processor_s for curve in curves]),
-        wall_s=Interval.of([sum(each.seconds for each in of) for of in records]),
-        search_s=sum(
+    predictions = [each.timing.prediction_processor_s for each in evaluations]
+    ledger = Ledger(
+        solver=SolverTimes.from_json(assessment["solver"]),
+        training=Interval.of([curve.processor_s for curve in curves]),
+        tuning_s=sum(
             record.processor_s for trial in searched for record in read_records(trial.run)
         ),
-        memory_gb=max(memory, default=None),
-        prediction_s=dict(assessment.get("prediction_processor_s", {})),
+        prediction_s=Interval.of(predictions).mean,
     )
-    ledger = None
-    if "solver" in assessment:
-        predictions = [each.timing.prediction_processor_s for each in evaluations]
-        ledger = Ledger(
-            solver=SolverTimes.from_json(assessment["solver"]),
-            training=cost.training_s,
-            tuning_s=cost.search_s,
-            prediction_s=Interval.of(predictions).mean,
-        )
     return PredictorRow(
         name=name,
         errors=_errors(evaluations, MODEL),
@@ -304,7 +286,9 @@ def _row(
         rate_at_edge=chosen.at_edge,
         epochs=trained[0][0].experiment.training.epochs,
         paper_nmae=paper.nmae.get(name),
-        cost=cost,
+        wall_s=Interval.of([sum(each.seconds for each in of) for of in records]),
+        memory_gb=max(memory, default=None),
+        prediction_s=dict(assessment["prediction_processor_s"]),
         ledger=ledger,
         curves=tuple(curves),
     )
