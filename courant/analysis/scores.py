@@ -134,20 +134,28 @@ class AnchorFields:
         return volumes / volumes.sum()
 
     @cached_property
-    def centroids(self) -> np.ndarray:
-        """c_k = integral of x |delta_k|^2 / E_k: (L, d) m, NaN for a field without energy."""
-        found = np.full((self.num_anchors, self.points.shape[1]), np.nan)
-        for number in range(self.num_anchors):
-            cells, density = self.density(number)
-            if energy := density.sum():
-                found[number] = density @ self.points[cells] / energy
+    def extents(self) -> np.ndarray:
+        """Centroid, radius of gyration, support of each field, (L, d + 2); NaN without energy."""
+        found = np.full((self.num_anchors, self.points.shape[1] + 2), np.nan)
+        for row, magnitude in zip(found, self.magnitudes, strict=True):
+            cells = np.flatnonzero(magnitude)
+            density = self.shares[cells] * np.square(magnitude[cells], dtype=np.float64)
+            energy, places = density.sum(), self.points[cells]
+            if not energy:
+                continue
+            row[:-2] = density @ places / energy
+            row[-2] = math.sqrt(density @ np.square(places - row[:-2]).sum(axis=1) / energy)
+            order = np.argsort(-magnitude[cells])
+            held = np.cumsum(density[order])
+            # Rounding must not add a cell to a sum that is exact.
+            last = int(np.searchsorted(held, ENERGY_SHARE * held[-1] * (1 - 1e-9)))
+            row[-1] = self.shares[cells[order[: last + 1]]].sum()
         return found
 
-    def density(self, anchor: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cells where a field is not zero, and its energy in each of them."""
-        magnitude = self.magnitudes[anchor]
-        cells = np.flatnonzero(magnitude)
-        return cells, self.shares[cells] * np.square(magnitude[cells], dtype=np.float64)
+    @property
+    def centroids(self) -> np.ndarray:
+        """c_k = integral of x |delta_k|^2 / E_k: (L, d) m."""
+        return self.extents[:, :-2]
 
     @property
     def gram(self) -> np.ndarray:
@@ -294,30 +302,15 @@ def mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def gyration_radii(fields: AnchorFields) -> np.ndarray:
     """Return the root mean square distance of each field's energy from its centroid, (L,) m."""
-    found = np.full(fields.num_anchors, np.nan)
-    for number, centre in enumerate(fields.centroids):
-        cells, density = fields.density(number)
-        if energy := density.sum():
-            away = np.square(fields.points[cells] - centre).sum(axis=1)
-            found[number] = math.sqrt(density @ away / energy)
-    return found
+    return fields.extents[:, -2]
 
 
-def support_fractions(fields: AnchorFields, share: float = ENERGY_SHARE) -> np.ndarray:
-    """Return the smallest share of the volume that holds `share` of each field's energy, (L,).
+def support_fractions(fields: AnchorFields) -> np.ndarray:
+    """Return the smallest share of the volume that has 90 % of each field's energy, (L,).
 
-    Between a cell's volume and `share`, which a field of constant magnitude has.
+    Between a cell's volume and 0.9, which a field of constant magnitude has.
     """
-    found = np.full(fields.num_anchors, np.nan)
-    for number, magnitude in enumerate(fields.magnitudes):
-        cells, density = fields.density(number)
-        order = np.argsort(-magnitude[cells])
-        held = np.cumsum(density[order])
-        if len(held):
-            # Rounding must not add a cell to a sum that is exact.
-            last = int(np.searchsorted(held, share * held[-1] * (1 - 1e-9)))
-            found[number] = fields.shares[cells[order[: last + 1]]].sum()
-    return found
+    return fields.extents[:, -1]
 
 
 def overlap(fields: AnchorFields) -> float:

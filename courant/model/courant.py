@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -189,7 +189,16 @@ class Courant(FieldModel):
         if chunk is None or chunk >= queries.points.shape[1]:
             field = self.decoder(self.embed_queries(queries), keys, table)
         else:
-            field = self._decode_chunks(keys, table, queries, chunk)
+            starts = range(0, queries.points.shape[1], chunk)
+            some = (queries.part(slice(start, start + chunk)) for start in starts)
+            parts = (self.decoder(self.embed_queries(each), keys, table) for each in some)
+            if torch.is_grad_enabled():
+                field = torch.cat(list(parts), dim=2)
+            else:  # Written in place: a list of parts would hold the field twice.
+                shape = (*keys.shape[:2], queries.points.shape[1], self.config.num_outputs)
+                field = table.new_empty(shape)
+                for start, part in zip(starts, parts, strict=True):
+                    field[:, :, start : start + chunk] = part
         return field if Z.dim() == 4 else field[:, 0]
 
     @torch.no_grad()
@@ -272,22 +281,6 @@ class Courant(FieldModel):
         if inputs.anchors is not None:
             return inputs
         return inputs._replace(anchors=self.place_anchors(inputs.points, inputs.mask))
-
-    def _decode_chunks(self, keys: Tensor, table: Tensor, queries: Queries, chunk: int) -> Tensor:
-        num_queries = queries.points.shape[1]
-
-        def parts() -> Iterator[Tensor]:
-            for start in range(0, num_queries, chunk):
-                part = queries.part(slice(start, start + chunk))
-                yield self.decoder(self.embed_queries(part), keys, table)
-
-        if torch.is_grad_enabled():
-            return torch.cat(list(parts()), dim=2)
-        # Written in place: a list of parts would hold the field twice.
-        field = table.new_empty(*keys.shape[:2], num_queries, self.config.num_outputs)
-        for start, part in zip(range(0, num_queries, chunk), parts(), strict=True):
-            field[:, :, start : start + chunk] = part
-        return field
 
     def _check_cloud(self, points: Tensor, mask: Tensor | None) -> None:
         if points.dim() != 3 or points.shape[-1] != self.config.dimension:

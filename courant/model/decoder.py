@@ -31,6 +31,13 @@ from courant.model.attention import attend, pad_heads, padded_width
 from courant.model.config import CourantConfig
 from courant.model.gaussian_window import GaussianWindows
 
+SPREAD_QUERIES = 1024
+"""Query points that `spread` looks at: every n-th, so that its cost is bounded"""
+_QUIET = 1e-3
+"""Energy, over the mean of all anchors, below which a contribution hardly has a place"""
+_TILE = 2**17  # weights in a tile for each thread: half a megabyte in float32
+_KEEP = 2**26  # weights that a training step may keep for its backward pass: 256 MB in float32
+
 
 class Decoder(nn.Module):
     """u(x) = u_0 + sum_k sum_h w_hk(x) W_out W_O^h W_V^h z~_k.
@@ -80,7 +87,12 @@ class Decoder(nn.Module):
             columns = gaussian_window.decoder_key_columns(
                 moved, windows.inverse_square_width(last)
             )[:, :, None]
-        return self._heads(z, key_weight, columns), self._table(z)
+        # The table is small, so it is in full precision under autocast too.
+        with torch.autocast(z.device.type, enabled=False):
+            values = self._folded_values().flatten(0, 1)
+            table = linear(z.to(self.field.weight.dtype), values)
+            table = table.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
+        return self._heads(z, key_weight, columns), table
 
     def offset(self) -> Tensor:
         """Return u_0 (d_out,): the output with every z_k = 0, that is LN(z_k) = beta."""
@@ -109,17 +121,6 @@ class Decoder(nn.Module):
         assert features is not None
         return linear(torch.cat((embedded, features.to(embedded.dtype)), dim=-1), combined, shift)
 
-    def _table(self, z: Tensor) -> Tensor:
-        """Return (B, S, H, L, d_out) for (B, S, L, d).
-
-        It is small, so it is in full precision under autocast too.
-        """
-        with torch.autocast(z.device.type, enabled=False):
-            contributions = linear(
-                z.to(self.field.weight.dtype), self._folded_values().flatten(0, 1)
-            )
-            return contributions.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
-
     def _folded_values(self) -> Tensor:
         """Return W_out W_O^h W_V^h, (H, d_out, d)."""
         _, value_weight = self.key_value.weight.chunk(2)
@@ -144,10 +145,6 @@ class Decoder(nn.Module):
         rest = width - self.head_width - num_columns
         joined = torch.cat((heads, shared), dim=-1)
         return pad(joined, (0, rest)) if rest else joined
-
-
-_TILE = 2**17  # weights in a tile for each thread: half a megabyte in float32
-_KEEP = 2**26  # weights that a training step may keep for its backward pass: 256 MB in float32
 
 
 def blend_weights(q: Tensor, k: Tensor) -> Tensor:
@@ -253,12 +250,6 @@ def _tiles(q: Tensor, k: Tensor) -> list[tuple[int, int, slice]]:
         for h in range(num_heads)
         for start in range(0, num_queries, num_rows)
     ]
-
-
-SPREAD_QUERIES = 1024
-"""Query points that `spread` looks at: every n-th, so that its cost is bounded"""
-_QUIET = 1e-3
-"""Energy, over the mean of all anchors, below which a contribution hardly has a place"""
 
 
 def spread(

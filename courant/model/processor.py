@@ -32,15 +32,6 @@ class Processor(nn.Module):
         else:
             self.right_hand_side = FeedForward(config.width, _MLP_MULTIPLE * config.width)
 
-    def forward(self, Z: Tensor, num_steps: int) -> Tensor:
-        """Z(0) (B, L, d) -> Z(1), ..., Z(T): (B, T, L, d)."""
-        if num_steps < 1:
-            raise ValueError(f"num_steps must be at least 1, got {num_steps}")
-        f = self._function()
-        if self.config.solver == "euler":
-            return self._euler(f, Z, num_steps)
-        return self._torchdiffeq(f, Z, num_steps)
-
     def derivative(self, Z: Tensor) -> Tensor:
         """f(Z), (B, L, d) -> (B, L, d)."""
         return self._function()(Z)
@@ -52,32 +43,33 @@ class Processor(nn.Module):
         weights = block.fused_weights()
         return lambda Z: block.increment(Z, weights)
 
-    def _euler(self, f: Callable[[Tensor], Tensor], Z: Tensor, num_steps: int) -> Tensor:
-        states = []
-        for _ in range(num_steps):
-            for _ in range(self.config.num_substeps):
-                Z = Z + self.config.step_size * f(Z)
-            states.append(Z)
-        return torch.stack(states, dim=1)
-
-    def _torchdiffeq(self, f: Callable[[Tensor], Tensor], Z: Tensor, num_steps: int) -> Tensor:
-        solver, tolerance = self.config.solver, self.config.solver_tolerance
+    def forward(self, Z: Tensor, num_steps: int) -> Tensor:
+        """Z(0) (B, L, d) -> Z(1), ..., Z(T): (B, T, L, d)."""
+        if num_steps < 1:
+            raise ValueError(f"num_steps must be at least 1, got {num_steps}")
+        f, config = self._function(), self.config
+        if config.solver == "euler":
+            states = []
+            for _ in range(num_steps):
+                for _ in range(config.num_substeps):
+                    Z = Z + config.step_size * f(Z)
+                states.append(Z)
+            return torch.stack(states, dim=1)
         try:
             from torchdiffeq import odeint  # type: ignore[import-untyped]
         except ImportError as error:
             raise ImportError(
-                f'the solver "{solver}" needs the package torchdiffeq (pip install torchdiffeq);'
-                ' "euler" does not'
+                f'the solver "{config.solver}" needs the package torchdiffeq (pip install'
+                ' torchdiffeq); "euler" does not'
             ) from error
-        times = torch.arange(num_steps + 1, device=Z.device, dtype=Z.dtype)
-        options = {"step_size": self.config.step_size} if solver in FIXED_STEP_SOLVERS else {}
-        states = odeint(
+        fixed = config.solver in FIXED_STEP_SOLVERS
+        solved = odeint(
             lambda _, Z: f(Z),
             Z,
-            times,
-            method=solver,
-            rtol=tolerance,
-            atol=tolerance,
-            options=options,
+            torch.arange(num_steps + 1, device=Z.device, dtype=Z.dtype),
+            method=config.solver,
+            rtol=config.solver_tolerance,
+            atol=config.solver_tolerance,
+            options={"step_size": config.step_size} if fixed else {},
         )
-        return states[1:].transpose(0, 1)
+        return solved[1:].transpose(0, 1)
