@@ -144,11 +144,7 @@ SETUPS: Mapping[str, Setup] = {
         replaced={"explore RUN": f"explore {STEADY}"}, served=True, serves=True
     ),
     "docs/training.md": Setup(
-        replaced={'device="cuda"': 'device="cpu"', "50_000_000_000": "50_000_000"},
-        given={
-            "import courant, simgen": OWN_STATE,
-            'surrogate = courant.load("runs/': OWN_GEOMETRY,
-        },
+        given={"import courant, simgen": OWN_STATE, 'surrogate = courant.load("runs/': OWN_GEOMETRY}
     ),
     "docs/where-things-are.md": Setup(
         replaced={
