@@ -655,15 +655,16 @@ def check_finished(last_time: float, end: float | None, log: FoundLog | None) ->
     """
     if (log is not None and log[2].finished) or (end is not None and last_time >= end * (1 - 1e-6)):
         return True
-    unfinished = f"it is unfinished: its last time is {last_time:g}"
     if log is not None:
         why = f": {log[2].fatal}" if log[2].fatal else ", which has no End"
-        raise CaseError(f"{unfinished}, and see {log[0].name}{why}")
+        raise CaseError(
+            f"it is unfinished: its last time is {last_time:g}, and see {log[0].name}{why}"
+        )
     if end is None:
         return None
     raise CaseError(
-        f"{unfinished}, controlDict's endTime is {end:g}, and no log shows that it converged;"
-        " --allow-unfinished imports it as it is"
+        f"it is unfinished: its last time is {last_time:g}, controlDict's endTime is {end:g}, and"
+        " no log shows that it converged; --allow-unfinished imports it as it is"
     )
 
 
