@@ -10,16 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from courant.evaluation.metrics import METRICS
-from courant.report.page import (
-    PAGE,
-    Drawn,
-    Panel,
-    PanelTable,
-    Picture,
-    page_url,
-    render_page,
-    write_panel,
-)
+from courant.report.page import Panel, PanelTable, Picture, page_url, write_page
 from courant.sweeps.assess import NUM_POINTS
 from courant.sweeps.benchmark import SEARCH_SHARE, duration
 from courant.sweeps.benchmark_table import BenchmarkTable
@@ -42,9 +33,6 @@ def write_benchmark_page(table: BenchmarkTable) -> str:
         rows = [{"model": name, "failure": reason} for name, reason in failed]
         words = PanelTable(rows, words=("model", "failure"))
         panels.append(Panel("failed", "Failed", tables=[words]))
-    drawn: Drawn = {}
-    for panel in panels:
-        write_panel(folder, panel, drawn)
     cases = ", ".join(f"{num} {split}" for split, num in table.num_cases.items())
     searched = (
         f"learning rate of {', '.join(f'{rate:g}' for rate in benchmark.rates)} by validation NMAE"
@@ -58,8 +46,7 @@ def write_benchmark_page(table: BenchmarkTable) -> str:
         searched,
     )
     title = f"Benchmark of {benchmark.base.name}"
-    page = render_page(title, meta, table.verdict(), panels, drawn)
-    folder.write_bytes(PAGE, page.encode())
+    write_page(folder, title, meta, table.verdict(), panels)
     return page_url(folder)
 
 
@@ -91,18 +78,18 @@ def _models(table: BenchmarkTable) -> Panel:
         if table.paper.nmae:
             cells["paper's NMAE"] = NONE if row.paper_nmae is None else f"{row.paper_nmae:g}"
         rows.append(cells)
-    said = [
+    notes = [
         "Errors on the test split: mean over seeds and 95 % interval of that mean. The median case"
-        " is the NMAE of the test case in the middle; where it is far lower, a few bad cases rule"
-        " the NMAE of all. RAE is the error over the fields' variation about the training cases'"
-        " mean, so that an offset of a field does not lower it. The largest error is over the"
-        " largest value of the field. References have no network; nearest design, training mean,"
-        " POD and DMD need the solved training designs as well.",
+        " is the NMAE of the test case in the middle; where it is far lower, a few bad cases are"
+        " most of the NMAE of all. RAE is the error over the fields' variation about the training"
+        " cases' mean, so that an offset of a field does not lower it. The largest error is over"
+        " the largest value of the field. References have no network; nearest design, training"
+        " mean, POD and DMD need the solved training designs as well.",
         table.paper.words,
     ]
     if any(row.rate_at_edge for row in table.rows):
-        said.append("† The lowest or highest rate that was tried: one beyond may be better.")
-    said += [f"{line}." for line in table.benchmark.left_out]
+        notes.append("† The lowest or highest rate that was tried: one beyond may be better.")
+    notes += [f"{line}." for line in table.benchmark.left_out]
     means = {row.name: row.errors.nmae.mean for row in table.rows if row.errors}
     best = min(means, key=means.__getitem__)
     picture = Picture(
@@ -112,7 +99,7 @@ def _models(table: BenchmarkTable) -> Panel:
         look_for="A model is better where its points lie lower and further to the left.",
         score=f"Lowest NMAE {means[best]:.3g}, {best}",
     )
-    return Panel("models", "Models", [picture], [_table(rows)], note=" ".join(said))
+    return Panel("models", "Models", [picture], [_table(rows)], note=" ".join(notes))
 
 
 def _costs(table: BenchmarkTable) -> Panel:

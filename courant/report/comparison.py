@@ -32,18 +32,7 @@ from courant.report.context import (
     mark_anchor,
     top_limits,
 )
-from courant.report.page import (
-    PAGE,
-    Cell,
-    Drawn,
-    Panel,
-    PanelTable,
-    Picture,
-    page_url,
-    plain,
-    render_page,
-    write_panel,
-)
+from courant.report.page import Cell, Panel, PanelTable, Picture, page_url, plain, write_page
 from courant.sweeps.search_space import BASELINE, Setting, Value, describe, label, show
 from courant.sweeps.sweep import Sweep, TrialResult, best_trial
 from simgen.publish.figures import Layer, draw_field, layer
@@ -121,17 +110,14 @@ def write_sweep_page(sweep: Sweep, results: Sequence[TrialResult]) -> str:
         ),
         Panel("next_steps", "Go on", code="\n".join(lines)),
     )
-    drawn: Drawn = {}
-    for panel in panels:
-        write_panel(sweep.folder, panel, drawn)
     meta = (
         sweep.space.about,
         f"dataset {sweep.dataset_url} {sweep.version}",
         f"{len(results)} trials of up to {sweep.experiment.training.epochs} epochs",
     )
     title = f"Sweep {sweep.space.name} of {sweep.experiment.name}"
-    page = render_page(title, list(filter(None, meta)), sweep_line(sweep, results), panels, drawn)
-    sweep.folder.write_bytes(PAGE, page.encode())
+    line = sweep_line(sweep, results)
+    write_page(sweep.folder, title, list(filter(None, meta)), line, panels)
     return page_url(sweep.folder)
 
 

@@ -193,7 +193,7 @@ def draw_cases(cases: Sequence[str], predictors: Sequence[str], nmae: np.ndarray
         style: Style = {"rotation": 90, "fontsize": 7, "family": "monospace"}
         axis.set_xticks(range(len(cases)), short_ids(cases), **style)
     axis.grid(alpha=0.25, axis="y")
-    legend_above(figure, [axis])
+    legend_above(figure, [axis], min(len(predictors), int(width / 1.8)))
     return figure
 
 

@@ -295,6 +295,22 @@ def write_panel(folder: RunDirectory, panel: Panel, drawn: Drawn) -> list[str]:
     return files
 
 
+def write_page(
+    folder: RunDirectory,
+    title: str,
+    meta: Sequence[str],
+    verdict: str,
+    panels: Sequence[Panel],
+    keys: Mapping[str, str] | None = None,
+) -> tuple[list[str], Drawn]:
+    """Write index.html and the files beside it; return their names, and the pictures."""
+    drawn: Drawn = {}
+    files = [file for panel in panels for file in write_panel(folder, panel, drawn)]
+    page = render_page(title, meta, verdict, panels, drawn, keys)
+    folder.write_bytes(PAGE, page.encode())
+    return files, drawn
+
+
 def render_page(
     title: str,
     meta: Sequence[str],

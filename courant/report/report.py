@@ -15,11 +15,9 @@ from courant.evaluation.record import MODEL, Evaluation, read_evaluation
 from courant.report import anchors, data_and_training, dynamics, errors, fields
 from courant.report.context import Context, open_context
 from courant.report.page import (
-    PAGE,
     SUMMARY,
     THUMBNAIL_WIDTH,
     Cell,
-    Drawn,
     Panel,
     PanelTable,
     Summary,
@@ -29,11 +27,10 @@ from courant.report.page import (
     keep_inputs,
     page_url,
     parent_index,
-    render_page,
     summary_line,
     webp_of,
     write_index,
-    write_panel,
+    write_page,
 )
 from courant.runs.directory import RunDirectory
 
@@ -81,18 +78,15 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     context = open_context(run, evaluation, dataset_url)
     made = [make(context) for make in PANELS]
     panels = [panel for panel in made if panel is not None]
-    drawn: Drawn = {}
-    files = [file for panel in panels for file in write_panel(folder, panel, drawn)]
     experiment, family = context.surrogate.experiment.name, context.dataset.schema.family
-    text = render_page(
+    files, drawn = write_page(
+        folder,
         f"{family}: {experiment}",
         _meta(context),
         summary_line(evaluation),
         [guide(context, panels), *panels],
-        drawn,
         key_figures(context),
     )
-    folder.write_bytes(PAGE, text.encode())
     best = min(evaluation.references, key=lambda name: evaluation.overall[name].nmae)
     summary = Summary(
         run=run.url,
