@@ -19,15 +19,7 @@ from rich.table import Table
 from flows.cli.options import Store as StoreOption
 from flows.request_models import Store, about, request, with_options_of
 from flows.settings import absolute, load_settings
-from flows.terminal import (
-    counted,
-    errors,
-    one_line_errors,
-    print_line,
-    print_markup,
-    progress_bar,
-    screen,
-)
+from flows.terminal import counted, errors, print_line, print_markup, progress_bar, screen
 from simgen.whole_file import local_path
 
 if TYPE_CHECKING:
@@ -192,42 +184,39 @@ def import_openfoam_cases(given: Mapping[str, Any]) -> None:
     imported is skipped with one line, and the others are imported. Run it again for cases that were
     added: those on record are skipped.
     """
-    with one_line_errors():
-        from simgen.imports.folder import name_and_unit
-        from simgen.imports.openfoam import FoamFolder, FoamOptions, patches_by_kind
-        from simgen.imports.openfoam.dictionaries import DictionaryPlace
+    from simgen.imports.folder import name_and_unit
+    from simgen.imports.openfoam import FoamFolder, FoamOptions, patches_by_kind
+    from simgen.imports.openfoam.dictionaries import DictionaryPlace
 
-        asked = FoamRequest(**given)
-        fields, known = asked.arrays()
-        values = asked.patch_value or {}
-        if wrong := [each for each, value in values.items() if value != "cell"]:
-            raise typer.BadParameter(
-                f"'{wrong[0]}={values[wrong[0]]}' is not CONDITION=cell", param_hint="--patch-value"
-            )
-        places = {name_and_unit(each): at for each, at in (asked.parameter or {}).items()}
-        kinds = None
-        if asked.distance is not None:
-            kinds = tuple(filter(None, map(str.strip, asked.distance.split(","))))
-        reader = FoamFolder(
-            FoamOptions(
-                fields=fields,
-                given=known,
-                region=asked.region,
-                kinds=asked.kind or {},
-                patch_values=frozenset(values),
-                parameters={name: DictionaryPlace.parse(at) for (name, _), at in places.items()},
-                steady=asked.steady,
-                after=asked.after,
-                every=asked.every,
-                interval=asked.interval,
-                allow_unfinished=asked.allow_unfinished,
-                limits=asked.limit or {},
-            )
+    asked = FoamRequest(**given)
+    fields, known = asked.arrays()
+    values = asked.patch_value or {}
+    if wrong := [each for each, value in values.items() if value != "cell"]:
+        raise typer.BadParameter(
+            f"'{wrong[0]}={values[wrong[0]]}' is not CONDITION=cell", param_hint="--patch-value"
         )
-        kinds = () if kinds == ("none",) else kinds
-        _import_folder(
-            asked.options(dict(iter(places)), kinds), reader, asked.dry_run, patches_by_kind
+    places = {name_and_unit(each): at for each, at in (asked.parameter or {}).items()}
+    kinds = None
+    if asked.distance is not None:
+        kinds = tuple(filter(None, map(str.strip, asked.distance.split(","))))
+    reader = FoamFolder(
+        FoamOptions(
+            fields=fields,
+            given=known,
+            region=asked.region,
+            kinds=asked.kind or {},
+            patch_values=frozenset(values),
+            parameters={name: DictionaryPlace.parse(at) for (name, _), at in places.items()},
+            steady=asked.steady,
+            after=asked.after,
+            every=asked.every,
+            interval=asked.interval,
+            allow_unfinished=asked.allow_unfinished,
+            limits=asked.limit or {},
         )
+    )
+    kinds = () if kinds == ("none",) else kinds
+    _import_folder(asked.options(dict(iter(places)), kinds), reader, asked.dry_run, patches_by_kind)
 
 
 @import_app.command(
@@ -241,16 +230,15 @@ def import_vtk_files(given: Mapping[str, Any]) -> None:
     A file that cannot be imported is skipped with one line, and the others are imported. Run it
     again for files that were added: those on record are skipped.
     """
-    with one_line_errors():
-        from simgen.imports.vtk import VtkFolder, VtkOptions
-        from simgen.imports.vtk_reader import MeshReader
+    from simgen.imports.vtk import VtkFolder, VtkOptions
+    from simgen.imports.vtk_reader import MeshReader
 
-        asked = VtkRequest(**given)
-        fields, known = asked.arrays()
-        names = {array: name or array for array, name in fields.items()}
-        with MeshReader() as meshes:
-            reader = VtkFolder(VtkOptions(names, known, asked.unit or {}), meshes)
-            _import_folder(asked.options(), reader, asked.dry_run)
+    asked = VtkRequest(**given)
+    fields, known = asked.arrays()
+    names = {array: name or array for array, name in fields.items()}
+    with MeshReader() as meshes:
+        reader = VtkFolder(VtkOptions(names, known, asked.unit or {}), meshes)
+        _import_folder(asked.options(), reader, asked.dry_run)
 
 
 def _import_folder(
@@ -356,22 +344,21 @@ def import_benchmark(
     store: StoreOption = None,
 ) -> None:
     """Import a public benchmark's files as published: their splits, their resolution."""
-    with one_line_errors():
-        from simgen.imports import import_cases
-        from simgen.imports.benchmarks.published import hold_out, read_published
+    from simgen.imports import import_cases
+    from simgen.imports.benchmarks.published import hold_out, read_published
 
-        schema, number, cases = read_published(
-            benchmark, local_path(str(folder)), other_files=other_files
+    schema, number, cases = read_published(
+        benchmark, local_path(str(folder)), other_files=other_files
+    )
+    schema = replace(schema, family=name or schema.family)
+    with progress_bar("importing cases") as on_progress:
+        done = import_cases(
+            f"{_store(store)}/{schema.family}",
+            schema,
+            hold_out(cases, validation, number),
+            on_progress=lambda done, _: on_progress(done, number),
         )
-        schema = replace(schema, family=name or schema.family)
-        with progress_bar("importing cases") as on_progress:
-            done = import_cases(
-                f"{_store(store)}/{schema.family}",
-                schema,
-                hold_out(cases, validation, number),
-                on_progress=lambda done, _: on_progress(done, number),
-            )
-        _print_done(done)
+    _print_done(done)
 
 
 benchmark_app = typer.Typer()
@@ -398,21 +385,20 @@ def generate_benchmark_data(
 
     After an interruption the same command continues; larger numbers add cases to the same splits.
     """
-    with one_line_errors():
-        from simgen.imports.benchmarks import generate_benchmark, get_generator
+    from simgen.imports.benchmarks import generate_benchmark, get_generator
 
-        made = get_generator(name)
-        num_train = made.num_train if train is None else train
-        with progress_bar("solving cases") as on_progress:
-            done = generate_benchmark(
-                name,
-                f"{_store(store)}/{made.grid.schema().family}",
-                num_train,
-                made.num_test if test is None else test,
-                num_validation=-(-num_train // 10) if validation is None else validation,
-                on_progress=on_progress,
-            )
-        _print_done(done)
+    made = get_generator(name)
+    num_train = made.num_train if train is None else train
+    with progress_bar("solving cases") as on_progress:
+        done = generate_benchmark(
+            name,
+            f"{_store(store)}/{made.grid.schema().family}",
+            num_train,
+            made.num_test if test is None else test,
+            num_validation=-(-num_train // 10) if validation is None else validation,
+            on_progress=on_progress,
+        )
+    _print_done(done)
 
 
 def _print_done(done: Any) -> None:
