@@ -30,8 +30,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from scipy.optimize import nnls
 from scipy.spatial import cKDTree
-from scipy.stats import f as fisher
-from scipy.stats import t as student
+from scipy.special import fdtri, stdtrit
 
 from courant.data_config import Frozen
 from courant.runs.directory import RunDirectory
@@ -275,7 +274,7 @@ def fit_grid_error(sizes: np.ndarray, values: np.ndarray, here: float) -> GridEr
         # The confidence region of the fit, by the F test of one parameter, the likeliest first.
         misfits = np.array([_richardson(sizes, values, order)[0] for order in ORDERS])
         free = len(values) * (len(sizes) - 2) - 1
-        most = misfits.min() * (1 + float(fisher.ppf(LEVEL, 1, free)) / free)
+        most = misfits.min() * (1 + float(fdtri(1, free, LEVEL)) / free)
         by_fit = np.argsort(misfits, kind="stable")
         orders = [float(ORDERS[n]) for n in by_fit if misfits[n] <= most]
     intervals = np.array([_interval(sizes, values, here, order) for order in orders])
@@ -304,7 +303,7 @@ def _interval(
     noise = np.abs(rest).mean(axis=1) / np.abs(on_this)
     number = len(values)
     spread = np.hypot(shares.std(ddof=1), np.sqrt((noise**2).mean())) * np.sqrt(1 + 1 / number)
-    reach = float(student.ppf((1 + LEVEL) / 2, number - 1) * spread)
+    reach = float(stdtrit(number - 1, (1 + LEVEL) / 2) * spread)
     mean = float(shares.mean())
     return mean - reach, mean + reach
 
