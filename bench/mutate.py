@@ -38,7 +38,7 @@ AREAS = {
             "data",
             "courant/data/normalisation.py courant/data/batches.py"
             " courant/problems/transient.py courant/problems/steady.py",
-            "tests/data tests/evaluation/test_first_window.py tests/prediction/test_surrogate.py"
+            "tests/data tests/evaluation/test_references.py tests/prediction/test_surrogate.py"
             " tests/training/test_steady_loop.py",
         ),
         (

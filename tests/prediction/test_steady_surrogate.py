@@ -62,21 +62,6 @@ def test_a_boundary_of_ones_own_needs_values_where_they_are_prescribed_alone(
     np.testing.assert_allclose(surrogate.predict(**given), surrogate.predict_case(case), atol=1e-5)
 
 
-def test_offset_and_contributions_add_up_to_the_prediction(
-    surrogate: Surrogate, case: StoredCase
-) -> None:
-    cells = np.array([3, 11, 40])
-    offset, contributions, anchors = surrogate.decompose_case(case, cells=cells)
-    predicted = surrogate.predict_case(case)[cells]
-    assert contributions.shape == (8, 3, 2)
-    np.testing.assert_allclose(
-        offset + contributions.sum(axis=0), predicted, atol=1e-5 * np.abs(predicted).max()
-    )
-    cloud = case.boundary.points if surrogate.experiment.data.encoder == "boundary" else case.points
-    gaps = np.linalg.norm(anchors[:, None] - cloud[None], axis=-1)
-    assert gaps.min(axis=1).max() < 1e-4, "anchors are points of the encoder's cloud, in metres"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

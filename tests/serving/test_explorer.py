@@ -1,6 +1,5 @@
 """What the explorer's page asks for: sections of designs, and the sum that makes a value."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from courant.serving.explorer import (
     NearestRequest,
     SectionRequest,
 )
-from courant.serving.http_app import read_design
 from courant.serving.predictions import Limits, RequestError
 from flows.serving import explore_model
 from simgen.errors import InputError
@@ -91,24 +89,6 @@ def test_a_section_has_the_field_in_the_plane_and_a_place_is_a_sum(
         explored.section(asked(position=2 * high))
     with pytest.raises(RequestError, match="channel 7"):
         explored.contributions(at(**place, channel=7))
-
-
-@pytest.mark.parametrize(
-    ("body", "detail"),
-    [
-        (b"{", "not valid JSON"),
-        (b'{"parameters": {"aperture": 50}}', "missing"),
-        (json.dumps({"parameters": {**DESIGN, "aperture": 50}}).encode(), "aperture = 50"),
-        (b" " * 20_000, "more than 10,000 bytes"),
-        (b'{"parameters": {}, "depth": 1}', "depth"),
-    ],
-)
-def test_a_request_that_is_none_is_refused_in_one_line(
-    explored: Explored, body: bytes, detail: str
-) -> None:
-    with pytest.raises(RequestError) as caught:
-        explored.section(read_design(body, SectionRequest))
-    assert detail in caught.value.detail and "\n" not in caught.value.detail
 
 
 def test_the_page_loads_nothing_from_elsewhere() -> None:

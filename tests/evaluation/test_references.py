@@ -1,5 +1,7 @@
 """Regressions and reduced-order models find what is theirs to find."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,10 +10,15 @@ import numpy as np
 import pytest
 
 import simgen
+from courant.data.normalisation import Normaliser, select_channels
+from courant.evaluation.evaluate import evaluate
 from courant.evaluation.quantities import regress_figures
 from courant.evaluation.record import DMD, NEAREST_DESIGN, PERSISTENCE, POD_GP, POD_RBF
-from courant.evaluation.references import references
+from courant.evaluation.references import MEAN_SNAPSHOTS, MeanFlow, TrainingFields, references
 from courant.problems import open_problem
+from courant.problems.steady import read_solution
+from courant.runs.directory import RunDirectory
+from courant.training.train import fit
 from simgen.case import CaseResult
 from simgen.cases import get_family
 from simgen.design_space import DesignPoint
@@ -25,6 +32,7 @@ from tests.world import (
     SPACE,
     design_point,
     duct,
+    publish_ducts,
     publish_waves,
     tiny_experiment,
     tiny_steady,
@@ -47,15 +55,6 @@ def test_regressions_predict_between_designs(regression: Regression, at_most: fl
     assert predicted.shape == truth.shape
     assert np.abs(predicted - truth)[:, :2].max(0) @ [1, 0.01] < 2 * at_most
     np.testing.assert_allclose(predicted[:, 2], 3.0, atol=1e-6)
-
-
-def test_a_gaussian_process_passes_over_noise_and_inputs_without_effect() -> None:
-    generator = np.random.default_rng(2)
-    inputs = generator.uniform(-1, 1, (80, 3))
-    noisy = np.sin(2 * inputs[:, :1]) + 0.2 * generator.normal(size=(80, 1))
-    predicted = gaussian_process(inputs, noisy)(inputs)
-    truth = np.sin(2 * inputs[:, :1])
-    assert np.abs(predicted - truth).mean() < 0.5 * np.abs(noisy - truth).mean()
 
 
 def test_least_squares_finds_squares_exactly_and_does_without_where_data_are_few() -> None:
@@ -189,3 +188,46 @@ def test_figures_without_cases_are_refused(ducts: Dataset) -> None:
     )
     with pytest.raises(InputError, match="has 1 training and 1 test cases, two each are needed"):
         regress_figures(few)  # type: ignore[arg-type]
+
+
+def test_they_are_standardised_and_without_the_case_itself(tmp_path: Path) -> None:
+    dataset = simgen.open_dataset(publish_ducts(str(tmp_path / "ducts")))
+    normaliser = Normaliser.of(dataset, tiny_steady().data.fields)
+    fields = TrainingFields(dataset, normaliser)
+    train = dataset.cases("train")
+    own, others = dataset[train[0]], [dataset[name] for name in train[1:]]
+    found = fields.at(own.points, without=own.id)
+    assert len(found) == len(others) >= 2
+    for values, case in zip(found, others, strict=True):
+        away = np.linalg.norm(case.points[:, None] - own.points, axis=-1)
+        solved = read_solution(case, normaliser)[away.argmin(axis=0)]
+        np.testing.assert_allclose(values, normaliser.standardise(solved), rtol=1e-5, atol=1e-5)
+    stranger = dataset[dataset.cases("test")[0]]
+    assert len(fields.at(stranger.points, without=stranger.id)) == len(train)
+    assert len(fields.at(stranger.points, without=stranger.id, most=1)) == 1
+
+
+@pytest.mark.parametrize(("start_s", "step_s"), [(10.0, 10.0), (28.0, 1.0), (0.0, 3.0)])
+def test_the_training_mean_is_that_of_all_snapshots_of_a_short_case(
+    tmp_path: Path, start_s: float, step_s: float
+) -> None:
+    """Not of one for each step: a run of 20 s with steps of 10 s has two."""
+    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "store/cylinder-flow")))
+    (case,) = (dataset[id_] for id_ in dataset.cases("train")[:1])
+    late = case["velocity"][:][np.asarray(case.time) >= start_s]
+    assert len(late) <= MEAN_SNAPSHOTS
+    mean = MeanFlow(dataset, select_channels(dataset.schema, ["velocity"]), start_s, step_s)
+    ((_, found, _),) = (each for each in mean._cases[:1])
+    np.testing.assert_allclose(found, late.mean(axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_dataset_that_begins_after_the_experiments_start_is_evaluated_from_its_first_snapshot(
+    tmp_path: Path,
+) -> None:
+    dataset = simgen.open_dataset(publish_waves(str(tmp_path / "store/cylinder-flow")))
+    run, experiment = RunDirectory(tmp_path / "run"), tiny_experiment(epochs=1)
+    assert experiment.data.start_s == 0.0 and dataset[0].time[0] == 1.0
+    fit(experiment, dataset, run)
+    (case,) = evaluate(run.url).cases.values()
+    # From 1 to 30 s windows of 6 s begin every step of 3 s, from 1 to 22 s.
+    assert case.windows == 8
