@@ -30,7 +30,7 @@ from courant.field_model import Inputs as ModelInputs
 from courant.field_model import Queries
 from courant.model import Courant, CourantConfig, presets
 from courant.model.attention import in_parts, way_on_gpu, written_out
-from courant.training.step import Inputs, Replayed
+from courant.training.step import Replayed, Tensors
 from tests.model.literal import fused_attention, literal_forward
 
 ROOT = Path(__file__).parents[1]
@@ -218,10 +218,10 @@ def predictions(device: torch.device, short: bool) -> list[dict[str, Any]]:
         model, inputs = model.float(), {key: value.float() for key, value in inputs.items()}
 
         @torch.no_grad()
-        def call(given: Inputs, model: Courant = model, steps: int = steps) -> Tensor:
+        def call(given: Tensors, model: Courant = model, steps: int = steps) -> Tensor:
             return model(*arguments(given), steps)
 
-        contenders: dict[str, Callable[[Inputs], Tensor]] = {"eager": call}
+        contenders: dict[str, Callable[[Tensors], Tensor]] = {"eager": call}
         if device.type == "cuda":
             contenders["CUDA graph"] = Replayed(call)
         row: dict[str, Any] = {"model": name, "points": points, "steps": steps}
@@ -308,7 +308,7 @@ def decompositions(device: torch.device, short: bool) -> list[dict[str, Any]]:
         model, inputs = example(config, device, 1, points, points)
         model, inputs = model.float(), {key: value.float() for key, value in inputs.items()}
 
-        def call(model: Courant = model, inputs: Inputs = inputs, steps: int = steps) -> None:
+        def call(model: Courant = model, inputs: Tensors = inputs, steps: int = steps) -> None:
             for part in model.decompose(*arguments(inputs), steps).chunks(4_096):
                 part.contributions.sum()
 

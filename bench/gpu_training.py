@@ -428,7 +428,7 @@ def schedules(device: torch.device, short: bool) -> list[dict[str, Any]]:
 def time_epochs(run: Fitting, device: torch.device) -> dict[str, Any]:
     """The last of a few epochs (graphs of shapes that come once an epoch are recorded in the
     third), and a validation."""
-    training = run.experiment.training
+    training = run.task.experiment.training
     count = WARM_UPS + 2 if training.cuda_graphs else 2
     records = [run.epoch(epoch, validate=epoch == count) for epoch in range(1, count + 1)]
     began = time.perf_counter()

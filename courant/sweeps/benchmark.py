@@ -244,7 +244,7 @@ def choose_contenders(
     InputError for a name that is none, comes twice, or whose model cannot be used on the dataset.
     """
     from courant.problems import open_problem
-    from courant.training.step import check_graphs_of_its_own
+    from courant.training.step import check_graphs
 
     known = contender_names()
     for name in names:
@@ -287,7 +287,7 @@ def choose_contenders(
                 placed = compared(anew, kind, has_mesh=dataset[dataset.cases()[0]].mesh is not None)
                 experiment = placed.derive(model=own)
             open_problem(experiment, dataset)
-            check_graphs_of_its_own(experiment)
+            check_graphs(experiment)
         except InputError as error:
             raise InputError(
                 f"model {name} cannot be used on {dataset.url} {dataset.version}: {error}"

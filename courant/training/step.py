@@ -1,6 +1,11 @@
-"""Take one optimiser step on the device: loss, gradients, clipping, new weights, their average.
+"""Compute the loss of a batch, and take one optimiser step on the device.
 
-Notable properties:
+Losses are in standardised space. L2 is that of the paper's table of the baseline's architecture
+(tab:baseline-arch, which has «auxiliary regularization: none»), relative L2 that of the public
+benchmarks. By the table of their training (tab:courant-training), Darcy flow has the relative L2 of
+derivatives beside it.
+
+Notable properties of a step (loss, gradients, clipping, new weights, their average):
 - The host never waits for a GPU: it runs ahead, and a CUDA graph can hold the whole step.
 - The GPU decides whether loss and gradient are finite. Where they are not, the optimiser and the
   average leave everything unchanged.
@@ -15,9 +20,8 @@ Notable properties:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as distributed
@@ -27,17 +31,198 @@ from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
 from courant.data.batch import Batch
+from courant.ensemble import MembersApart
 from courant.experiment import Experiment, TrainingConfig
-from courant.field_model import TrainsApart
+from courant.field_model import Inputs, MeasuresSpread, Queries, TrainsApart
 from courant.models import build
+from courant.problems import Problem
 from courant.training.optimiser import WeightAverage
 from simgen.errors import InputError
 
-if TYPE_CHECKING:
-    from courant.training.train import Task
+logger = logging.getLogger("courant.model")
+
+WARM_UPS = 2
+"""Plain calls with new shapes before recording, in which kernels are compiled and moments allocated
+"""
+MOST_GRAPHS = 512
+"""Combinations of shapes that are recorded, with their inputs; further ones are computed plainly"""
+
+Tensors = Mapping[str, Tensor]
+Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 
 
-def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> Tensor:
+class Objective:
+    """What a training minimises: the loss of an experiment as a function of model and batch."""
+
+    problem: Problem
+    grid: tuple[int, ...]
+    """The shape of the grid that all cases are; empty where the loss needs none"""
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.problem.experiment
+
+    def trained(self, model: nn.Module) -> nn.Module:
+        """Return what training steps call: the model, or with what else the loss needs of it.
+
+        InputError for a model that cannot return it.
+        """
+        if isinstance(model, TrainsApart):
+            return MembersApart([self.trained(member) for member in model.trained_apart()])
+        return WithSpread(model) if self.experiment.training.locality_weight else model
+
+    def training_loss(self, trained: nn.Module, batch: Batch) -> Tensor:
+        """Return the loss of a batch, of what `trained` made of a model.
+
+        That is the loss of a prediction, or of a prediction and the spread beside it; for members
+        trained apart the mean.
+        """
+        weight = self.experiment.training.locality_weight
+        inputs, queries = batch.for_model(self.experiment.model)
+        mask = (batch.query_mask,) if weight else ()
+        with self._precision(batch):
+            made = trained(inputs, queries, self.problem.num_steps, *mask)
+        losses = [
+            self.loss(each, batch)
+            if isinstance(each, Tensor)
+            else self.loss(each[0], batch) + weight * each[1].float().mean()
+            for each in (made if isinstance(made, list) else [made])
+        ]
+        return torch.stack(losses).mean() if isinstance(made, list) else losses[0]
+
+    def predict(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Predict (B, T, M, C) standardised, in the experiment's precision; T = 1 if steady."""
+        inputs, queries = batch.for_model(self.experiment.model)
+        with self._precision(batch):
+            prediction: Tensor = model(inputs, queries, self.problem.num_steps)
+        return prediction
+
+    def _precision(self, batch: Batch) -> torch.autocast:
+        bfloat16 = self.experiment.training.precision == "bfloat16"
+        return torch.autocast(batch.points.device.type, torch.bfloat16, enabled=bfloat16)
+
+    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of a prediction (B, T, M, C)."""
+        training, targets = self.experiment.training, batch.targets
+        if training.loss == "l2":
+            loss = prediction_loss(prediction, targets, batch.query_mask)
+        else:
+            # The physical value of a standardised zero, in standard deviations.
+            normaliser = self.problem.normaliser
+            offset = [m / s for m, s in zip(normaliser.mean, normaliser.std, strict=True)]
+            loss = relative_l2_loss(prediction, targets, batch.query_mask, offset)
+        if not training.derivative_weight:
+            return loss
+        return loss + training.derivative_weight * derivative_loss(prediction, targets, self.grid)
+
+    def weight(self, batch: Batch) -> Tensor:
+        """Return the weight of a part's loss in the loss of the whole batch.
+
+        The loss is a mean over points, or over samples.
+        """
+        targets, mask = batch.targets, batch.query_mask
+        is_l2 = self.experiment.training.loss == "l2"
+        if is_l2 and mask is not None:
+            return mask.sum().to(torch.float64)
+        count = len(targets) * targets.shape[2] if is_l2 else len(targets)
+        return torch.full((), count, dtype=torch.float64, device=targets.device)
+
+
+def prediction_loss(prediction: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean squared error in standardised space over all steps, points and channels.
+
+    prediction, target (B, T, M, C); mask (B, M), True at real points. Scalar, float32.
+    """
+    return masked_mean((prediction.float() - target).square(), mask)
+
+
+def relative_l2_loss(
+    prediction: Tensor, target: Tensor, mask: Tensor | None, offset: Sequence[float]
+) -> Tensor:
+    """Average |u_hat - u|_2 / |u|_2 over samples, u in standard deviations about zero.
+
+    For one channel that is the relative error in physical units; several channels have equal weight
+    whatever their units. The paper sums over the batch: the same up to a factor, to which AdamW
+    does not respond, and independent of the workers that share the batch.
+    """
+    real = (
+        torch.ones_like(target[..., :1])
+        if mask is None
+        else mask[:, None, :, None].to(target.dtype)
+    )
+    # Filled on the device: a copy from the host would wait for it.
+    truth = target + torch.stack([target.new_full((), value) for value in offset])
+    error = ((prediction.float() - target).square() * real).sum((1, 2, 3))
+    size = (truth.square() * real).sum((1, 2, 3))
+    return _ratio(error, size)
+
+
+def derivative_loss(prediction: Tensor, target: Tensor, grid: tuple[int, ...]) -> Tensor:
+    """Average |D u_hat - D u|_2 / |D u|_2 over samples, summed over the grid's axes.
+
+    D u are central differences along the lines of the grid, at its inner points; their spacing
+    cancels. prediction, target (B, T, M, C) on a grid of M points, the last axis fastest. Scalar.
+    """
+    apart = (prediction.float() - target).unflatten(2, grid)
+    truth = target.unflatten(2, grid)
+    total = target.new_zeros(())
+    for axis in range(2, 2 + len(grid)):
+        error, size = (_difference(values, axis).flatten(1) for values in (apart, truth))
+        total = total + _ratio(error.square().sum(1), size.square().sum(1))
+    return total
+
+
+def _difference(values: Tensor, axis: int) -> Tensor:
+    """Return the differences of next neighbours but one along an axis."""
+    inner = values.shape[axis] - 2
+    return values.narrow(axis, 2, inner) - values.narrow(axis, 0, inner)
+
+
+def _ratio(error: Tensor, size: Tensor) -> Tensor:
+    """Average the square roots of (B,) squared errors over (B,) squared sizes."""
+    # The square root has no derivative at zero, where a prediction would be perfect.
+    return ((error + 1e-12).sqrt() / size.clamp(min=1e-12).sqrt()).mean()
+
+
+def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Average (B, T, M, C) values over the real points of a (B, M) mask."""
+    if mask is None:
+        return values.mean()
+    weights = mask[:, None, :, None].to(values.dtype)
+    return (values * weights).sum() / (weights.sum() * values.shape[1] * values.shape[3])
+
+
+def masked_sum(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Sum (B, T, M, C) values over the real points of a (B, M) mask."""
+    return (
+        values.sum() if mask is None else (values * mask[:, None, :, None].to(values.dtype)).sum()
+    )
+
+
+class WithSpread(nn.Module):
+    """A model whose forward returns the spread of its contributions beside its prediction.
+
+    One module for both, so that workers and compilers wrap them together.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        if not isinstance(model, MeasuresSpread):
+            raise InputError(
+                "training.locality_weight needs a model whose anchors have contributions, such as"
+                " courant; set it to 0"
+            )
+        self.model = model
+
+    def forward(
+        self, inputs: Inputs, queries: Queries, num_steps: int, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the prediction (B, T, M, C) and the spread (B, L)."""
+        assert isinstance(self.model, MeasuresSpread)
+        return self.model.predict_with_spread(inputs, queries, num_steps, mask)
+
+
+def backward(objective: Objective, model: nn.Module, batch: Batch, num_parts: int = 1) -> Tensor:
     """Add the gradients of the batch's loss to the model's; return this worker's share of the loss.
 
     The loss is detached. It is a mean over the points of the whole batch. Workers average their
@@ -45,7 +230,13 @@ def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> 
     numbers.
     """
     parts = [batch] if num_parts == 1 else split(batch, num_parts)
-    weights = _shares(torch.stack([task.loss.weight(part) for part in parts]))
+    # Weights sum to one over the parts of a single worker; of several, over the mean of totals.
+    weights = torch.stack([objective.weight(part) for part in parts])
+    sum_of_all = weights.sum()
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.all_reduce(sum_of_all)
+        sum_of_all = sum_of_all / distributed.get_world_size()
+    weights = weights / sum_of_all
     total = torch.zeros((), device=batch.targets.device)
     for number, (part, weight) in enumerate(zip(parts, weights, strict=True), start=1):
         # Workers exchange gradients once, when all parts are done.
@@ -56,7 +247,7 @@ def backward(task: Task, model: nn.Module, batch: Batch, num_parts: int = 1) -> 
             else nullcontext()
         )
         with alone:
-            loss = task.training_loss(model, part) * weight
+            loss = objective.training_loss(model, part) * weight
             loss.backward()
         total += loss.detach()
     return total
@@ -77,46 +268,26 @@ def clip(model: nn.Module, most: float) -> Tensor:
     return len(members) * torch.stack(norms).max()
 
 
-def _shares(weights: Tensor) -> Tensor:
-    """Weigh this worker's parts over the mean of all workers' totals.
-
-    The weights sum to one over the parts of a single worker.
-    """
-    total = weights.sum()
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.all_reduce(total)
-        total = total / distributed.get_world_size()
-    return weights / total
-
-
 def split(batch: Batch, num_parts: int) -> list[Batch]:
     """Split the batch's samples into parts of almost equal size."""
     numbers = torch.arange(len(batch.targets), device=batch.targets.device)
     return [batch.map(lambda value, of=part: value[of]) for part in numbers.tensor_split(num_parts)]  # type: ignore[misc]
 
 
-def flops_per_sample(task: Task, batch: Batch) -> float:
+def flops_per_sample(objective: Objective, batch: Batch) -> float:
     """Count the floating-point operations of a training step for one sample of this batch.
 
-    Touches no weight and no random state. Counted on the first sample alone, so that it takes no
-    more memory than a step in parts does.
+    Matrix products and attention, two operations for each multiply-add, forward and backward.
+    Element-wise operations, softmax and normalisation are left out, which is the custom when FLOP/s
+    are compared with a device's peak. Touches no weight and no random state. Counted on the first
+    sample alone, so that it takes no more memory than a step in parts does.
     """
     with torch.random.fork_rng(devices=[]):
-        model = task.trained(build(task.experiment.model).to(batch.points.device))
+        model = objective.trained(build(objective.experiment.model).to(batch.points.device))
         first = batch.map(lambda value: value[:1])
-        return float(count_flops(lambda: task.training_loss(model, first).backward()))
-
-
-logger = logging.getLogger("courant.model")
-
-WARM_UPS = 2
-"""Plain calls with new shapes before recording, in which kernels are compiled and moments allocated
-"""
-MOST_GRAPHS = 512
-"""Combinations of shapes that are recorded, with their inputs; further ones are computed plainly"""
-
-Inputs = Mapping[str, Tensor]
-Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
+        with FlopCounterMode(display=False) as counter:
+            objective.training_loss(model, first).backward()
+    return float(counter.get_total_flops())
 
 
 class Replayed:
@@ -127,12 +298,12 @@ class Replayed:
     copy to it from the host. Outputs are fresh tensors.
     """
 
-    def __init__(self, function: Callable[[Inputs], Tensor], record: Record | None = None) -> None:
+    def __init__(self, function: Callable[[Tensors], Tensor], record: Record | None = None) -> None:
         self._function, self._record = function, record or _Recorder()
         self._calls: dict[Hashable, int] = {}
-        self._replays: dict[Hashable, Callable[[Inputs], Tensor]] = {}
+        self._replays: dict[Hashable, Callable[[Tensors], Tensor]] = {}
 
-    def __call__(self, inputs: Inputs) -> Tensor:
+    def __call__(self, inputs: Tensors) -> Tensor:
         key = tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in inputs.items())
         replay = self._replays.get(key)
         if replay is not None:
@@ -147,11 +318,11 @@ class Replayed:
             )
         return replay(inputs)
 
-    def _capture(self, inputs: Inputs) -> Callable[[Inputs], Tensor]:
+    def _capture(self, inputs: Tensors) -> Callable[[Tensors], Tensor]:
         kept = {name: tensor.clone() for name, tensor in inputs.items()}
         run = self._record(lambda: self._function(kept))
 
-        def replay(given: Inputs) -> Tensor:
+        def replay(given: Tensors) -> Tensor:
             for name, tensor in given.items():
                 kept[name].copy_(tensor, non_blocking=True)
             return run().clone()
@@ -187,14 +358,14 @@ class OptimiserStep:
 
     def __init__(
         self,
-        task: Task,
+        objective: Objective,
         model: nn.Module,
         bare: nn.Module,
         optimiser: Optimizer,
         average: WeightAverage | None,
         world: int,
     ) -> None:
-        self.task, self.model, self.bare = task, model, bare
+        self.objective, self.model, self.bare = objective, model, bare
         self.optimiser, self.average, self.world = optimiser, average, world
         device = next(bare.parameters()).device
         self._fused = bool(optimiser.defaults.get("fused"))
@@ -203,7 +374,9 @@ class OptimiserStep:
         self._left_out = torch.zeros((), device=device)
         if self._fused:
             optimiser.found_inf = self._left_out  # type: ignore[attr-defined]
-        self._run = Replayed(self._take) if task.experiment.training.cuda_graphs else self._take
+        self._run = (
+            Replayed(self._take) if objective.experiment.training.cuda_graphs else self._take
+        )
 
     def __call__(self, batch: Batch, number: int, learning_rate: float) -> Tensor:
         """Take step `number` (from 0); return loss, gradient norm, and 1 if it was taken."""
@@ -220,10 +393,10 @@ class OptimiserStep:
                 self._share = share
         return self._run(batch.tensors)
 
-    def _take(self, inputs: Inputs) -> Tensor:
-        training = self.task.experiment.training
+    def _take(self, inputs: Tensors) -> Tensor:
+        training = self.objective.experiment.training
         self.optimiser.zero_grad(set_to_none=True)
-        loss = backward(self.task, self.model, Batch.of(inputs), training.accumulate)
+        loss = backward(self.objective, self.model, Batch.of(inputs), training.accumulate)
         norm = clip(self.bare, training.clip_norm)
         taken = (torch.isfinite(loss) & torch.isfinite(norm)).float()
         if self.world > 1 and training.nonfinite == "skip":
@@ -243,21 +416,20 @@ class OptimiserStep:
             self.average.take_in(self.bare, share)
 
 
-def check_graphs(experiment: Experiment, device: torch.device, world: int) -> None:
-    """Raise InputError where steps should be replayed from CUDA graphs but cannot."""
-    obstacles = [f"training runs on {device.type}"] * (device.type != "cuda")
-    obstacles += [f"{world} workers exchange gradients"] * (world > 1)
-    _refuse_graphs(experiment, obstacles)
+def check_graphs(
+    experiment: Experiment, device: torch.device | None = None, world: int = 1
+) -> None:
+    """Raise InputError where steps should be replayed from CUDA graphs but cannot.
 
-
-def check_graphs_of_its_own(experiment: Experiment) -> None:
-    """Raise InputError where CUDA graphs are asked for that no device could record."""
-    _refuse_graphs(experiment, [])
-
-
-def _refuse_graphs(experiment: Experiment, obstacles: list[str]) -> None:
-    waits = experiment.model.waits_for_device
-    obstacles = obstacles + [f"{waits} waits for the device"] * (waits is not None)
+    Without a device: where no device could.
+    """
+    obstacles = []
+    if device is not None and device.type != "cuda":
+        obstacles.append(f"training runs on {device.type}")
+    if world > 1:
+        obstacles.append(f"{world} workers exchange gradients")
+    if experiment.model.waits_for_device is not None:
+        obstacles.append(f"{experiment.model.waits_for_device} waits for the device")
     if experiment.training.cuda_graphs and obstacles:
         because = " and ".join(obstacles)
         raise InputError(f"training.cuda_graphs = true, but {because}; leave it out")
@@ -281,15 +453,3 @@ def rank_and_world() -> tuple[int, int]:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
-
-
-def count_flops(step: Callable[[], object]) -> int:
-    """Count the floating-point operations of a forward and backward pass.
-
-    Matrix products and attention, two operations for each multiply-add, counted by torch while the
-    pass runs. Element-wise operations, softmax and normalisation are left out, which is the custom
-    when FLOP/s are compared with a device's peak.
-    """
-    with FlopCounterMode(display=False) as counter:
-        step()
-    return int(counter.get_total_flops())

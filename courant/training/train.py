@@ -14,8 +14,8 @@ Notable features:
     dataset = simgen.open_dataset("demo-run/store/cylinder-flow")
     fit(recipes.cylinder_flow_demo(), dataset, RunDirectory("runs/try"))
 
-Read from `fit` downwards: `Fitting` is the run in memory, `Task` its data and loss, `Validation`
-measures an epoch and `RunLog` records it.
+Read from `fit` downwards: `Task` is the data, `Fitting` the run in memory, `Validation` measures an
+epoch and `RunLog` records it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import torch
@@ -40,7 +40,6 @@ from torch.optim import Optimizer
 from courant.data.batch import Batch, Batches, BatchOrder, seeded
 from courant.data.geometry import AnchorChoice
 from courant.data.normalisation import Normaliser
-from courant.ensemble import MembersApart
 from courant.experiment import Experiment
 from courant.field_model import TrainsApart
 from courant.models import build
@@ -64,13 +63,14 @@ from courant.runs.record import (
     write_status,
 )
 from courant.runs.trackers import Tracker, open_trackers
-from courant.training.loss import Loss, WithSpread, masked_sum
 from courant.training.optimiser import WeightAverage, learning_rate_of, make_optimiser
 from courant.training.step import (
+    Objective,
     OptimiserStep,
     check_batch_divides,
     check_graphs,
     flops_per_sample,
+    masked_sum,
     rank_and_world,
 )
 from simgen.errors import InputError, SimgenError
@@ -88,8 +88,9 @@ FAR = 1e3
 CHECK_EVERY = 64
 """Steps on a GPU between looks at their losses; on a CPU each step is checked"""
 MAX_CASES = 32
+"""Cases among whose cells learned anchors start"""
 MAX_POINTS = 65_536
-"""Of all cases together: more would not move the anchors by a cell"""
+"""Of all these cases together: more would not move the anchors by a cell"""
 T = TypeVar("T")
 
 
@@ -115,229 +116,31 @@ def fit(
     if is_finished(run):
         return
     rank, world = rank_and_world()
+    training, device = experiment.training, torch.device(device)
     ids = about(dataset=dataset.url, training_run=run.name, experiment=experiment.name)
     with ids, heartbeat(run) if rank == 0 else nullcontext():
-        fitting = Fitting.start(experiment, dataset, run, torch.device(device), rank, world)
-        fitting.go_on(on_epoch, on_checkpoint)
-
-
-@dataclass
-class Fitting:
-    """A run in this process's memory."""
-
-    task: Task
-    run: RunDirectory
-    device: torch.device
-    rank: int
-    world: int
-    model: nn.Module
-    """The bare model, or the model under DistributedDataParallel"""
-    bare: nn.Module
-    optimiser: Optimizer
-    state: Checkpoint
-    average: WeightAverage | None
-    step: OptimiserStep
-    log: RunLog
-    flops_per_sample: float | None = None
-    start_loss: float | None = None
-    """The first epoch's"""
-
-    @classmethod
-    def start(
-        cls,
-        experiment: Experiment,
-        dataset: Dataset,
-        run: RunDirectory,
-        device: torch.device,
-        rank: int,
-        world: int,
-    ) -> Fitting:
-        """Read the data, build like `of`, and open the run's record."""
-        check_batch_divides(experiment.training, world)
+        check_batch_divides(training, world)
         check_graphs(experiment, device, world)
         began = time.perf_counter()
         task = Task.load(experiment, dataset, device, rank, world)
         loaded = time.perf_counter() - began
-        fitting = cls.of(task, run, device, rank, world)
-        fitting.state.seconds["load"] += loaded
-        earlier = read_records(run) if fitting.state.epoch else []
-        fitting.start_loss = earlier[0].train_loss if earlier else None
-        fitting.log.open(task, dataset, device, world, fitting.state.epoch + 1)
-        return fitting
-
-    @classmethod
-    def of(
-        cls, task: Task, run: RunDirectory, device: torch.device, rank: int = 0, world: int = 1
-    ) -> Fitting:
-        """Build the model, and load the newest checkpoint."""
-        training = task.experiment.training
-        torch.manual_seed(training.seed)
-        bare = build(task.experiment.model).to(device)
-        place_learned_anchors(bare, task.anchors)
-        model = task.trained(bare)
-        if world > 1:
-            gpus = [device] if device.type == "cuda" else None
-            model = DistributedDataParallel(model, device_ids=gpus)
-        if training.compile:
-            model = cast(nn.Module, torch.compile(model))
-        optimiser = make_optimiser(bare, training)
-        average = WeightAverage(bare, training.ema_decay) if training.ema_decay else None
-        state = read_latest_checkpoint(run, device, bare)
-        if state is None:
-            state = Checkpoint.before_training(bare.state_dict(), PARTS)
-        else:
-            bare.load_state_dict(state.model)
-            load_optimiser(optimiser, state, run)
-            if average is not None:
-                average.load(state.average)
-            logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)
-        step = OptimiserStep(task, model, bare, optimiser, average, world)
-        log = RunLog(run, rank)
-        return cls(
-            task, run, device, rank, world, model, bare, optimiser, state, average, step, log
-        )
-
-    @property
-    def experiment(self) -> Experiment:
-        return self.task.experiment
-
-    def go_on(self, on_epoch: OnEpoch | None, on_checkpoint: OnEpoch | None) -> None:
-        """Train from the next epoch to the last, and close the record."""
-        training = self.experiment.training
-        for epoch in range(self.state.epoch + 1, training.epochs + 1):
+        fitting = Fitting.of(task, run, device, rank, world)
+        state, log = fitting.state, fitting.log
+        state.seconds["load"] += loaded
+        log.open(dataset, device, world, state.epoch + 1)
+        for epoch in range(state.epoch + 1, training.epochs + 1):
             last = epoch == training.epochs
-            record = self.epoch(epoch, validate=last or epoch % training.validate_every == 0)
+            record = fitting.epoch(epoch, validate=last or epoch % training.validate_every == 0)
             keep = last or epoch % training.checkpoint_every == 0
-            if self.rank == 0:
-                self.write(record, keep)
+            if rank == 0:
+                fitting.write(record, keep)
                 logger.info(record.line())
                 if on_epoch is not None:
                     on_epoch(record)
             if keep and on_checkpoint is not None:
                 on_checkpoint(record)
-        if self.rank == 0:
-            self.log.finish(self.task, self.state)
-
-    def epoch(self, epoch: int, validate: bool) -> EpochRecord:
-        """Train one epoch, then validate."""
-        if self.flops_per_sample is None and self.rank == 0:
-            _, batch = next(iter(self.task.train.epoch(epoch)))
-            self.flops_per_sample = flops_per_sample(self.task, batch)
-        clock = EpochClock(self.device)
-        with self.state.timed("train"):
-            train_loss, first_loss, skipped = self.train_epoch(epoch, clock)
-        clock.stop()
-        start_loss = first_loss if self.start_loss is None else self.start_loss
-        if train_loss > FAR * max(start_loss, 1.0):
-            rate = self.learning_rate(epoch * self.task.train.num_batches - 1)
-            raise self.log.far_off(epoch, train_loss, start_loss, rate)
-        if self.start_loss is None:
-            self.start_loss = train_loss
-        validation_loss = validation_nmae = None
-        if self.rank == 0 and validate and self.task.validation is not None:
-            with self.state.timed("validation"):
-                validation_loss, validation_nmae = self.validate(self.task.validation)
-        self.state.epoch = epoch
-        if self.rank == 0:
-            self.keep_best(validation_loss)
-        spent = sum(value for part, value in self.state.seconds.items() if part != "load")
-        training = self.experiment.training
-        samples_per_s = self.task.train.num_batches * training.batch_size / clock.seconds
-        return EpochRecord(
-            epoch=epoch,
-            epochs=training.epochs,
-            train_loss=train_loss,
-            validation_loss=validation_loss,
-            validation_nmae=validation_nmae,
-            learning_rate=self.learning_rate(epoch * self.task.train.num_batches - 1),
-            seconds=clock.seconds,
-            samples_per_s=samples_per_s,
-            eta_s=spent / epoch * (training.epochs - epoch),
-            data_wait_share=clock.waited_s / clock.seconds,
-            flops_per_s=self.flops_per_sample * samples_per_s if self.flops_per_sample else None,
-            peak_memory_gb=peak_memory_gb(self.device),
-            skipped_batches=skipped,
-            processor_s=clock.processor_s,
-        )
-
-    def train_epoch(self, epoch: int, clock: EpochClock) -> tuple[float, float, int]:
-        """Run one pass over the epoch's batches.
-
-        Returns the mean loss over them and all workers, that of the first batch, and the number of
-        skipped steps.
-        """
-        training = self.experiment.training
-        # Random draws inside the model depend on the epoch alone, like the samples.
-        drawn = seeded(training.seed, "model", epoch, self.rank)
-        torch.manual_seed(int(torch.randint(2**62, (1,), generator=drawn)))
-        self.model.train()
-        begin = (epoch - 1) * self.task.train.num_batches
-        check_every = CHECK_EVERY if self.device.type == "cuda" else 1
-        losses: list[float] = []
-        unseen: list[tuple[int, Tensor, Tensor]] = []
-        batches = clock.watch(self.task.train.epoch(epoch))
-        for number, (samples, batch) in enumerate(batches, start=begin):
-            unseen.append((number, samples, self.step(batch, number, self.learning_rate(number))))
-            if len(unseen) == check_every:
-                losses += self.check(unseen)
-                unseen.clear()
-        losses += self.check(unseen)
-        if not losses:
-            self.refuse(number, math.nan, math.nan, samples)
-        total = torch.zeros((), device=self.device)
-        for loss in losses:  # one by one in float32, as the losses came
-            total += loss
-        sums = torch.stack([total, torch.tensor(losses[0], device=self.device)])
-        if self.world > 1:
-            distributed.all_reduce(sums)
-        of_all, of_first = (float(each) / self.world for each in sums)
-        return of_all / len(losses), of_first, self.task.train.num_batches - len(losses)
-
-    def check(self, steps: Sequence[tuple[int, Tensor, Tensor]]) -> list[float]:
-        """Collect the losses of the steps (number, samples, outcome) that were taken.
-
-        Stops the run at one that was not, unless the experiment skips such steps.
-        """
-        outcomes = torch.stack([outcome for *_, outcome in steps]).tolist() if steps else []
-        if self.experiment.training.nonfinite == "stop":
-            for (number, samples, _), (loss, norm, taken) in zip(steps, outcomes, strict=True):
-                if not taken:
-                    self.refuse(number, loss, norm, samples)
-        return [loss for loss, _, taken in outcomes if taken]
-
-    def validate(self, validation: Validation) -> tuple[float, float]:
-        """Compute loss and NMAE of the weights that would be kept."""
-        self.bare.eval()
-        with self.average.applied_to(self.bare) if self.average is not None else nullcontext():
-            return validation.measure(partial(self.task.predict, self.bare), self.task.loss)
-
-    def keep_best(self, validation_loss: float | None) -> None:
-        """Keep the weights of the lowest validation loss, or the latest where none is measured."""
-        kept = self.bare.state_dict() if self.average is None else self.average.weights
-        if self.task.validation is None:
-            self.state.keep(kept)
-        elif validation_loss is not None:
-            self.state.keep_best(kept, validation_loss)
-
-    def write(self, record: EpochRecord, keep: bool) -> None:
-        """Write the epoch's line, then the checkpoint, whose epochs are thus all on record."""
-        with self.state.timed("checkpoint"):
-            self.log.write(record)
-            if keep:
-                self.state.model = self.bare.state_dict()
-                self.state.optimiser = self.optimiser.state_dict()
-                self.state.average = self.average.weights if self.average is not None else {}
-                write_checkpoint(self.run, self.state, self.experiment.training.keep_checkpoints)
-
-    def refuse(self, step: int, loss: float, norm: float, samples: Tensor) -> NoReturn:
-        """Stop the run at a loss or gradient that is not finite."""
-        epoch, index = divmod(step, self.task.train.num_batches)
-        raise self.log.diverged(
-            self.task, epoch + 1, index + 1, loss, norm, self.learning_rate(step), samples
-        )
-
-    def learning_rate(self, step: int) -> float:
-        return learning_rate_of(self.experiment.training, step, self.task.train.num_batches)
+        if rank == 0:
+            log.finish(state)
 
 
 def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDirectory:
@@ -352,8 +155,11 @@ def set_up_run(experiment: Experiment, dataset: Dataset, runs_url: str) -> RunDi
     return run
 
 
+# --- the data
+
+
 @dataclass(frozen=True)
-class Task:
+class Task(Objective):
     """An experiment with its data on the training device."""
 
     problem: Problem
@@ -361,21 +167,8 @@ class Task:
     validation: Validation | None
     """None where the version has no validation case"""
     grid: tuple[int, ...] = ()
-    """The shape of the grid that all cases are; empty where the loss needs none"""
     anchors: Tensor | None = None
-    """(L, 3), where learned anchors start; None where the model's own start stands"""
-
-    @property
-    def experiment(self) -> Experiment:
-        return self.problem.experiment
-
-    @property
-    def normaliser(self) -> Normaliser:
-        return self.problem.normaliser
-
-    @property
-    def loss(self) -> Loss:
-        return Loss.of(self.experiment.training, self.normaliser, self.grid)
+    """(L, 3), where learned anchors start; None where the model's own start stays"""
 
     @classmethod
     def load(
@@ -401,51 +194,12 @@ class Task:
         order = BatchOrder(
             training.batch_size, training.samples_per_epoch, training.seed, rank, world
         )
-        train = problem.training(dataset, order, device)
-        validation = None
+        train, validation = problem.training(dataset, order, device), None
         if dataset.cases("validation"):
             samples = problem.validation(dataset, training.validation_windows, device)
             validation = Validation(samples, problem.normaliser)
         anchors = anchor_start(experiment, dataset, problem.normaliser)
         return cls(problem, train, validation, grid, anchors)
-
-    def trained(self, model: nn.Module) -> nn.Module:
-        """Return what training steps call: the model, or with what else the loss needs of it.
-
-        InputError for a model that cannot tell it.
-        """
-        if isinstance(model, TrainsApart):
-            return MembersApart([self.trained(member) for member in model.trained_apart()])
-        return WithSpread(model) if self.experiment.training.locality_weight else model
-
-    def training_loss(self, trained: nn.Module, batch: Batch) -> Tensor:
-        """Return the loss of a batch, of what `trained` made of a model."""
-        weight = self.experiment.training.locality_weight
-        inputs, queries = batch.for_model(self.experiment.model)
-        mask = (batch.query_mask,) if weight else ()
-        with self._precision(batch):
-            made = trained(inputs, queries, self.problem.num_steps, *mask)
-        if not isinstance(made, list):
-            return self._loss_of(made, batch, weight)
-        return torch.stack([self._loss_of(each, batch, weight) for each in made]).mean()
-
-    def _loss_of(self, made: Tensor | tuple[Tensor, Tensor], batch: Batch, weight: float) -> Tensor:
-        """Return the loss of a prediction, or of a prediction and the spread beside it."""
-        if isinstance(made, Tensor):
-            return self.loss(made, batch)
-        prediction, spread = made
-        return self.loss(prediction, batch) + weight * spread.float().mean()
-
-    def predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Predict (B, T, M, C) standardised, in the experiment's precision; T = 1 if steady."""
-        inputs, queries = batch.for_model(self.experiment.model)
-        with self._precision(batch):
-            prediction: Tensor = model(inputs, queries, self.problem.num_steps)
-        return prediction
-
-    def _precision(self, batch: Batch) -> torch.autocast:
-        bfloat16 = self.experiment.training.precision == "bfloat16"
-        return torch.autocast(batch.points.device.type, torch.bfloat16, enabled=bfloat16)
 
 
 def _grid_of(experiment: Experiment, dataset: Dataset) -> tuple[int, ...]:
@@ -481,8 +235,7 @@ def anchor_start(experiment: Experiment, dataset: Dataset, normaliser: Normalise
         points = normaliser.points(dataset[case].points)
         clouds.append(points[:: max(1, -(-len(points) * len(chosen) // MAX_POINTS))])
     union = torch.from_numpy(np.concatenate(clouds))[None]
-    choice = AnchorChoice(num_anchors, by=experiment.data.anchors_by)
-    return choice.among(union)[0]
+    return AnchorChoice(num_anchors, by=experiment.data.anchors_by).among(union)[0]
 
 
 @torch.no_grad()
@@ -499,6 +252,205 @@ def place_learned_anchors(model: nn.Module, start: Tensor | None) -> None:
         anchors.copy_(start[:, : anchors.shape[1]])
 
 
+# --- the run
+
+
+@dataclass
+class Fitting:
+    """A run in this process's memory."""
+
+    task: Task
+    run: RunDirectory
+    device: torch.device
+    rank: int
+    world: int
+    model: nn.Module
+    """The bare model, or the model under DistributedDataParallel"""
+    bare: nn.Module
+    optimiser: Optimizer
+    state: Checkpoint
+    average: WeightAverage | None
+    step: OptimiserStep
+    log: RunLog
+    flops_per_sample: float | None = None
+    start_loss: float | None = None
+    """The first epoch's"""
+
+    @classmethod
+    def of(
+        cls, task: Task, run: RunDirectory, device: torch.device, rank: int = 0, world: int = 1
+    ) -> Fitting:
+        """Build the model, and load the newest checkpoint."""
+        training = task.experiment.training
+        torch.manual_seed(training.seed)
+        bare = build(task.experiment.model).to(device)
+        place_learned_anchors(bare, task.anchors)
+        model = task.trained(bare)
+        if world > 1:
+            gpus = [device] if device.type == "cuda" else None
+            model = DistributedDataParallel(model, device_ids=gpus)
+        if training.compile:
+            model = cast(nn.Module, torch.compile(model))
+        optimiser = make_optimiser(bare, training)
+        average = WeightAverage(bare, training.ema_decay) if training.ema_decay else None
+        state, start_loss = read_latest_checkpoint(run, device, bare), None
+        if state is None:
+            state = Checkpoint.before_training(bare.state_dict(), PARTS)
+        else:
+            bare.load_state_dict(state.model)
+            load_optimiser(optimiser, state, run)
+            if average is not None:
+                average.load(state.average)
+            earlier = read_records(run)
+            start_loss = earlier[0].train_loss if earlier else None
+            logger.info("%s: going on after epoch %d of %d", run.url, state.epoch, training.epochs)
+        step = OptimiserStep(task, model, bare, optimiser, average, world)
+        return cls(
+            task=task,
+            run=run,
+            device=device,
+            rank=rank,
+            world=world,
+            model=model,
+            bare=bare,
+            optimiser=optimiser,
+            state=state,
+            average=average,
+            step=step,
+            log=RunLog(run, rank, task),
+            start_loss=start_loss,
+        )
+
+    def epoch(self, epoch: int, validate: bool) -> EpochRecord:
+        """Train one epoch, then validate."""
+        task, training = self.task, self.task.experiment.training
+        if self.flops_per_sample is None and self.rank == 0:
+            _, batch = next(iter(task.train.epoch(epoch)))
+            self.flops_per_sample = flops_per_sample(task, batch)
+        clock = EpochClock(self.device)
+        with self.state.timed("train"):
+            train_loss, first_loss, skipped = self.train_epoch(epoch, clock)
+        clock.stop()
+        num_batches = task.train.num_batches
+        rate = learning_rate_of(training, epoch * num_batches - 1, num_batches)
+        start_loss = first_loss if self.start_loss is None else self.start_loss
+        if train_loss > FAR * max(start_loss, 1.0):
+            reason = f"mean loss {train_loss:g} in epoch {epoch}, {start_loss:g} at its start"
+            raise self.log.diverged(reason, rate)
+        if self.start_loss is None:
+            self.start_loss = train_loss
+        validation_loss = validation_nmae = None
+        if self.rank == 0 and validate and task.validation is not None:
+            with self.state.timed("validation"):
+                validation_loss, validation_nmae = self.validate(task.validation)
+        self.state.epoch = epoch
+        if self.rank == 0:
+            # The weights of the lowest validation loss, or the latest where none is measured.
+            kept = self.bare.state_dict() if self.average is None else self.average.weights
+            if task.validation is None:
+                self.state.keep(kept)
+            elif validation_loss is not None:
+                self.state.keep_best(kept, validation_loss)
+        spent = sum(value for part, value in self.state.seconds.items() if part != "load")
+        samples_per_s = num_batches * training.batch_size / clock.seconds
+        return EpochRecord(
+            epoch=epoch,
+            epochs=training.epochs,
+            train_loss=train_loss,
+            validation_loss=validation_loss,
+            validation_nmae=validation_nmae,
+            learning_rate=rate,
+            seconds=clock.seconds,
+            samples_per_s=samples_per_s,
+            eta_s=spent / epoch * (training.epochs - epoch),
+            data_wait_share=clock.waited_s / clock.seconds,
+            flops_per_s=self.flops_per_sample * samples_per_s if self.flops_per_sample else None,
+            peak_memory_gb=peak_memory_gb(self.device),
+            skipped_batches=skipped,
+            processor_s=clock.processor_s,
+        )
+
+    def train_epoch(self, epoch: int, clock: EpochClock) -> tuple[float, float, int]:
+        """Run one pass over the epoch's batches.
+
+        Returns the mean loss over them and all workers, that of the first batch, and the number of
+        skipped steps.
+        """
+        training, num_batches = self.task.experiment.training, self.task.train.num_batches
+        # Random draws inside the model depend on the epoch alone, like the samples.
+        drawn = seeded(training.seed, "model", epoch, self.rank)
+        torch.manual_seed(int(torch.randint(2**62, (1,), generator=drawn)))
+        self.model.train()
+        check_every = CHECK_EVERY if self.device.type == "cuda" else 1
+        losses: list[float] = []
+        unseen: list[tuple[int, Tensor, Tensor]] = []  # of each step number, samples, outcome
+
+        def check() -> None:
+            """Collect the losses of the steps that were taken; raise at one that was not.
+
+            Unless the experiment skips such steps.
+            """
+            outcomes = torch.stack([each for *_, each in unseen]).tolist() if unseen else []
+            for (number, samples, _), (loss, norm, taken) in zip(unseen, outcomes, strict=True):
+                if taken:
+                    losses.append(loss)
+                elif training.nonfinite == "stop":
+                    raise self.not_finite(number, loss, norm, samples)
+            unseen.clear()
+
+        batches = clock.watch(self.task.train.epoch(epoch))
+        for number, (samples, batch) in enumerate(batches, start=(epoch - 1) * num_batches):
+            rate = learning_rate_of(training, number, num_batches)
+            unseen.append((number, samples, self.step(batch, number, rate)))
+            if len(unseen) == check_every:
+                check()
+        check()
+        if not losses:
+            raise self.not_finite(number, math.nan, math.nan, samples)
+        total = torch.zeros((), device=self.device)
+        for loss in losses:  # one by one in float32, as the losses came
+            total += loss
+        sums = torch.stack([total, torch.tensor(losses[0], device=self.device)])
+        if self.world > 1:
+            distributed.all_reduce(sums)
+        of_all, of_first = (float(each) / self.world for each in sums)
+        return of_all / len(losses), of_first, num_batches - len(losses)
+
+    def validate(self, validation: Validation) -> tuple[float, float]:
+        """Compute loss and NMAE of the weights that would be kept."""
+        self.bare.eval()
+        with self.average.applied_to(self.bare) if self.average is not None else nullcontext():
+            return validation.measure(partial(self.task.predict, self.bare), self.task.loss)
+
+    def write(self, record: EpochRecord, keep: bool) -> None:
+        """Write the epoch's line, then the checkpoint, whose epochs are thus all on record."""
+        with self.state.timed("checkpoint"):
+            self.log.write(record)
+            if keep:
+                self.state.model = self.bare.state_dict()
+                self.state.optimiser = self.optimiser.state_dict()
+                self.state.average = self.average.weights if self.average is not None else {}
+                keep_checkpoints = self.task.experiment.training.keep_checkpoints
+                write_checkpoint(self.run, self.state, keep_checkpoints)
+
+    def not_finite(self, step: int, loss: float, norm: float, samples: Tensor) -> TrainingError:
+        """Put a batch whose loss or gradient is not finite on record; return the error to raise."""
+        train, training = self.task.train, self.task.experiment.training
+        epoch, index = divmod(step, train.num_batches)
+        rate = learning_rate_of(training, step, train.num_batches)
+        reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch + 1}, batch {index + 1}"
+        failure = {
+            "reason": reason,
+            "epoch": epoch + 1,
+            "batch": index + 1,
+            "learning_rate": rate,
+            "windows": train.describe(samples),
+        }
+        name = f"failure-worker-{self.rank}.json"
+        self.run.write_json(name, failure)
+        return self.log.diverged(f"{reason}; the batch is on record in {self.run.url}/{name}", rate)
+
+
 @dataclass(frozen=True)
 class Validation:
     """Fixed samples of the validation split."""
@@ -507,7 +459,9 @@ class Validation:
     normaliser: Normaliser
 
     @torch.no_grad()
-    def measure(self, predict: Callable[[Batch], Tensor], loss: Loss) -> tuple[float, float]:
+    def measure(
+        self, predict: Callable[[Batch], Tensor], loss: Callable[[Tensor, Batch], Tensor]
+    ) -> tuple[float, float]:
         """Measure loss and NMAE of the fixed samples.
 
         The loss is in standardised space, averaged over samples; NMAE in physical units as
@@ -547,51 +501,46 @@ class RunLog:
     The first worker writes it; any worker records its own failure.
     """
 
-    def __init__(self, run: RunDirectory, rank: int) -> None:
-        self._run, self._rank = run, rank
+    def __init__(self, run: RunDirectory, rank: int, task: Task) -> None:
+        self._run, self._rank, self._task = run, rank, task
         self._records: list[EpochRecord] = []
         self._trackers: list[Tracker] = []
 
-    def open(
-        self, task: Task, dataset: Dataset, device: torch.device, world: int, first_epoch: int
-    ) -> None:
+    def open(self, dataset: Dataset, device: torch.device, world: int, first_epoch: int) -> None:
         """Write the run's description, and drop epochs from `first_epoch` on from the record.
 
         These are trained again. Called on every worker: where the first fails, all raise, or the
         others would wait for it at their first step.
         """
-        trouble: SimgenError | None = None
+        failure: SimgenError | None = None
         if self._rank == 0:
             try:
-                self._open(task, dataset, device, world, first_epoch)
+                self._open(dataset, device, world, first_epoch)
             except SimgenError as error:
-                trouble = error
-        told = [None if trouble is None else str(trouble)]
+                failure = error
+        message = [None if failure is None else str(failure)]
         if world > 1:
-            distributed.broadcast_object_list(told, src=0, device=device)
-        if trouble is not None:
-            raise trouble
-        if told[0] is not None:
-            raise TrainingError(told[0])
+            distributed.broadcast_object_list(message, src=0, device=device)
+        if failure is not None:
+            raise failure
+        if message[0] is not None:
+            raise TrainingError(message[0])
 
-    def _open(
-        self, task: Task, dataset: Dataset, device: torch.device, world: int, first_epoch: int
-    ) -> None:
-        describe_run(self._run, task.experiment, dataset, task.normaliser)
+    def _open(self, dataset: Dataset, device: torch.device, world: int, first_epoch: int) -> None:
+        experiment, train = self._task.experiment, self._task.train
+        describe_run(self._run, experiment, dataset, self._task.problem.normaliser)
         self._run.write_json("environment.json", environment(device, world))
         write_status(self._run, "running")
         self._records = [record for record in read_records(self._run) if record.epoch < first_epoch]
         write_records(self._run, self._records)
-        self._trackers = open_trackers(self._run, task.experiment, first_epoch)
-        train = task.train
-        samples = train.num_batches * task.experiment.training.batch_size
+        self._trackers = open_trackers(self._run, experiment, first_epoch)
         logger.info(
             "%s: %d training cases, %d different samples, %d an epoch,"
             " %.0f MB in memory, %s, %d threads",
-            task.experiment.name,
+            experiment.name,
             train.num_cases,
             len(train.samples),
-            samples,
+            train.num_batches * experiment.training.batch_size,
             train.num_bytes / 1e6,
             device,
             torch.get_num_threads(),
@@ -604,7 +553,7 @@ class RunLog:
         for tracker in self._trackers:
             tracker.epoch(record)
 
-    def finish(self, task: Task, state: Checkpoint) -> None:
+    def finish(self, state: Checkpoint) -> None:
         """Record the end of the last epoch, once the best weights are there.
 
         A kill between the last checkpoint and its weights leaves those of an earlier one.
@@ -622,17 +571,11 @@ class RunLog:
                 " not finite: train again in another folder, with a lower training.learning_rate"
             )
         state.write_best(self._run)
-        training = task.experiment.training
-        samples = task.train.num_batches * training.batch_size * training.epochs
-        samples_per_s = samples / max(state.seconds["train"], 1e-9)
-        self._run.write_json(
-            "timings.json",
-            {
-                **state.seconds,
-                "samples_per_s": samples_per_s,
-                "different_samples": len(task.train.samples),
-            },
-        )
+        train, training = self._task.train, self._task.experiment.training
+        samples = train.num_batches * training.batch_size * training.epochs
+        speed = samples / max(state.seconds["train"], 1e-9)
+        timings = {"samples_per_s": speed, "different_samples": len(train.samples)}
+        self._run.write_json("timings.json", {**state.seconds, **timings})
         best_loss = state.best_loss if math.isfinite(state.best_loss) else None
         write_status(
             self._run,
@@ -641,57 +584,22 @@ class RunLog:
             best_epoch=state.best_epoch,
             best_loss=best_loss,
         )
-        self._end_trackers("finished")
+        for tracker in self._trackers:
+            tracker.end("finished")
 
-    def diverged(
-        self,
-        task: Task,
-        epoch: int,
-        batch: int,
-        loss: float,
-        norm: float,
-        learning_rate: float,
-        samples: Tensor,
-    ) -> TrainingError:
-        """Put the batch on record; return the error to raise."""
-        reason = f"loss {loss:g}, gradient norm {norm:g} in epoch {epoch}, batch {batch}"
-        failure = {
-            "reason": reason,
-            "epoch": epoch,
-            "batch": batch,
-            "learning_rate": learning_rate,
-            "windows": task.train.describe(samples),
-        }
-        name = f"failure-worker-{self._rank}.json"
-        self._run.write_json(name, failure)
-        message = (
-            f"training diverged: {reason}; the batch is on record in {self._run.url}/{name}; "
-            f"{_way_out(learning_rate)}"
-        )
-        return self._failed(message)
-
-    def far_off(
-        self, epoch: int, loss: float, start_loss: float, learning_rate: float
-    ) -> TrainingError:
-        """Return the error to raise for an epoch whose mean loss is far above the start's."""
+    def diverged(self, reason: str, learning_rate: float) -> TrainingError:
+        """Record the failure of a diverged training; return the error to raise."""
         return self._failed(
-            f"training diverged: mean loss {loss:g} in epoch {epoch}, {start_loss:g} at its start;"
-            f" {_way_out(learning_rate)}"
+            f"training diverged: {reason}; lower training.learning_rate (now {learning_rate:g}) or"
+            " add training.warmup_steps"
         )
 
     def _failed(self, message: str) -> TrainingError:
         if self._rank == 0:
             write_status(self._run, "failed", reason=message)
-            self._end_trackers("failed")
+            for tracker in self._trackers:
+                tracker.end("failed")
         return TrainingError(message)
-
-    def _end_trackers(self, state: str) -> None:
-        for tracker in self._trackers:
-            tracker.end(state)
-
-
-def _way_out(learning_rate: float) -> str:
-    return f"lower training.learning_rate (now {learning_rate:g}) or add training.warmup_steps"
 
 
 class EpochClock:

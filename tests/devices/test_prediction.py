@@ -9,7 +9,7 @@ from torch import Tensor
 from courant.field_model import Inputs as ModelInputs
 from courant.field_model import Queries
 from courant.model import CourantConfig
-from courant.training.step import WARM_UPS, Inputs, Replayed
+from courant.training.step import WARM_UPS, Replayed, Tensors
 from tests.model.clouds import CHOICES, random_inputs, random_model, relative_error
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -46,7 +46,7 @@ def test_replays_give_the_models_field(choice: str) -> None:
     steps = 3 if config.transient else 1
 
     @torch.no_grad()
-    def predict(tensors: Inputs) -> Tensor:
+    def predict(tensors: Tensors) -> Tensor:
         given = dict(tensors)
         queries = Queries(given.pop("query_points"), given.pop("query_features", None))
         return model(ModelInputs(**given), queries, steps)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from courant.training import step
-from courant.training.step import WARM_UPS, Inputs, Replayed
+from courant.training.step import WARM_UPS, Replayed, Tensors
 
 
 class Recorded:
@@ -31,7 +31,7 @@ class Recorded:
 def test_every_call_does_the_work_once_whatever_the_shapes_and_their_order() -> None:
     total, record = torch.zeros(2), Recorded()
 
-    def add(inputs: Inputs) -> Tensor:
+    def add(inputs: Tensors) -> Tensor:
         total.add_(inputs["x"].sum(0))
         return total
 

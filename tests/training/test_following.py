@@ -125,9 +125,10 @@ def test_all_workers_end_where_the_first_cannot_open_the_record(
 
     monkeypatch.setattr("courant.training.train.distributed.broadcast_object_list", broadcast)
     monkeypatch.setattr(RunLog, "_open", fail)
-    asked: Any = (SimpleNamespace(), SimpleNamespace(), torch.device("cpu"), 2, 1)
+    task: Any = SimpleNamespace()
+    asked: Any = (SimpleNamespace(), torch.device("cpu"), 2, 1)
     with pytest.raises(StoreError, match=r"^MLflow cannot be used$"):
-        RunLog(run, rank=0).open(*asked)
+        RunLog(run, 0, task).open(*asked)
     assert json.dumps(sent) == '["MLflow cannot be used"]'
     with pytest.raises(TrainingError, match=r"^MLflow cannot be used$"):
-        RunLog(run, rank=1).open(*asked)
+        RunLog(run, 1, task).open(*asked)

@@ -17,8 +17,7 @@ from courant.model.decoder import SPREAD_QUERIES, spread
 from courant.models import build
 from courant.problems import open_problem
 from courant.runs.directory import RunDirectory
-from courant.training.loss import WithSpread
-from courant.training.step import backward
+from courant.training.step import WithSpread, backward
 from courant.training.train import Fitting, Task, fit
 from simgen.errors import InputError
 from simgen.store.read import Dataset

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from courant.training.loss import derivative_loss, prediction_loss, relative_l2_loss
 from courant.training.optimiser import learning_rate
+from courant.training.step import derivative_loss, prediction_loss, relative_l2_loss
 from courant.training.train import Validation
 
 
