@@ -166,7 +166,7 @@ def test_a_trained_model_has_its_anchors_by_volume_again(
     case = dataset[dataset.cases("train")[0]]
     inputs, _ = trained.model_inputs(case, 3.0)
     task = Task.load(experiment, dataset, CPU)
-    kept = task.train.trajectories.anchors[0]  # type: ignore[attr-defined]
+    kept = task.train.source.anchors[0]  # type: ignore[attr-defined]
     torch.testing.assert_close(inputs.anchors[0], kept)
     farthest = open_problem(tiny, dataset).anchors.among(inputs.points)[0]
     assert not torch.equal(inputs.anchors[0], farthest)

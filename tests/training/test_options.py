@@ -136,8 +136,8 @@ def spoil(task: Task, epoch: int, spoiled: set[int]) -> None:
     """Give some batches of one epoch a target that is not finite."""
     epochs = task.train.epoch
 
-    def with_nan(number: int, begin: int = 0) -> Any:
-        for index, (samples, batch) in enumerate(epochs(number, begin)):
+    def with_nan(number: int) -> Any:
+        for index, (samples, batch) in enumerate(epochs(number)):
             yield (
                 samples,
                 batch.map(lambda value: value * math.nan)
