@@ -77,7 +77,7 @@ class Simulated:
 
 
 def simulate(costs: Costs, cases: int, workers: int, case_s: float, seed: int = 0) -> Simulated:
-    """Carry out a campaign of cases of `case_s` on average."""
+    """Simulate a campaign of cases of `case_s` on average."""
     drawn = np.random.default_rng(seed).uniform(1 - SPREAD, 1 + SPREAD, cases) * case_s
     left = iter(longest_first_at_the_end(list(drawn), float, LAST_OF_EACH * workers))
     ends: list[float] = []  # of running cases

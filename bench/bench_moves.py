@@ -180,7 +180,7 @@ def trained(family: CaseFamily, folder: Path) -> str:
     dataset = simgen.open_dataset(url)
     run = RunDirectory(folder / "run")
     fit(experiment(family, dataset), dataset, run)
-    # Made-up fields say nothing of which designs are unlike others: every move has its bands.
+    # Made-up fields do not show which designs are unlike others: every move has its bands.
     run.write_json(BANDS, calibrate(run.url).unguarded().model_dump(mode="json"))
     return run.url
 

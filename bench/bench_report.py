@@ -97,7 +97,7 @@ def measure_report(folder: str, short: bool) -> None:
 def prepare_decomposition(folder: str, short: bool) -> None:
     """Train the pipe's model for a moment on small ducts; the case of the test split is large.
 
-    A first dataset tells which case that is: designs are in the same split of every dataset.
+    A first dataset shows which case that is: designs are in the same split of every dataset.
     """
     large = 20_000 if short else 300_000
     small = publish_ducts(f"{folder}/small", {})

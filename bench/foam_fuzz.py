@@ -91,7 +91,7 @@ OF_KIND: Mapping[str, Mapping[str, Mapping[str, str]]] = {
 }
 #: Makes a condition's value one of the time.
 RAMP = "ramp constant 1;"
-#: What entries hold that says nothing of their value.
+#: What entries hold that does not change their value.
 BESIDES = (
     "phi phi;",
     "table ((0 1) (1 2));",
@@ -287,7 +287,7 @@ def _values(random: np.random.Generator, width: int, scale: float, *, is_list: b
 def try_case(seed: int, number: int, folder: Path, *, judged: bool) -> Outcome:
     """Write a case as it was drawn and as plain text, read it with every reader, and compare."""
     drawn = draw(seed, number)
-    # The same numbers as text, in one part, without what says nothing.
+    # The same numbers as text, in one part, without what changes nothing.
     plain = drawn.plain().write(folder / "plain/run", Form(scalar=drawn.form.scalar))
     written = drawn.case.write(folder / "cases/run", drawn.form, drawn.parts)
     (written / "0.orig").mkdir()

@@ -70,7 +70,7 @@ AREAS = {
 LIBRARIES = ("pytest", "hypothesis", "numpy", "scipy", "torch", "zarr", "s3fs", "pydantic")
 PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not nightly and not openfoam")
 LEAST = 0.9
-#: How an operator is written, and what stands in its place in a mutant.
+#: How an operator is written, and what replaces it in a mutant.
 _OPERATORS: dict[type[ast.AST], tuple[str, ...]] = {
     getattr(ast, kind): tuple(texts.split(", "))
     for kind, texts in (
@@ -90,7 +90,7 @@ class BrokenTestsError(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A place in a file, and what stands there instead."""
+    """A place in a file, and what replaces it."""
 
     path: str
     line: int

@@ -1,7 +1,7 @@
 """`make chaos`: seeded schedules of faults, each held against an undisturbed run.
 
     python -m bench.chaos --seeds 1-100 --out chaos-out      goes on where it was cut off
-    python -m bench.chaos --replay 17                        one schedule again, told as it goes
+    python -m bench.chaos --replay 17                        one schedule again
 
 Ends with exit code 1 where an invariant broke. Of a schedule that broke one, everything is kept
 under OUT/kept/<seed>.

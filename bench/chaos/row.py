@@ -136,7 +136,7 @@ def _until_done(attempts: list[Attempt], site: Site, watch: Watch, experiment: s
 
 
 def _run(schedule: Schedule, servers: Servers, references: References, out: Path) -> bool:
-    """Put a schedule on record; False where it could not be run, which says nothing of the job."""
+    """Put a schedule on record; False where it could not be run, which is no verdict on the job."""
     folder = out / "work" / str(schedule.seed)
     try:
         record = pursue(schedule, servers, references, folder)

@@ -1,4 +1,4 @@
-"""Ways to damage a repository on local disk, as a failing disk or a careless hand would."""
+"""Ways to damage a repository on local disk, as a failing disk or a careless user would."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class DfgChannel(CylinderFlow):
     quantities = cylinder_quantities(viscosity, MEAN_VELOCITY)
 
     def point(self, parameters: Mapping[str, float], settings: Mapping[str, float]) -> DesignPoint:
-        # The benchmark's cylinder stands further upstream than any of the design space.
+        # The benchmark's cylinder is further upstream than any of the design space.
         return DesignPoint(
             self.name, self.revision, dict(parameters), self.settings_space.check(settings)
         )

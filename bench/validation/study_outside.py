@@ -1,4 +1,4 @@
-"""Are designs refused that are unlike those of training and calibration, where bands are wrong?
+"""Are designs rejected that are unlike those of training and calibration, where bands are wrong?
 
 Of OUT/pipe/branched-pipe, 160 Sobol designs of the pipe, those within a box are trained on and
 calibrated; `courant coverage RUN --inside` then takes those outside of it. Make the dataset first:

@@ -54,7 +54,7 @@ def main(out: Path, short: bool) -> None:
         out,
         "pipe",
         rows,
-        convergence="monotonic" if ratio > 1 else "not monotonic: the order says nothing",
+        convergence="monotonic" if ratio > 1 else "not monotonic: the order means nothing",
         observed_order=order,
         extrapolated_pressure_loss=limit,
         error_of_the_trial_mesh=abs(losses[-1] / limit - 1),

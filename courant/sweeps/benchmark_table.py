@@ -41,7 +41,7 @@ class SeedErrors:
     """Test errors of one predictor, over seeds."""
 
     overall: dict[str, Interval]
-    """By metric, of all test cases together, so that a few bad ones may rule it"""
+    """By metric, of all test cases together, so that a few bad ones may dominate it"""
     typical: Interval
     """NMAE of the median test case"""
     components: dict[str, dict[str, Interval]]
@@ -127,26 +127,26 @@ class BenchmarkTable:
         """Name the first model, by how much, and each reference that others do not beat."""
         models = [(row, row.errors.nmae) for row in self.models if row.errors]
         first, lowest = models[0]
-        said = [f"{first.name} has the lowest NMAE of the models, {lowest.text()}"]
+        lines = [f"{first.name} has the lowest NMAE of the models, {lowest.text()}"]
         if len(models) > 1:
             second, next_lowest = models[1]
-            said[0] += f"; next is {second.name}, {next_lowest.text()}"
+            lines[0] += f"; next is {second.name}, {next_lowest.text()}"
             if lowest.half_width is None or next_lowest.half_width is None:
-                said.append("With one seed nothing is known of the spread between trainings")
+                lines.append("With one seed nothing is known of the spread between trainings")
             elif lowest.high < next_lowest.low:
-                said.append("Their intervals do not overlap")
+                lines.append("Their intervals do not overlap")
             else:
-                said.append("Their intervals overlap: the order may be chance")
+                lines.append("Their intervals overlap: the order may be chance")
         for row in self.references:
             assert row.errors is not None
             worse = [each.name for each, nmae in models if nmae.mean >= row.errors.nmae.mean]
             if worse:
-                said.append(f"Not below {row.name} ({row.errors.nmae.text()}): {', '.join(worse)}")
+                lines.append(f"Not below {row.name} ({row.errors.nmae.text()}): {', '.join(worse)}")
         if partly := [row.name for row, _ in models if row.failures]:
-            said.append(
+            lines.append(
                 f"Not every training ended, so these numbers are too good: {', '.join(partly)}"
             )
-        return ". ".join(said) + "."
+        return ". ".join(lines) + "."
 
     def write(self) -> None:
         """Write table.csv, a line for each row without its curves, and table.json, with all.
@@ -198,7 +198,7 @@ def read_table(benchmark: Benchmark, dataset: Dataset, trials: Sequence[Trial]) 
     models = [_row(benchmark, each, by_name[each.name], paper) for each in benchmark.contenders]
     evaluations = [found for _, found in evaluated if found is not None]
     if not evaluations:
-        reasons = next((said for row in models for said in row.failures), "")
+        reasons = next((line for row in models for line in row.failures), "")
         raise InputError(f"{benchmark.url}: every training failed; the first: {reasons}")
     first = evaluations[0]
     references = [

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ABOUT = 1.15
 """Parameters over the paper's, up to which a model counts as of its size"""
 _MEASURE = (
-    "Its tables of these benchmarks are captioned NMAE, while its text says that they are judged by"
+    "Its tables of these benchmarks are captioned NMAE, while its text has them judged by"
     " relative L2, the mean over test cases: hold the numbers against both columns"
 )
 _BUDGET = "each model trained for epochs of its own on one A100, here by one budget"

@@ -163,7 +163,7 @@ class Choice(Frozen):
     @classmethod
     def _readable(cls, name: str) -> str:
         if name == BASELINE:
-            raise ValueError(f"the name {BASELINE} stands for the experiment itself")
+            raise ValueError(f"the name {BASELINE} is that of the experiment itself")
         if not re.fullmatch(r"[^\W_][^\x00-\x1f\x7f]*", name):
             raise ValueError("a name is one line that begins with a letter or a digit")
         return name

@@ -155,7 +155,8 @@ def plan_sweep(
     wanted = num_trials or space.count(experiment)
     if wanted is None:
         raise InputError(
-            f"space {space.name} draws its values at random: say how many trials (--trials 12)"
+            f"space {space.name} draws its values at random: give the number of trials"
+            " (--trials 12)"
         )
     if not 1 <= wanted <= MAX_TRIALS:
         raise InputError(f"{wanted} trials; a sweep has 1 to {MAX_TRIALS}")

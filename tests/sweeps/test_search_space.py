@@ -222,7 +222,7 @@ def test_the_keys_of_a_choice_change_together() -> None:
             "two entries are called Few",
         ),
         ("[{Few: {model.num_levels: 2}}]", "model.num_levels: in choices and in parameters"),
-        ("[{baseline: {model.num_heads: 2}}]", "the name baseline stands for the experiment"),
+        ("[{baseline: {model.num_heads: 2}}]", "the name baseline is that of the experiment"),
         ('[{"two\\nlines": {model.num_heads: 2}}]', "a name is one line"),
         ("[{Few: {model.num_heads: [2]}}]", "choices"),
         ("[{Few: {model.num_heads: 1000}}]", "choice Few is impossible"),
