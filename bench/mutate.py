@@ -36,20 +36,20 @@ AREAS = {
         ("metrics", "courant/evaluation/metrics.py", "tests/evaluation/test_metrics.py"),
         (
             "data",
-            "courant/data/normalisation.py courant/data/batches.py"
+            "courant/data/normalisation.py courant/data/batch.py"
             " courant/problems/transient.py courant/problems/steady.py",
             "tests/data tests/evaluation/test_references.py tests/prediction/test_surrogate.py"
             " tests/training/test_steady_loop.py",
         ),
         (
             "splits",
-            "simgen/store/split.py simgen/store/statistics.py simgen/moments.py",
+            "simgen/store/split.py simgen/moments.py",
             "tests/store/test_split_and_statistics.py tests/imports/test_precision.py"
             " tests/imports/test_noise.py",
         ),
         (
             "gates",
-            "simgen/solving/gates.py simgen/solving/gates.py simgen/foam/log.py simgen/meshing.py",
+            "simgen/solving/gates.py simgen/foam/log.py simgen/meshing.py",
             "tests/simgen/test_gates.py tests/simgen/test_monitors.py"
             " tests/simgen/test_stored_fields.py tests/simgen/test_completeness.py",
         ),
