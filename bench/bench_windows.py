@@ -23,7 +23,7 @@ from courant.models import build
 from courant.recipes.branched_pipe import branched_pipe_small
 from courant.recipes.centrifugal_pump import centrifugal_pump_small
 from courant.recipes.cylinder_flow import cylinder_flow_small
-from courant.recipes.legible import WINDOW_SCALE
+from courant.recipes.variants import WINDOW_SCALE
 
 STEPS = 4  # of a rollout, where there is one
 

@@ -10,8 +10,6 @@ MAX_WINDOW_STEPS = 10_000
 MANY = 10**9
 """An upper bound on every count in an experiment, so that foreign input cannot overflow."""
 
-"""How many times closer anchors lie than where it is one"""
-
 
 class Frozen(BaseModel):
     """A record that crosses processes: no key is unknown, no number infinite."""

@@ -1,4 +1,4 @@
-"""Listen on an address, and tell which hosts its requests may name."""
+"""Listen on an address, and list the hosts that its requests may name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def in_address(host: str) -> str:
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> str:
-    """Say in one line why nothing can listen there, and what to change."""
+    """Return one line: why nothing can listen there, and what to change."""
     of_host = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
     other = "--host" if of_host else "--port"
     return f"cannot listen on {host}:{port} ({error.strerror}); choose another {other}"

@@ -10,8 +10,7 @@ from __future__ import annotations
 from courant.data_config import SteadyData
 from courant.experiment import Experiment, TrainingConfig
 from courant.model import presets
-from courant.recipes.laptop import demo, small
-from courant.recipes.legible import legible
+from courant.recipes.variants import demo, legible, small
 
 # The published models learn velocities as they are; from few designs that costs a fifth of the
 # accuracy (docs/benchmark.md).

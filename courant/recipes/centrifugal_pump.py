@@ -10,8 +10,7 @@ from __future__ import annotations
 from courant.data_config import SteadyData
 from courant.experiment import Experiment, TrainingConfig
 from courant.model import presets
-from courant.recipes.laptop import demo, small
-from courant.recipes.legible import legible
+from courant.recipes.variants import demo, legible, small
 
 # At one speed of rotation, velocities grow with the radius and pressures with its square (the
 # pump's affinity laws). The published models learn the fields as they are.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from courant.data_config import TransientData
 from courant.experiment import Experiment, TrainingConfig
 from courant.model import presets
-from courant.recipes.legible import legible
+from courant.recipes.variants import legible
 
 
 def cylinder_flow() -> Experiment:

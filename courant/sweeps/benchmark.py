@@ -37,7 +37,7 @@ from courant.data_config import Frozen
 from courant.experiment import MACHINE, MAX_EPOCHS, MAX_NAME, Experiment
 from courant.models import kinds
 from courant.recipes.compared import compared
-from courant.recipes.legible import legible, placed_anchors
+from courant.recipes.variants import legible, placed_anchors
 from courant.runs.directory import RunDirectory
 from courant.runs.record import read_records
 from courant.sweeps.search_space import BASELINE, CHOICE, SearchSpace, Setting, label, show

@@ -12,8 +12,7 @@ from courant.data_config import SteadyData, TransientData
 from courant.experiment import Experiment
 from courant.models import BASELINES, count
 from courant.recipes import RECIPES
-from courant.recipes.community_baselines import benchmark_of
-from courant.recipes.compared import compared
+from courant.recipes.compared import benchmark_of, compared
 from courant.sweeps.benchmark import COURANT, Benchmark
 from simgen.cases import FAMILIES, get_family
 

@@ -8,8 +8,7 @@ from courant.baselines import COUNTS
 from courant.experiment import parse_experiment
 from courant.models import BASELINES, count
 from courant.recipes import get_recipe
-from courant.recipes.community_baselines import TRAININGS
-from courant.recipes.compared import ROWS
+from courant.recipes.compared import ROWS, TRAININGS
 from simgen.errors import InputError
 
 CASES = {"Cyl.Flow": "cylinder-flow", "Br.Pipe": "branched-pipe", "Ctr.Pump": "centrifugal-pump"}

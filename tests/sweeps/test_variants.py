@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from courant.recipes import get_recipe
-from courant.recipes.legible import legible
+from courant.recipes.variants import legible
 from courant.sweeps.benchmark import choose_contenders, contender_names, parse_budget, settings_of
 from courant.sweeps.search_space import SearchSpace
 from simgen.errors import InputError
