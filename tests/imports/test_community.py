@@ -142,7 +142,7 @@ def test_the_recipe_of_the_datasets_name_fits_it(name, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_missing_file_says_where_it_is_to_be_had(name, tmp_path) -> None:
+def test_a_missing_file_says_where_it_is_published(name, tmp_path) -> None:
     with pytest.raises(InputError, match="get it from https://"):
         read_published(name, tmp_path)
 
@@ -164,14 +164,14 @@ def test_a_wrong_file_is_one_line(name, file, content, says, tmp_path) -> None:
         (tmp_path / file).write_bytes(content)
     else:
         np.save(tmp_path / file, content)
-    with pytest.raises(InputError, match=says) as told:
+    with pytest.raises(InputError, match=says) as printed:
         schema, _, cases = read_published(name, tmp_path, other_files=True)
         import_cases(str(tmp_path / "store"), schema, cases)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(printed.value)
     assert not (tmp_path / "store").exists()
 
 
-def test_too_few_cases_are_told(tmp_path) -> None:
+def test_too_few_cases_are_reported(tmp_path) -> None:
     write_elasticity(tmp_path, 4)
     with pytest.raises(InputError, match="holds 4 cases, the published split needs 5"):
         read_published("elasticity", tmp_path)
@@ -193,13 +193,13 @@ def test_training_cases_can_be_held_out_to_choose_by(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["diffusion-sorption", "compressible-flow"])
-def test_a_file_that_is_not_the_published_one_is_told_by_its_checksum(name, tmp_path) -> None:
+def test_a_file_that_is_not_the_published_one_is_reported_by_its_checksum(name, tmp_path) -> None:
     WRITERS[name](tmp_path, 20)
     with pytest.raises(
         InputError, match=r"has the MD5 \w{32}, the published file \w{32}: "
-    ) as told:
+    ) as printed:
         read_published(name, tmp_path)
-    assert "--other-files" in str(told.value) and "\n" not in str(told.value)
+    assert "--other-files" in str(printed.value) and "\n" not in str(printed.value)
     assert read_published(name, tmp_path, other_files=True)[1] == 20
 
 

@@ -58,14 +58,14 @@ def test_entries_are_those_that_openfoam_reads(tricky) -> None:
     environment = {**os.environ, **find_openfoam(["foamDictionary"]).environment}
     for place in PLACES:
         command = ["foamDictionary", str(tricky), "-entry", place.replace("/", "."), "-value"]
-        told = subprocess.run(
+        printed = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=True
         ).stdout
         found = read_entry(tricky, place.split("/"))
-        assert found is not None and float(found) == float(told), place
+        assert found is not None and float(found) == float(printed), place
 
 
-def test_what_comes_from_elsewhere_is_told_where_an_entry_is_not_found(tmp_path) -> None:
+def test_what_comes_from_elsewhere_is_reported_where_an_entry_is_not_found(tmp_path) -> None:
     (tmp_path / "a").write_text('#includeEtc "caseDicts/setup"\nsub { #calc "x"\n b 1; }\nc $d;\n')
 
     def number(entry: str) -> float:

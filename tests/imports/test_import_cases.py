@@ -180,7 +180,7 @@ def test_a_case_with_other_content_under_its_name_is_not_taken(url):
         import_cases(url, darcy.SCHEMA, [changed, *rest])
 
 
-def test_another_split_of_a_case_is_told(url):
+def test_another_split_of_a_case_is_reported(url):
     darcy.import_darcy(url, 3, 1)
     first, *rest = darcy.read_cases(3, 1)
     held = [replace(first, split="validation"), *rest]
@@ -236,10 +236,10 @@ WRONG_CASES = {
 @pytest.mark.parametrize("says", WRONG_CASES)
 def test_a_wrong_case_is_one_line_and_nothing_is_written(says, url):
     schema = schema_of(2, fields=(U,))
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as printed:
         import_cases(url, schema, [WRONG_CASES[says]])
-    assert says in str(told.value)
-    assert "\n" not in str(told.value)
+    assert says in str(printed.value)
+    assert "\n" not in str(printed.value)
     assert not Path(url).exists()
 
 
@@ -276,7 +276,7 @@ def test_a_wrong_schema_is_one_line(says):
         "source": SOURCE,
         **WRONG_SCHEMAS[says],
     }
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as printed:
         imported_schema(asked.pop("name"), **asked)
-    assert says in str(told.value)
-    assert "\n" not in str(told.value)
+    assert says in str(printed.value)
+    assert "\n" not in str(printed.value)

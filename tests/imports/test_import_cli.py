@@ -34,16 +34,16 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     write_case(tmp_path / "Tunnel/run4", speed=4, change=lambda case: (case / "1/T").unlink())
     words = ["import", "openfoam", "Tunnel", "--fields", "U,T=heat", "--store", "store"]
     words += ["--parameter", PARAMETER]
-    told = courant(*words, "--dry-run")
-    assert "store/tunnel: transient cases in 2 dimensions" in told
-    assert "heat (K): T, from T" in told
-    assert "parameter speed: 1 to 3 m/s" in told
-    assert "patches of kind wall: walls" in told
-    assert "skipped run4: its time 1 has no T, which its time 0.5 has" in told
-    assert "would import 3 new cases (" in told
+    printed = courant(*words, "--dry-run")
+    assert "store/tunnel: transient cases in 2 dimensions" in printed
+    assert "heat (K): T, from T" in printed
+    assert "parameter speed: 1 to 3 m/s" in printed
+    assert "patches of kind wall: walls" in printed
+    assert "skipped run4: its time 1 has no T, which its time 0.5 has" in printed
+    assert "would import 3 new cases (" in printed
     assert not Path("store").exists()
-    told = courant(*words)
-    assert "store/tunnel v1: 3 cases of the folder, 3 new, 1 skipped" in told
+    printed = courant(*words)
+    assert "store/tunnel v1: 3 cases of the folder, 3 new, 1 skipped" in printed
     assert "run1" in courant(*words, "--dry-run") and "on record" in courant(*words, "--dry-run")
     assert "store/tunnel" in courant("ls", "--store", "store")
     assert "imported from Tunnel" in courant("show", "store/tunnel")
@@ -61,8 +61,8 @@ def test_a_folder_is_described_then_imported_and_listed(courant, tmp_path) -> No
     ],
 )
 def test_a_wrong_command_is_one_line(courant, words, says) -> None:
-    told = courant("import", "openfoam", *words, exit_code=1)
-    assert says in told and told.count("\n") == 1
+    printed = courant("import", "openfoam", *words, exit_code=1)
+    assert says in printed and printed.count("\n") == 1
 
 
 def on_terminal(encoding: str, *words: str) -> str:
@@ -83,8 +83,8 @@ def test_names_of_any_letters_are_imported_and_shown(tmp_path, encoding, letter)
         case = Path(os.fsdecode(os.fsencode(folder) + b"/r" + letter + b"n%d" % number))
         write_case(case, speed=number)
     words = ("import", "openfoam", str(folder), "--fields", "U", "--store", str(tmp_path / "store"))
-    told = on_terminal(encoding, *words, "--name", "tunnel", "--dry-run")
-    assert "would import 2 new cases" in told
+    printed = on_terminal(encoding, *words, "--name", "tunnel", "--dry-run")
+    assert "would import 2 new cases" in printed
     assert not (tmp_path / "store").exists()
     on_terminal(encoding, *words, "--name", "tunnel")
     assert "r-n1" in on_terminal(encoding, "show", str(tmp_path / "store/tunnel"))
@@ -94,17 +94,17 @@ def test_a_store_whose_name_is_no_utf8_is_one_line_and_nothing_is_left(courant, 
     write_case(tmp_path / "cases/run1")
     store = Path(os.fsdecode(os.fsencode(tmp_path) + b"/st\xfcre"))
     words = ("import", "openfoam", "cases", "--fields", "U", "--store", str(store))
-    told = courant(*words, exit_code=1)
-    assert "is in a folder whose name is no UTF-8; choose another" in told
-    assert told.count("\n") == 1 and not store.exists()
+    printed = courant(*words, exit_code=1)
+    assert "is in a folder whose name is no UTF-8; choose another" in printed
+    assert printed.count("\n") == 1 and not store.exists()
 
 
 def test_what_is_left_out_has_a_line_and_is_counted(courant, tmp_path) -> None:
     case = write_case(tmp_path / "cases/run1")
     (case / "0.75/uniform").mkdir(parents=True)
     words = ("import", "openfoam", "cases", "--fields", "U", "--store", "store")
-    for told, end in (
+    for printed, end in (
         (courant(*words, "--dry-run"), "0 skipped, 1 left out"),
         (courant(*words), "1 new, 1 left out"),
     ):
-        assert "left out run1: times without U: 0.75" in told and end in told
+        assert "left out run1: times without U: 0.75" in printed and end in printed

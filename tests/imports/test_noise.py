@@ -69,7 +69,7 @@ def test_a_weak_component_is_a_channel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wreck", range(9))
-def test_a_diverged_case_is_told_and_left_out_whatever_its_split(
+def test_a_diverged_case_is_reported_and_left_out_whatever_its_split(
     tmp_path: Path, wreck: int
 ) -> None:
     def diverge(number: int, velocity: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A folder of OpenFOAM cases that somebody else solved: what comes in, and what is told."""
+"""A folder of OpenFOAM cases that somebody else solved: what comes in, and what is printed."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def asked(tmp_path: Path, **more) -> FolderOptions:
 
 
 def imported(tmp_path: Path, options: FoamOptions = OPTIONS, **more):
-    """Import the folder; return the dataset and what was refused, by place."""
+    """Import the folder; return the dataset and what was skipped, by place."""
     plan = plan_openfoam(asked(tmp_path, **more), options)
-    refused = {each.case: each.reason for each in plan.skipped}
-    done = import_openfoam(plan, options, on_skipped=refused.__setitem__)
-    return simgen.open_dataset(done.url), refused
+    skipped = {each.case: each.reason for each in plan.skipped}
+    done = import_openfoam(plan, options, on_skipped=skipped.__setitem__)
+    return simgen.open_dataset(done.url), skipped
 
 
 def check_values(case, speed: float, times: list[float]) -> None:
@@ -83,8 +83,8 @@ FORMS = {
 def test_cases_of_every_form_are_the_same_dataset(tmp_path) -> None:
     for number, (name, how) in enumerate(FORMS.items(), start=1):
         write_case(tmp_path / "cases" / name, speed=number, **how)
-    dataset, refused = imported(tmp_path)
-    assert refused == {}
+    dataset, skipped = imported(tmp_path)
+    assert skipped == {}
     assert verify(dataset).findings == []
     assert dataset.schema.dimension == 2 and dataset.schema.transient
     assert [field.unit for field in dataset.schema.fields] == ["m/s", "m2/s2", "K"]
@@ -227,21 +227,23 @@ def test_each_hostile_case_is_one_line_and_the_others_are_imported(tmp_path) -> 
     (tmp_path / "cases/empty folder").mkdir()
     for number, (name, (how, change, _)) in enumerate(SPOILT.items(), start=4):
         write_case(tmp_path / "cases" / name, speed=number, change=change, **how)
-    dataset, refused = imported(tmp_path)
-    told = {
+    dataset, skipped = imported(tmp_path)
+    printed = {
         **{name: says for name, (_, _, says) in SPOILT.items()},
         "twin": "it has the parameters of good1: a case solved twice",
     }
-    lacking = {name: refused.get(name) for name in told if told[name] not in refused.get(name, "")}
+    lacking = {
+        name: skipped.get(name) for name in printed if printed[name] not in skipped.get(name, "")
+    }
     assert lacking == {}
-    assert not any("\n" in reason for reason in refused.values())
-    assert str(tmp_path) not in " ".join(refused.values())
-    assert set(refused) == set(told)
+    assert not any("\n" in reason for reason in skipped.values())
+    assert str(tmp_path) not in " ".join(skipped.values())
+    assert set(skipped) == set(printed)
     assert len(dataset) == 3 and dataset.version == "v1"
     assert verify(dataset).findings == []
 
 
-def test_a_patch_that_only_some_cases_have_is_told(tmp_path) -> None:
+def test_a_patch_that_only_some_cases_have_is_reported(tmp_path) -> None:
     def fin(directory: Path) -> None:
         replace_in(
             directory / "constant/polyMesh/boundary", "outlet { type patch", "fin { type wall"
@@ -300,16 +302,16 @@ def test_it_goes_on_where_it_was_cut_off_and_adds_only_what_is_new(tmp_path, mon
     assert (again.version, read) == ("v2", ["run3", "sub-run4"])
 
 
-def test_copied_files_are_the_same_case_and_changed_ones_are_told(tmp_path) -> None:
+def test_copied_files_are_the_same_case_and_changed_ones_are_reported(tmp_path) -> None:
     for number in (1, 2, 3):
         write_case(tmp_path / f"cases/run{number}", speed=number)
     imported(tmp_path)
     for path in (tmp_path / "cases/run1").rglob("*"):
         os.utime(path, (1e9, 1e9))
     replace_in(tmp_path / "cases/run2/1/p", "(\n1.5", "(\n7.5")
-    dataset, refused = imported(tmp_path)
+    dataset, skipped = imported(tmp_path)
     assert dataset.version == "v1"
-    assert list(refused) == ["run2"] and "with other content" in refused["run2"]
+    assert list(skipped) == ["run2"] and "with other content" in skipped["run2"]
 
 
 def test_parameters_and_splits_come_from_a_table(tmp_path) -> None:
@@ -366,14 +368,14 @@ def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
     write_case(tmp_path / "cases/wild", speed=2, change=log(7))
     write_case(tmp_path / "cases/silent", speed=3)
     options = FoamOptions(fields=FIELDS, parameters=SPEED, limits={"courant": 1.0})
-    dataset, refused = imported(tmp_path, options)
-    assert refused == {"wild": "courant in the log is 7, limit <= 1"}
+    dataset, skipped = imported(tmp_path, options)
+    assert skipped == {"wild": "courant in the log is 7, limit <= 1"}
     assert [gate["name"] for gate in dataset["calm"].gates] == [
         "solver finished",
         "courant in the log",
     ]
-    _, refused = imported(tmp_path, replace(options, limits={"courant": 0.4}))
-    assert refused == {
+    _, skipped = imported(tmp_path, replace(options, limits={"courant": 0.4}))
+    assert skipped == {
         "calm": "courant in the log is 0.5, limit <= 0.4; the dataset has it from an earlier"
         " import: courant dataset withdraw removes it",
         "wild": "courant in the log is 7, limit <= 0.4",
@@ -381,7 +383,7 @@ def test_limits_judge_as_far_as_logs_allow(tmp_path) -> None:
     assert [gate["name"] for gate in dataset["silent"].gates] == ["solver finished"]
 
 
-def test_entries_of_dictionaries_are_found_and_told(tmp_path) -> None:
+def test_entries_of_dictionaries_are_found_and_reported(tmp_path) -> None:
     from simgen.errors import CaseError
     from simgen.imports.openfoam.dictionaries import read_number
 
@@ -455,7 +457,7 @@ def test_schemes_of_a_region_say_whether_it_is_steady(tmp_path) -> None:
     assert read_control(case)[2] is True
 
 
-def test_what_a_table_says_anew_of_a_case_is_told_until_the_case_is_withdrawn(tmp_path) -> None:
+def test_what_a_table_says_anew_of_a_case_is_reported_until_the_case_is_withdrawn(tmp_path) -> None:
     for number in (1, 2, 3, 4):
         write_case(tmp_path / f"cases/run{number}", speed=number)
     table = tmp_path / "designs.csv"
@@ -471,16 +473,16 @@ def test_what_a_table_says_anew_of_a_case_is_told_until_the_case_is_withdrawn(tm
         return imported(tmp_path, options, table=read_case_table(table), ranges=ranges)
 
     write_table()
-    first, refused = again()
-    assert (first.version, refused) == ("v1", {})
+    first, skipped = again()
+    assert (first.version, skipped) == ("v1", {})
     rows |= {2: ("train", 25), 4: ("validation", 40)}
     write_table()
-    _, refused = again()
-    assert "its angle is 25, the dataset has it with 20; a case on record" in refused["run2"]
-    assert "its split is validation, the dataset has it in train" in refused["run4"]
+    _, skipped = again()
+    assert "its angle is 25, the dataset has it with 20; a case on record" in skipped["run2"]
+    assert "its split is validation, the dataset has it in train" in skipped["run4"]
     DatasetWriter.open(first.url, first.schema).withdraw(["run2"], "angle was wrong")
-    mended, refused = again()
-    assert list(refused) == ["run4"]
+    mended, skipped = again()
+    assert list(skipped) == ["run4"]
     assert mended["run2"].parameters == {"angle": 25.0} and len(mended) == 4
     assert verify(mended).findings == []
 
@@ -546,8 +548,8 @@ def test_a_limit_is_a_number_and_no_log_of_nan_passes_it(tmp_path) -> None:
     text = "Exec   : icoFoam\nTime = 1\nCourant Number mean: nan max: nan\nEnd\n"
     write_case(tmp_path / "cases/wild", change=lambda d: (d / "log.icoFoam").write_text(text))
     write_case(tmp_path / "cases/calm", speed=2)
-    _, refused = imported(tmp_path, replace(OPTIONS, limits={"courant": 1.0}))
-    assert refused == {"wild": "courant in the log is nan, limit <= 1"}
+    _, skipped = imported(tmp_path, replace(OPTIONS, limits={"courant": 1.0}))
+    assert skipped == {"wild": "courant in the log is nan, limit <= 1"}
 
 
 def test_a_kind_of_no_patch_is_noted(tmp_path) -> None:
@@ -577,8 +579,8 @@ def test_times_of_function_objects_are_left_out_with_a_note(tmp_path) -> None:
         objects(case / "processor0" if decomposed else case)  # which the first process alone writes
     reason = ["times without U or p or T: 0.25, 0.75"]
     assert left_out(tmp_path) == {"run1": reason, "run2": reason}
-    dataset, refused = imported(tmp_path)
-    assert refused == {}
+    dataset, skipped = imported(tmp_path)
+    assert skipped == {}
     for case in dataset:
         check_values(case, case.parameters["speed"], [0.5, 1.0])
 
@@ -589,8 +591,8 @@ def test_cases_inside_a_case_are_imported(tmp_path) -> None:
     write_case(tmp_path / "cases/base/more/faster", speed=3)
     write_case(tmp_path / "cases/base/processor0", speed=4)  # a part of one, and no case
     shutil.rmtree(tmp_path / "cases/base/processor0")
-    dataset, refused = imported(tmp_path)
-    assert refused == {}
+    dataset, skipped = imported(tmp_path)
+    assert skipped == {}
     assert {case.id: case.parameters["speed"] for case in dataset} == {
         "base": 1,
         "base-fast": 2,
@@ -633,8 +635,8 @@ def test_a_part_without_cells_holds_nothing(tmp_path) -> None:
                     f"{body}boundaryField {{ walls {{ type zeroGradient; }} }}\n".encode(),
                 )
         assert read_geometry(empty).centres.shape == (0, 3)
-    dataset, refused = imported(tmp_path)
-    assert refused == {}
+    dataset, skipped = imported(tmp_path)
+    assert skipped == {}
     for case in dataset:
         check_values(case, case.parameters["speed"], [0.5, 1.0])
         assert case.num_points == 12 and case.provenance["parts"] == 2
@@ -655,8 +657,8 @@ def test_irregular_times_are_noted_and_an_interval_makes_them_regular(tmp_path) 
         "run1: 1 of its 4 times lie between stored ones, and have values that are interpolated"
         " linearly",
     )
-    dataset, refused = imported(tmp_path, options)
-    assert refused == {}
+    dataset, skipped = imported(tmp_path, options)
+    assert skipped == {}
     for case in dataset:
         check_values(case, case.parameters["speed"], [0.25, 0.5, 0.75, 1.0])
     with pytest.raises(InputError, match="less than the interval of 3"):

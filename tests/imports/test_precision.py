@@ -89,9 +89,9 @@ def test_faces_and_corners_are_as_fine_as_the_cells(tmp_path: Path) -> None:
     for number in range(3):
         far = replace(mesh, points=mesh.points + np.array([1e7 / 3, 0, 0]))
         write_case(tmp_path / f"cases/c{number}", speed=1.0 + number, mesh=far)
-    dataset, refused = imported(tmp_path)
+    dataset, skipped = imported(tmp_path)
     case = dataset[0]
-    assert not refused and case.mesh is not None
+    assert not skipped and case.mesh is not None
     for found in (case.points, case.boundary.points, case.mesh.points):
         halves = 2 * (found[:, 0] - 1e7 / 3)
         np.testing.assert_allclose(halves, halves.round(), atol=1e-7)
@@ -116,7 +116,7 @@ def test_the_type_follows_from_deviation_and_size(values: np.ndarray, wanted: st
     assert stored_type(values) == np.dtype(wanted)
 
 
-def test_what_varies_is_told_from_noise_at_any_scale() -> None:
+def test_what_varies_is_reported_from_noise_at_any_scale() -> None:
     for scale in (1e-9, 1.0, 1e9):
         deviation, size = scale * np.array([1e-5, 9e-10, 0.0]), scale * np.array([1e-5, 1e-9, 1.0])
         assert is_significant(deviation, size).tolist() == [True, False, False]

@@ -1,4 +1,4 @@
-"""A folder of VTK's files: what comes in, and what is told."""
+"""A folder of VTK's files: what comes in, and what is printed."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def imported(tmp_path: Path, options: VtkOptions = OPTIONS, **more):
     with MeshReader() as meshes:
         reader = VtkFolder(options, meshes)
         plan = plan_folder(asked, reader)
-        refused = {each.case: each.reason for each in plan.skipped}
-        done = import_plan(plan, reader, on_skipped=refused.__setitem__)
-    return simgen.open_dataset(done.url), refused
+        skipped = {each.case: each.reason for each in plan.skipped}
+        done = import_plan(plan, reader, on_skipped=skipped.__setitem__)
+    return simgen.open_dataset(done.url), skipped
 
 
 def cases_in(folder: Path) -> list[str]:
@@ -70,7 +70,7 @@ def test_files_are_steady_cases_and_each_hostile_one_is_one_line(tmp_path) -> No
     table = tmp_path / "designs.csv"
     names = ["sub/run1", "sub/run2", "sub/run3", "nan", "lacks", "twin", "cut", "empty", "series"]
     table.write_text("case,speed (m/s)\n" + "".join(f"{n},{i}\n" for i, n in enumerate(names)))
-    dataset, refused = imported(tmp_path, table=read_case_table(table))
+    dataset, skipped = imported(tmp_path, table=read_case_table(table))
     expected = {
         "nan": "p in nan.vtu holds 12 values that are not finite",
         "lacks": "it has no array p; it has v",
@@ -78,9 +78,9 @@ def test_files_are_steady_cases_and_each_hostile_one_is_one_line(tmp_path) -> No
         "empty": "empty.vtu cannot be read as a mesh",
         "series": "it is transient, the dataset is steady",
     }
-    assert {name: refused.get(name, "")[: len(says)] for name, says in expected.items()} == expected
-    assert refused["twin"] == "all its values are those of sub-run1: one is a copy"
-    assert len(refused) == 6 and not any("\n" in why for why in refused.values())
+    assert {name: skipped.get(name, "")[: len(says)] for name, says in expected.items()} == expected
+    assert skipped["twin"] == "all its values are those of sub-run1: one is a copy"
+    assert len(skipped) == 6 and not any("\n" in why for why in skipped.values())
     assert verify(dataset).findings == []
     assert dataset.schema.dimension == 2
     case = dataset["sub-run2"]
@@ -101,12 +101,12 @@ def test_symmetric_tensors_have_their_components_by_name_both_ways(tmp_path) -> 
     np.testing.assert_array_equal(meshio.read(exported).point_data["stress"], tensor)
 
 
-def test_a_mesh_that_changes_is_told(tmp_path) -> None:
+def test_a_mesh_that_changes_is_reported(tmp_path) -> None:
     for number in (1, 5):
         write_series(tmp_path / f"files/run{number}.pvd", number)
     write(tmp_path / "files/run1_1.vtu", 3, on="cells", points=POINTS + 1)
-    _, refused = imported(tmp_path)
-    assert list(refused) == ["run1"] and "its mesh changes: run1_1.vtu" in refused["run1"]
+    _, skipped = imported(tmp_path)
+    assert list(skipped) == ["run1"] and "its mesh changes: run1_1.vtu" in skipped["run1"]
 
 
 def test_a_folder_without_files_is_one_line(tmp_path) -> None:
@@ -156,8 +156,8 @@ def test_pieces_of_a_mesh_are_one_case(on, tmp_path) -> None:
     for step in (0, 1):
         write_pieces(folder / f"run/a_{step}.pvtu", 3 + step, on=on)
     assert cases_in(folder) == ["parts", "run/a_0", "run/a_1", "whole"]
-    dataset, refused = imported(tmp_path)
-    assert not refused
+    dataset, skipped = imported(tmp_path)
+    assert not skipped
     corners = QUADS[0][1]
     places = POINTS[np.unique(corners)] if on == "points" else POINTS[corners].mean(axis=1)
     for case, factor in (("parts", 2), ("run-a_0", 3), ("run-a_1", 4)):
@@ -169,22 +169,22 @@ def test_pieces_of_a_mesh_are_one_case(on, tmp_path) -> None:
         np.testing.assert_allclose(stored["p"][:, 0], factor * points[:, 0], rtol=1e-6)
 
 
-def test_a_piece_that_is_not_there_is_told(tmp_path) -> None:
+def test_a_piece_that_is_not_there_is_reported(tmp_path) -> None:
     folder = tmp_path / "files"
     write(folder / "whole.vtu", 1)
     write_pieces(folder / "run/parts.pvtu", 2, on="points")
     (folder / "run/parts_1.vtu").unlink()
-    dataset, refused = imported(tmp_path)
+    dataset, skipped = imported(tmp_path)
     assert [case.id for case in dataset] == ["whole"]
-    assert refused == {"run/parts": "it is unfinished: parts_1.vtu, which it lists, is not there"}
+    assert skipped == {"run/parts": "it is unfinished: parts_1.vtu, which it lists, is not there"}
 
 
-def test_corrected_times_of_a_series_are_told(tmp_path) -> None:
+def test_corrected_times_of_a_series_are_reported(tmp_path) -> None:
     for number in (1, 2):
         write_series(tmp_path / f"files/run{number}.pvd", number)
     imported(tmp_path)
     series = tmp_path / "files/run2.pvd"
     series.write_text(series.read_text().replace('timestep="0.2"', 'timestep="0.25"'))
-    dataset, refused = imported(tmp_path)
-    assert list(refused) == ["run2"] and "with other content" in refused["run2"]
+    dataset, skipped = imported(tmp_path)
+    assert list(skipped) == ["run2"] and "with other content" in skipped["run2"]
     assert dataset.version == "v1"

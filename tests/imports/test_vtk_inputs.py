@@ -40,14 +40,14 @@ EMPTY, TETRA, PIXEL, VOXEL, HEXAHEDRON, POLYHEDRON, QUADRATIC_QUAD = 0, 10, 8, 1
 
 
 def import_folder(tmp_path: Path, fields: str = "v p"):
-    """Import tmp_path/files; the dataset, what was refused and the notes."""
+    """Import tmp_path/files; the dataset, what was skipped and the notes."""
     asked = FolderOptions(tmp_path / "files", str(tmp_path / "store/vtk"), "vtk")
     with MeshReader() as meshes:
         reader = VtkFolder(VtkOptions({name: name for name in fields.split()}), meshes)
         plan = plan_folder(asked, reader)
-        refused = {each.case: each.reason for each in plan.skipped}
-        done = import_plan(plan, reader, on_skipped=refused.__setitem__)
-    return simgen.open_dataset(done.url), refused, plan.notes
+        skipped = {each.case: each.reason for each in plan.skipped}
+        done = import_plan(plan, reader, on_skipped=skipped.__setitem__)
+    return simgen.open_dataset(done.url), skipped, plan.notes
 
 
 def with_values(data, factor: float = 1.0, on: str = "cells"):
@@ -170,8 +170,8 @@ def test_every_kind_of_grid_has_its_values(on, tmp_path) -> None:
     for at, (name, (data, suffix)) in enumerate(kinds.items()):
         write(with_values(data(), 1 + at, on), tmp_path / f"files/{name}{suffix}")
         write(with_values(data(), 11 + at, on), tmp_path / f"files/{name}-old.vtk", mode="Binary")
-    dataset, refused, _ = import_folder(tmp_path)
-    assert (len(dataset), refused) == (8, {})
+    dataset, skipped, _ = import_folder(tmp_path)
+    assert (len(dataset), skipped) == (8, {})
     for at, (name, (data, _)) in enumerate(kinds.items()):
         number = data().GetNumberOfCells() if on == "cells" else data().GetNumberOfPoints()
         for case, factor in ((dataset[name], 1 + at), (dataset[f"{name}-old"], 11 + at)):
@@ -187,8 +187,8 @@ def test_every_form_of_numbers_has_its_values(tmp_path) -> None:
     )
     for at, form in enumerate(forms):
         write(with_values(voxels(), 1 + at), tmp_path / f"files/form{at}.vtu", *form)
-    dataset, refused, _ = import_folder(tmp_path)
-    assert (len(dataset), refused) == (24, {})
+    dataset, skipped, _ = import_folder(tmp_path)
+    assert (len(dataset), skipped) == (24, {})
     for at in range(24):
         check_values(dataset[f"form{at}"], 1 + at)
 
@@ -200,8 +200,8 @@ def test_polyhedra_stand_at_the_mean_of_their_corners(tmp_path) -> None:
         array.SetName(name)
         data.GetCellData().AddArray(array)
     write(data, tmp_path / "files/a.vtu")
-    dataset, refused, _ = import_folder(tmp_path)
-    assert refused == {}
+    dataset, skipped, _ = import_folder(tmp_path)
+    assert skipped == {}
     np.testing.assert_allclose(dataset[0].points, [[0.5, 0.5, 0.5], [0.5, 0.5, 1.2]])
     np.testing.assert_array_equal(dataset[0]["v"], [[1, 2, 3], [4, 5, 6]])
     np.testing.assert_array_equal(dataset[0]["p"], [[7], [8]])
@@ -271,8 +271,8 @@ def test_pieces_of_an_image_that_overlap(tmp_path) -> None:
         sources.append(f'<Piece Extent="{numbers}" Source="a/a_{piece}.vti"/>')
     pieces = f'<PImageData WholeExtent="0 2 0 3 0 4" GhostLevel="1">{"".join(sources)}</PImageData>'
     (tmp_path / "files/a.pvti").write_text(f'<VTKFile type="PImageData">{pieces}</VTKFile>')
-    dataset, refused, _ = import_folder(tmp_path)
-    assert ([case.id for case in dataset], refused) == (["a"], {})
+    dataset, skipped, _ = import_folder(tmp_path)
+    assert ([case.id for case in dataset], skipped) == (["a"], {})
     assert len(dataset[0].points) == image().GetNumberOfCells()
     check_values(dataset[0])
 
@@ -294,8 +294,8 @@ def write_list(file: Path, lines: list[str]) -> None:
 
 def check_run(tmp_path: Path, times: list[float]) -> None:
     """One transient case: no snapshot is a case of its own."""
-    dataset, refused, _ = import_folder(tmp_path)
-    assert (refused, [case.place for case in plans(tmp_path).cases]) == ({}, ["run/out"])
+    dataset, skipped, _ = import_folder(tmp_path)
+    assert (skipped, [case.place for case in plans(tmp_path).cases]) == ({}, ["run/out"])
     case = dataset[0]
     np.testing.assert_allclose(case.time, times)
     for step in range(len(times)):
@@ -356,8 +356,8 @@ def test_blocks_are_one_mesh_without_its_boundary(on, tmp_path) -> None:
     write_list(folder / "a/boundary.vtm", ['<DataSet file="walls.vtp"/>'])
     write(with_values(surface(), 6, on=on), folder / "lone.vtp")
     write(with_values(surface(), 7, on=on), folder / "lone.vtk")
-    dataset, refused, notes = import_folder(tmp_path)
-    assert ([case.id for case in dataset], refused) == (["a"], {})
+    dataset, skipped, notes = import_folder(tmp_path)
+    assert ([case.id for case in dataset], skipped) == (["a"], {})
     assert [note.endswith(", 2 files") for note in notes] == [True]
     assert len(dataset[0].points) == (2 if on == "cells" else 12)
     check_values(dataset[0])
@@ -372,8 +372,8 @@ def test_parts_of_a_time_are_one_mesh(tmp_path) -> None:
             write(with_values(voxels(3.0 * part), 1 + step), folder / name)
             lines.append(f'<DataSet timestep="{step}" group="" part="{part}" file="{name}"/>')
     write_list(folder / "out.pvd", lines)
-    dataset, refused, _ = import_folder(tmp_path)
-    assert (len(dataset), refused) == (1, {})
+    dataset, skipped, _ = import_folder(tmp_path)
+    assert (len(dataset), skipped) == (1, {})
     assert dataset[0].points.shape == (4, 3) and list(dataset[0].time) == [0, 1]
     for step in range(2):
         values, places = dataset[0]["v"][step], dataset[0].points
@@ -413,10 +413,10 @@ def test_files_beside_a_list_that_cannot_be_used_are_no_cases(tmp_path) -> None:
         write_run(folder, factor=20 + at)
         (folder / "out.vtu.series").write_text(text)
         folders.append(folder.name)
-    dataset, refused, _ = import_folder(tmp_path)
+    dataset, skipped, _ = import_folder(tmp_path)
     assert [case.id for case in dataset] == ["other-steady"]
-    assert sorted(refused) == sorted(f"{folder}/out" for folder in folders)
-    assert all("files beside it are no cases" in reason for reason in refused.values())
+    assert sorted(skipped) == sorted(f"{folder}/out" for folder in folders)
+    assert all("files beside it are no cases" in reason for reason in skipped.values())
 
 
 @pytest.mark.parametrize("time", ["", 'timestep="500" '])
@@ -425,8 +425,8 @@ def test_a_list_of_one_time_is_steady(time, tmp_path) -> None:
     folder = tmp_path / "files/run"
     write_run(folder, 1)
     write_list(folder / "out.pvd", [f'<DataSet {time}group="" part="0" file="o_0.vtu"/>'])
-    dataset, refused, _ = import_folder(tmp_path)
-    assert (len(dataset), refused, dataset.schema.transient) == (1, {}, False)
+    dataset, skipped, _ = import_folder(tmp_path)
+    assert (len(dataset), skipped, dataset.schema.transient) == (1, {}, False)
     check_values(dataset[0])
 
 
@@ -436,8 +436,8 @@ def test_partitions_of_paraview_are_one_mesh(suffix, tmp_path) -> None:
     for part in range(2):
         write(with_values(voxels(3.0 * part)), folder / f"a/a_{part}.vtu")
     write_list(folder / f"a{suffix}", [f'<DataSet file="a/a_{part}.vtu"/>' for part in range(2)])
-    dataset, refused, _ = import_folder(tmp_path)
-    assert ([case.id for case in dataset], refused) == (["a"], {})
+    dataset, skipped, _ = import_folder(tmp_path)
+    assert ([case.id for case in dataset], skipped) == (["a"], {})
     assert len(dataset[0].points) == 4
     check_values(dataset[0])
 
@@ -482,8 +482,8 @@ def test_files_that_may_be_snapshots_are_named(tmp_path) -> None:
         write(with_values(voxels(), 1 + step), tmp_path / f"files/run/t{step}.vtu")
         write(with_values(voxels(step), 2 + step), tmp_path / f"files/moved/t{step}.vtu")
         write(with_values(image(), 3 + step), tmp_path / f"files/{step}.5/internal.vti")
-    _, refused, notes = import_folder(tmp_path)
-    assert refused == {}
+    _, skipped, notes = import_folder(tmp_path)
+    assert skipped == {}
     assert sorted(note.split(" have ")[0] for note in notes) == [
         "0.5/internal, 10.5/internal, … (3 cases)",
         "run/t0, run/t10, … (3 cases)",
@@ -509,8 +509,8 @@ def test_folders_of_foam_to_vtk(options, merged, tmp_path) -> None:
     run_application("foamToVTK", source, arguments=options)
     (tmp_path / "files").mkdir()
     (source / "VTK").rename(tmp_path / "files/run")
-    dataset, refused, notes = import_folder(tmp_path, "U p")
-    assert (len(dataset), refused) == (1, {})
+    dataset, skipped, notes = import_folder(tmp_path, "U p")
+    assert (len(dataset), skipped) == (1, {})
     assert len(notes) == ("-legacy" in options)  # surfaces that no list names
     case = dataset[0]
     options = FoamOptions(fields={"U": "U", "p": "p"})
@@ -606,7 +606,7 @@ print(max(int(own), children) // 1024)
 
 
 def test_one_file_does_not_take_the_memory(tmp_path) -> None:
-    """Each is refused, and takes less than 700 MB: 1.4 MB of zeros took 2.2 GB."""
+    """Each is skipped, and takes less than 700 MB: 1.4 MB of zeros took 2.2 GB."""
     folder = tmp_path / "files"
     for name, make in ATTACKS.items():
         (folder / name).mkdir(parents=True)
@@ -624,9 +624,9 @@ def test_a_file_that_ends_vtk_costs_one_case(tmp_path) -> None:
     for number in range(3):
         write(with_values(voxels(number), 1 + number), folder / f"sub{number}/good.vtu")
         ATTACKS["points"](folder / f"sub{number}/bad")
-    dataset, refused, _ = import_folder(tmp_path)
+    dataset, skipped, _ = import_folder(tmp_path)
     assert [case.id for case in dataset] == [f"sub{number}-good" for number in range(3)]
-    assert list(refused) == [f"sub{number}/bad" for number in range(3)]
+    assert list(skipped) == [f"sub{number}/bad" for number in range(3)]
     for case, number in zip(dataset, range(3), strict=True):
         check_values(case, 1 + number)
 

@@ -238,9 +238,9 @@ def test_fields_of_the_geometry_are_the_geometry(meshed, tmp_path, form) -> None
     asked = FolderOptions(tmp_path / "cases", str(tmp_path / "store"), "geometry")
     options = replace(OPTIONS, region="fluid" if form == "a_region" else "")
     plan = plan_openfoam(asked, options)
-    refused: list[str] = [each.reason for each in plan.skipped]
-    done = import_openfoam(plan, options, on_skipped=lambda case, why: refused.append(why))
-    assert refused == []
+    skipped: list[str] = [each.reason for each in plan.skipped]
+    done = import_openfoam(plan, options, on_skipped=lambda case, why: skipped.append(why))
+    assert skipped == []
     found = simgen.open_dataset(done.url)[0]
     assert len(found.time) == 2
     for step in (0, 1):
