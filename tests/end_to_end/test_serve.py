@@ -156,7 +156,11 @@ def test_concurrent_requests_get_the_predictors_own_numbers(server, run_url):
         ),
         ({"steps": 21}, 422, "steps = 21: this server takes 20 at most"),
         ({"initial": None}, 422, "give initial, the state (velocity.x, velocity.y) at each point"),
-        ({"points": [[1.0, 2.0], [3.0]]}, 422, "points has rows of different lengths"),
+        (
+            {"points": [[1.0, 2.0], [3.0]]},
+            422,
+            "points is no array of numbers with rows of the same length",
+        ),
         ({"parameters": {"radius": 2.0}}, 422, "missing center_x, center_y"),
         ({"boundary": {}}, 422, "a transient model takes no boundary"),
         ({"colour": "red"}, 422, "Extra inputs are not permitted"),
