@@ -274,30 +274,22 @@ def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Param
     return parts
 
 
-def make_optimiser(model: nn.Module, training: TrainingConfig) -> Optimizer:
-    """Build the experiment's optimiser in the form that suits the device of the model's weights."""
-    if next(model.parameters()).device.type == "cuda":
-        return fused_optimiser(model, training)
-    return _optimiser(model, training, training.learning_rate)
-
-
-def fused_optimiser(model: nn.Module, training: TrainingConfig) -> Optimizer:
-    """Build it with AdamW in one kernel and the learning rate on the device."""
-    rate = torch.tensor(training.learning_rate, device=next(model.parameters()).device)
-    return _optimiser(model, training, rate, fused=True, capturable=training.cuda_graphs)
-
-
-def _optimiser(
-    model: nn.Module,
-    training: TrainingConfig,
-    rate: float | Tensor,
-    *,
-    fused: bool = False,
-    capturable: bool = False,
+def make_optimiser(
+    model: nn.Module, training: TrainingConfig, *, fused: bool | None = None
 ) -> Optimizer:
-    decay = training.weight_decay
+    """Build the experiment's optimiser in the form that suits the device of the model's weights.
+
+    Fused, AdamW is one kernel and the learning rate is on the device; by default on a GPU alone.
+    """
+    device = next(model.parameters()).device
+    fused = device.type == "cuda" if fused is None else fused
+    rate = training.learning_rate
+    options: dict[str, Any] = {
+        "lr": torch.tensor(rate, device=device) if fused else rate,
+        "weight_decay": training.weight_decay,
+        "fused": fused,
+        "capturable": fused and training.cuda_graphs,
+    }
     if training.optimiser == "muon":
-        return MuonWithAdamW(model, lr=rate, weight_decay=decay, fused=fused, capturable=capturable)
-    return AdamW(
-        model.parameters(), lr=rate, weight_decay=decay, fused=fused, capturable=capturable
-    )
+        return MuonWithAdamW(model, **options)
+    return AdamW(model.parameters(), **options)

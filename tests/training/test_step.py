@@ -18,7 +18,7 @@ from courant.experiment import Experiment
 from courant.model import Courant
 from courant.runs.checkpoint import Checkpoint, load_optimiser
 from courant.runs.directory import RunDirectory
-from courant.training.optimiser import WeightAverage, fused_optimiser
+from courant.training.optimiser import WeightAverage, make_optimiser
 from courant.training.step import OptimiserStep, Replayed, check_graphs
 from courant.training.train import Task, fit
 from simgen.errors import InputError
@@ -49,7 +49,7 @@ class Run:
         training = task.experiment.training
         torch.manual_seed(0)
         self.model = Courant(task.experiment.model)
-        self.optimiser = fused_optimiser(self.model, training)
+        self.optimiser = make_optimiser(self.model, training, fused=True)
         self.average = WeightAverage(self.model, training.ema_decay) if training.ema_decay else None
         self.step = OptimiserStep(
             task, self.model, self.model, self.optimiser, self.average, world=1
@@ -166,7 +166,7 @@ def test_moments_of_a_checkpoint_go_on_whatever_took_the_steps_before(
     older.step()
     saved = deepcopy(older.state_dict())
     saved["param_groups"][0]["capturable"] = True
-    newer = fused_optimiser(model, tiny.training)
+    newer = make_optimiser(model, tiny.training, fused=True)
     checkpoint = Checkpoint(1, {}, saved, {}, 1, 0.0, {})
     load_optimiser(newer, checkpoint, RunDirectory(tmp_path))
     group = newer.param_groups[0]
