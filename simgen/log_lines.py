@@ -1,6 +1,6 @@
 """Write log lines as text or as JSON objects, each with the ids of what it is about.
 
-Lines are text by default. As JSON, a line of a case carries its dataset, its id and the flow run,
+Lines are text by default. As JSON, a line of a case has its dataset, its id and the flow run,
 whichever process writes it, and a line of a training its run and experiment:
 
     with about(dataset=url, case=point.id):

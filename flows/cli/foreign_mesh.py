@@ -22,7 +22,7 @@ from flows.cli.prediction_files import by_field, check_output, write_series, wri
 from simgen.cell_shapes import Shape
 from simgen.errors import InputError
 from simgen.imports.vtk_reader import MeshReader
-from simgen.solving.convert import Faces, distance_to_faces
+from simgen.solving.convert import Polygons, distance_to_faces
 
 PATCH = "patch"
 """The cell array with each face's kind, a number in the family's order"""
@@ -200,7 +200,7 @@ def _as_fields(values: np.ndarray, channels: Sequence[Channel]) -> dict[str, np.
 class ForeignBoundary:
     """B faces, in the file's order."""
 
-    faces: Faces
+    faces: Polygons
     patch: np.ndarray
     """(B,) numbers of patch kinds"""
     arrays: dict[str, np.ndarray]
@@ -246,7 +246,9 @@ def read_boundary(file: Path, mesh: meshio.Mesh, kinds: Sequence[str]) -> Foreig
         ways = ((1, 1), (-1, 1), (-1, -1), (1, -1))
         corners = np.stack([points + a * first + b * second for a, b in ways], axis=1)
         corners = corners.reshape(-1, 3)
-        faces = Faces(points, corners, np.arange(0, len(corners) + 1, 4), np.arange(len(corners)))
+        faces = Polygons(
+            points, corners, np.arange(0, len(corners) + 1, 4), np.arange(len(corners))
+        )
     else:
         wrong = sorted({block.type for block in mesh.cells if block.dim != 2})
         if wrong or not mesh.cells:
@@ -262,7 +264,7 @@ def read_boundary(file: Path, mesh: meshio.Mesh, kinds: Sequence[str]) -> Foreig
             )
         blocks = [block.data for block in mesh.cells]
         sizes = np.concatenate([np.full(len(block), block.shape[1]) for block in blocks])
-        faces = Faces(
+        faces = Polygons(
             np.concatenate([points[block].mean(axis=1) for block in blocks]),
             points,
             np.concatenate([[0], np.cumsum(sizes)]),

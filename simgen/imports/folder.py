@@ -47,8 +47,8 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class CaseTable:
-    """The rows of a CSV file by the case that each names."""
+class DesignFile:
+    """A CSV file's rows by the case that each names."""
 
     path: Path
     parameters: Mapping[str, Mapping[str, float]]
@@ -58,7 +58,7 @@ class CaseTable:
     """The unit of each parameter; empty where the header has none"""
 
 
-def read_case_table(path: Path) -> CaseTable:
+def read_case_table(path: Path) -> DesignFile:
     """Read a CSV file of cases; InputError names the line that is wrong.
 
     A column `case` has the case's place in the folder or its name in the dataset; `split`, if it is
@@ -92,7 +92,7 @@ def read_case_table(path: Path) -> CaseTable:
             values[name], units[name] = number_of(path, line, name, cell), unit
     if not parameters:
         raise InputError(f"design file {path} holds no row; expected a header case,NAME,…")
-    return CaseTable(path, parameters, splits, units)
+    return DesignFile(path, parameters, splits, units)
 
 
 def name_and_unit(column: str) -> tuple[str, str]:
@@ -110,7 +110,7 @@ class FolderOptions:
     folder: Path
     url: str
     name: str
-    table: CaseTable | None = None
+    table: DesignFile | None = None
     units: Mapping[str, str] = field(default_factory=dict)
     """Units of the parameters that the reader finds"""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -319,7 +319,7 @@ def import_plan(
     )
 
 
-def _row_of(table: CaseTable | None, place: str) -> tuple[Mapping[str, float], str | None]:
+def _row_of(table: DesignFile | None, place: str) -> tuple[Mapping[str, float], str | None]:
     """Return a case's parameters and split; InputError where the table has no row, or two."""
     if table is None:
         return {}, None

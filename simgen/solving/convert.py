@@ -193,7 +193,7 @@ def field_values(
 
 
 @dataclass(frozen=True)
-class Faces:
+class Polygons:
     """F plane faces: their centres (F, 3), and their corners as labels into points (P, 3).
 
     The corners of face f are labels[offsets[f] : offsets[f + 1]].
@@ -210,14 +210,14 @@ def distance_field(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return distance (C,) m and unit direction (C, 3) from cell centres to the patches' faces."""
     chosen = np.concatenate([np.arange(patch.start, patch.start + patch.size) for patch in patches])
-    faces = Faces(
+    faces = Polygons(
         geometry.face_centres, geometry.points, geometry.face_offsets, geometry.face_points
     )
     return distance_to_faces(geometry.centres, faces, chosen)
 
 
 def distance_to_faces(
-    places: np.ndarray, faces: Faces, chosen: np.ndarray
+    places: np.ndarray, faces: Polygons, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return distance (C,) m and direction (C, 3) from the places (C, 3) to the chosen faces."""
     corners = _triangles(faces, chosen).reshape(-1, 3)
@@ -229,7 +229,7 @@ def distance_to_faces(
     return distance, (nearest - places) / np.maximum(distance, 1e-12)[:, None]
 
 
-def _triangles(faces: Faces, chosen: np.ndarray) -> np.ndarray:
+def _triangles(faces: Polygons, chosen: np.ndarray) -> np.ndarray:
     """Return the chosen faces' fans of triangles, as corners (K, 3, 3)."""
     offsets, labels, points = faces.offsets, faces.labels, faces.points
     count = offsets[chosen + 1] - offsets[chosen] - 2

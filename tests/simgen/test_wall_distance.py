@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from simgen.solving.convert import Faces, distance_to_faces
+from simgen.solving.convert import Polygons, distance_to_faces
 
 
 def faces_of(polygons):
     points = np.concatenate(polygons)
     offsets = np.concatenate([[0], np.cumsum([len(polygon) for polygon in polygons])])
     centres = np.array([np.mean(polygon, axis=0) for polygon in polygons])
-    return Faces(centres, points, offsets, np.arange(len(points)))
+    return Polygons(centres, points, offsets, np.arange(len(points)))
 
 
 def square(centre, size):

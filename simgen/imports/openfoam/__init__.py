@@ -22,7 +22,7 @@ from simgen.foam.mesh import MeshGeometry, cell_mesh, read_geometry, read_neighb
 from simgen.imports.folder import FolderPlan, NotImported
 from simgen.imports.openfoam.survey import SAME_TIME, FoamCase, FoamOptions, find_cases, survey_case
 from simgen.imports.source_case import SourceBoundary, SourceCase
-from simgen.solving.convert import Faces, distance_to_faces, field_values
+from simgen.solving.convert import Polygons, distance_to_faces, field_values
 from simgen.solving.gates import MeshSizes, columns_of
 from simgen.store.schema import Schema
 
@@ -223,7 +223,7 @@ def _distances(
     )
     offsets = [of.face_offsets[1:] + at for of, at in zip(meshes, corners, strict=False)]
     labels = [of.face_points + at for of, at in zip(meshes, points, strict=False)]
-    faces = Faces(
+    faces = Polygons(
         np.concatenate([mesh.face_centres for mesh in meshes]),
         np.concatenate([mesh.points for mesh in meshes]),
         np.concatenate([[0], *offsets]),
