@@ -335,8 +335,10 @@ class Fitting:
         rate = learning_rate_of(training, epoch * num_batches - 1, num_batches)
         start_loss = first_loss if self.start_loss is None else self.start_loss
         if train_loss > FAR * max(start_loss, 1.0):
-            reason = f"mean loss {train_loss:g} in epoch {epoch}, {start_loss:g} at its start"
-            raise self.log.diverged(reason, rate)
+            raise self.log.failed(
+                f"training diverged: mean loss {train_loss:g} in epoch {epoch}, {start_loss:g} at"
+                f" its start; {_way_out(rate)}"
+            )
         if self.start_loss is None:
             self.start_loss = train_loss
         validation_loss = validation_nmae = None
@@ -448,7 +450,14 @@ class Fitting:
         }
         name = f"failure-worker-{self.rank}.json"
         self.run.write_json(name, failure)
-        return self.log.diverged(f"{reason}; the batch is on record in {self.run.url}/{name}", rate)
+        return self.log.failed(
+            f"training diverged: {reason}; the batch is on record in {self.run.url}/{name};"
+            f" {_way_out(rate)}"
+        )
+
+
+def _way_out(learning_rate: float) -> str:
+    return f"lower training.learning_rate (now {learning_rate:g}) or add training.warmup_steps"
 
 
 @dataclass(frozen=True)
@@ -561,12 +570,12 @@ class RunLog:
         best are not finite.
         """
         if not state.best_epoch:
-            raise self._failed(
+            raise self.failed(
                 "no validation loss was a finite number: look at metrics.jsonl, and at the"
                 " validation cases or a lower training.learning_rate"
             )
         for name in (name for name, each in state.best.items() if not each.isfinite().all()):
-            raise self._failed(
+            raise self.failed(
                 f"{name} of the best weights, of epoch {state.best_epoch}, holds values that are"
                 " not finite: train again in another folder, with a lower training.learning_rate"
             )
@@ -587,14 +596,8 @@ class RunLog:
         for tracker in self._trackers:
             tracker.end("finished")
 
-    def diverged(self, reason: str, learning_rate: float) -> TrainingError:
-        """Record the failure of a diverged training; return the error to raise."""
-        return self._failed(
-            f"training diverged: {reason}; lower training.learning_rate (now {learning_rate:g}) or"
-            " add training.warmup_steps"
-        )
-
-    def _failed(self, message: str) -> TrainingError:
+    def failed(self, message: str) -> TrainingError:
+        """Record a failure; return the error to raise."""
         if self._rank == 0:
             write_status(self._run, "failed", reason=message)
             for tracker in self._trackers:
