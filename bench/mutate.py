@@ -50,8 +50,8 @@ AREAS = {
         (
             "gates",
             "simgen/solving/gates.py simgen/foam/log.py simgen/meshing.py",
-            "tests/simgen/test_gates.py tests/simgen/test_monitors.py"
-            " tests/simgen/test_stored_fields.py tests/simgen/test_completeness.py",
+            "tests/simgen/test_gates.py tests/simgen/test_solver_log.py"
+            " tests/simgen/test_completeness.py",
         ),
         (
             "bands",

@@ -22,6 +22,7 @@ from tests.simgen.test_solve_case import solvers_in, wait_for
 
 FAMILY = get_family("cylinder-flow")
 PARAMETERS = [{"radius": radius, "center_x": 0.0, "center_y": 1.0} for radius in (1.5, 2.0, 2.5)]
+POINT = FAMILY.point(PARAMETERS[0], FAMILY.settings("trial", {"end_time": 10.0}))
 SOLVE = """
 import sys
 from pathlib import Path
@@ -47,27 +48,28 @@ with own_case("case", Path(sys.argv[1]), lambda: print("waits", flush=True)) as 
 """
 
 
-def start(script: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ,
-    )
-
-
 def line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 @pytest.fixture
-def processes():
-    """Whatever the test has started ends with it."""
+def start():
+    """Start a script; it ends with the test."""
     started: list[subprocess.Popen[str]] = []
-    yield started
+
+    def start_script(script: str, *arguments: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start_script
     for process in started:
         process.kill()
         process.communicate()
@@ -85,12 +87,10 @@ def opened_by(path: Path) -> set[int]:
     return found
 
 
-def test_the_second_waits_for_the_first_and_hears_what_it_has_left(tmp_path, processes):
+def test_the_second_waits_for_the_first_and_hears_what_it_has_left(tmp_path, start):
     first = start(HOLD, tmp_path)
-    processes.append(first)
     assert line(first) == "owns"
     others = [start(HOLD, tmp_path) for _ in range(2)]
-    processes.extend(others)
     assert [line(other) for other in others] == ["waits"] * 2, "and says so once"
     first.communicate("\n")
     wait_for(lambda: len(opened_by(tmp_path / ".case.lock")) == 2, 600)
@@ -102,56 +102,33 @@ def test_the_second_waits_for_the_first_and_hears_what_it_has_left(tmp_path, pro
     assert [other.wait(600) for other in others] == [0, 0]
 
 
-def leave(scratch: Path, case: str = "case") -> Path:
-    with own_case(case, scratch) as own:
+def leave(scratch: Path) -> Path:
+    with own_case("case", scratch) as own:
         own.leave("all is written")
-    return scratch / f".{case}.lock"
+    return scratch / ".case.lock"
 
 
-def test_who_comes_after_the_first_has_gone_hears_what_it_has_left(tmp_path):
+def test_a_note_is_read_removed_on_request_and_gone_once_its_time_is_over(tmp_path):
     note = leave(tmp_path)
     with own_case("case", tmp_path) as own:
-        assert own.left == "all is written"
-        assert 0 < own.left_s <= NOTE_S
+        assert own.left == "all is written" and 0 < own.left_s <= NOTE_S
         forget_case("case", tmp_path)
         assert note.exists(), "it is another's now"
     assert list(tmp_path.iterdir()) == [], "the lock's file goes with the lock"
-
-
-def test_a_note_is_removed_on_request_and_once_its_time_is_over(tmp_path):
     leave(tmp_path)
     forget_case("case", tmp_path)
     assert list(tmp_path.iterdir()) == []
-    note = leave(tmp_path)
     long_ago = time.time() - NOTE_S - 1
-    os.utime(note, (long_ago, long_ago))
-    with own_case("other", tmp_path):
-        assert not note.exists()
-    note = leave(tmp_path)
-    os.utime(note, (long_ago, long_ago))
-    with own_case("case", tmp_path) as own:
-        assert (own.left, own.left_s) == ("", 0)
-    forget_case("case", tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    for case in ("other", "case"):
+        os.utime(leave(tmp_path), (long_ago, long_ago))
+        with own_case(case, tmp_path) as own:
+            assert (own.left, own.left_s) == ("", 0)
+            assert note.exists() == (case == "case")
 
 
-def test_the_second_takes_over_where_the_first_is_killed(tmp_path, processes):
-    first, second = start(HOLD, tmp_path), None
-    processes.append(first)
-    assert line(first) == "owns"
-    second = start(HOLD, tmp_path)
-    processes.append(second)
-    assert line(second) == "waits"
-    first.kill()
-    assert line(second) == "owns", "nothing was left: the first was not done"
-    second.communicate("\n")
-    assert second.returncode == 0
-
-
-def test_an_interrupt_ends_the_wait(tmp_path, processes):
+def test_an_interrupt_ends_the_wait(tmp_path, start):
     with own_case("case", tmp_path):
         second = start(HOLD, tmp_path)
-        processes.append(second)
         assert line(second) == "waits"
         second.send_signal(signal.SIGINT)
         output, _ = second.communicate(timeout=600)
@@ -188,12 +165,9 @@ def test_owners_never_overlap_and_every_one_has_its_turn(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_program_of_a_killed_run_is_waited_for_and_named_where_it_goes_on(
-    tmp_path, processes, monkeypatch
-):
+def test_a_program_of_a_killed_run_is_waited_for_and_named_where_it_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("simgen.solving.case_lock.ORPHANS_S", 0.5)
     orphan = subprocess.Popen(["sleep", "600"], cwd=tmp_path, text=True, stdin=subprocess.PIPE)
-    processes.append(orphan)
     program = Path(f"/proc/{orphan.pid}/exe").resolve().name
     with pytest.raises(
         InputError,
@@ -207,9 +181,9 @@ def test_a_program_of_a_killed_run_is_waited_for_and_named_where_it_goes_on(
 
 @pytest.mark.openfoam
 def test_two_processes_that_solve_the_same_designs_at_once_end_with_the_same_complete_cases(
-    tmp_path, processes
+    tmp_path, start
 ):
-    processes.extend(start(SOLVE % PARAMETERS, tmp_path, 60) for _ in range(2))
+    processes = [start(SOLVE % PARAMETERS, tmp_path, 60) for _ in range(2)]
     outputs = [process.communicate(timeout=600)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert outputs[0] == outputs[1], (
@@ -224,14 +198,12 @@ def test_two_processes_that_solve_the_same_designs_at_once_end_with_the_same_com
 
 
 @pytest.mark.openfoam
-def test_the_second_solves_what_the_first_was_killed_over(tmp_path, processes):
+def test_the_second_solves_what_the_first_was_killed_over(tmp_path, start):
     point = FAMILY.point(PARAMETERS[0], FAMILY.settings("trial", {"end_time": 120.0}))
     lock = tmp_path / f".{point.id}.lock"
     first = start(SOLVE % PARAMETERS[:1], tmp_path, 120)
-    processes.append(first)
     wait_for(lambda: (tmp_path / point.id / "20").exists(), 600)
     second = start(SOLVE % PARAMETERS[:1], tmp_path, 120)
-    processes.append(second)
     wait_for(lambda: len(opened_by(lock)) == 2, 600)
     assert len(solvers_in(tmp_path)) == 1
     first.kill()
@@ -241,51 +213,40 @@ def test_the_second_solves_what_the_first_was_killed_over(tmp_path, processes):
     assert convert(SolvedCase(point, tmp_path / point.id)).num_snapshots == 120
 
 
-POINT = FAMILY.point(PARAMETERS[0], FAMILY.settings("trial", {"end_time": 10.0}))
-
-
-def plant(scratch: Path) -> None:
-    """Leave a case as another user would, who wants it published in place of a solved one."""
-    case = scratch / POINT.id
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """A scratch folder with a case as another user would leave it, to be published."""
+    case = tmp_path / "scratch" / POINT.id
     case.mkdir(parents=True)
     write_result(CaseResult(POINT, "accepted", ""), case)
+    return case.parent
 
 
 def test_a_scratch_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
-    scratch = tmp_path / "cache" / "scratch"
-    with own_case("case", scratch):
-        assert scratch.stat().st_mode & 0o777 == 0o700
+    with own_case("case", tmp_path / "cache/scratch"):
+        assert (tmp_path / "cache/scratch").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_planted_result_is_not_taken_where_others_may_write(tmp_path: Path) -> None:
-    scratch = tmp_path / "scratch"
-    plant(scratch)
-    scratch.chmod(0o777)
-    with pytest.raises(InputError, match="may be written by others"):
+@pytest.mark.parametrize("how", ["written by others", "another user", "is a link"])
+def test_a_planted_result_is_not_taken(planted: Path, how: str) -> None:
+    scratch = planted
+    if how == "written by others":
+        planted.chmod(0o777)
+    elif how == "is a link":
+        scratch = planted.with_name("link")
+        scratch.symlink_to(planted)
+    elif os.geteuid() == 0:
+        os.chown(planted, 65534, 65534)
+    else:
+        pytest.skip("only root can give a folder to another user")
+    with pytest.raises(InputError, match=how):
         solve_case(POINT, scratch)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_a_scratch_folder_of_another_user_is_an_error(tmp_path: Path) -> None:
-    scratch = tmp_path / "scratch"
-    plant(scratch)
-    os.chown(scratch, 65534, 65534)
-    with pytest.raises(InputError, match="belongs to another user"):
-        solve_case(POINT, scratch)
-
-
-def test_a_link_in_place_of_the_scratch_folder_is_not_followed(tmp_path: Path) -> None:
-    plant(tmp_path / "planted")
-    (tmp_path / "scratch").symlink_to(tmp_path / "planted")
-    with pytest.raises(InputError, match="is a link"):
-        solve_case(POINT, tmp_path / "scratch")
 
 
 def test_a_planted_lock_does_not_overwrite_what_it_leads_to(tmp_path: Path) -> None:
-    victim, scratch = tmp_path / "thesis.tex", tmp_path / "scratch"
+    victim = tmp_path / "thesis.tex"
     victim.write_text("years of work")
-    scratch.mkdir()
-    (scratch / ".case.lock").symlink_to(victim)
-    with pytest.raises(InputError), own_case("case", scratch) as own:
+    (tmp_path / ".case.lock").symlink_to(victim)
+    with pytest.raises(InputError), own_case("case", tmp_path) as own:
         own.leave("all is written")
     assert victim.read_text() == "years of work"

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from simgen.cell_mesh import HEXAHEDRON, PYRAMID, QUAD, TETRA, TRIANGLE, WEDGE, CellMesh
+from simgen.cell_mesh import (
+    HEXAHEDRON,
+    PYRAMID,
+    QUAD,
+    TETRA,
+    TRIANGLE,
+    WEDGE,
+    CellMesh,
+    face_neighbours,
+)
 from simgen.errors import InputError
 from simgen.foam.mesh import MeshGeometry, cell_mesh, vtk_cell
 
@@ -12,25 +21,13 @@ FACES = {
     TETRA: ((0, 1, 3), (1, 2, 3), (2, 0, 3), (0, 2, 1)),
     PYRAMID: ((0, 3, 2, 1), (0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)),
     WEDGE: ((0, 1, 2), (3, 5, 4), (0, 3, 4, 1), (1, 4, 5, 2), (2, 5, 3, 0)),
-    HEXAHEDRON: (
-        (0, 4, 7, 3),
-        (1, 2, 6, 5),
-        (0, 1, 5, 4),
-        (3, 7, 6, 2),
-        (0, 3, 2, 1),
-        (4, 5, 6, 7),
-    ),
-}
+    HEXAHEDRON: ((0, 4, 7, 3), (1, 2, 6, 5), (0, 1, 5, 4),
+                 (3, 7, 6, 2), (0, 3, 2, 1), (4, 5, 6, 7)),
+}  # fmt: skip
 POINTS = np.array(
-    [
-        *[(x, y, z) for x in (0, 1, 2) for z in (0, 1) for y in (0, 1)],
-        (3, 0.5, 0.5),
-        (0.5, 2, 0.5),
-        (1.5, 2, 0.5),
-        (0.5, 3, 3),
-    ],
-    dtype=float,
-)
+    [*[(x, y, z) for x in (0, 1, 2) for z in (0, 1) for y in (0, 1)],
+     (3, 0.5, 0.5), (0.5, 2, 0.5), (1.5, 2, 0.5), (0.5, 3, 3)], dtype=float
+)  # fmt: skip
 #: Two hexahedra in a row, a pyramid at their end, a wedge and a tetrahedron on top.
 CELLS = [
     (HEXAHEDRON, (0, 4, 5, 1, 2, 6, 7, 3)),
@@ -69,19 +66,14 @@ def mesh_of(cells):
     return geometry, np.array([found[1][0] for found in shared]), boundary, faces
 
 
-def decoded(mesh):
-    starts = mesh.starts.tolist()
-    return [
-        (int(mesh.entries[at]), mesh.entries[at + 2 : at + 2 + mesh.entries[at + 1]].tolist())
-        for at in starts
-    ]
-
-
 def test_cells_have_the_faces_that_openfoam_gave_them():
     geometry, neighbour, boundary, faces = mesh_of(CELLS)
     mesh = cell_mesh(geometry, neighbour, boundary)
     mesh.check(len(CELLS), len(boundary))
-    found = decoded(mesh)
+    found = [
+        (int(mesh.entries[at]), mesh.entries[at + 2 : at + 2 + mesh.entries[at + 1]].tolist())
+        for at in mesh.starts
+    ]
     for (kind, labels), cell in zip(found, CELLS, strict=False):
         assert kind == cell[0]
         assert set(map(frozenset, faces_of(kind, labels))) == set(map(frozenset, faces_of(*cell)))
@@ -113,3 +105,39 @@ def test_entries_that_do_not_fit_are_refused():
     ):
         with pytest.raises(InputError, match=reason):
             CellMesh(points, entries).check(1, faces)
+
+
+def pairs(lists: np.ndarray) -> set[tuple[int, int]]:
+    return {(cell, int(each)) for cell, row in enumerate(lists) for each in row if each >= 0}
+
+
+def test_they_are_openfoams_owners_and_neighbours():
+    geometry, neighbour, boundary, _ = mesh_of(CELLS)
+    mesh = cell_mesh(geometry, neighbour, boundary)
+    found = face_neighbours(mesh, len(CELLS))
+    owners = geometry.owner[: len(neighbour)]
+    expected = set(zip(owners.tolist(), neighbour.tolist(), strict=True))
+    assert pairs(found) == expected | {(there, here) for here, there in expected}
+    assert found.dtype == np.int32 and found.shape == (len(CELLS), 2)
+    for row in found:
+        assert sorted(row[row >= 0]) == list(row[: (row >= 0).sum()])
+
+
+def test_a_thin_wall_between_two_cells_keeps_them_apart():
+    geometry, neighbour, boundary, faces = mesh_of(CELLS)
+    mesh = cell_mesh(geometry, neighbour, boundary)
+    (between,) = (n for n in range(len(neighbour)) if {geometry.owner[n], neighbour[n]} == {0, 1})
+    wall = [QUAD, 4, *faces[between][::-1]]
+    walled = CellMesh(mesh.points, np.concatenate([mesh.entries, np.array(wall, "i4")]))
+    expected = pairs(face_neighbours(mesh, len(CELLS))) - {(0, 1), (1, 0)}
+    assert pairs(face_neighbours(walled, len(CELLS))) == expected
+
+
+@pytest.mark.parametrize(
+    ("num", "expected"), [(0, set()), (1, set()), (3, {(0, 1), (1, 0), (0, 2), (2, 0)})]
+)
+def test_flat_cells_share_their_sides_and_a_cell_alone_has_none(num, expected):
+    entries = [QUAD, 4, 0, 1, 3, 2, QUAD, 4, 1, 5, 7, 3, TRIANGLE, 3, 0, 1, 13]
+    mesh = CellMesh(POINTS.astype("f4"), np.array(entries[: [0, 6, 12, 17][num]], "i4"))
+    found = face_neighbours(mesh, num)
+    assert pairs(found) == expected and len(found) == num

@@ -1,12 +1,27 @@
 """The gates that every solved case passes, and the figures that they judge."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from simgen.case import Gate, SolvedCase
-from simgen.solving.gates import judge, mass_imbalance, rejection
+from simgen.case import CaseFamily, Field, Gate, SolvedCase
+from simgen.errors import CaseError
+from simgen.solving.gates import (
+    AskedTimes,
+    changed_mesh_files,
+    check_fields,
+    completeness_figures,
+    completeness_gates,
+    judge,
+    mass_imbalance,
+    mesh_digests,
+    rejection,
+    stored_times,
+)
+from tests.imports.foam_cases import box, write_case
 from tests.store.conftest import FAMILY, make_result
 
 #: A case of 6 s, solved to its end with a snapshot a second.
@@ -70,3 +85,125 @@ def test_mass_that_vanishes_counts_like_mass_that_appears(outflow: float) -> Non
     assert mass_imbalance(flux, kinds) == pytest.approx(0.1)
     still = {name: 0 * values for name, values in flux.items()}
     assert np.isnan(mass_imbalance(still, kinds))
+
+
+VELOCITY = Field("velocity", "m/s", ("x", "y"), openfoam="U")
+TEMPERATURE = Field("temperature", "K", ("T",), openfoam="T")
+PATCHES = {"inlet": "inlet", "outlet": "outlet", "walls": "wall"}
+NUM_CELLS = box().num_cells
+
+
+def family(*fields: Field, transient: bool = True) -> CaseFamily:
+    made = SimpleNamespace(name="box", fields=fields, patches=PATCHES, transient=transient)
+    return cast(Any, made)
+
+
+BOX = family(VELOCITY, TEMPERATURE)
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Path:
+    return write_case(tmp_path / "case", times=("0.5", "1", "1.5"))
+
+
+def replace_in(path: Path, old: str, new: str, count: int = 1) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, count))
+
+
+def test_fields_of_every_time_are_read(case: Path) -> None:
+    assert check_fields(BOX, case, NUM_CELLS) == 0
+    replace_in(case / "1/T", "301.5", "nan")
+    assert check_fields(BOX, case, NUM_CELLS) == 1
+    replace_in(case / "0.5/U", "(1.0 0.05 0.0)", "(1e39 0.05 0.0)")
+    assert check_fields(BOX, case, NUM_CELLS) == 2, "single precision has no 1e39"
+    assert check_fields(family(VELOCITY, TEMPERATURE, transient=False), case, NUM_CELLS) == 0
+
+
+def test_values_on_patches_are_looked_at(case: Path) -> None:
+    inlet = (case / "1/T").read_text().partition("boundaryField")[2]
+    first = inlet.partition("(\n")[2].partition("\n")[0]
+    text = (case / "1/T").read_text()
+    at = text.index(first, text.index("boundaryField"))
+    (case / "1/T").write_text(text[:at] + "nan" + text[at + len(first) :])
+    assert check_fields(BOX, case, NUM_CELLS) == 1
+    (case / "1/T").write_text(f"{text[:at]}{first}\n{first}{text[at + len(first) :]}")
+    with pytest.raises(CaseError):
+        check_fields(BOX, case, NUM_CELLS)
+
+
+def test_one_value_of_a_whole_patch_is_enough(case: Path) -> None:
+    text = (case / "1/T").read_text()
+    head, _, inlet = text.partition("value nonuniform List<scalar> ")
+    (case / "1/T").write_text(f"{head}value uniform 300;\n{inlet.partition(';')[2]}")
+    assert check_fields(BOX, case, NUM_CELLS) == 0
+
+
+def test_a_field_of_another_size_or_kind_is_named(case: Path) -> None:
+    with pytest.raises(CaseError, match=f"has values for {NUM_CELLS} cells, the mesh has 13"):
+        check_fields(BOX, case, 13)
+    stress = Field("stress", "Pa", ("xx", "xy"), openfoam="U")
+    with pytest.raises(CaseError, match="U has the components x, y, z: the field stress cannot"):
+        check_fields(family(stress), case, NUM_CELLS)
+    replace_in(case / "1/U", "walls", "sides")
+    with pytest.raises(CaseError, match="no entry for the patch walls"):
+        check_fields(BOX, case, NUM_CELLS)
+    (case / "1/T").unlink()
+    with pytest.raises(CaseError, match="1/T"):
+        check_fields(family(TEMPERATURE), case, NUM_CELLS)
+
+
+def test_of_a_steady_case_the_last_time_is_stored(case: Path) -> None:
+    assert [time for time, _ in stored_times(BOX, case)] == [0.5, 1.0, 1.5]
+    steady = stored_times(family(VELOCITY, transient=False), case)
+    assert steady == [(1.5, case / "1.5")]
+
+
+def test_what_was_not_stored_is_counted_and_fails_its_gate(case: Path) -> None:
+    meshed, settings = mesh_digests(case), {"end": 2.0, "interval": 0.5, "step": 0.1}
+    point: Any = SimpleNamespace(settings=settings)
+    timed = vars(BOX) | {"horizon": "end", "snapshot_interval": "interval", "time_step": "step"}
+    found = completeness_figures(
+        cast(Any, SimpleNamespace(**timed)), SolvedCase(point, case), meshed, 1.5
+    )
+    assert found == {
+        "first_stored_time": 0.5,
+        "asked_times_missing": 1.0,
+        "mesh_files_changed": 0.0,
+    }
+    steady = family(VELOCITY, transient=False)
+    for solver_time, missing in ((1.5, 0.0), (1.6, 1.0)):
+        found = completeness_figures(steady, SolvedCase(point, case), meshed, solver_time)
+        assert (found["first_stored_time"], found["asked_times_missing"]) == (1.5, missing)
+        gates = completeness_gates(steady, settings, found)
+        assert [gate.passed for gate in gates] == [not missing, True]
+
+
+def test_each_file_of_the_mesh_is_watched(case: Path) -> None:
+    meshed = mesh_digests(case)
+    assert changed_mesh_files(case, meshed) == []
+    for name in meshed:
+        replace_in(case / "constant/polyMesh" / name, "1", "2")
+        assert changed_mesh_files(case, meshed)[-1] == f"constant/polyMesh/{name}"
+    assert len(changed_mesh_files(case, meshed)) == len(meshed) == 5
+
+
+@pytest.mark.parametrize(
+    ("stored", "missing"),
+    [
+        ([1.0, 2.0, 3.0, 4.0], []),
+        ([0.8, 2.2, 3.0, 3.8], []),
+        ([4.0, 1.2, 2.3], [2.0, 3.0]),
+        ([1.0], [2.0, 3.0, 4.0]),
+        ([4.0], [1.0, 2.0, 3.0]),
+        ([], [1.0, 2.0, 3.0, 4.0]),
+    ],
+)
+def test_times_that_no_stored_one_meets_are_missing(
+    stored: list[float], missing: list[float]
+) -> None:
+    asked = AskedTimes(np.arange(1.0, 5.0), 0.25)
+    assert asked.missing(stored).tolist() == missing
+    assert bool(asked.problem(stored)) == bool(missing)
+    assert "holds 5 stored times, its settings ask for 4" in asked.problem([*asked.times, 4.2])

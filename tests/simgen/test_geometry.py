@@ -9,6 +9,7 @@ import pytest
 from simgen.errors import CaseError
 from simgen.foam import mesh as geometry
 from simgen.foam.mesh import read_geometry
+from simgen.solving.convert import Faces, distance_to_faces
 
 HEADER = (
     "FoamFile\n{{\n    version 2.0;\n    format ascii;\n    class {kind};\n    object {name};\n}}\n"
@@ -30,23 +31,26 @@ FACES = [
 OWNER, NEIGHBOUR = [0, 0, 0, 0, 0, 1, 1, 1, 1], [1]
 
 
+def write_mesh(folder, lists):
+    mesh = folder / "constant/polyMesh"
+    mesh.mkdir(parents=True)
+    for name, entries in lists.items():
+        lines = "\n".join(map(str, entries))
+        header = HEADER.format(kind=name, name=name)
+        (mesh / name).write_text(f"{header}{len(entries)}\n(\n{lines}\n)\n")
+    return folder
+
+
 @pytest.fixture
 def cube(tmp_path):
-    mesh = tmp_path / "constant" / "polyMesh"
-    mesh.mkdir(parents=True)
-
-    def write(name, kind, entries):
-        lines = "\n".join(str(entry) for entry in entries)
-        (mesh / name).write_text(
-            HEADER.format(kind=kind, name=name) + f"{len(entries)}\n(\n{lines}\n)\n"
-        )
-
-    write("points", "vectorField", [f"({x} {y} {z})" for x, y, z in POINTS])
-    write("faces", "faceList", [f"{len(face)}({' '.join(map(str, face))})" for face in FACES])
-    write("owner", "labelList", OWNER)
-    write("neighbour", "labelList", NEIGHBOUR)
-    write("boundary", "polyBoundaryMesh", ["walls { type wall; nFaces 8; startFace 1; }"])
-    return tmp_path
+    lists = {
+        "points": [f"({x} {y} {z})" for x, y, z in POINTS],
+        "faces": [f"{len(face)}({' '.join(map(str, face))})" for face in FACES],
+        "owner": OWNER,
+        "neighbour": NEIGHBOUR,
+        "boundary": ["walls { type wall; nFaces 8; startFace 1; }"],
+    }
+    return write_mesh(tmp_path, lists)
 
 
 @pytest.mark.parametrize("block", [1, 2, 2000])
@@ -90,12 +94,7 @@ def warped(tmp_path):
         "neighbour": [],
         "boundary": ["walls { type wall; nFaces 6; startFace 0; }"],
     }
-    (tmp_path / "constant/polyMesh").mkdir(parents=True)
-    for name, entries in lists.items():
-        text = HEADER.format(kind=name, name=name) + f"{len(entries)}\n("
-        text += "\n".join(map(str, entries)) + ")"
-        (tmp_path / "constant/polyMesh" / name).write_text(text)
-    return tmp_path
+    return write_mesh(tmp_path, lists)
 
 
 def test_a_warped_cell_is_as_openfoam_gives_it(warped):
@@ -105,15 +104,13 @@ def test_a_warped_cell_is_as_openfoam_gives_it(warped):
     np.testing.assert_allclose(found.volumes, [1.25], rtol=1e-14)
 
 
-def test_a_mesh_that_moves_is_refused_by_the_name_of_its_first_time(warped):
+def test_a_mesh_that_moves_or_lies_in_parts_is_an_error_with_its_place(warped):
     shutil.copytree(warped / "constant/polyMesh", warped / "0.5/polyMesh")
     with pytest.raises(CaseError, match=r"has 0\.5/polyMesh beside constant/polyMesh"):
         read_geometry(warped)
-
-
-def test_a_decomposed_case_is_refused_with_the_way_out(warped):
     (warped / "constant").rename(warped / "processor0")
-    with pytest.raises(CaseError, match=r"is decomposed \(processor0\); .* reconstructParMesh"):
+    shutil.rmtree(warped / "0.5")
+    with pytest.raises(CaseError, match=r"processor0.* reconstructParMesh"):
         read_geometry(warped)
 
 
@@ -122,3 +119,72 @@ def test_a_packed_mesh_is_read(warped):
         file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
         file.unlink()
     np.testing.assert_allclose(read_geometry(warped).volumes, [1.25])
+
+
+def faces_of(polygons):
+    points = np.concatenate(polygons)
+    offsets = np.concatenate([[0], np.cumsum([len(polygon) for polygon in polygons])])
+    centres = np.array([np.mean(polygon, axis=0) for polygon in polygons])
+    return Faces(centres, points, offsets, np.arange(len(points)))
+
+
+def square(centre, size):
+    corners = np.array([(-1, -1, 0), (1, -1, 0), (1, 1, 0), (-1, 1, 0)])
+    return np.asarray(centre) + size / 2 * corners
+
+
+def nearest_on_segment(place, start, end):
+    along = np.dot(place - start, end - start) / max(np.dot(end - start, end - start), 1e-300)
+    return start + np.clip(along, 0, 1) * (end - start)
+
+
+def nearest_on_triangle(place, a, b, c):
+    """The foot on the triangle's plane where it lies inside, else the nearest point of an edge."""
+    plane = np.stack([b - a, c - a], axis=1)
+    (u, v), *_ = np.linalg.lstsq(plane, place - a, rcond=None)
+    if np.linalg.matrix_rank(plane) == 2 and u >= 0 and v >= 0 and u + v <= 1:
+        return a + plane @ (u, v)
+    edges = [nearest_on_segment(place, *edge) for edge in ((a, b), (b, c), (c, a))]
+    return min(edges, key=lambda point: np.linalg.norm(point - place))
+
+
+def nearest_of_all(place, polygons):
+    points = [
+        nearest_on_triangle(place, polygon[0], polygon[k], polygon[k + 1])
+        for polygon in polygons
+        for k in range(1, len(polygon) - 1)
+    ]
+    return min(points, key=lambda point: np.linalg.norm(point - place))
+
+
+def test_a_large_face_is_found_beside_many_small_ones_whose_centres_are_nearer():
+    small = [square((9 + x / 10, 9 + y / 10, 1.1), 0.1) for x in range(10) for y in range(10)]
+    faces = faces_of([square((5, 5, 0), 10), *small])
+    distance, direction = distance_to_faces(
+        np.array([[9.5, 9.5, 0.1]]), faces, np.arange(1 + len(small))
+    )
+    np.testing.assert_allclose(distance, [0.1])
+    np.testing.assert_allclose(direction, [[0, 0, -1]], atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_distances_are_those_of_every_face_tried_in_turn(seed):
+    rng = np.random.default_rng(seed)
+    sizes = 10 ** rng.uniform(-2, 1, 60)
+    polygons = [
+        rng.uniform(-2, 2, 3) + size * (rng.random((3 + number % 3, 3)) - 0.5)
+        for number, size in enumerate(sizes)
+    ]
+    polygons.append(np.array([(0.0, 0, 0), (1, 1, 1), (2, 2, 2)]))  # a face that is but a line
+    places = rng.uniform(-3, 3, (40, 3))
+    distance, direction = distance_to_faces(places, faces_of(polygons), np.arange(len(polygons)))
+    expected = np.array([nearest_of_all(place, polygons) for place in places])
+    np.testing.assert_allclose(distance, np.linalg.norm(expected - places, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(places + distance[:, None] * direction, expected, atol=1e-9)
+
+
+def test_only_the_chosen_faces_count():
+    faces = faces_of([square((0, 0, 0), 1), square((0, 0, 5), 1)])
+    distance, direction = distance_to_faces(np.array([[0.0, 0, 1]]), faces, np.array([1]))
+    np.testing.assert_allclose(distance, [4])
+    np.testing.assert_allclose(direction, [[0, 0, 1]])

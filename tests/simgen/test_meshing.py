@@ -9,10 +9,9 @@ import pytest
 
 from simgen.cases import get_family
 from simgen.errors import MeshError
-from simgen.foam.log import SolverLog
 from simgen.foam.mesh import read_boundary
 from simgen.foam.run import find_openfoam
-from simgen.meshing import check_mesh, gmsh_model, set_patch_types
+from simgen.meshing import gmsh_model, set_patch_types
 
 
 @pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "another thread"])
@@ -33,16 +32,6 @@ def test_a_connection_that_breaks_after_meshing_does_not_end_the_process(in_thre
     with pytest.raises(BrokenPipeError):
         ours.send(b"anybody there?")
     ours.close()
-
-
-def test_a_mesh_that_checkmesh_told_nothing_of_is_an_error_of_its_case(tmp_path, monkeypatch):
-    def say_nothing(application, directory, time_limit_s):
-        (directory / f"{application}.logfile").write_text("Create time\n")
-        return SolverLog(), 0.0
-
-    monkeypatch.setattr("simgen.foam.run.run_application", say_nothing)
-    with pytest.raises(MeshError, match="checkMesh did not tell num_cells, max_non_orthogonality"):
-        check_mesh(tmp_path)
 
 
 @pytest.mark.openfoam
@@ -84,22 +73,15 @@ BOUNDARY = """FoamFile { version 2.0; format binary; class polyBoundaryMesh; obj
 def test_patches_get_their_types_by_their_whole_names(tmp_path):
     boundary = tmp_path / "boundary"
     boundary.write_text(BOUNDARY)
+    for types, message in (
+        ({"in": "patch"}, "a patch inner"),
+        ({"in": "", "inner": "", "x": ""}, "the patch x"),
+    ):
+        with pytest.raises(MeshError, match=message):
+            set_patch_types(boundary, types)
     set_patch_types(boundary, {"inner": "wall", "in": "cyclicAMI"})
     found = read_boundary(boundary)
     assert {name: (each.type, each.start, each.size) for name, each in found.items()} == {
         "in": ("cyclicAMI", 10, 4),
         "inner": ("wall", 14, 2),
     }
-
-
-@pytest.mark.parametrize(
-    ("types", "message"),
-    [
-        ({"in": "patch"}, "has a patch inner"),
-        ({"in": "", "inner": "", "x": ""}, "lacks the patch x"),
-    ],
-)
-def test_a_mesh_of_other_patches_is_an_error(tmp_path, types, message):
-    (tmp_path / "boundary").write_text(BOUNDARY)
-    with pytest.raises(MeshError, match=message):
-        set_patch_types(tmp_path / "boundary", types)

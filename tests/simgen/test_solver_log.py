@@ -3,7 +3,20 @@
 import numpy as np
 import pytest
 
-from simgen.foam.log import HISTORY_POINTS, SolverLog, mesh_figures, residual_figures
+from simgen.errors import CaseError
+from simgen.foam.log import (
+    HISTORY_POINTS,
+    SolverLog,
+    drift,
+    mesh_figures,
+    read_patch_ranges,
+    read_series,
+    residual_figures,
+    settling_window,
+    stalled,
+    y_plus_figures,
+)
+from simgen.solving.gates import back_flow
 
 STEP = """Time = {time}
 
@@ -49,12 +62,6 @@ def test_the_history_of_a_long_run_stays_bounded_and_spans_it():
     assert times[-1] > 4900
 
 
-def test_a_diverging_courant_number_is_kept():
-    log = SolverLog()
-    log.read("Courant Number mean: 1e+3 max: 1.5e+20")
-    assert log.max_courant == 1.5e20
-
-
 def test_checkmesh_figures():
     text = (
         "    cells:            2201\n    Mesh non-orthogonality Max: 30.3 average: 5.0\n    Max"
@@ -66,31 +73,29 @@ def test_checkmesh_figures():
 
 
 #: As OpenFOAM v1912 ends.
-FATAL = """Creating block mesh from "system/blockMeshDict"
-
---> FOAM FATAL IO ERROR:
+FATAL = """--> FOAM FATAL IO ERROR:
 keyword vertices is undefined in dictionary "/case/system/blockMeshDict"
 
 file: /case/system/blockMeshDict from line 3 to line 8.
 
     From function const Foam::entry& Foam::dictionary::lookupEntry() const
-    in file db/dictionary/dictionary.C at line 388.
-
 FOAM exiting
 """
 
 
 def test_a_fatal_error_is_told_in_openfoams_own_words():
-    log = SolverLog()
-    for line in FATAL.splitlines():
-        log.read(line)
-    assert log.fatal == 'keyword vertices is undefined in dictionary "/case/system/blockMeshDict"'
-
-
-def test_a_floating_point_exception_is_told_as_one():
-    log = SolverLog()
-    log.read("#1  Foam::sigFpe::sigHandler(int) at ??:?")
-    assert log.fatal == "floating point exception"
+    fatal = read(*FATAL.splitlines()).fatal
+    assert fatal == 'keyword vertices is undefined in dictionary "/case/system/blockMeshDict"'
+    crashed = read("#1  Foam::sigFpe::sigHandler(int) at ??:?")
+    assert crashed.fatal == "floating point exception"
+    parallel = read(
+        "[0] --> FOAM FATAL ERROR: (openfoam-2312 patch=0)",
+        "[0] cannot find file",
+        "[1] --> FOAM FATAL ERROR: another",
+        "[0] ",
+        "[0]     From function virtual Foam::autoPtr",
+    )
+    assert parallel.fatal == "cannot find file"
 
 
 def test_only_the_last_of_several_runs_in_one_log_counts():
@@ -112,13 +117,74 @@ def test_a_figure_that_is_not_finite_stays_whatever_comes_after():
     assert np.isnan(residual_figures(log)["max_residual"])
 
 
-def test_a_parallel_runs_error_is_told_once_and_alone():
-    log = read(
-        "[0] --> FOAM FATAL ERROR: (openfoam-2312 patch=0)",
-        "[0] cannot find file",
-        "[1] --> FOAM FATAL ERROR: another",
-        "[0] ",
-        "[0]     From function virtual Foam::autoPtr",
-        "[0] FOAM parallel run exiting",
+def test_a_series_is_read_over_restarts_in_order(tmp_path):
+    for start, rows in (
+        ("100", "101\t(1 2 3)\n102\t(4 5 6)\n"),
+        ("0", "# Time\tvalue\n1\t(7 8 9)\n"),
+    ):
+        folder = tmp_path / "postProcessing/monitor" / start
+        folder.mkdir(parents=True)
+        (folder / "surfaceFieldValue.dat").write_text(rows)
+    series = read_series(tmp_path, "monitor", 102.0)
+    assert series.tolist() == [[1, 7, 8, 9], [101, 1, 2, 3], [102, 4, 5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (None, "head wrote nothing"),
+        ("1 (7 8)\n2 (7 8)\n", "ends at 2, the solver at 3"),
+        ("1 (7 8)\n2 (7 8)\n3 (7", "damaged"),
+        ("1 (7 8)\n2 (7 8)\n3 (7 n", "damaged"),
+    ],
+)
+def test_a_series_that_a_full_disk_cut_off_is_no_series(rows, problem, tmp_path):
+    (tmp_path / "postProcessing/head/0").mkdir(parents=True)
+    if rows is not None:
+        (tmp_path / "postProcessing/head/0/head.dat").write_text(rows)
+    with pytest.raises(CaseError, match=problem):
+        read_series(tmp_path, "head", 3.0)
+
+
+def test_ranges_by_patch(tmp_path):
+    folder = tmp_path / "postProcessing/yPlus/0"
+    folder.mkdir(parents=True)
+    (folder / "yPlus.dat").write_text(
+        "# Time patch min max average\n10\twalls\t1.5\t20\t9\n10\tplates\t2\t30\t8\n"
     )
-    assert log.fatal == "cannot find file"
+    assert read_patch_ranges(tmp_path) == {"walls": (1.5, 20.0, 9.0), "plates": (2.0, 30.0, 8.0)}
+    assert y_plus_figures(tmp_path) == {"y_plus_min": 1.5, "y_plus_max": 30.0, "y_plus_mean": 8.5}
+
+
+def test_back_flow_is_what_enters_through_the_outlets():
+    flux = {
+        "inlet": np.array([[-3.0], [-1.0]]),
+        "one": np.array([[4.0], [-0.5]]),
+        "two": np.array([[0.7], [-0.2]]),
+    }
+    patches = {"inlet": "inlet", "one": "outlet", "two": "outlet"}
+    assert back_flow(flux, patches) == pytest.approx(0.7 / 4)
+    assert back_flow({**flux, "inlet": np.array([-0.5])}, patches) == pytest.approx(0.7 / 0.5)
+    assert np.isnan(back_flow({**flux, "inlet": np.zeros(1)}, patches))
+
+
+def test_drift_looks_at_the_end_alone():
+    values = [*np.linspace(0, 10, 500), *([10.0] * 100), *([10.01] * 100)]
+    assert drift(values) == pytest.approx(0.01 / 10.005)
+    assert drift(values, last=100) == 0
+    assert np.isnan(drift([1.0]))
+
+
+@pytest.mark.parametrize(
+    ("length", "end", "window"),
+    [(2000, 2000.0, 200), (100, 100.0, 200), (1400, 1500.0, 200), (670, 1500.0, 134)],
+)
+def test_the_way_to_an_early_end_is_no_drift(length, end, window):
+    assert settling_window(length, end) == window
+
+
+def test_a_residual_that_fell_before_its_last_fifth_has_stalled():
+    history = [(float(n), 1.0 if n < 16 else 1e-3) for n in range(20)]
+    assert stalled(history)
+    assert not stalled([(n, 10.0**-n) for n, _ in history])
+    assert not stalled(history[:9]), "too short to tell"
