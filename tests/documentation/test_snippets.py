@@ -27,16 +27,14 @@ SNIPPETS = {page: [each for each in snippets_of(page) if each.kind != "text"] fo
 FIRST_PAGES = ("README.md", "docs/tutorial.md", "docs/datasets.md", "docs/importing.md")
 
 
-def is_elsewhere(page: str, code: str) -> bool:
-    return any(entry.page == page and code.startswith(entry.begins) for entry in ELSEWHERE)
-
-
 def code_of(snippet: Snippet) -> list[str]:
     return snippet.commands if snippet.kind == "shell" else [snippet.text]
 
 
 def here(snippet: Snippet) -> list[str]:
-    return [code for code in code_of(snippet) if not is_elsewhere(snippet.page, code)]
+    """The snippet's commands, or its block, without what is run elsewhere."""
+    elsewhere = tuple(sum(ELSEWHERE.get(snippet.page, {}).values(), ()))
+    return [code for code in code_of(snippet) if not code.startswith(elsewhere)]
 
 
 @pytest.fixture(scope="session")
@@ -46,13 +44,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ends_well() -> None:
-    """In place of a stage's execution, after all checks of the command."""
-    raise typer.Exit(0)
-
-
-def no_ray(*given: object) -> None:
-    """In place of the loading of a served model."""
+def stop_well(*_: object) -> None:
+    """In place of a stage's execution, after all checks of the command, or of a server's start."""
     raise typer.Exit(0)
 
 
@@ -76,11 +69,11 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COURANT_SCRATCH", str(tmp_path / "scratch"))
     monkeypatch.setattr(terminal.screen, "_width", 200)
-    monkeypatch.setattr("flows.cli.app.prefect_url", ends_well)
+    monkeypatch.setattr("flows.cli.app.prefect_url", stop_well)
     if setup.saved:  # a page's own model is taken from the registry afterwards
         monkeypatch.setitem(models._MODELS, "my-model", None)
     if setup.serves:
-        monkeypatch.setattr("flows.serving._load", no_ray)
+        monkeypatch.setattr("flows.serving._load", stop_well)
     shell, namespace = Shell(folder, tmp_path, monkeypatch), dict[str, object]()
     with setup.surroundings() as replaced, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -101,28 +94,18 @@ def run(kind: str, code: str, setup: Setup, shell: Shell, namespace: dict[str, o
         shell.run(code)
     elif kind == "python":
         run_block(setup, code, namespace)
-    elif kind == "yaml":
-        read_yaml(code)
-    else:
-        read_json(code)
-
-
-def read_json(code: str) -> None:
-    """A line of a log, a part of an experiment, or the sizes of a benchmark's models."""
-    content = json.loads(code if code.startswith("{") else f"{{{code}}}")
-    if "model" in content:
-        models.parse_config(content["model"])
-        if (experiment := Path("mine.json")).exists():
-            experiment.write_text(json.dumps({**json.loads(experiment.read_text()), **content}))
-    elif {of_members(name)[0] for name in content} <= set(contender_names()):
-        Path("sizes.json").write_text(code)
-
-
-def read_yaml(code: str) -> None:
-    """A search space, or another program's file."""
-    if "parameters" in yaml.safe_load(code):
+    elif kind == "yaml" and "parameters" in yaml.safe_load(code):
         Path("space.yaml").write_text(code)
         load_space("space.yaml")
+    elif kind == "json":
+        # A line of a log, a part of an experiment, or the sizes of a benchmark's models.
+        content = json.loads(code if code.startswith("{") else f"{{{code}}}")
+        if "model" in content:
+            models.parse_config(content["model"])
+            if (experiment := Path("mine.json")).exists():
+                experiment.write_text(json.dumps({**json.loads(experiment.read_text()), **content}))
+        elif {of_members(name)[0] for name in content} <= set(contender_names()):
+            Path("sizes.json").write_text(code)
 
 
 def test_every_block_has_a_language() -> None:
@@ -135,33 +118,18 @@ def test_every_block_has_a_language() -> None:
     assert found == []
 
 
-def test_what_is_run_elsewhere_is_on_its_page() -> None:
-    stale = [
-        (entry.page, words)
-        for entry in ELSEWHERE
-        for words in entry.begins
-        if not any(
-            code.startswith(words) for snippet in SNIPPETS[entry.page] for code in code_of(snippet)
-        )
-    ]
-    assert stale == []
-
-
-def test_tests_that_run_a_snippet_are_there() -> None:
-    named = {
-        word.strip(",;.")
-        for entry in ELSEWHERE
-        for word in entry.reason.split()
-        if word.startswith("tests/")
-    }
-    assert [name for name in named if not (ROOT / name.partition("::")[0]).exists()] == []
+def test_what_is_run_elsewhere_is_on_its_page_and_its_test_there() -> None:
+    for page, reasons in ELSEWHERE.items():
+        codes = [code for snippet in SNIPPETS[page] for code in code_of(snippet)]
+        words = [word for begins in reasons.values() for word in begins]
+        stale = [word for word in words if not any(code.startswith(word) for code in codes)]
+        assert stale == [], page
+        tests = [test for reason in reasons for test in reason.split() if "/" in test]
+        assert [test for test in tests if not (ROOT / test).exists()] == [], page
 
 
 def test_replaced_words_are_on_their_page() -> None:
-    stale = [
-        (page, words)
-        for page, setup in SETUPS.items()
-        for words in (*setup.replaced, *setup.given, *setup.saved)
-        if not any(words in snippet.text for snippet in SNIPPETS[page])
-    ]
-    assert stale == []
+    for page, setup in SETUPS.items():
+        text = "\n".join(snippet.text for snippet in SNIPPETS[page])
+        words = (*setup.replaced, *setup.given, *setup.saved)
+        assert [word for word in words if word not in text] == [], page

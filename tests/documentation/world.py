@@ -8,10 +8,11 @@ model that was trained on either for a second.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import meshio
 import numpy as np
 import torch
 
@@ -28,8 +29,8 @@ from simgen.store.schema import Schema
 from simgen.store.split import Split
 from simgen.store.write import DatasetWriter
 from tests.documentation.snippets import ROOT
-from tests.documentation.sources import write_sources
 from tests.imports.darcy import import_darcy
+from tests.imports.foam_cases import write_case
 from tests.world import SPACE, duct, tiny_steady, travelling_wave
 
 TRANSIENT = "demo-run/runs/cylinder-flow-demo-0123456789"
@@ -38,28 +39,33 @@ THIRD = "demo-run/runs/cylinder-flow-demo-2123456789"
 STEADY = "runs/branched-pipe-small-0123456789"
 NUM_FRAMES, INTERVAL_S = 150, 2.0
 PIPES_SIZE, COARSER, GRIDS = 10.0, (12.0,), (10.0, 7.0, 5.0, 3.5)  # mm, of their cells
+WIDTHS = "design: grid\nparameters:\n  model.window_scale: [0.5, 0.35, 0.25]\n"
+DESIGNS = "case,speed (m/s),angle (deg)\nrun1,1.0,10\nrun2,2.0,20\n"
 TINY = {"num_anchors": 16, "width": 24, "num_heads": 2, "num_levels": 1}
 
 
 def build_world(folder: Path) -> None:
     """Publish the datasets and train the models; some ten seconds."""
     torch.set_num_threads(1)
-    _publish_demo(folder / "demo-run/store/cylinder-flow")
+    _publish(folder / "demo-run/store/cylinder-flow", _demo_cases())
     demo = simgen.open_dataset(folder / "demo-run/store/cylinder-flow")
     for seed, place in enumerate((TRANSIENT, OTHER, THIRD)):
         fit(tiny_demo(seed), demo, RunDirectory(folder / place))
     pipes = folder / "STORE/branched-pipe"
-    _publish_pipes(pipes)
+    # v1 has 12 ducts to train on; v2 adds 10 to calibrate, v3 30 to test by.
+    _publish(pipes, _pipe_cases(0, 12, None))
+    _publish(pipes, _pipe_cases(12, 22, "calibration"))
+    _publish(pipes, _pipe_cases(22, 52, "test"))
     all_fields = {"fields": ("velocity", "kinematic_pressure")}
     steady = tiny_steady(epochs=1).derive(
         model={"num_outputs": 4, "num_features": 4}, data=all_fields
     )
     fit(steady, simgen.open_dataset(pipes, "v1"), RunDirectory(folder / STEADY))
     calibrate(str(folder / STEADY))
-    _publish_pumps(folder / "STORE/centrifugal-pump")
+    _publish(folder / "STORE/centrifugal-pump", _pump_cases())
     space = get_family("branched-pipe").design_space
-    _publish_meshes(folder / "grids/branched-pipe", space.sample(5, "sobol", 42), GRIDS)
-    _publish_meshes(folder / "COARSE/branched-pipe", _pipe_designs()[22:], COARSER)
+    _publish(folder / "grids/branched-pipe", _meshed_cases(space.sample(5, "sobol", 42), GRIDS))
+    _publish(folder / "COARSE/branched-pipe", _meshed_cases(_pipe_designs()[22:], COARSER))
     import_darcy(str(folder / "STORE/darcy-flow"), num_train=4, num_test=2)
     _link(folder, "STORE/cylinder-flow", "demo-run/store/cylinder-flow")
     _link(folder, "RUNS", "demo-run/runs")
@@ -102,125 +108,95 @@ def demo_settings() -> dict[str, float]:
     return dict(get_family("cylinder-flow").settings("trial", changes))
 
 
-def _publish_demo(path: Path) -> None:
-    family = get_family("cylinder-flow")
-    writer = DatasetWriter.open(str(path), Schema.of(family))
+def _publish(path: Path, cases: Iterable[tuple[CaseResult, PointCloud]]) -> None:
+    """Publish cases of the family that the folder is named for, as the next version."""
+    writer = DatasetWriter.open(str(path), Schema.of(get_family(path.name)))
     fork = writer.fork()
-    settings = demo_settings()
-    for number, design in enumerate(family.design_space.sample(24, "sobol", 42)):
-        point = family.point(design, settings)
-        wave = travelling_wave(110 + number, 0.5 + 0.02 * number, number, NUM_FRAMES)
-        cloud = _around(replace(wave, time=INTERVAL_S * np.arange(1, NUM_FRAMES + 1)), design)
-        provenance = {"wall_time_s": {"mesh": 1.0, "solve": 9.0}, "mesh": {"cells": 110 + number}}
-        fork.write(CaseResult(point, "accepted", provenance=provenance), cloud)
+    for result, cloud in cases:
+        fork.write(result, cloud)
     writer.commit([fork])
-    writer.publish("waves")
+    writer.publish("made for the pages")
 
 
-def _around(cloud: PointCloud, design: Mapping[str, float]) -> PointCloud:
-    """The points outside the design's cylinder."""
-    centre = np.array([design["center_x"], design["center_y"]])
-    free = np.linalg.norm(cloud.points[:, :2] - centre, axis=1) > design["radius"]
-    return replace(
-        cloud,
-        points=cloud.points[free],
-        volumes=cloud.volumes[free],
-        distance=cloud.distance[free],
-        direction=cloud.direction[free],
-        fields={name: values[:, free] for name, values in cloud.fields.items()},
-    )
-
-
-def _publish_pipes(path: Path) -> None:
-    """v1 has 12 ducts to train on; v2 adds 10 to calibrate, v3 30 to test by."""
-    family = get_family("branched-pipe")
-    writer = DatasetWriter.open(str(path), Schema.of(family))
-    settings = family.settings("trial", {"mesh_size": PIPES_SIZE})
-    designs = _pipe_designs()
-    shapes = SPACE.sample(52, "uniform", 1)
-    parts: tuple[tuple[int, int, Split | None], ...] = (
-        (0, 12, None),
-        (12, 22, "calibration"),
-        (22, 52, "test"),
-    )
-    for first, last, split in parts:
-        fork = writer.fork()
-        for number in range(first, last):
-            result = _pipe_result(designs[number], settings, split)
-            fork.write(result, duct(60, shapes[number], seed=number))
-        writer.commit([fork])
-        writer.publish(f"ducts {first} to {last}")
+def _demo_cases() -> Iterator[tuple[CaseResult, PointCloud]]:
+    """Waves at the points outside each design's cylinder."""
+    family, settings = get_family("cylinder-flow"), demo_settings()
+    for number, design in enumerate(family.design_space.sample(24, "sobol", 42)):
+        wave = travelling_wave(110 + number, 0.5 + 0.02 * number, number, NUM_FRAMES)
+        centre = np.array([design["center_x"], design["center_y"]])
+        free = np.linalg.norm(wave.points[:, :2] - centre, axis=1) > design["radius"]
+        cloud = replace(
+            wave,
+            time=INTERVAL_S * np.arange(1, NUM_FRAMES + 1),
+            points=wave.points[free],
+            volumes=wave.volumes[free],
+            distance=wave.distance[free],
+            direction=wave.direction[free],
+            fields={name: values[:, free] for name, values in wave.fields.items()},
+        )
+        provenance = {"wall_time_s": {"mesh": 1.0, "solve": 9.0}, "mesh": {"cells": 110 + number}}
+        yield CaseResult(family.point(design, settings), "accepted", provenance=provenance), cloud
 
 
 def _pipe_designs() -> list[dict[str, float]]:
     return get_family("branched-pipe").design_space.sample(52, "uniform", 1)
 
 
-def _publish_meshes(
-    path: Path, designs: Sequence[dict[str, float]], sizes: Sequence[float]
-) -> None:
+def _pipe_cases(
+    first: int, last: int, split: Split | None
+) -> Iterator[tuple[CaseResult, PointCloud]]:
+    designs, shapes = _pipe_designs(), SPACE.sample(52, "uniform", 1)
+    for number in range(first, last):
+        result = _pipe_result(designs[number], PIPES_SIZE, split)
+        yield result, duct(60, shapes[number], seed=number)
+
+
+def _meshed_cases(
+    designs: Sequence[dict[str, float]], sizes: Sequence[float]
+) -> Iterator[tuple[CaseResult, PointCloud]]:
     """Designs on meshes of several sizes, finer ones with a little more loss of pressure."""
-    family = get_family("branched-pipe")
-    writer = DatasetWriter.open(str(path), Schema.of(family))
-    fork = writer.fork()
     (shape,) = SPACE.sample(1, "sobol", 1)
     for size in sizes:
-        settings = family.settings("trial", {"mesh_size": size})
         for design in designs:
-            result = _pipe_result(design, settings, None, 1 - 1e-3 * size**2)
-            fork.write(result, duct(20, shape, seed=1))
-    writer.commit([fork])
-    writer.publish("ducts on several meshes")
+            yield _pipe_result(design, size, None, 1 - 1e-3 * size**2), duct(20, shape, seed=1)
 
 
 def _pipe_result(
-    design: dict[str, float],
-    settings: Mapping[str, float],
-    split: Split | None,
-    factor: float = 1.0,
+    design: dict[str, float], mesh_size: float, split: Split | None, factor: float = 1.0
 ) -> CaseResult:
-    velocity = design["inlet_velocity"]
+    family, velocity = get_family("branched-pipe"), design["inlet_velocity"]
     figures = {
         "pressure_loss": factor * velocity**2,
         "branch1_share": factor * (0.4 + 0.01 * velocity),
         "peak_speed": factor * 1.5 * velocity,
     }
     provenance = {"figures": figures, "wall_time_s": {"mesh": 1.0, "solve": 9.0}}
-    point = get_family("branched-pipe").point(design, settings)
+    point = family.point(design, family.settings("trial", {"mesh_size": mesh_size}))
     return CaseResult(point, "accepted", split=split, provenance=provenance)
 
 
-def _publish_pumps(path: Path) -> None:
-    family = get_family("centrifugal-pump")
-    writer = DatasetWriter.open(str(path), Schema.of(family))
-    fork = writer.fork()
-    settings = family.settings("trial")
-    shapes = SPACE.sample(12, "sobol", 1)
+def _pump_cases() -> Iterator[tuple[CaseResult, PointCloud]]:
+    """Ducts at a constant distance from an impeller."""
+    family, shapes = get_family("centrifugal-pump"), SPACE.sample(12, "sobol", 1)
     for number, design in enumerate(family.design_space.sample(12, "sobol", 1)):
         figures = {
             "head": 90.0 + 0.1 * design["impeller_radius"] - 2 * design["inlet_velocity"],
             "shaft_power": 1e5,
             "efficiency": 0.5 + 0.03 * design["inlet_velocity"],
         }
-        result = CaseResult(
-            family.point(design, settings), "accepted", provenance={"figures": figures}
+        point = family.point(design, family.settings("trial"))
+        cloud = duct(60, shapes[number], seed=number)
+        away = np.full((cloud.num_points, 1), 1.0, "f4")
+        along = np.array([1, 0, 0], "f4") * away[..., None]
+        yield (
+            CaseResult(point, "accepted", provenance={"figures": figures}),
+            replace(
+                cloud,
+                patch_kinds=(*cloud.patch_kinds, "impeller"),
+                distance=np.concatenate([cloud.distance, away], axis=1),
+                direction=np.concatenate([cloud.direction, along], axis=1),
+            ),
         )
-        fork.write(result, _with_impeller(duct(60, shapes[number], seed=number)))
-    writer.commit([fork])
-    writer.publish("ducts")
-
-
-def _with_impeller(cloud: PointCloud) -> PointCloud:
-    """The same cloud at a constant distance from one more kind of patch."""
-    away = np.full((cloud.num_points, 1), 1.0, "f4")
-    along = np.zeros((cloud.num_points, 1, 3), "f4")
-    along[..., 0] = 1
-    return replace(
-        cloud,
-        patch_kinds=(*cloud.patch_kinds, "impeller"),
-        distance=np.concatenate([cloud.distance, away], axis=1),
-        direction=np.concatenate([cloud.direction, along], axis=1),
-    )
 
 
 def _write_experiments(folder: Path) -> None:
@@ -236,3 +212,20 @@ def _link(folder: Path, name: str, target: str) -> None:
     link = folder / name
     link.unlink(missing_ok=True)
     link.symlink_to(Path("../" * name.count("/")) / target)
+
+
+def write_sources(folder: Path) -> None:
+    """Write them under the names that the pages give them."""
+    for number in (1, 2, 3):
+        write_case(folder / f"my-cases/run{number}", speed=number)
+        _write_vtk(folder / f"results/run{number}.vtu", number)
+    (folder / "designs.csv").write_text(DESIGNS + "run3,3.0,30\n")
+    (folder / "widths.yaml").write_text(WIDTHS)
+
+
+def _write_vtk(file: Path, factor: float) -> None:
+    points = np.array([[x, y, 0.0] for x in range(3) for y in range(3)], dtype=float)
+    quads = [("quad", np.array([[0, 3, 4, 1], [1, 4, 5, 2], [3, 6, 7, 4], [4, 7, 8, 5]]))]
+    arrays = {"velocity": factor * points, "p": factor * points[:, 0]}
+    file.parent.mkdir(exist_ok=True)
+    meshio.Mesh(points, quads, point_data=arrays).write(file)
