@@ -16,13 +16,9 @@ ROOT = Path(__file__).parents[2]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of the files that git knows, so that nothing else of the tree can fill a gap."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    ).stdout
-    for name in filter(None, tracked.decode().split("\0")):
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in tracked.splitlines():
         if name.startswith(("simgen/", "courant/", "flows/")) or "/" not in name:
             target = source / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -80,16 +76,12 @@ def test_the_wheels_command_runs_where_the_repository_is_not(
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    assert "OpenFOAM" in done.stdout and "models trained and asked" in done.stdout
-    where = (
-        "import simgen, courant, flows; print(simgen.__file__, courant.__file__, flows.__file__)"
-    )
+    where = "import simgen, courant, flows; print(simgen, courant, flows)"
     shown = subprocess.run(
         [str(installed / "bin/python"), "-c", where],
         cwd=tmp_path, env=clean, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    for file in shown.stdout.split():
-        assert file.startswith(str(installed)), "the code under test is the wheel's"
+    assert shown.stdout.count(str(installed)) == 3, "the code under test is the wheel's"
 
 
 def test_reading_training_and_predicting_need_no_gpl_library_and_no_compiler() -> None:
@@ -97,22 +89,13 @@ def test_reading_training_and_predicting_need_no_gpl_library_and_no_compiler() -
 import sys
 import simgen.store.read, courant.prediction.surrogate, courant.training.train
 import courant.evaluation.evaluate, courant.report.report, simgen.cases, torch
+import jsonschema  # with rfc3987_syntax beside it, it builds a grammar for two seconds
 from courant.model import farthest_point_sampling
 farthest_point_sampling(torch.rand(1, 9, 2), 3)
-needless = ("gmsh", "pyfoam", "torch._dynamo")  # the last takes two seconds of a core to import
+needless = ("gmsh", "pyfoam", "rfc3987_syntax", "lark", "torch._dynamo")  # the last: two seconds
 print([name for name in sys.modules if name.lower().startswith(needless)])
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     assert done.stdout.strip() == "[]"
-
-
-def test_nothing_that_the_tests_install_slows_every_process_down() -> None:
-    """With `rfc3987_syntax` beside it, jsonschema builds a grammar at its import, for two seconds;
-    Ray and Prefect import jsonschema in each of their processes.
-    """
-    code = "import sys, jsonschema; print(*{name.partition('.')[0] for name in sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "jsonschema" in done.stdout.split()
-    assert {"rfc3987_syntax", "lark"}.isdisjoint(done.stdout.split())

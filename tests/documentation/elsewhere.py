@@ -58,7 +58,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "docs/operations.md": {
         "tests/infra/test_prefect_files.py": ("python infra/prefect", "prefect"),
-        "tests/infra/test_images.py": ("make rehearse",),
+        "tests/infra/test_rehearsal.py": ("make rehearse",),
         "tests/infra/test_images.py tests/infra/test_compose.py": (
             "infra/images/build",
             "docker",

@@ -19,45 +19,36 @@ FILE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> dict[str, str]:
-    """What make-secrets writes, where `docker` prints a hash as Caddy does."""
-    folder = tmp_path / "compose"
-    folder.mkdir()
+def make_secrets(folder: Path, docker: str) -> subprocess.CompletedProcess[bytes]:
+    """Call make-secrets in a folder with a `docker` that does as it is written here."""
     for name in ("make-secrets", "compose.yaml"):
         (folder / name).write_bytes((COMPOSE / name).read_bytes())
-    docker = tmp_path / "bin/docker"
-    docker.parent.mkdir()
-    # It gets the password on its input, and never as an argument, which other users could see.
-    docker.write_text(
-        "#!/bin/sh\nread -r password && [ ${#password} -eq 48 ] && echo '$2a$14$hash'\n"
-    )
-    docker.chmod(0o755)
-    command = ["sh", str(folder / "make-secrets"), "courant-workgroup:1", "host.example.com"]
-    environment = {"PATH": f"{docker.parent}:{os.environ['PATH']}"}
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    again = subprocess.run(command, env=environment, capture_output=True)
-    assert again.returncode == 1 and b"is there already" in again.stderr
-    assert (folder / ".env").stat().st_mode & 0o077 == 0
-    lines = (folder / ".env").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines)
-
-
-def test_without_docker_no_file_is_written(tmp_path: Path) -> None:
-    """A half-written one would be kept, and compose would refuse it."""
-    for name in ("make-secrets", "compose.yaml"):
-        (tmp_path / name).write_bytes((COMPOSE / name).read_bytes())
-    docker = tmp_path / "bin/docker"
-    docker.parent.mkdir()
-    docker.write_text("#!/bin/sh\necho 'permission denied' >&2\nexit 126\n")
-    docker.chmod(0o755)
-    ran = subprocess.run(
-        ["sh", str(tmp_path / "make-secrets"), "courant-workgroup:1", "host.example.com"],
-        env={"PATH": f"{docker.parent}:{os.environ['PATH']}"},
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin/docker").write_text(f"#!/bin/sh\n{docker}\n")
+    (folder / "bin/docker").chmod(0o755)
+    return subprocess.run(
+        ["sh", str(folder / "make-secrets"), "courant-workgroup:1", "host.example.com"],
+        env={"PATH": f"{folder}/bin:{os.environ['PATH']}"},
         capture_output=True,
     )
-    assert ran.returncode == 1 and not (tmp_path / ".env").exists()
-    assert b"which hashes a password; nothing was written" in ran.stderr
+
+
+def test_make_secrets_writes_every_variable_once_for_its_user_alone(tmp_path: Path) -> None:
+    failed = make_secrets(tmp_path, "exit 126")
+    assert failed.returncode == 1 and b"nothing was written" in failed.stderr
+    assert not (tmp_path / ".env").exists()
+    # The password comes on the input: other users could see an argument.
+    docker = "read -r password && [ ${#password} -eq 48 ] && echo '$2a$14$hash'"
+    assert make_secrets(tmp_path, docker).returncode == 0
+    assert (tmp_path / ".env").stat().st_mode & 0o077 == 0
+    again = make_secrets(tmp_path, docker)
+    assert again.returncode == 1 and b"is there already" in again.stderr
+    lines = (tmp_path / ".env").read_text().splitlines()
+    made = dict(line.split("=", 1) for line in lines)
+    assert set(re.findall(r"\$\{(\w+)(?::\?[^}]*)?\}", TEXT)) == set(made)
+    assert made["PEOPLE_HASH"] == "$$2a$$14$$hash", "Compose reads a dollar sign as a variable"
+    drawn = [made[name] for name in ("PREFECT_AUTH", "RAY_TOKEN", "S3_SECRET", "POSTGRES_PASSWORD")]
+    assert len(set(drawn)) == 4 and min(map(len, drawn)) >= 48
 
 
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
@@ -121,14 +112,6 @@ def test_images_of_others_are_pinned_by_digest() -> None:
     assert set(others) == {"proxy", "postgres", "s3"}
     for image in others.values():
         assert re.search(r":[\w.-]+@sha256:[0-9a-f]{64}$", image)
-
-
-def test_every_variable_is_one_that_make_secrets_writes(made: dict[str, str]) -> None:
-    asked = set(re.findall(r"\$\{(\w+)(?::\?[^}]*)?\}", TEXT))
-    assert asked == set(made)
-    assert made["PEOPLE_HASH"] == "$$2a$$14$$hash", "Compose reads a dollar sign as a variable"
-    drawn = [made[name] for name in ("PREFECT_AUTH", "RAY_TOKEN", "S3_SECRET", "POSTGRES_PASSWORD")]
-    assert len(set(drawn)) == 4 and min(map(len, drawn)) >= 48
 
 
 def test_the_proxy_asks_for_a_password_wherever_the_server_behind_does_not() -> None:

@@ -12,7 +12,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,19 +21,19 @@ import pytest
 from tests.conftest import free_ports
 
 ROOT = Path(__file__).parents[2]
+CLIENT = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
 
 
-def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
-    done = subprocess.run(
-        [ROOT / "infra/prefect/serve"],
-        env={**os.environ, "PREFECT_API_URL": "http://me:secret@127.0.0.1:1/api"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        "error: no Prefect server answers at PREFECT_API_URL, http://***@127.0.0.1:1/api"
-    ]
+def test_a_server_that_does_not_answer_or_has_no_password_is_an_error() -> None:
+    url = {**os.environ, "PREFECT_API_URL": "http://me:secret@127.0.0.1:1/api"}
+    none = {name: value for name, value in os.environ.items() if name not in CLIENT}
+    for command, environment, code, line in (
+        ([ROOT / "infra/prefect/serve"], url, 1, "PREFECT_API_URL, http://***@127.0.0.1:1/api"),
+        ([sys.executable, ROOT / "infra/prefect/server.py"], none, 2, "PREFECT_API_AUTH_STRING"),
+    ):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == code
+        assert line in done.stderr and "secret" not in done.stderr
 
 
 WORKER = """#!{python}
@@ -50,52 +51,49 @@ except KeyboardInterrupt:
 """
 
 
-class Healthy(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        return
-
-
 @pytest.fixture
-def server() -> Iterator[str]:
+def server(tmp_path: Path) -> Iterator[str]:
     """The address of something that answers like a server's health check."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
+    (tmp_path / "health").touch()
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/api"
+        yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
 
 
-@pytest.mark.parametrize(("told", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_it_ends_with_its_worker_when_it_is_told_to(tmp_path, server, told, code):
-    """As systemd and Ctrl-C do; a shell that runs a command answers only after that has ended.
-
-    A second Ctrl-C leaves no worker behind.
-    """
-    (tmp_path / "infra/prefect").mkdir(parents=True)
-    shutil.copy(ROOT / "infra/prefect/serve", tmp_path / "infra/prefect/serve")
-    programs = tmp_path / ".venv/bin"
+def serve(folder: Path, prefect: str, **environment: str) -> subprocess.Popen[str]:
+    """Start the script in a folder whose environment has another `prefect`."""
+    shutil.copytree(ROOT / "infra/prefect", folder / "infra/prefect")
+    programs = folder / ".venv/bin"
     programs.mkdir(parents=True)
-    (programs / "python").symlink_to(sys.executable)
-    (programs / "prefect").write_text(WORKER.format(python=sys.executable))
-    (programs / "prefect").chmod(0o755)
-    serving = subprocess.Popen(
-        [tmp_path / "infra/prefect/serve"],
-        env={**os.environ, "PREFECT_API_URL": server},
+    python = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
+    for name, script in (("python", python), ("prefect", prefect)):
+        (programs / name).write_text(script)
+        (programs / name).chmod(0o755)
+    clean = {name: value for name, value in os.environ.items() if name not in CLIENT}
+    return subprocess.Popen(
+        [folder / "infra/prefect/serve"],
+        env=clean | environment,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_it_ends_with_its_worker_when_it_is_stopped(tmp_path, server, sent, code):
+    """As systemd and Ctrl-C do, which may come twice."""
+    worker = WORKER.format(python=sys.executable)
+    serving = serve(tmp_path / "source", worker, PREFECT_API_URL=server)
     try:
         assert serving.stdout is not None
-        worker = next(int(line) for line in serving.stdout if line.strip().isdigit())
-        serving.send_signal(told)
+        process = next(int(line) for line in serving.stdout if line.strip().isdigit())
+        serving.send_signal(sent)
         time.sleep(0.5)
-        serving.send_signal(told)
+        serving.send_signal(sent)
         assert serving.wait(60) == code
-        assert not Path(f"/proc/{worker}").exists()
+        assert not Path(f"/proc/{process}").exists()
     finally:
         serving.kill()
         serving.wait()
@@ -116,26 +114,10 @@ ATTACK = json.dumps({"job_variables": {"command": "touch owned"}}).encode()
 @pytest.fixture(scope="module")
 def served(tmp_path_factory) -> Iterator[tuple[str, list[str]]]:
     """The address of what `make serve` starts, and the lines that it prints."""
-    folder = tmp_path_factory.mktemp("serve")
-    shutil.copytree(ROOT / "infra/prefect", folder / "infra/prefect")
-    programs = folder / ".venv/bin"
-    programs.mkdir(parents=True)
-    (programs / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (programs / "python").chmod(0o755)
+    folder, (port,) = tmp_path_factory.mktemp("serve"), free_ports(1)
     real = str(Path(sys.executable).with_name("prefect"))
-    (programs / "prefect").write_text(PREFECT.format(python=sys.executable, prefect=real))
-    (programs / "prefect").chmod(0o755)
-    (port,) = free_ports(1)
-    environment = {**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_API_PORT": str(port)}
-    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
-        environment.pop(name, None)
-    serving = subprocess.Popen(
-        [folder / "infra/prefect/serve"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    prefect = PREFECT.format(python=sys.executable, prefect=real)
+    serving = serve(folder, prefect, PREFECT_HOME=str(folder), PREFECT_SERVER_API_PORT=str(port))
     try:
         assert serving.stdout is not None
         lines = []
@@ -169,10 +151,7 @@ def test_a_foreign_page_starts_no_run_and_reads_nothing(served) -> None:
     assert ask(start, page) == (401, None)
     assert ask(f"{server}/api/work_pools/filter", page, b"{}") == (401, None)
     assert ask(f"{server}/api/health", page, None) == (200, None)
-
-
-def test_a_page_whose_name_was_changed_to_this_machine_gets_no_answer(served) -> None:
-    server, _ = served
+    # Nor does one whose name was changed to this machine.
     for path in ("/api/health", "/", "/ui-settings"):
         assert ask(server + path, {"Host": "page.example"}, None)[0] == 400
 
@@ -186,15 +165,3 @@ def test_the_worker_and_who_reads_the_printed_line_have_the_password(served) -> 
     basic = {"Authorization": f"Basic {base64.b64encode(password.encode()).decode()}"}
     wanted = {**basic, "Content-Type": "application/json", "Origin": server}
     assert ask(f"{server}/api/work_pools/filter", wanted, b"{}") == (200, server)
-
-
-def test_a_server_without_a_password_is_not_started() -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_AUTH_STRING"}
-    done = subprocess.run(
-        [sys.executable, ROOT / "infra/prefect/server.py"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
-    assert "PREFECT_API_AUTH_STRING" in done.stderr
