@@ -23,14 +23,8 @@ def scratch(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def progress():
-    """What the solver reported while the session's case ran."""
-    return []
-
-
-@pytest.fixture(scope="session")
-def result(cylinder_point, scratch, progress) -> CaseResult:
-    return solve_case(cylinder_point, scratch, on_progress=progress.append)
+def result(cylinder_point, scratch) -> CaseResult:
+    return solve_case(cylinder_point, scratch)
 
 
 @pytest.fixture(scope="session")

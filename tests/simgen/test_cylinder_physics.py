@@ -9,7 +9,6 @@ from scipy.spatial import ConvexHull
 
 from simgen.case import SolvedCase
 from simgen.cases import get_family
-from simgen.cases.cylinder.family import MEAN_VELOCITY
 from simgen.cases.cylinder.shedding import shedding
 from simgen.foam.run import find_openfoam
 from simgen.quantities import CaseFields, compute, states_from
@@ -46,9 +45,8 @@ def test_the_wake_of_a_small_cylinder_is_meshed_by_its_radius(radius, tmp_path):
     family.write_case(case, tmp_path)
     mesh = meshio.read(tmp_path / "mesh.msh")
     corners = mesh.points[mesh.cells_dict["hexahedron"]]
-    centres = corners.mean(axis=1)
-    behind = (centres[:, 0] > radius) & (centres[:, 0] < 20 + radius)
-    wake = corners[behind & (abs(centres[:, 1]) < 2 * radius)]
+    x, y, _ = corners.mean(axis=1).T
+    wake = corners[(x > radius) & (x < 20 + radius) & (abs(y) < 2 * radius)]
     edges = np.sqrt([ConvexHull(cell[:, :2]).volume for cell in wake])
     assert edges.max() < 0.8 * radius
 
@@ -77,10 +75,3 @@ def test_fields_give_the_quantities_that_the_solver_measured(solved):
     assert computed == pytest.approx(measured, rel=0.01)
     # Over the peak velocity, which the cylinder meets, as in an open stream at that Re: 1.3.
     assert 1.2 < (2 / 3) ** 2 * computed["mean_drag"] < 1.5
-
-
-def test_the_inflow_carries_the_mean_velocity(reference):
-    inlet = reference.boundary.patch == reference.patch_kinds.index("inlet")
-    areas = reference.boundary.areas[inlet]
-    flow = (reference.boundary.fields["velocity"][-1, inlet, 0] * areas).sum() / areas.sum()
-    np.testing.assert_allclose(flow, MEAN_VELOCITY, rtol=3e-3)

@@ -112,15 +112,14 @@ def test_the_geometries_that_were_used_longest_ago_are_forgotten(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.npz", "1.npz", "README"]
 
 
-def fail_to_mesh(*_: object) -> None:
-    raise MeshError("gmsh could not mesh it")
-
-
 @pytest.mark.openfoam
 def test_a_design_without_a_mesh_is_an_error_and_a_full_disk_no_fault_of_the_design(
     solved: SolvedCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unsolved, "write_case", fail_to_mesh)
+    def fail(*_: object) -> None:
+        raise MeshError("gmsh could not mesh it")
+
+    monkeypatch.setattr(unsolved, "write_case", fail)
     kept = tmp_path / f"{unsolved.geometry_id(solved.point)}-{unsolved.REVISION}.npz"
     for content in (None, b"", b"PK\x03\x04 half a file"):
         if content is not None:
