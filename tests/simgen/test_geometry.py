@@ -9,7 +9,7 @@ import pytest
 from simgen.errors import CaseError
 from simgen.foam import mesh as geometry
 from simgen.foam.mesh import read_geometry
-from simgen.solving.convert import Faces, distance_to_faces
+from simgen.solving.convert import Polygons, distance_to_faces
 
 HEADER = (
     "FoamFile\n{{\n    version 2.0;\n    format ascii;\n    class {kind};\n    object {name};\n}}\n"
@@ -125,7 +125,7 @@ def faces_of(polygons):
     points = np.concatenate(polygons)
     offsets = np.concatenate([[0], np.cumsum([len(polygon) for polygon in polygons])])
     centres = np.array([np.mean(polygon, axis=0) for polygon in polygons])
-    return Faces(centres, points, offsets, np.arange(len(points)))
+    return Polygons(centres, points, offsets, np.arange(len(points)))
 
 
 def square(centre, size):
