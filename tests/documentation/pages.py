@@ -71,8 +71,6 @@ from matplotlib.figure import Figure
 from courant.report.context import Context
 from courant.report.page import Panel, Picture
 """
-
-
 QUANTITY = """
 from simgen.quantities import Quantity
 from tests.simgen.heated_plate import mean_temperature as mean
