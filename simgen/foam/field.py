@@ -124,19 +124,38 @@ def read_field(
             reader.skip_entry()
     if internal is None:
         raise CaseError(f"{path} has no internalField")
-    found = FoamField(internal)
     by_patch = {each.name: each for each in entries}
     if patches is not None:
         by_patch = entries_of(patches, entries)
-    found.patches = {patch: entry.condition for patch, entry in by_patch.items()}
-    found.given = {
-        patch: _given(reader, patch, entry, internal.shape[-1]) for patch, entry in by_patch.items()
-    }
+    values: dict[str, np.ndarray] = {}
+    given: dict[str, dict[str, np.ndarray]] = {}
+    components = internal.shape[-1]
     for patch, entry in by_patch.items():
-        if _has_value(reader, entry):
-            value = _entry(reader, patch, entry, "value", internal.shape[-1])
-            found.boundary[patch] = value
-    return found
+        if entry.unread:
+            raise CaseError(
+                f"{reader.path}: the patch {patch} refers to another place ({entry.unread});"
+                " only fields that OpenFOAM has written out are read"
+            )
+        # What is computed is computed from these; nothing of what changes in time is read.
+        computed_from = COMPUTED.get(entry.condition, ())
+        are_numbers = ("valueFraction",)
+        if entry.condition == "surfaceNormalFixedValue":
+            are_numbers = ("refValue",)
+        given[patch] = {
+            name: _entry(reader, patch, entry, name, 1 if name in are_numbers else components)
+            for name in computed_from
+            if name in entry.at and "ramp" not in entry.at
+        }
+        has_value = "value" in entry.at
+        if has_value and entry.condition in COMPUTED and "ramp" not in entry.at:
+            # The value of what is computed does not count; surface fields have one where a patch is
+            # of a constraint's type.
+            is_number = reader.data.startswith((b"uniform", b"nonuniform"), entry.at["value"])
+            has_value = is_number and not computed_from
+        if has_value:
+            values[patch] = _entry(reader, patch, entry, "value", components)
+    conditions = {patch: entry.condition for patch, entry in by_patch.items()}
+    return FoamField(internal, values, conditions, given)
 
 
 def read_flux(case: Path) -> FoamField:
@@ -167,7 +186,10 @@ def patch_entries(reader: FoamReader) -> list[PatchEntry]:
             reader.skip_entry()
             continue
         if is_pattern:
-            _check_pattern(reader, name)
+            try:
+                matches(name, "")
+            except CaseError as error:
+                raise CaseError(f"{reader.path}: {error}") from error
         # Entries of the same name, in quotes or not, are one, of the kind of the first; what is in
         # the later ones replaces the same in the earlier ones.
         entry = entries.setdefault(name, PatchEntry(name, is_pattern))
@@ -175,8 +197,11 @@ def patch_entries(reader: FoamReader) -> list[PatchEntry]:
         reader.expect(b"{")
         for word in reader.names(b"}"):
             reader.skip_space()
-            entry.at[word] = reader.position
-            text = _skip_value(reader)
+            begin = entry.at[word] = reader.position
+            if not reader.binary and (listed := _TEXT_LIST.match(reader.data, begin)):
+                reader.position, text = listed.end(), b""
+            else:
+                text = reader.skip_entry()
             if word == "type":
                 entry.condition = text.decode(errors="replace").strip().rstrip(";").strip()
         entry.unread = reader.unread or entry.unread
@@ -207,54 +232,6 @@ def entries_of(
         if entry is not None:
             found[name] = entry
     return found
-
-
-def _check_pattern(reader: FoamReader, pattern: str) -> None:
-    try:
-        matches(pattern, "")
-    except CaseError as error:
-        raise CaseError(f"{reader.path}: {error}") from error
-
-
-def _skip_value(reader: FoamReader) -> bytes:
-    begin = reader.position
-    if not reader.binary and (found := _TEXT_LIST.match(reader.data, begin)):
-        reader.position = found.end()
-        return b""
-    return reader.skip_entry()
-
-
-def _has_value(reader: FoamReader, entry: PatchEntry) -> bool:
-    """Return whether the entry's `value` is to be read: that of what is computed is not.
-
-    Surface fields have one where a patch is of a constraint's type.
-    """
-    at = entry.at.get("value")
-    if at is None or entry.condition not in COMPUTED or "ramp" in entry.at:
-        return at is not None
-    is_number = reader.data.startswith((b"uniform", b"nonuniform"), at)
-    return is_number and not COMPUTED[entry.condition]
-
-
-def _given(
-    reader: FoamReader, patch: str, entry: PatchEntry, components: int
-) -> dict[str, np.ndarray]:
-    """Read what the values on a patch are computed from; nothing of what changes in time."""
-    if entry.unread:
-        raise CaseError(
-            f"{reader.path}: the patch {patch} refers to another place ({entry.unread});"
-            " only fields that OpenFOAM has written out are read"
-        )
-    if "ramp" in entry.at:
-        return {}
-    are_numbers = ("valueFraction",)
-    if entry.condition == "surfaceNormalFixedValue":
-        are_numbers = ("refValue",)
-    return {
-        name: _entry(reader, patch, entry, name, 1 if name in are_numbers else components)
-        for name in COMPUTED.get(entry.condition, ())
-        if name in entry.at
-    }
 
 
 def _entry(

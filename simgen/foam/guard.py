@@ -47,8 +47,20 @@ def main(parent: int, limit_s: float, folder: str, program: list[str]) -> None:
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         child = os.fork()
         if not child:
-            _become(libc, folder, program)
-        status = _wait(child)
+            # This child becomes the program, which dies with the guard in any case.
+            try:
+                for number in (*STOPS, signal.SIGPIPE):
+                    signal.signal(number, signal.SIG_DFL)
+                libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                os.chdir(folder)
+                os.execvp(program[0], program)
+            except OSError as error:
+                os.write(2, f"{program[0]}: {error.strerror}\n".encode())
+            finally:
+                os._exit(127)
+        ended, status = os.wait()
+        while ended != child:  # whatever else ends meanwhile is reaped
+            ended, status = os.wait()
         _ignore_stops()
     except _Stop as stop:
         status = stop.number
@@ -72,52 +84,23 @@ def _ignore_stops() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _become(libc: ctypes.CDLL, folder: str, program: list[str]) -> None:
-    """Replace this child by the program, which dies with the guard in any case."""
-    try:
-        for number in (*STOPS, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.chdir(folder)
-        os.execvp(program[0], program)
-    except OSError as error:
-        os.write(2, f"{program[0]}: {error.strerror}\n".encode())
-    finally:
-        os._exit(127)
-
-
-def _wait(child: int) -> int:
-    """Return the child's status, and reap whatever else ends meanwhile."""
-    while True:
-        ended, status = os.wait()
-        if ended == child:
-            return status
-
-
 def _end_children() -> None:
     """Kill all children, and theirs, which become children of this process as their parents end."""
+    own = str(os.getpid()).encode()
     while True:
-        for child in _children():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(child, signal.SIGKILL)
+        for process in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+            with contextlib.suppress(OSError):
+                file = os.open(f"/proc/{process}/stat", os.O_RDONLY)
+                try:
+                    state, parent = os.read(file, 4096).rpartition(b")")[2].split(None, 2)[:2]
+                finally:
+                    os.close(file)
+                if parent == own and state != b"Z":
+                    os.kill(int(process), signal.SIGKILL)
         try:
             os.wait()
         except ChildProcessError:
             return
-
-
-def _children() -> list[int]:
-    own, found = str(os.getpid()).encode(), []
-    for process in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
-        with contextlib.suppress(OSError):
-            file = os.open(f"/proc/{process}/stat", os.O_RDONLY)
-            try:
-                state, parent = os.read(file, 4096).rpartition(b")")[2].split(None, 2)[:2]
-            finally:
-                os.close(file)
-            if parent == own and state != b"Z":
-                found.append(int(process))
-    return found
 
 
 if __name__ == "__main__":

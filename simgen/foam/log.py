@@ -49,19 +49,38 @@ class SolverLog:
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     fatal: str = ""
     """OpenFOAM's own words for the error that ended it, in one line"""
-    _is_telling: bool = False
+    _in_fatal_message: bool = False
     _stride: int = 1
     _seen_this_step: set[str] = field(default_factory=set)
 
     def read(self, line: str) -> bool:
-        """Take in one line; return True if it opened a new time step."""
+        """Parse one line; return True if it opened a new time step."""
         if line:
             self.tail.append(line)
         if line.startswith("Time = "):
-            return self._new_step(line)
-        self._error(line)
+            if not (found := _TIME.match(line)):
+                return False
+            self.time, self.num_steps = float(found[1]), self.num_steps + 1
+            # A log may have several runs, one after the other: only the last one counts.
+            self.finished, self.fatal, self._in_fatal_message = False, "", False
+            self._seen_this_step.clear()
+            return True
+        self._read_error(line)
         if " Solving for " in line:
-            self._residual(line)
+            found = _RESIDUAL.search(line)
+            # The first solve of a step shows how far the step began from its solution; PISO's later
+            # correctors do not.
+            if not found or found[1] in self._seen_this_step:
+                return False
+            name, residual = found[1], float(found[2])
+            self._seen_this_step.add(name)
+            self.last_residuals[name] = residual
+            if self.num_steps % self._stride:
+                return False
+            self.residuals.setdefault(name, []).append((self.time, residual))
+            if len(self.residuals[name]) > HISTORY_POINTS:
+                self._stride *= 2
+                self.residuals = {each: past[::2] for each, past in self.residuals.items()}
         elif line.startswith("Courant Number"):
             # NaN stays, where max() would depend on the order.
             self.max_courant = float(np.maximum(self.max_courant, _number(_NUMBER_AFTER, line)))
@@ -73,47 +92,20 @@ class SolverLog:
             self.finished = True
         return False
 
-    def _error(self, line: str) -> None:
-        """Take the lines of a fatal error's message, which an empty one ends."""
+    def _read_error(self, line: str) -> None:
+        """Parse the lines of a fatal error's message, which an empty one ends."""
         line = _RANK.sub("", line)
         if found := _FATAL.match(line):
-            if not self.fatal:  # further processes of a parallel run tell the same
-                self.fatal, self._is_telling = _RELEASE.sub("", found[1]).strip(), True
+            if not self.fatal:  # further processes of a parallel run print the same
+                self.fatal, self._in_fatal_message = _RELEASE.sub("", found[1]).strip(), True
             self.finished = False
         elif "sigFpe::sigHandler" in line and not self.fatal:
             self.fatal = "floating point exception"
-        elif self._is_telling:
+        elif self._in_fatal_message:
             words = line.strip()
-            self._is_telling = bool(words or not self.fatal) and not words.startswith("From ")
-            if self._is_telling:
+            self._in_fatal_message = bool(words or not self.fatal) and not words.startswith("From ")
+            if self._in_fatal_message:
                 self.fatal = f"{self.fatal} {words}".strip()[:MOST_OF_ERROR]
-
-    def _new_step(self, line: str) -> bool:
-        found = _TIME.match(line)
-        if not found:
-            return False
-        self.time, self.num_steps = float(found[1]), self.num_steps + 1
-        # A log may have several runs, one after the other: only the last one counts.
-        self.finished, self.fatal, self._is_telling = False, "", False
-        self._seen_this_step.clear()
-        return True
-
-    def _residual(self, line: str) -> None:
-        found = _RESIDUAL.search(line)
-        # The first solve of a step shows how far the step began from its solution; PISO's later
-        # correctors do not.
-        if not found or found[1] in self._seen_this_step:
-            return
-        self._seen_this_step.add(found[1])
-        self.last_residuals[found[1]] = float(found[2])
-        if self.num_steps % self._stride:
-            return
-        history = self.residuals.setdefault(found[1], [])
-        history.append((self.time, float(found[2])))
-        if len(history) > HISTORY_POINTS:
-            self._stride *= 2
-            for name in self.residuals:
-                self.residuals[name] = self.residuals[name][::2]
 
 
 def _number(pattern: re.Pattern[str], line: str) -> float:
@@ -251,7 +243,7 @@ def drift(values: Sequence[float] | np.ndarray, last: int = SETTLED_OVER) -> flo
 
 
 def stalled(history: Sequence[tuple[float, float]]) -> bool:
-    """Tell whether a residual's history of (iteration, residual) no longer falls at its end."""
+    """Return whether a residual's history of (iteration, residual) no longer falls at its end."""
     residuals = np.log(np.maximum([residual for _, residual in history], 1e-300))
     tenth = len(residuals) // 10
     if tenth == 0:

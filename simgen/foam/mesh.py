@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,32 +59,27 @@ def read_faces(path: Path, num_points: int) -> tuple[np.ndarray, np.ndarray]:
         offsets = _labels(reader, count, len(reader.data))
         labels = _labels(reader, reader.count(), num_points)
     else:
-        offsets, labels = _text_faces(reader, count)
+        # Read `(4(0 1 2 3) 3(3 2 4) …)`: each face's number of corners, followed by the corners.
+        reader.expect(b"(")
+        body = reader.data[reader.position : reader.data.rfind(b")")]
+        try:
+            flat = numbers(body).astype(np.int64)
+        except ValueError as error:
+            raise reader.error("holds something else than faces") from error
+        sizes, at = [], 0
+        while at < len(flat):
+            sizes.append(int(flat[at]))
+            at += 1 + max(sizes[-1], 0)
+        if not len(sizes) == count == body.count(b"(") or at != len(flat):
+            raise reader.error(f"is cut short or damaged: it has {len(sizes)} of {count} faces")
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        labels = np.delete(flat, offsets[:-1] + np.arange(count))
         _check_labels(reader, labels, num_points)
     if not len(offsets) or offsets[0] or offsets[-1] != len(labels) or (np.diff(offsets) < 0).any():
         raise reader.error(
             f"is damaged: its {len(offsets) - 1} faces are not those of {len(labels)} corners"
         )
     return offsets, labels
-
-
-def _text_faces(reader: FoamReader, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read `(4(0 1 2 3) 3(3 2 4) …)` as offsets and point labels."""
-    reader.expect(b"(")
-    body = reader.data[reader.position : reader.data.rfind(b")")]
-    try:
-        # Each face's number of corners, followed by the corners.
-        flat = numbers(body).astype(np.int64)
-    except ValueError as error:
-        raise reader.error("holds something else than faces") from error
-    sizes, at = [], 0
-    while at < len(flat):
-        sizes.append(int(flat[at]))
-        at += 1 + max(sizes[-1], 0)
-    if not len(sizes) == count == body.count(b"(") or at != len(flat):
-        raise reader.error(f"is cut short or damaged: it has {len(sizes)} of {count} faces")
-    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    return offsets, np.delete(flat, offsets[:-1] + np.arange(count))
 
 
 def read_labels(path: Path, num_faces: int) -> np.ndarray:
@@ -164,9 +159,8 @@ def time_of(name: str) -> float | None:
 def all_time_directories(directory: Path) -> list[tuple[float, Path]]:
     """List the case's time directories, those of 0 and before too, in order of time."""
     found: list[tuple[float, Path]] = []
-    with os.scandir(
-        directory
-    ) as entries:  # which knows the directories among them without asking for each
+    # scandir knows the directories among them without a look at each.
+    with os.scandir(directory) as entries:
         for entry in entries:
             time = time_of(entry.name)
             if time is not None and entry.is_dir():
@@ -239,8 +233,8 @@ def read_geometry(directory: Path, region: str = "") -> MeshGeometry:
                 f"{mesh / 'boundary'}: the patch {name} has {patch.size} faces from"
                 f" {patch.start} on, which the mesh has not"
             )
-    face_centres, face_areas = _faces(points, offsets, labels)
-    centres, volumes = _cells(face_centres, face_areas, owner, neighbour)
+    face_centres, face_areas = _face_geometry(points, offsets, labels)
+    centres, volumes = _cell_geometry(face_centres, face_areas, owner, neighbour)
     return MeshGeometry(
         centres=np.ascontiguousarray(centres.T),
         volumes=volumes,
@@ -259,7 +253,7 @@ def read_neighbour(directory: Path, num_faces: int, region: str = "") -> np.ndar
     return read_labels(directory / "constant" / region / "polyMesh" / "neighbour", num_faces)
 
 
-def _faces(
+def _face_geometry(
     points: np.ndarray, offsets: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return centres and area vectors (3, F), in blocks of faces with equally many corners."""
@@ -270,27 +264,23 @@ def _faces(
         of_size = np.flatnonzero(sizes == size)
         for begin in range(0, len(of_size), BLOCK):
             block = of_size[begin : begin + BLOCK]
-            corners = labels[offsets[block] + np.arange(size)[:, None]]
-            centres[:, block], areas[:, block] = _fans(components.take(corners, axis=1))
+            labels_of_block = labels[offsets[block] + np.arange(size)[:, None]]
+            corners = components.take(labels_of_block, axis=1)  # (3, k, n) of n faces
+            middle = corners.mean(axis=1)
+            spoke = corners - middle[:, None]
+            following = np.roll(spoke, -1, axis=1)
+            (x, y, z), (next_x, next_y, next_z) = spoke, following
+            triangle = np.stack(
+                [y * next_z - z * next_y, z * next_x - x * next_z, x * next_y - y * next_x]
+            )  # twice its area
+            weight = np.sqrt(np.einsum("cin,cin->in", triangle, triangle))
+            shift = ((spoke + following) * weight).sum(axis=1)
+            centres[:, block] = middle + shift / np.maximum(3 * weight.sum(axis=0), 1e-300)
+            areas[:, block] = 0.5 * triangle.sum(axis=1)
     return centres, areas
 
 
-def _fans(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Turn corners (3, k, n) of n faces into centres and area vectors, (3, n)."""
-    middle = corners.mean(axis=1)
-    spoke = corners - middle[:, None]
-    following = np.roll(spoke, -1, axis=1)
-    (x, y, z), (next_x, next_y, next_z) = spoke, following
-    triangle = np.stack(
-        [y * next_z - z * next_y, z * next_x - x * next_z, x * next_y - y * next_x]
-    )  # twice its area
-    area = triangle.sum(axis=1)
-    weight = np.sqrt(np.einsum("cin,cin->in", triangle, triangle))
-    shift = ((spoke + following) * weight).sum(axis=1)
-    return middle + shift / np.maximum(3 * weight.sum(axis=0), 1e-300), 0.5 * area
-
-
-def _cells(
+def _cell_geometry(
     face_centres: np.ndarray, face_areas: np.ndarray, owner: np.ndarray, neighbour: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return centres (3, C) and volumes (C,) from the faces' centres and area vectors (3, F)."""
@@ -336,27 +326,22 @@ def cell_mesh(
     corners = np.split(geometry.face_points, geometry.face_offsets[1:-1])
     faces: list[Face] = [each.tolist() for each in corners]
     entries: list[int] = []
-    for around in _faces_of_cells(geometry, neighbour, faces):
+    # Every face is turned so that its normal points out of the cell.
+    faces_of: list[list[Face]] = [[] for _ in range(len(geometry.centres))]
+    for face, owner in zip(faces, geometry.owner.tolist(), strict=True):
+        faces_of[owner].append(face)
+    for face, behind in zip(faces, neighbour.tolist(), strict=False):  # internal faces come first
+        faces_of[behind].append(face[::-1])
+    for around in faces_of:
         cell = vtk_cell(around)
         if cell is None:
             return None
         kind, labels = cell
         entries += [kind, len(labels), *labels]
-    for face in boundary.tolist():
-        entries += [_OF_FACE.get(len(faces[face]), POLYGON), len(faces[face]), *faces[face]]
+    for number in boundary.tolist():
+        face = faces[number]
+        entries += [_OF_FACE.get(len(face), POLYGON), len(face), *face]
     return CellMesh(geometry.points, np.array(entries, dtype="i4"))
-
-
-def _faces_of_cells(
-    geometry: MeshGeometry, neighbour: np.ndarray, faces: Sequence[Face]
-) -> Iterator[list[Face]]:
-    """Yield the faces of each cell, every one turned so that its normal points out of the cell."""
-    around: list[list[Face]] = [[] for _ in range(len(geometry.centres))]
-    for face, cell in zip(faces, geometry.owner.tolist(), strict=True):
-        around[cell].append(face)
-    for face, cell in zip(faces, neighbour.tolist(), strict=False):  # internal faces come first
-        around[cell].append(face[::-1])
-    yield from around
 
 
 def vtk_cell(faces: Sequence[Face]) -> tuple[int, list[int]] | None:

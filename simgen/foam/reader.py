@@ -62,24 +62,20 @@ def read_bytes(path: Path) -> bytes:
     packed = path.with_name(f"{path.name}.gz")
     try:
         if packed.exists() and not path.exists():
-            return _unpacked(packed)
+            most = max(MOST_UNPACKED, MOST_RATIO * packed.stat().st_size)
+            with gzip.open(packed) as file:
+                content = file.read(most + 1)
+            if len(content) > most:
+                raise CaseError(
+                    f"{packed} unpacks to more than {most // 2**20} MiB, {MOST_RATIO} times its own"
+                    " size: if that is right, unpack it with gunzip"
+                )
+            return content
         return path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         check_not_decomposed(path)
         reason = getattr(error, "strerror", None) or error
         raise CaseError(f"{path} cannot be read: {reason}") from error
-
-
-def _unpacked(packed: Path) -> bytes:
-    most = max(MOST_UNPACKED, MOST_RATIO * packed.stat().st_size)
-    with gzip.open(packed) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise CaseError(
-            f"{packed} unpacks to more than {most // 2**20} MiB, {MOST_RATIO} times its own size:"
-            " if that is right, unpack it with gunzip"
-        )
-    return content
 
 
 def check_not_decomposed(path: Path) -> None:
@@ -259,24 +255,28 @@ class FoamReader:
             return np.broadcast_to(values, (count, components))
         self.expect(b"(")
         if self.binary:
-            values = self._binary(count * components, dtype)
+            begin, size = self.position, count * components * dtype.itemsize
+            if begin + size > len(self.data):
+                raise self._cut_short(count * components)
+            self.position += size
+            values = np.frombuffer(self.data, dtype, count * components, begin)
+            values = values.astype(dtype.newbyteorder("="), copy=False)
         else:
-            end = self._closing(components, count)
+            # The parenthesis that closes the list: vectors have parentheses of their own.
+            end = self.position
+            for _ in range(count if components > 1 else 0):
+                end = self.data.find(b")", end) + 1
+                if end == 0:
+                    break
+            end = self.data.find(b")", end)
+            if end < self.position:
+                raise self._cut_short(count * components)
             values = self._numbers(self.data[self.position : end], count * components)
             self.position = end
         if self.peek() != b")":
             raise self._cut_short(count * components)
         self.position += 1
         return values.reshape(count, components)
-
-    def _binary(self, count: int, dtype: np.dtype) -> np.ndarray:
-        begin, size = self.position, count * dtype.itemsize
-        if begin + size > len(self.data):
-            raise self._cut_short(count)
-        self.position += size
-        return np.frombuffer(self.data, dtype, count, begin).astype(
-            dtype.newbyteorder("="), copy=False
-        )
 
     def _numbers(self, text: bytes, count: int) -> np.ndarray:
         try:
@@ -289,18 +289,6 @@ class FoamReader:
 
     def _cut_short(self, count: int) -> CaseError:
         return self.error(f"is cut short: a list of {count} numbers does not end where it should")
-
-    def _closing(self, components: int, count: int) -> int:
-        """Find the parenthesis that closes an ascii list; vectors have parentheses of their own."""
-        end = self.position
-        for _ in range(count if components > 1 else 0):
-            end = self.data.find(b")", end) + 1
-            if end == 0:
-                break
-        end = self.data.find(b")", end)
-        if end < self.position:
-            raise self._cut_short(count * components)
-        return end
 
 
 def numbers(text: bytes) -> np.ndarray:

@@ -68,7 +68,18 @@ def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> 
         raise MissingSolverError(
             f"OpenFOAM's etc/controlDict is not under {project} (WM_PROJECT_DIR): {INSTALL_HINT}"
         )
-    version = os.environ.get("WM_PROJECT_VERSION") or _version_of(project)
+    version = os.environ.get("WM_PROJECT_VERSION", "")
+    # The release of an installation that was not sourced, with PyFoam's leading v.
+    for source in (project / "etc" / "bashrc", project / "META-INFO" / "api-info"):
+        if not version and source.is_file():
+            text = source.read_text(errors="replace")
+            if found := re.search(r"(?:WM_PROJECT_VERSION=v?|api=)(\d{4})", text):
+                version = f"v{found[1]}"
+    if not version:
+        raise InputError(
+            f"the OpenFOAM version of {project} is not known:"
+            " set WM_PROJECT_VERSION (for example v1912)"
+        )
     return OpenFoam(
         version,
         {
@@ -79,21 +90,6 @@ def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> 
             # oversubscribe the cores.
             "OMP_NUM_THREADS": "1",
         },
-    )
-
-
-def _version_of(project: Path) -> str:
-    """Return the release of an installation that was not sourced, with PyFoam's leading v."""
-    for source in (project / "etc" / "bashrc", project / "META-INFO" / "api-info"):
-        if source.is_file():
-            found = re.search(
-                r"(?:WM_PROJECT_VERSION=v?|api=)(\d{4})", source.read_text(errors="replace")
-            )
-            if found:
-                return f"v{found[1]}"
-    raise InputError(
-        f"the OpenFOAM version of {project} cannot be told:"
-        " set WM_PROJECT_VERSION (for example v1912)"
     )
 
 
@@ -251,8 +247,8 @@ def run_solver(
     (directory / "system/decomposeParDict").write_text(DECOMPOSITION.format(cores=cores, **parts))
     run_application("decomposePar", directory, time_limit_s=time_limit_s)
     # Open MPI needs both variables to run as root. Its own binding would put all cases on the same
-    # cores. Ranks that wait for each other spin unless told to yield, which stalls machines that
-    # are shared with other work.
+    # cores. Ranks that wait for each other spin unless they are set to yield, which stalls machines
+    # that are shared with other work.
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     launcher = [
         "mpirun",

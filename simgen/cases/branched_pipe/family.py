@@ -123,7 +123,13 @@ class BranchedPipe(CaseFamily):
             directory / "mesh.msh", plan_of(point.parameters), point.settings["mesh_size"] * 1e-3
         )
         import_mesh(directory / "mesh.msh", directory, PATCH_TYPES, baffles=True)
-        peak = speed / _mean_of_profile(directory)
+        # The profile of peak 1, averaged over the inlet's faces as valueExpr in 0/U computes it: it
+        # is (7/8)^2 on a fine mesh.
+        geometry = read_geometry(directory)
+        faces = geometry.patches["inlet"].faces
+        areas = np.linalg.norm(geometry.face_areas[faces], axis=1)
+        mean = float(_power_law(geometry.face_centres[faces]) @ areas / areas.sum())
+        peak = speed / mean
         # After the mesh: the peak depends on the inlet's faces, and createBaffles would read the
         # fields.
         write_dictionaries(TEMPLATES / "0", directory / "0", {**values, "peak_velocity": peak})
@@ -179,18 +185,6 @@ class BranchedPipe(CaseFamily):
                 MAX_BACK_FLOW,
             ),
         ]
-
-
-def _mean_of_profile(directory: Path) -> float:
-    """Average the inlet profile of peak 1 over the inlet's faces, as valueExpr in 0/U computes it.
-
-    It is (7/8)^2 on a fine mesh.
-    """
-    geometry = read_geometry(directory)
-    faces = geometry.patches["inlet"].faces
-    centres = geometry.face_centres[faces]
-    areas = np.linalg.norm(geometry.face_areas[faces], axis=1)
-    return float(_power_law(centres) @ areas / areas.sum())
 
 
 def _power_law(centres: np.ndarray) -> np.ndarray:

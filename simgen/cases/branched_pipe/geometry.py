@@ -85,7 +85,7 @@ def _branch(heading: float, turn: float | None) -> Branch:
 
     def go(length: float, half_width: float) -> None:
         nonlocal position
-        position = position + length * _along(heading)
+        position = position + length * np.array([math.cos(heading), math.sin(heading)])
         stations.append((position, heading, half_width))
 
     if turn is None:
@@ -105,10 +105,6 @@ def _branch(heading: float, turn: float | None) -> Branch:
     return Branch(left, right, bend)
 
 
-def _along(heading: float) -> Point:
-    return np.array([math.cos(heading), math.sin(heading)])
-
-
 def _left(heading: float) -> Point:
     return np.array([-math.sin(heading), math.cos(heading)])
 
@@ -122,8 +118,8 @@ def mesh_plan(file: Path, plan: Plan, mesh_size: float) -> None:
     layers = max(4, round(WIDTH / mesh_size))
     with gmsh_model("branched-pipe") as gmsh:
         model, geo = gmsh.model, gmsh.model.geo
-        drawing = _draw(geo, plan)
-        surfaces = [geo.addPlaneSurface([geo.addCurveLoop(loop)]) for loop in drawing.loops]
+        loops, plates, openings = _draw(geo, plan)
+        surfaces = [geo.addPlaneSurface([geo.addCurveLoop(loop)]) for loop in loops]
         for surface in surfaces:
             geo.mesh.setRecombine(2, surface)
         extruded = geo.extrude(
@@ -135,31 +131,55 @@ def mesh_plan(file: Path, plan: Plan, mesh_size: float) -> None:
             recombine=True,
         )
         geo.synchronize()
-        _name_surfaces(model, drawing, surfaces, extruded)
-        _refine(model, drawing.plates, mesh_size)
+        # Physical groups name the patches, the plates (faces inside the mesh) and the fluid. For
+        # each face of the plan, `extruded` lists the opposite face, the volume, and the sides in
+        # the order of the face's loop.
+        volumes: list[int] = []
+        ends, sides = list(surfaces), {}
+        place, times_seen = 0, Counter[int]()
+        for loop in loops:
+            ends.append(extruded[place][1])
+            volumes.append(extruded[place + 1][1])
+            for curve, (_, side) in zip(loop, extruded[place + 2 :], strict=False):
+                sides[abs(curve)] = side
+                times_seen[abs(curve)] += 1
+            place += 2 + len(loop)
+        no_walls = {curve for curve, times in times_seen.items() if times > 1}
+        no_walls |= set(openings.values())
+        walls = [side for curve, side in sides.items() if curve not in no_walls]
+        model.addPhysicalGroup(3, volumes, name="fluid")
+        model.addPhysicalGroup(2, [*ends, *walls], name="walls")
+        model.addPhysicalGroup(2, [sides[curve] for curve in plates], name="plates")
+        for patch, curve in openings.items():
+            model.addPhysicalGroup(2, [sides[curve]], name=patch)
+        # Three fifths of the size at the plates, where the jets begin, over 40 mm.
+        field = model.mesh.field
+        distance = field.add("Distance")
+        field.setNumbers(distance, "CurvesList", plates)
+        field.setNumber(distance, "Sampling", 50)
+        near = field.add("Threshold")
+        for option, value in {
+            "InField": distance,
+            "SizeMin": 0.6 * mesh_size,
+            "SizeMax": mesh_size,
+            "DistMin": 0.005,
+            "DistMax": 0.04,
+        }.items():
+            field.setNumber(near, option, value)
+        field.setAsBackgroundMesh(near)
         gmsh.option.setNumber("Mesh.Algorithm", 8)  # frontal for quadrilaterals
         gmsh.option.setNumber("Mesh.RecombinationAlgorithm", 1)
         model.mesh.generate(3)
         gmsh.write(str(file))
 
 
-@dataclass(frozen=True)
-class _Drawing:
-    """gmsh's curves of a plan.
+def _draw(geo: Any, plan: Plan) -> tuple[list[list[int]], list[int], dict[str, int]]:
+    """Draw three faces that share the plates' lines; return gmsh's curves.
 
-    A loop for each face of the plan (negative where it runs backwards), the plates, and the
+    These are a loop for each face (negative where a curve runs backwards), the plates, and the
     openings by patch.
-    """
 
-    loops: tuple[list[int], ...]
-    plates: tuple[int, ...]
-    openings: Mapping[str, int]
-
-
-def _draw(geo: Any, plan: Plan) -> _Drawing:
-    """Draw three faces that share the plates' lines.
-
-    These are the trunk up to the inlet plates, the junction with branch 2, and branch 1. The plates
+    The faces are the trunk up to the inlet plates, the junction with branch 2, and branch 1. Plates
     have no thickness: they are curves inside the plan, and a curve is only extruded where it
     divides a face. So the line of the inlet plates continues through the aperture, and that of the
     middle plate up to the shoulder.
@@ -207,7 +227,7 @@ def _draw(geo: Any, plan: Plan) -> _Drawing:
     ]
     bent = [*one[0], one[1], *(-curve for curve in reversed(one[2])), -to_shoulder, -middle]
     openings = {"inlet": inlet, "outlet1": one[1], "outlet2": two[1]}
-    return _Drawing((trunk, junction, bent), (across[0], across[2], middle), openings)
+    return [trunk, junction, bent], [across[0], across[2], middle], openings
 
 
 def _side(geo: Any, points: list[int], centre: int | None) -> list[int]:
@@ -220,53 +240,3 @@ def _side(geo: Any, points: list[int], centre: int | None) -> list[int]:
             else geo.addLine(*ends)
         )
     return curves
-
-
-def _name_surfaces(
-    model: Any, drawing: _Drawing, surfaces: list[int], extruded: list[tuple[int, int]]
-) -> None:
-    """Name physical groups for the patches, the plates (faces inside the mesh) and the fluid.
-
-    For each face of the plan, `extruded` lists the opposite face, the volume, and the sides in the
-    order of the face's loop.
-    """
-    volumes: list[int] = []
-    ends, sides = list(surfaces), {}
-    place, times_seen = 0, Counter[int]()
-    for loop in drawing.loops:
-        ends.append(extruded[place][1])
-        volumes.append(extruded[place + 1][1])
-        for curve, (_, side) in zip(loop, extruded[place + 2 :], strict=False):
-            sides[abs(curve)] = side
-            times_seen[abs(curve)] += 1
-        place += 2 + len(loop)
-    inside = {curve for curve, times in times_seen.items() if times > 1}
-    walls = [
-        side
-        for curve, side in sides.items()
-        if curve not in inside | set(drawing.openings.values())
-    ]
-    model.addPhysicalGroup(3, volumes, name="fluid")
-    model.addPhysicalGroup(2, [*ends, *walls], name="walls")
-    model.addPhysicalGroup(2, [sides[curve] for curve in drawing.plates], name="plates")
-    for patch, curve in drawing.openings.items():
-        model.addPhysicalGroup(2, [sides[curve]], name=patch)
-
-
-def _refine(model: Any, plates: Sequence[int], mesh_size: float) -> None:
-    """Refine to three fifths of the size at the plates, where the jets begin, over 40 mm."""
-    field = model.mesh.field
-    distance = field.add("Distance")
-    field.setNumbers(distance, "CurvesList", list(plates))
-    field.setNumber(distance, "Sampling", 50)
-    near = field.add("Threshold")
-    options = {
-        "InField": distance,
-        "SizeMin": 0.6 * mesh_size,
-        "SizeMax": mesh_size,
-        "DistMin": 0.005,
-        "DistMax": 0.04,
-    }
-    for option, value in options.items():
-        field.setNumber(near, option, value)
-    field.setAsBackgroundMesh(near)

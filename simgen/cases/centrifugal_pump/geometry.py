@@ -61,7 +61,23 @@ class PumpPlan:
 def pump_plan(eye_radius: float, impeller_radius: float, pitch_angle: float) -> PumpPlan:
     """Build the plan from eye and impeller radius (m) and the pitch at the tip (degrees)."""
     first = blade_outline(eye_radius, impeller_radius, pitch_angle)
-    spiral, outer_wall, inner_wall, nose = _casing(impeller_radius)
+    start = math.radians(TONGUE_ANGLE)
+    theta = np.linspace(start, 2 * math.pi, SPIRAL_POINTS)
+    growth = (VOLUTE_END - TONGUE) / (2 * math.pi - start)
+    radius = impeller_radius * (TONGUE + growth * (theta - start))
+    spiral = radius[:, None] * np.stack([np.cos(theta), np.sin(theta)], axis=1)
+    radial, tangential = _polar(start)
+    thickness = TONGUE_THICKNESS * impeller_radius
+    shoulder = spiral[0] + thickness * radial
+    nose = spiral[0] + thickness / 2 * (radial - tangential)
+    # The outer wall leaves along the spiral's own tangent; the inner wall approaches it by the
+    # diffuser's angle.
+    out_along = growth * _polar(0.0)[0] + VOLUTE_END * _polar(0.0)[1]
+    out_along = out_along / np.linalg.norm(out_along)
+    in_along = _turned(out_along[None], math.radians(DIFFUSER_ANGLE))[0]
+    end_y = shoulder[1] + DIFFUSER_LENGTH * impeller_radius
+    outer_wall = np.stack([spiral[-1], _at_height(spiral[-1], out_along, end_y)])
+    inner_wall = np.stack([shoulder, _at_height(shoulder, in_along, end_y)])
     return PumpPlan(
         eye_radius,
         impeller_radius,
@@ -104,27 +120,6 @@ def blade_outline(eye_radius: float, impeller_radius: float, pitch_angle: float)
     normal = np.cos(angle)[:, None] * radial + np.sin(angle)[:, None] * tangential
     half = BLADE_THICKNESS / 2
     return np.concatenate([camber + half * normal, (camber - half * normal)[::-1]])
-
-
-def _casing(impeller_radius: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    start = math.radians(TONGUE_ANGLE)
-    theta = np.linspace(start, 2 * math.pi, SPIRAL_POINTS)
-    growth = (VOLUTE_END - TONGUE) / (2 * math.pi - start)
-    radius = impeller_radius * (TONGUE + growth * (theta - start))
-    spiral = radius[:, None] * np.stack([np.cos(theta), np.sin(theta)], axis=1)
-    radial, tangential = _polar(start)
-    thickness = TONGUE_THICKNESS * impeller_radius
-    shoulder = spiral[0] + thickness * radial
-    nose = spiral[0] + thickness / 2 * (radial - tangential)
-    # The outer wall leaves along the spiral's own tangent; the inner wall approaches it by the
-    # diffuser's angle.
-    out_along = growth * _polar(0.0)[0] + VOLUTE_END * _polar(0.0)[1]
-    out_along = out_along / np.linalg.norm(out_along)
-    in_along = _turned(out_along[None], math.radians(DIFFUSER_ANGLE))[0]
-    end_y = shoulder[1] + DIFFUSER_LENGTH * impeller_radius
-    outer_wall = np.stack([spiral[-1], _at_height(spiral[-1], out_along, end_y)])
-    inner_wall = np.stack([shoulder, _at_height(shoulder, in_along, end_y)])
-    return spiral, outer_wall, inner_wall, nose
 
 
 def _polar(theta: float) -> tuple[np.ndarray, np.ndarray]:

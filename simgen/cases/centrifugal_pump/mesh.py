@@ -49,7 +49,21 @@ def mesh_pump(file: Path, plan: PumpPlan, mesh_size: float) -> None:
         occ.synchronize()
         model.addPhysicalGroup(3, [eye, rotor], name="rotor")
         model.addPhysicalGroup(3, [stator, pipe], name="stator")
-        _name_surfaces(model, plan, [eye, rotor])
+        # OpenFOAM's patches take the names of the physical groups, by where a surface lies.
+        surfaces_of: dict[str, list[int]] = {}
+        moving = model.getBoundary([(3, eye), (3, rotor)], oriented=False)
+        moving_walls = {tag for _, tag in moving}
+        for _, tag in model.getBoundary(model.getEntities(3), combined=True, oriented=False):
+            _, y_min, z_min, _, y_max, _ = model.getBoundingBox(2, tag)
+            if z_min > DEPTH + SUCTION_LENGTH - TOLERANCE:
+                name = "inlet"
+            elif y_min > plan.outer_wall[1, 1] - TOLERANCE and y_max - y_min < TOLERANCE:
+                name = "outlet"
+            else:
+                name = "impeller" if tag in moving_walls else "casing"
+            surfaces_of.setdefault(name, []).append(tag)
+        for name, tags in surfaces_of.items():
+            model.addPhysicalGroup(2, tags, name=name)
         model.mesh.generate(3)
         gmsh.write(str(file))
 
@@ -59,49 +73,43 @@ def _plan_surfaces(occ: Any, plan: PumpPlan) -> tuple[int, int, int]:
 
     They share the circles between them.
     """
+
+    def point(xy: np.ndarray) -> int:
+        return int(occ.addPoint(float(xy[0]), float(xy[1]), 0.0))
+
+    def surface(curves: list[int]) -> int:
+        return int(occ.addPlaneSurface([occ.addCurveLoop(curves)]))
+
     eye = occ.addDisk(0, 0, 0, plan.eye_radius, plan.eye_radius)
     holes = [(2, occ.addDisk(0, 0, 0, plan.eye_radius, plan.eye_radius))]
-    holes += [(2, _blade_surface(occ, outline)) for outline in plan.blades]
+    for outline in plan.blades:
+        corners = [point(xy) for xy in outline]
+        half = len(outline) // 2
+        pressure, suction = corners[:half], corners[half:]
+        blade = [
+            occ.addSpline(pressure),
+            occ.addLine(pressure[-1], suction[0]),
+            occ.addSpline(suction),
+            occ.addLine(suction[-1], pressure[0]),
+        ]
+        holes.append((2, surface(blade)))
     rotor, _ = occ.cut([(2, occ.addDisk(0, 0, 0, plan.rotor_radius, plan.rotor_radius))], holes)
     disc = occ.addDisk(0, 0, 0, plan.rotor_radius, plan.rotor_radius)
-    stator, _ = occ.cut([(2, _casing_surface(occ, plan))], [(2, disc)])
-    _, pieces = occ.fragment([(2, eye)], [*rotor, *stator])
-    ((_, eye),), ((_, rotor_tag),), ((_, stator_tag),) = pieces
-    return eye, rotor_tag, stator_tag
-
-
-def _casing_surface(occ: Any, plan: PumpPlan) -> int:
-    spiral = [_point(occ, xy) for xy in plan.spiral]
+    spiral = [point(xy) for xy in plan.spiral]
     outer_end, inner_end, shoulder, nose = (
-        _point(occ, xy)
-        for xy in (plan.outer_wall[1], plan.inner_wall[1], plan.inner_wall[0], plan.nose)
+        point(xy) for xy in (plan.outer_wall[1], plan.inner_wall[1], plan.inner_wall[0], plan.nose)
     )
-    curves = [
+    casing = [
         occ.addSpline(spiral),
         occ.addLine(spiral[-1], outer_end),
         occ.addLine(outer_end, inner_end),
         occ.addLine(inner_end, shoulder),
         occ.addCircleArc(shoulder, nose, spiral[0], center=False),
     ]
-    return int(occ.addPlaneSurface([occ.addCurveLoop(curves)]))
-
-
-def _blade_surface(occ: Any, outline: np.ndarray) -> int:
-    half = len(outline) // 2
-    pressure, suction = (
-        [_point(occ, xy) for xy in side] for side in (outline[:half], outline[half:])
-    )
-    curves = [
-        occ.addSpline(pressure),
-        occ.addLine(pressure[-1], suction[0]),
-        occ.addSpline(suction),
-        occ.addLine(suction[-1], pressure[0]),
-    ]
-    return int(occ.addPlaneSurface([occ.addCurveLoop(curves)]))
-
-
-def _point(occ: Any, xy: np.ndarray) -> int:
-    return int(occ.addPoint(float(xy[0]), float(xy[1]), 0.0))
+    stator, _ = occ.cut([(2, surface(casing))], [(2, disc)])
+    _, pieces = occ.fragment([(2, eye)], [*rotor, *stator])
+    ((_, eye),), ((_, rotor_tag),), ((_, stator_tag),) = pieces
+    return eye, rotor_tag, stator_tag
 
 
 def _size_field(model: Any, plan: PumpPlan, mesh_size: float) -> None:
@@ -137,23 +145,3 @@ def _size_field(model: Any, plan: PumpPlan, mesh_size: float) -> None:
     size = field.add("Min")
     field.setNumbers(size, "FieldsList", [growing, tongue])
     field.setAsBackgroundMesh(size)
-
-
-def _name_surfaces(model: Any, plan: PumpPlan, moving: list[int]) -> None:
-    """Name physical groups by where a surface lies; OpenFOAM's patches take these names."""
-    surfaces: dict[str, list[int]] = {}
-    volumes = model.getEntities(3)
-    moving_walls = {
-        tag for _, tag in model.getBoundary([(3, tag) for tag in moving], oriented=False)
-    }
-    for _, tag in model.getBoundary(volumes, combined=True, oriented=False):
-        _, y_min, z_min, _, y_max, _ = model.getBoundingBox(2, tag)
-        if z_min > DEPTH + SUCTION_LENGTH - TOLERANCE:
-            name = "inlet"
-        elif y_min > plan.outer_wall[1, 1] - TOLERANCE and y_max - y_min < TOLERANCE:
-            name = "outlet"
-        else:
-            name = "impeller" if tag in moving_walls else "casing"
-        surfaces.setdefault(name, []).append(tag)
-    for name, tags in surfaces.items():
-        model.addPhysicalGroup(2, tags, name=name)

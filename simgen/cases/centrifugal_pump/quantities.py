@@ -20,16 +20,6 @@ KAPPA, ROUGHNESS = 0.41, 9.8
 _ITERATIONS = 30
 
 
-def _rotation(case: CaseFields) -> float:
-    """Return rad/s."""
-    return math.radians(360 / 60 * case.settings["rotation_speed"])
-
-
-def _flow_rate(case: CaseFields) -> float:
-    """Return m3/s, as prescribed at the inlet."""
-    return float(case.parameters["inlet_velocity"] * case.faces("inlet").areas.sum())
-
-
 def _head(case: CaseFields) -> float:
     """Subtract the total pressure at the inlet from that at the outlet, where p is zero."""
     inlet, outlet = case.faces("inlet"), case.faces("outlet")
@@ -42,7 +32,8 @@ def _head(case: CaseFields) -> float:
 
 
 def _shaft_power(case: CaseFields) -> float:
-    impeller, rotation = case.faces("impeller"), _rotation(case)
+    impeller = case.faces("impeller")
+    rotation = math.radians(360 / 60 * case.settings["rotation_speed"])  # rad/s
     pressure = case.cells("kinematic_pressure")[impeller.cells, 0, None] * impeller.normals
     traction = pressure + _friction(impeller, case.vectors("velocity")[impeller.cells], rotation)
     x, y, _ = impeller.points.T
@@ -65,7 +56,9 @@ def _friction(wall: Faces, velocity: np.ndarray, rotation: float) -> np.ndarray:
 
 
 def _efficiency(case: CaseFields) -> float:
-    return DENSITY * GRAVITY * _flow_rate(case) * _head(case) / _shaft_power(case)
+    # m3/s, as prescribed at the inlet
+    flow_rate = float(case.parameters["inlet_velocity"] * case.faces("inlet").areas.sum())
+    return DENSITY * GRAVITY * flow_rate * _head(case) / _shaft_power(case)
 
 
 _ALL = ("velocity.x", "velocity.y", "velocity.z", "kinematic_pressure.p")

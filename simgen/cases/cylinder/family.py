@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from simgen.case import CaseFamily, Field, Gate, SolvedCase
 from simgen.cases.cylinder.quantities import cylinder_quantities, force_figures
@@ -171,77 +170,66 @@ def _mesh(file: Path, parameters: Mapping[str, float], mesh_size: float, outlet_
         channel = occ.addRectangle(INLET_X, -HALF_HEIGHT, z, outlet_x - INLET_X, 2 * HALF_HEIGHT)
         plan, _ = occ.cut([(2, channel)], [(2, occ.addDisk(x, y, z, radius, radius))])
         occ.synchronize()
-        _size_fields(model, plan[0][1], radius, x, y, mesh_size, outlet_x)
-        gmsh.option.setNumber(
-            "Mesh.Algorithm", 8
-        )  # frontal for quadrilaterals: no triangle was left in any trial
+        boundary = model.getBoundary([(2, plan[0][1])], oriented=False)
+        circle = [tag for _, tag in boundary if model.getType(1, tag) != "Line"]
+        field = model.mesh.field
+        distance = field.add("Distance")
+        field.setNumbers(distance, "CurvesList", circle)
+        field.setNumber(distance, "Sampling", 200)
+        near = field.add("Threshold")
+        for option, value in {
+            "InField": distance,
+            "SizeMin": 2 * math.pi * radius / CELLS_AROUND * mesh_size,
+            "SizeMax": mesh_size,
+            "DistMin": 0.3 * radius,
+            "DistMax": NEAR_REACH,
+        }.items():
+            field.setNumber(near, option, value)
+        half_wake = 2 * radius + 1
+        wake = box_field(
+            model,
+            min(0.62, WAKE_CELL * radius) * mesh_size,
+            mesh_size,
+            (x, outlet_x),
+            (max(-HALF_HEIGHT, y - half_wake), min(HALF_HEIGHT, y + half_wake)),
+            blend=4.0,
+        )
+        # A jet flows through the narrower gap between cylinder and wall: at least six cells across.
+        side = math.copysign(1.0, y)
+        gap_width = HALF_HEIGHT - abs(y) - radius
+        low, high = sorted((side * HALF_HEIGHT, side * (HALF_HEIGHT - gap_width)))
+        gap_size = min(1.0, gap_width / 6) * mesh_size
+        gap = box_field(
+            model, gap_size, mesh_size, (x - radius, x + radius), (low, high), blend=3.0
+        )
+        finest = field.add("Min")
+        field.setNumbers(finest, "FieldsList", [near, wake, gap])
+        field.setAsBackgroundMesh(finest)
+        # Frontal for quadrilaterals: no triangle was left in any trial.
+        gmsh.option.setNumber("Mesh.Algorithm", 8)
         gmsh.option.setNumber("Mesh.RecombinationAlgorithm", 1)
         model.mesh.setRecombine(2, plan[0][1])
         extruded = occ.extrude(plan, 0, 0, THICKNESS, numElements=[1], recombine=True)
         occ.synchronize()
         (volume,) = (tag for dim, tag in extruded if dim == 3)
-        _name_surfaces(model, volume, outlet_x)
+        # OpenFOAM's patches take the names of the physical groups, by where a surface lies.
+        surfaces: dict[str, list[int]] = {}
+        tolerance = 1e-3
+        for _, tag in model.getBoundary([(3, volume)], oriented=False):
+            x_min, y_min, z_min, x_max, y_max, z_max = model.getBoundingBox(2, tag)
+            if z_max - z_min < tolerance:
+                name = "frontAndBack"
+            elif x_max < INLET_X + tolerance:
+                name = "inlet"
+            elif x_min > outlet_x - tolerance:
+                name = "outlet"
+            elif y_max - y_min < tolerance:
+                name = "walls"
+            else:
+                name = "cylinder"
+            surfaces.setdefault(name, []).append(tag)
+        model.addPhysicalGroup(3, [volume], name="fluid")
+        for name, tags in surfaces.items():
+            model.addPhysicalGroup(2, tags, name=name)
         model.mesh.generate(3)
         gmsh.write(str(file))
-
-
-def _size_fields(
-    model: Any, surface: int, radius: float, x: float, y: float, mesh_size: float, outlet_x: float
-) -> None:
-    field = model.mesh.field
-    boundary = model.getBoundary([(2, surface)], oriented=False)
-    circle = [tag for _, tag in boundary if model.getType(1, tag) != "Line"]
-    distance = field.add("Distance")
-    field.setNumbers(distance, "CurvesList", circle)
-    field.setNumber(distance, "Sampling", 200)
-    near = field.add("Threshold")
-    sizes = {"SizeMin": 2 * math.pi * radius / CELLS_AROUND * mesh_size, "SizeMax": mesh_size}
-    for option, value in {
-        "InField": distance,
-        **sizes,
-        "DistMin": 0.3 * radius,
-        "DistMax": NEAR_REACH,
-    }.items():
-        field.setNumber(near, option, value)
-    half_wake = 2 * radius + 1
-    wake = box_field(
-        model,
-        min(0.62, WAKE_CELL * radius) * mesh_size,
-        mesh_size,
-        (x, outlet_x),
-        (max(-HALF_HEIGHT, y - half_wake), min(HALF_HEIGHT, y + half_wake)),
-        blend=4.0,
-    )
-    # The narrower gap between cylinder and wall carries a jet: at least six cells across.
-    side = math.copysign(1.0, y)
-    gap_width = HALF_HEIGHT - abs(y) - radius
-    edges = sorted((side * HALF_HEIGHT, side * (HALF_HEIGHT - gap_width)))
-    gap_size = min(1.0, gap_width / 6) * mesh_size
-    gap = box_field(
-        model, gap_size, mesh_size, (x - radius, x + radius), (edges[0], edges[1]), blend=3.0
-    )
-    finest = field.add("Min")
-    field.setNumbers(finest, "FieldsList", [near, wake, gap])
-    field.setAsBackgroundMesh(finest)
-
-
-def _name_surfaces(model: Any, volume: int, outlet_x: float) -> None:
-    """Name physical groups by where a surface lies; OpenFOAM's patches take these names."""
-    surfaces: dict[str, list[int]] = {}
-    tolerance = 1e-3
-    for _, tag in model.getBoundary([(3, volume)], oriented=False):
-        x_min, y_min, z_min, x_max, y_max, z_max = model.getBoundingBox(2, tag)
-        if z_max - z_min < tolerance:
-            name = "frontAndBack"
-        elif x_max < INLET_X + tolerance:
-            name = "inlet"
-        elif x_min > outlet_x - tolerance:
-            name = "outlet"
-        elif y_max - y_min < tolerance:
-            name = "walls"
-        else:
-            name = "cylinder"
-        surfaces.setdefault(name, []).append(tag)
-    model.addPhysicalGroup(3, [volume], name="fluid")
-    for name, tags in surfaces.items():
-        model.addPhysicalGroup(2, tags, name=name)
