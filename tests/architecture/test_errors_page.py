@@ -17,11 +17,8 @@ TELLING = 12
 
 def lines_of(page: str) -> list[str]:
     """The lines in the tables that begin with a column `line`."""
-    found, inside = [], False
-    for row in page.splitlines():
-        inside = row.startswith("| line |") or (inside and row.startswith("|"))
-        found += re.findall(r"^\| `([^`]+)` \|", row) if inside else []
-    return found
+    tables = re.findall(r"^\| line \|.*\n((?:\|.*\n)+)", page, re.M)
+    return re.findall(r"^\| `([^`]+)` \|", "".join(tables), re.M)
 
 
 def text_of(node: ast.AST) -> str:

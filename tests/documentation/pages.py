@@ -158,11 +158,6 @@ SETUPS: Mapping[str, Setup] = {
 }
 
 
-def setup_of(page: str) -> Setup:
-    """A page that takes nothing as known but the demo has no entry."""
-    return SETUPS.get(page, Setup())
-
-
 def run_block(setup: Setup, code: str, namespace: dict[str, object]) -> None:
     """Execute a block of Python after what it takes as known."""
     for begins, names in setup.given.items():

@@ -16,7 +16,7 @@ from courant.sweeps.benchmark import contender_names, of_members
 from courant.sweeps.search_space import load_space
 from flows import terminal
 from tests.documentation.elsewhere import ELSEWHERE
-from tests.documentation.pages import SETUPS, Setup, run_block, setup_of
+from tests.documentation.pages import SETUPS, Setup, run_block
 from tests.documentation.shell import Shell
 from tests.documentation.snippets import KINDS, PAGES, ROOT, Snippet, snippets_of
 from tests.documentation.world import build_world, copy_world
@@ -63,7 +63,7 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
 ) -> None:
     """A command that trains or solves ends where its work would begin."""
     torch.set_num_threads(1)
-    setup, folder = setup_of(page), tmp_path / "work"
+    setup, folder = SETUPS.get(page, Setup()), tmp_path / "work"
     copy_world(world, folder, setup.run)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(tmp_path))

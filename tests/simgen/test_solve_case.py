@@ -21,7 +21,6 @@ from simgen.foam.field import read_field
 from simgen.foam.mesh import read_geometry
 from simgen.foam.run import run_application
 from simgen.machine import descendants
-from simgen.provenance import core_seconds
 from simgen.solving.solve_case import MOST_KILLS, solve_case, write_result
 
 pytestmark = pytest.mark.openfoam
@@ -33,23 +32,17 @@ def point_of(settings):
     return FAMILY.point(middle, FAMILY.settings("trial", settings))
 
 
-def test_a_case_is_accepted_with_every_gate_on_record(result):
+def test_a_case_is_accepted_with_its_record_and_the_same_call_again_solves_nothing(
+    result, cylinder_point, scratch
+):
     assert result.status == "accepted", result.reason
-    assert {gate.name for gate in result.gates} >= {
-        "solver finished",
-        "values not finite",
-        "maximum Courant number",
-    }
-    assert all(gate.passed for gate in result.gates)
+    names = {"solver finished", "values not finite", "maximum Courant number"}
+    assert names <= {gate.name for gate in result.gates if gate.passed}
     assert 2075 <= result.provenance["mesh"]["num_cells"] <= 4781
     assert result.provenance["solver_version"].startswith("OpenFOAM v")
     assert set(result.provenance["residuals"]) == {"Ux", "Uy", "p"}
     took = result.provenance["wall_time_s"]["solve"]
     assert 0 < result.provenance["cpu_time_s"]["solve"] <= took
-    assert core_seconds(result.provenance, ("solve",)) == result.provenance["cpu_time_s"]["solve"]
-
-
-def test_the_same_call_again_solves_nothing(result, cylinder_point, scratch):
     log = scratch / cylinder_point.id / "icoFoam.logfile"
     before = log.stat().st_mtime_ns
     again = solve_case(cylinder_point, scratch)
@@ -108,9 +101,8 @@ def test_the_boundary_cloud_carries_the_boundary_conditions(cloud):
     outward = boundary.points[cylinder] - [0, 1, 0]
     assert (np.einsum("ij,ij->i", boundary.normals[cylinder], outward) < 0).all()
     np.testing.assert_allclose(boundary.areas[inlet].sum(), 20, rtol=1e-6)
-    assert not boundary.fields["kinematic_pressure"][
-        :, boundary.patch == kinds.index("outlet")
-    ].any()
+    outlet = boundary.patch == kinds.index("outlet")
+    assert not boundary.fields["kinematic_pressure"][:, outlet].any()
 
 
 def test_geometry_agrees_with_openfoam_itself(solved):
