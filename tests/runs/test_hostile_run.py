@@ -196,7 +196,8 @@ def test_json_of_another_shape_is_one_line(run: Path, file: str, content: str) -
         (lambda c: c.update(length_scale=-1), "length_scale and std must be positive"),
         (lambda c: c.update(centre=[]), "centre has 0 numbers, expected 3"),
         (lambda c: c["channels"].append(c["channels"][0]), "mean has 2 numbers, expected 3"),
-        (lambda c: c["patch_kinds"].append("lid"), "experiment.json does not fit normaliser.json"),
+        (lambda c: c["distance_kinds"].append("wall"), "experiment.json does not fit normaliser"),
+        (lambda c: c["stored_kinds"].append("lid"), "stored_kinds must be patch kinds"),
         (lambda c: c.update(distance_kinds=["teapot"]), "no patch kind teapot"),
     ],
 )
