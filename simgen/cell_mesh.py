@@ -111,37 +111,36 @@ def face_neighbours(mesh: CellMesh, num_cells: int) -> np.ndarray:
 
     k is the most neighbours of any cell.
     """
-    corners, owners = _faces_of_cells(mesh, num_cells)
-    closed = _keys(_boundary_faces(mesh, num_cells))
-    keys = _keys(corners)
+    # The corners (F, 4) of each cell's faces, and the cells (F,).
+    corners = [np.zeros((0, _MOST_CORNERS), np.int64)]
+    owner_blocks = [np.zeros(0, np.int64)]
+    for kind, cells, members in mesh.blocks(0, num_cells):
+        size = cells.shape[1]
+        sides = tuple((n, (n + 1) % size) for n in range(size))
+        for face in sides if kind in _FLAT else _FACES[kind]:
+            corners.append(_padded(cells[:, list(face)]))
+            owner_blocks.append(members)
+    keys, owners = _keys(np.concatenate(corners)), np.concatenate(owner_blocks)
     order = np.lexsort(keys.T)
     keys, owners = keys[order], owners[order]
     # Equal faces now follow each other; the face of two cells occurs twice.
     first = np.flatnonzero((keys[1:] == keys[:-1]).all(axis=1))
-    if len(closed):
-        first = first[~_occurs(keys[first], closed)]
-    pairs = np.stack([owners[first], owners[first + 1]], axis=1)
-    return _as_lists(np.concatenate([pairs, pairs[:, ::-1]]), num_cells)
-
-
-def _faces_of_cells(mesh: CellMesh, num_cells: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners (F, 4) of each cell's faces, padded by -1, and the cells (F,)."""
-    corners = [np.zeros((0, _MOST_CORNERS), np.int64)]
-    owners = [np.zeros(0, np.int64)]
-    for kind, cells, members in mesh.blocks(0, num_cells):
-        around = range(cells.shape[1])
-        sides = tuple((n, (n + 1) % cells.shape[1]) for n in around)
-        for face in sides if kind in _FLAT else _FACES[kind]:
-            corners.append(_padded(cells[:, list(face)]))
-            owners.append(members)
-    return np.concatenate(corners), np.concatenate(owners)
-
-
-def _boundary_faces(mesh: CellMesh, num_cells: int) -> np.ndarray:
-    """Return the corners (B, 4) of the boundary's faces; a polygon of more has no cell here."""
+    # Of the boundary's faces, a polygon of more corners has no cell here.
     blocks = mesh.blocks(num_cells, len(mesh.starts) - num_cells)
-    small = [_padded(each) for _, each, _ in blocks if each.shape[1] <= _MOST_CORNERS]
-    return np.concatenate([np.zeros((0, _MOST_CORNERS), np.int64), *small])
+    closed = [_padded(each) for _, each, _ in blocks if each.shape[1] <= _MOST_CORNERS]
+    if closed:
+        closed_keys = _keys(np.concatenate(closed))
+        both = np.concatenate([closed_keys, keys[first]])
+        number = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+        first = first[~np.isin(number[len(closed_keys) :], number[: len(closed_keys)])]
+    pairs = np.stack([owners[first], owners[first + 1]], axis=1)
+    pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    pairs = pairs[np.lexsort(pairs.T[::-1])]
+    count = np.bincount(pairs[:, 0], minlength=num_cells)
+    place = np.arange(len(pairs)) - np.repeat(np.cumsum(count) - count, count)
+    lists = np.full((num_cells, int(count.max(initial=0))), NONE, dtype=np.int32)
+    lists[pairs[:, 0], place] = pairs[:, 1]
+    return lists
 
 
 def _padded(corners: np.ndarray) -> np.ndarray:
@@ -153,20 +152,3 @@ def _keys(corners: np.ndarray) -> np.ndarray:
     """Return (F, 2), equal for equal sets of corners: two sorted corners in each 64-bit number."""
     ordered = np.sort(corners, axis=1) - NONE
     return (ordered[:, 0::2] << 32) | ordered[:, 1::2]
-
-
-def _occurs(keys: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Tell which of the keys (F, 2) are among others, (F,) bool."""
-    _, number = np.unique(np.concatenate([among, keys]), axis=0, return_inverse=True)
-    number = number.reshape(-1)
-    return np.isin(number[len(among) :], number[: len(among)])
-
-
-def _as_lists(pairs: np.ndarray, num_cells: int) -> np.ndarray:
-    """Return (N, k) i4 of the pairs (P, 2) from a cell to its neighbour."""
-    pairs = pairs[np.lexsort(pairs.T[::-1])]
-    count = np.bincount(pairs[:, 0], minlength=num_cells)
-    place = np.arange(len(pairs)) - np.repeat(np.cumsum(count) - count, count)
-    lists = np.full((num_cells, int(count.max(initial=0))), NONE, dtype=np.int32)
-    lists[pairs[:, 0], place] = pairs[:, 1]
-    return lists

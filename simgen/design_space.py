@@ -42,10 +42,21 @@ def read_cells(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
     rows = csv.reader(io.StringIO(_text(source), newline=""), strict=True)
     try:
         header = [name.strip() for name in next(rows, [])]
-        _check_header(source, header)
+        twice = sorted({name for name in header if header.count(name) > 1})
+        if twice:
+            named = ", ".join(repr(name) for name in twice)
+            raise InputError(f"design file {source} has more than one column {named}; keep one")
         for cells in rows:
-            if any(cell.strip() for cell in cells):
-                yield rows.line_num, _row(source, rows.line_num, header, cells)
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(header):
+                raise InputError(
+                    f"design file {source}, line {rows.line_num}: {len(cells)} values, its header"
+                    f" has {len(header)} columns; write numbers with a point and separate them with"
+                    " commas"
+                )
+            stripped = (cell.strip() for cell in cells)
+            yield rows.line_num, dict(zip(header, stripped, strict=True))
     except csv.Error as error:
         raise InputError(f"design file {source}, line {rows.line_num}: {error}") from error
 
@@ -70,22 +81,6 @@ def _text(source: Path) -> str:
     if "\0" in text:
         raise InputError(f"design file {source} is no text but binary; give a CSV file")
     return text
-
-
-def _check_header(source: Path, header: list[str]) -> None:
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        named = ", ".join(repr(name) for name in twice)
-        raise InputError(f"design file {source} has more than one column {named}; keep one")
-
-
-def _row(source: Path, line: int, header: list[str], cells: list[str]) -> dict[str, str]:
-    if len(cells) != len(header):
-        raise InputError(
-            f"design file {source}, line {line}: {len(cells)} values, its header has {len(header)}"
-            " columns; write numbers with a point and separate them with commas"
-        )
-    return {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
 
 
 def number_of(source: str | Path, line: int, name: str, cell: str) -> float:
@@ -145,7 +140,7 @@ class DesignSpace:
     def check(self, values: Mapping[str, float], called: str = "parameters") -> dict[str, float]:
         """Return the values in the space's order, rounded.
 
-        InputError names what is missing, unknown or out of range; `called` says of what.
+        InputError names what is missing, unknown or out of range; `called` is its subject.
         """
         unknown = sorted(set(values) - set(self.names))
         missing = [name for name in self.names if name not in values]

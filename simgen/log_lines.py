@@ -59,8 +59,14 @@ class LogContext:
         """Write lines from now on like the process that has sent this."""
         global _here
         _here = self
-        if self.format == "json":
-            _replace_handlers()
+        if self.format != "json":
+            return
+        root = logging.getLogger()
+        for handler in root.handlers[:]:
+            root.removeHandler(handler)
+        root.addHandler(LineHandler())
+        for name in PACKAGES:
+            logging.getLogger(name).setLevel(logging.INFO)
 
     def apply_in_training(self) -> None:
         """Do the same in a worker that trains; its lines as text go to standard output."""
@@ -190,12 +196,3 @@ def without_secrets(text: str) -> str:
 def without_user_info(text: str) -> str:
     """Replace users and passwords of URLs."""
     return _USER_INFO.sub(f"{HIDDEN}@", text)
-
-
-def _replace_handlers() -> None:
-    root = logging.getLogger()
-    for handler in root.handlers[:]:
-        root.removeHandler(handler)
-    root.addHandler(LineHandler())
-    for name in PACKAGES:
-        logging.getLogger(name).setLevel(logging.INFO)

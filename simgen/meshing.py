@@ -61,7 +61,7 @@ def gmsh_model(name: str) -> Iterator[Any]:
         gmsh.option.setNumber("General.Terminal", 0)
         gmsh.option.setNumber("General.NumThreads", 1)
         gmsh.option.setNumber("Mesh.MshFileVersion", 2.2)
-        # Only the size fields decide: sizes carried in from boundaries would refine the whole
+        # Only the size fields decide: sizes that come from boundaries would refine the whole
         # interior.
         for source in ("MeshSizeExtendFromBoundary", "MeshSizeFromPoints", "MeshSizeFromCurvature"):
             gmsh.option.setNumber(f"Mesh.{source}", 0)
@@ -154,7 +154,7 @@ def check_mesh(directory: Path, time_limit_s: float | None = None) -> dict[str, 
     missing = [name for name in ("num_cells", "max_non_orthogonality") if name not in figures]
     if missing:
         raise MeshError(
-            f"checkMesh did not tell {', '.join(missing)} of the mesh", "\n".join(log.tail)
+            f"checkMesh printed no {', '.join(missing)} of the mesh", "\n".join(log.tail)
         )
     return figures
 

@@ -71,14 +71,22 @@ class PointCloud:
         cells, kinds = len(self.points), len(self.measured_kinds)
         if (self.distance is None) != (self.direction is None):
             raise InputError("point cloud: distance and direction belong together")
-        expected = {
+        expected: dict[str, tuple[np.ndarray | None, tuple[int, ...]]] = {
             "points": (self.points, (cells, 3)),
             "volumes": (self.volumes, (cells,)),
             "distance": (self.distance, (cells, kinds)),
             "direction": (self.direction, (cells, kinds, 3)),
             **self._expected_fields("", self.fields, cells),
-            **self._expected_boundary(),
         }
+        if (boundary := self.boundary) is not None:
+            faces = len(boundary.points)
+            expected |= {
+                "boundary/points": (boundary.points, (faces, 3)),
+                "boundary/normals": (boundary.normals, (faces, 3)),
+                "boundary/areas": (boundary.areas, (faces,)),
+                "boundary/patch": (boundary.patch, (faces,)),
+                **self._expected_fields("boundary/", boundary.fields, faces),
+            }
         for name, (values, shape) in expected.items():
             if values is None:
                 continue
@@ -95,19 +103,6 @@ class PointCloud:
             self.mesh.check(cells, 0 if self.boundary is None else len(self.boundary.points))
         if self.time is not None and np.any(np.diff(self.time) <= 0):
             raise InputError("point cloud: snapshot times do not increase")
-
-    def _expected_boundary(self) -> dict[str, tuple[np.ndarray | None, tuple[int, ...]]]:
-        """Return the boundary's arrays with their expected shapes."""
-        if self.boundary is None:
-            return {}
-        faces = len(self.boundary.points)
-        return {
-            "boundary/points": (self.boundary.points, (faces, 3)),
-            "boundary/normals": (self.boundary.normals, (faces, 3)),
-            "boundary/areas": (self.boundary.areas, (faces,)),
-            "boundary/patch": (self.boundary.patch, (faces,)),
-            **self._expected_fields("boundary/", self.boundary.fields, faces),
-        }
 
     def _expected_fields(
         self, place: str, fields: Mapping[str, np.ndarray], length: int

@@ -1,7 +1,7 @@
 """Define quantities of interest: the numbers that an engineer asks of a case.
 
-A family declares each with its name, unit and meaning. It is had in two ways that agree to 1 % on
-solved fields: from a solved case, as the figure of the same name that `CaseFamily.figures`
+A family declares each with its name, unit and meaning. It is computed in two ways that agree to 1 %
+on solved fields: from a solved case, as the figure of the same name that `CaseFamily.figures`
 measures, and from fields on the stored cloud. The second way serves predicted fields as well: it
 uses values in cells, and of the boundary only its geometry and what is prescribed there.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgen.point_cloud import BoundaryCloud, PointCloud
+from simgen.point_cloud import PointCloud
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
@@ -86,7 +86,9 @@ class CaseFields:
         A boundary condition without a gradient gives a face the value of the cell behind it, so
         that values at faces are `values[..., faces.cells]`.
         """
-        boundary = self._boundary
+        boundary = self.cloud.boundary
+        if boundary is None:
+            raise ValueError("this quantity needs a boundary cloud")
         chosen = boundary.patch == self.cloud.patch_kinds.index(kind)
         points, normals = (
             np.asarray(each[chosen], dtype=np.float64)
@@ -104,12 +106,6 @@ class CaseFields:
 
         return cKDTree(self.cloud.points)
 
-    @property
-    def _boundary(self) -> BoundaryCloud:
-        if self.cloud.boundary is None:
-            raise ValueError("this quantity needs a boundary cloud")
-        return self.cloud.boundary
-
 
 FromFields = Callable[[CaseFields], float]
 
@@ -119,7 +115,7 @@ class Quantity:
     """A number that a family's cases are asked for."""
 
     name: str
-    """Also that of the figure which a solved case has it as"""
+    """Also that of a solved case's figure"""
     unit: str
     meaning: str
     from_fields: FromFields | None
@@ -132,7 +128,7 @@ class Quantity:
     def __post_init__(self) -> None:
         if (self.from_fields is None) != bool(self.not_from_fields):
             raise ValueError(
-                f"quantity {self.name}: give from_fields, or say why it cannot be had from fields"
+                f"quantity {self.name}: give from_fields, or the reason in not_from_fields"
             )
 
 
@@ -166,7 +162,7 @@ def obtainable(
 
 
 def compute(quantities: Sequence[Quantity], fields: CaseFields) -> dict[str, float]:
-    """Compute those quantities that can be had from fields, by name."""
+    """Compute those quantities that fields give, by name."""
     return {
         quantity.name: float(quantity.from_fields(fields))
         for quantity in quantities

@@ -240,46 +240,41 @@ def export_vtu(
                 f"cases {case.id} and {case.id}_boundary would both write {case.id}_boundary:"
                 " export one at a time, each into a folder of its own"
             )
-    written, place = [], local_path(str(folder))
+    schema, written, place = dataset.schema, [], local_path(str(folder))
     try:
         place.mkdir(parents=True, exist_ok=True)
         for done, case in enumerate(chosen, start=1):
-            written += _write_case(case, place, every)
+            constants, fields = case.constants(), {f.name: case[f.name] for f in schema.fields}
+            clouds = [(case.id, cells_of(case), constants, fields)]
+            if schema.boundary:
+                boundary = case.boundary
+                constants = {
+                    "normal": boundary.normals,
+                    "area": boundary.areas,
+                    "patch": boundary.patch,
+                }
+                fields = {field.name: boundary[field.name] for field in schema.boundary_fields}
+                shape = faces_of(case, boundary.points)
+                clouds.append((f"{case.id}_boundary", shape, constants, fields))
+            for name, shape, constants, arrays in clouds:
+                whole = {key: np.asarray(array[:]) for key, array in arrays.items()}
+                if case.time is None:
+                    _write(place / f"{name}.vtu", shape, {**constants, **whole})
+                    written.append(place / f"{name}.vtu")
+                    continue
+                (place / case.id).mkdir(exist_ok=True)
+                times = {}
+                for step in range(0, len(case.time), every):
+                    file = f"{case.id}/{name}_{step:05d}.vtu"
+                    at_step = {key: values[step] for key, values in whole.items()}
+                    _write(place / file, shape, {**constants, **at_step})
+                    times[file] = float(case.time[step])
+                with whole_file(place / f"{name}.pvd") as part:
+                    write_collection(part, times)
+                written.append(place / f"{name}.pvd")
             on_progress(done, len(chosen))
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
-    return written
-
-
-def _write_case(case: StoredCase, folder: Path, every: int) -> list[Path]:
-    """Write a case's points, and its boundary's if there is one; return the files to open."""
-    schema = case.dataset.schema
-    clouds = [
-        (case.id, cells_of(case), case.constants(), {f.name: case[f.name] for f in schema.fields})
-    ]
-    if schema.boundary:
-        boundary = case.boundary
-        of_faces = {"normal": boundary.normals, "area": boundary.areas, "patch": boundary.patch}
-        fields = {field.name: boundary[field.name] for field in schema.boundary_fields}
-        shape = faces_of(case, boundary.points)
-        clouds.append((f"{case.id}_boundary", shape, of_faces, fields))
-    written = []
-    for name, shape, constants, arrays in clouds:
-        whole = {key: np.asarray(array[:]) for key, array in arrays.items()}
-        if case.time is None:
-            _write(folder / f"{name}.vtu", shape, {**constants, **whole})
-            written.append(folder / f"{name}.vtu")
-            continue
-        (folder / case.id).mkdir(exist_ok=True)
-        times = {}
-        for step in range(0, len(case.time), every):
-            file = f"{case.id}/{name}_{step:05d}.vtu"
-            at_step = {key: values[step] for key, values in whole.items()}
-            _write(folder / file, shape, {**constants, **at_step})
-            times[file] = float(case.time[step])
-        with whole_file(folder / f"{name}.pvd") as part:
-            write_collection(part, times)
-        written.append(folder / f"{name}.pvd")
     return written
 
 

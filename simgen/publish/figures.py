@@ -383,7 +383,19 @@ def distributions(dataset: Dataset) -> Figure:
     ]
     figure = Figure(figsize=(3.6 * len(panels), 2.7), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    sampled = {field.name: _sampled(cases, field.name) for field in dataset.schema.fields}
+    # (n, C) values from evenly spaced snapshots of the cases.
+    sampled: dict[str, np.ndarray] = {}
+    for name in (field.name for field in dataset.schema.fields):
+        blocks = []
+        for array in (case[name] for case in cases):
+            if not dataset.schema.transient:
+                blocks.append(np.asarray(array[:]))
+                continue
+            length, per_snapshot = array.shape[0], len(cases) * array.shape[1]
+            count = int(np.clip(MAX_VALUES // per_snapshot, 1, min(8, length)))
+            steps = (int((step + 0.5) / count * length) for step in range(count))
+            blocks += [np.asarray(array[step]) for step in steps]
+        sampled[name] = np.concatenate(blocks)
     for axis, (field, number) in zip(axes, panels, strict=True):
         values = sampled[field.name][:, number]
         mean, std = (dataset.statistics[field.name][name][number] for name in ("mean", "std"))
@@ -400,23 +412,6 @@ def distributions(dataset: Dataset) -> Figure:
 def last_values(case: StoredCase, field: str) -> np.ndarray:
     """Return (N, C): a steady field, or a transient one's last snapshot."""
     return np.asarray(case[field][-1] if case.dataset.schema.transient else case[field][:])
-
-
-def _sampled(cases: Sequence[StoredCase], field: str) -> np.ndarray:
-    """Return (n, C) values from evenly spaced snapshots of the cases."""
-    blocks = []
-    for case in cases:
-        array = case[field]
-        if case.dataset.schema.transient:
-            per_snapshot = len(cases) * array.shape[1]
-            count = int(np.clip(MAX_VALUES // per_snapshot, 1, min(8, array.shape[0])))
-            blocks += [
-                np.asarray(array[int((step + 0.5) / count * array.shape[0])])
-                for step in range(count)
-            ]
-        else:
-            blocks.append(np.asarray(array[:]))
-    return np.concatenate(blocks)
 
 
 def histograms(dataset: Dataset) -> Figure:

@@ -15,7 +15,7 @@ import shutil
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import fsspec
 
@@ -59,15 +59,11 @@ def archive_case(directory: Path, dataset: str, area: Area) -> str:
                 with fsspec.open(url, "wb") as target:
                     shutil.copyfileobj(packed, target, 1 << 20)
             else:
-                _put(packed, Path(url))
+                Path(url).parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(Path(url)) as part, part.open("wb") as target:
+                    shutil.copyfileobj(packed, target, 1 << 20)
     except OSError as error:
         raise StoreError(
             f"case {directory.name} cannot be archived at {url}: {error.strerror or error}"
         ) from error
     return url
-
-
-def _put(packed: IO[bytes], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as part, part.open("wb") as target:
-        shutil.copyfileobj(packed, target, 1 << 20)

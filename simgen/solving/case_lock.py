@@ -25,7 +25,7 @@ from pathlib import Path
 from simgen.errors import InputError
 
 POLL_S = 0.1
-#: How long a note that an owner has left says something.
+#: How long a note that an owner has left is valid.
 NOTE_S = 60.0
 #: How long a solver may outlive the process that started it; with setpriv the kernel ends it at
 #: once.
@@ -37,14 +37,17 @@ class OwnedCase:
 
     def __init__(self, directory: Path, file: int) -> None:
         self.directory, self._file = directory, file
-        self.left, self.left_s = _note_in(file)
-        """Note of the last owner, and for how many seconds more it says something; else empty, 0"""
+        note = os.pread(file, 1 << 16, 0).decode(errors="replace")
+        # A clock that was set back makes it no longer.
+        left_s = min(NOTE_S, os.fstat(file).st_mtime + NOTE_S - time.time())
+        self.left, self.left_s = (note, left_s) if note and left_s > 0 else ("", 0.0)
+        """Note of the last owner, and for how many seconds more it is valid; else empty, 0"""
         self.leaves_note = False
         """Whether this owner has left a note"""
         os.ftruncate(file, 0)
 
     def leave(self, note: str) -> None:
-        """Tell later owners what became of this case."""
+        """Write for later owners what became of this case."""
         with contextlib.suppress(OSError):  # a full disk: without the note they only solve it again
             os.pwrite(self._file, note.encode(), 0)
             self.leaves_note = True
@@ -86,7 +89,10 @@ def own_case(
     check_path("scratch directory", scratch)
     path, waited = scratch / f".{case}.lock", False
     while True:
-        file = _open(path, scratch)
+        make_scratch(scratch)
+        with _scratch_errors(scratch):
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(path, flags, 0o600)
         try:
             while not _lock(file, scratch):
                 if not waited:
@@ -138,13 +144,6 @@ def _remove_old_notes(scratch: Path) -> None:
             forget_case(path.name.removeprefix(".").removesuffix(".lock"), scratch)
 
 
-def _note_in(file: int) -> tuple[str, float]:
-    note = os.pread(file, 1 << 16, 0).decode(errors="replace")
-    # A clock that was set back makes it no longer.
-    left_s = min(NOTE_S, os.fstat(file).st_mtime + NOTE_S - time.time())
-    return (note, left_s) if note and left_s > 0 else ("", 0.0)
-
-
 def make_scratch(scratch: Path) -> None:
     """Make the scratch folder, for its user alone; InputError where it cannot be used."""
     with _scratch_errors(scratch):
@@ -152,12 +151,6 @@ def make_scratch(scratch: Path) -> None:
         with contextlib.suppress(FileExistsError):
             scratch.mkdir(mode=0o700)
         check_private(scratch)
-
-
-def _open(path: Path, scratch: Path) -> int:
-    make_scratch(scratch)
-    with _scratch_errors(scratch):
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 @contextlib.contextmanager
@@ -186,7 +179,7 @@ def _lock(file: int, scratch: Path) -> bool:
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Tell whether the path still leads to the open file, and not to none or to a later one."""
+    """Return whether the path still leads to the open file, and not to none or to a later one."""
     try:
         return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:
@@ -199,29 +192,28 @@ def await_orphans(directory: Path, programs: tuple[str, ...]) -> None:
     InputError where one keeps running.
     """
     deadline = time.monotonic() + ORPHANS_S
-    while working := _working_in(directory, programs):
+    while True:
+        working = ""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                place, program = (process / "cwd").readlink(), (process / "exe").readlink()
+            except OSError:  # it has ended, or is another user's
+                continue
+            if program.name in programs and place.is_relative_to(directory.resolve()):
+                working = process.name
+                break
+        if not working:
+            return
         if time.monotonic() > deadline:
             raise InputError(
-                f"process {working[0]} of a run that has ended still works in {directory}: stop it,"
+                f"process {working} of a run that has ended still works in {directory}: stop it,"
                 " and run again"
             )
         time.sleep(POLL_S)
 
 
-def _working_in(directory: Path, programs: tuple[str, ...]) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            place, program = (process / "cwd").readlink(), (process / "exe").readlink()
-        except OSError:  # it has ended, or is another user's
-            continue
-        if program.name in programs and place.is_relative_to(directory.resolve()):
-            found.append(int(process.name))
-    return found
-
-
 def is_held(case: str, scratch: Path) -> bool:
-    """Tell whether a process of this machine has the case."""
+    """Return whether a process of this machine has the case."""
     try:
         file = os.open(scratch / f".{case}.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import igl
 import numpy as np
 
-from simgen.case import CaseFamily, Field, SolvedCase
+from simgen.case import CaseFamily, SolvedCase
 from simgen.cases import get_family
 from simgen.errors import CaseError
 from simgen.foam.field import FoamField, patch_values, read_field
@@ -114,12 +113,8 @@ def _times(family: CaseFamily, case: SolvedCase) -> list[tuple[float, Path]]:
         raise CaseError(
             f"{directory} ends with time {times[-1][0]:g}, it was judged by its time {last:g}"
         )
-    changed = (
-        changed_mesh_files(directory, provenance["mesh_files"])
-        if "mesh_files" in provenance
-        else []
-    )
-    if changed:
+    meshed = provenance.get("mesh_files")
+    if meshed is not None and (changed := changed_mesh_files(directory, meshed)):
         raise CaseError(
             f"{directory} was solved on another mesh: {', '.join(changed)} changed since"
         )
@@ -139,37 +134,28 @@ def _read_fields(
         len(geometry.centres), {name: patch.size for name, patch in geometry.patches.items()}
     )
     for stored in family.fields:
-        read = partial(_read_snapshots, family, geometry, sizes, stored, times)
-        cells, faces, needed = read(np.dtype("f4"))
-        if needed != cells.dtype:
+        precision = np.dtype("f4")
+        while True:
+            snapshots, moments = [], Moments.empty(len(stored.components))
+            for time in times:
+                path = time / stored.openfoam
+                values = read_field(path)
+                sizes.check(path, values, family.patches)
+                columns = columns_of(stored, values)
+                moments.add(values.internal[..., columns])
+                try:
+                    found = field_values(geometry, family.patches, values, columns, precision)
+                except CaseError as error:
+                    raise CaseError(f"{path}: {error}") from error
+                snapshots.append(found)
+            if moments.stored_type == precision:
+                break
             logger.info("%s is stored in double precision: single loses its variation", stored.name)
-            cells, faces, _ = read(needed)
+            precision = moments.stored_type
+        cells, faces = (np.stack(of) for of in zip(*snapshots, strict=True))
         interior[stored.name] = cells if family.transient else cells[0]
         boundary[stored.name] = faces if family.transient else faces[0]
     return interior, boundary
-
-
-def _read_snapshots(
-    family: CaseFamily,
-    geometry: MeshGeometry,
-    sizes: MeshSizes,
-    stored: Field,
-    times: Sequence[Path],
-    precision: np.dtype[Any],
-) -> tuple[np.ndarray, np.ndarray, np.dtype[Any]]:
-    """Return a field in the cells (T, C, c) and on faces (T, B, c), and the precision it needs."""
-    snapshots, moments = [], Moments.empty(len(stored.components))
-    for time in times:
-        values = read_field(time / stored.openfoam)
-        sizes.check(time / stored.openfoam, values, family.patches)
-        columns = columns_of(stored, values)
-        moments.add(values.internal[..., columns])
-        try:
-            snapshots.append(field_values(geometry, family.patches, values, columns, precision))
-        except CaseError as error:
-            raise CaseError(f"{time / stored.openfoam}: {error}") from error
-    cells, faces = (np.stack(of) for of in zip(*snapshots, strict=True))
-    return cells, faces, moments.stored_type
 
 
 def field_values(
@@ -220,22 +206,18 @@ def distance_to_faces(
     places: np.ndarray, faces: Polygons, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return distance (C,) m and direction (C, 3) from the places (C, 3) to the chosen faces."""
-    corners = _triangles(faces, chosen).reshape(-1, 3)
-    triangles = np.arange(len(corners)).reshape(-1, 3)
-    _, _, nearest = igl.point_mesh_squared_distance(
-        np.ascontiguousarray(places, dtype=np.float64), corners, triangles
-    )
-    distance = np.linalg.norm(nearest - places, axis=1)
-    return distance, (nearest - places) / np.maximum(distance, 1e-12)[:, None]
-
-
-def _triangles(faces: Polygons, chosen: np.ndarray) -> np.ndarray:
-    """Return the chosen faces' fans of triangles, as corners (K, 3, 3)."""
-    offsets, labels, points = faces.offsets, faces.labels, faces.points
+    # Each face is a fan of triangles around its first corner.
+    offsets, labels = faces.offsets, faces.labels
     count = offsets[chosen + 1] - offsets[chosen] - 2
     first = np.concatenate([[0], np.cumsum(count)[:-1]])
     owner = np.repeat(np.arange(len(chosen)), count)
     step = np.arange(len(owner)) - first[owner]
     base = offsets[chosen][owner]
     fan = np.stack([labels[base], labels[base + step + 1], labels[base + step + 2]], axis=1)
-    return points[fan]
+    corners = faces.points[fan].reshape(-1, 3)
+    triangles = np.arange(len(corners)).reshape(-1, 3)
+    _, _, nearest = igl.point_mesh_squared_distance(
+        np.ascontiguousarray(places, dtype=np.float64), corners, triangles
+    )
+    distance = np.linalg.norm(nearest - places, axis=1)
+    return distance, (nearest - places) / np.maximum(distance, 1e-12)[:, None]

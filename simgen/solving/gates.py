@@ -40,6 +40,11 @@ def measure(
     where files of a stored time are missing, damaged or not of the mesh's size.
     """
     not_finite = check_fields(family, case.directory, int(mesh["num_cells"]))
+    own = family.figures(case, log)
+    if lacking := [each.name for each in family.quantities if each.name not in own]:
+        raise LookupError(
+            f"figures of {family.name} lack {', '.join(lacking)}, which its quantities declare"
+        )
     times = time_directories(case.directory)
     last_time = times[-1][0] if times else 0.0
     opens = OPENINGS & set(family.patches.values())
@@ -55,19 +60,8 @@ def measure(
         "mass_imbalance": mass_imbalance(flux, family.patches),
         "back_flow": back_flow(flux, family.patches),
         **completeness_figures(family, case, mesh_files, log.time),
-        **_own_figures(family, case, log),
+        **own,
     }
-
-
-def _own_figures(family: CaseFamily, case: SolvedCase, log: SolverLog) -> dict[str, float]:
-    """Return the family's figures, which hold every quantity that it declares."""
-    figures = family.figures(case, log)
-    lacking = [each.name for each in family.quantities if each.name not in figures]
-    if lacking:
-        raise LookupError(
-            f"figures of {family.name} lack {', '.join(lacking)}, which its quantities declare"
-        )
-    return figures
 
 
 def mass_imbalance(flux: Mapping[str, np.ndarray], patches: Mapping[str, str]) -> float:
@@ -153,7 +147,7 @@ class AskedTimes:
         return self.times[nearest > self.tolerance]
 
     def problem(self, stored: Sequence[float] | np.ndarray) -> str:
-        """Say what is wrong with the stored times, as the end of a sentence, or nothing."""
+        """Describe what is wrong with the stored times, as the end of a sentence, or nothing."""
         missing = self.missing(stored)
         if len(stored) == len(self.times) and not len(missing):
             return ""

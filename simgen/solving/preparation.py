@@ -57,24 +57,20 @@ def as_program_error(case: str) -> Iterator[None]:
     except SimgenError:
         raise
     except MISTAKES as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        # The innermost line that is no library's: `write_case (family.py, line 12)`.
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [
+            each
+            for each in frames[1:]
+            if not each.filename.startswith(_LIBRARIES) or each.filename.startswith(_OWN)
+        ]
+        frame = (own or frames)[-1]
         raise ProgramError(
-            f"case {case}: {said}, in {_place(error)}; the program is at fault, not the case:"
-            " --verbose shows the traceback",
+            f"case {case}: {message}, in {frame.name} ({frame.filename}, line {frame.lineno}); the"
+            " program is at fault, not the case: --verbose shows the traceback",
             "".join(traceback.format_exception(error)),
         ) from error
-
-
-def _place(error: Exception) -> str:
-    """Name the innermost line that is no library's: `write_case (family.py, line 12)`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames[1:] if not _is_of_a_library(each.filename)]
-    frame = (own or frames)[-1]
-    return f"{frame.name} ({frame.filename}, line {frame.lineno})"
-
-
-def _is_of_a_library(file: str) -> bool:
-    return file.startswith(_LIBRARIES) and not file.startswith(_OWN)
 
 
 #: The process's program, for its Python.
@@ -127,7 +123,7 @@ def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) 
     child = _ready.take()
     try:
         asked = pickle.dumps((point, directory, dict(os.environ)))
-        answer, said = child.communicate(asked, time_limit_s)
+        answer, printed = child.communicate(asked, time_limit_s)
     except subprocess.TimeoutExpired:
         raise MeshError(f"meshing passed its time limit of {time_limit_s:g} s") from None
     finally:
@@ -136,7 +132,7 @@ def write_case(point: DesignPoint, directory: Path, time_limit_s: float | None) 
         _ready.fill()
     check_not_killed("meshing", child.returncode)
     if child.returncode:
-        tail = said.decode(errors="replace")
+        tail = printed.decode(errors="replace")
         raise MeshError(f"meshing ended with exit code {child.returncode}", tail)
     error = pickle.loads(answer)
     if error is not None:
@@ -156,7 +152,7 @@ def _start(*arguments: str) -> Child:
 def main() -> None:
     """Prepare what the standard input asks for; the answer is None or an error."""
     if _AHEAD in sys.argv:
-        for module in _NEEDED:  # what is missing is told where it is needed
+        for module in _NEEDED:  # what is missing is reported where it is needed
             with contextlib.suppress(Exception):
                 importlib.import_module(module)
     try:

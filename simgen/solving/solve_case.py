@@ -143,9 +143,7 @@ def solve_owned(
         logger.error("lost: %s", error)
         raise MachineError(f"case {point.id}: {error}") from error
     _kills_file(directory).unlink(missing_ok=True)
-    with contextlib.suppress(
-        OSError
-    ):  # a full disk: without its mark the case is only solved again
+    with contextlib.suppress(OSError):  # full disk: without the mark the case is solved again
         write_result(result, directory)
     return result
 
@@ -270,12 +268,12 @@ class _Reporter:
         now = time.perf_counter()
         if now - self._last >= PROGRESS_INTERVAL_S:
             self._last = now
-            self._tell(log, now - self._started)
+            self._report(log, now - self._started)
 
     def solved(self, log: SolverLog) -> None:
-        self._tell(log, time.perf_counter() - self._started)
+        self._report(log, time.perf_counter() - self._started)
 
-    def _tell(self, log: SolverLog, elapsed_s: float) -> None:
+    def _report(self, log: SolverLog, elapsed_s: float) -> None:
         if not self._on_progress:
             return
         fraction = 1.0 if log.finished else min(1.0, log.time / self._end)

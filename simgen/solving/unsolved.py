@@ -32,7 +32,7 @@ from simgen.solving.preparation import write_case
 from simgen.solving.solve_case import full_disk
 from simgen.whole_file import npz_bytes, whole_file
 
-#: Meshing takes seconds; a design for which gmsh finds no end is refused.
+#: Meshing takes seconds; a design for which gmsh finds no end is an error.
 TIME_LIMIT_S = 120.0
 #: A folder holds no more geometries, of some hundreds of kB each.
 MOST_KEPT = 1000
@@ -51,7 +51,7 @@ def mesh_design(
 ) -> tuple[PointCloud, bool]:
     """Return the cloud of a design without solved fields, and whether it was kept in `folder`.
 
-    Its boundary carries what the family prescribes there. InputError where OpenFOAM's mesh tools
+    Its boundary has what the family prescribes there. InputError where OpenFOAM's mesh tools
     are missing or the folder cannot be used, UnmeshableError where no mesh could be made.
     """
     family = get_family(point.family)
@@ -82,7 +82,14 @@ def mesh_design(
     except OSError as error:
         raise InputError(f"{folder} cannot be used: {error.strerror or error}") from error
     with contextlib.suppress(OSError):  # a full disk: it is only meshed again
-        _keep(kept, cloud)
+        boundary, mesh = cloud.boundary, cloud.mesh
+        assert boundary is not None
+        arrays = {name: getattr(cloud, name) for name in _ARRAYS}
+        arrays |= {f"face_{name}": getattr(boundary, name) for name in _ON_FACES}
+        if mesh is not None:
+            arrays |= {"mesh_points": mesh.points, "mesh_cells": mesh.entries}
+        with whole_file(kept) as part:
+            part.write_bytes(npz_bytes(arrays))
         _forget_oldest(folder)
     return _with_conditions(family, point, cloud), False
 
@@ -99,17 +106,6 @@ def _with_conditions(family: CaseFamily, point: DesignPoint, cloud: PointCloud) 
     assert cloud.boundary is not None
     prescribed = family.prescribed(point, cloud.boundary)
     return replace(cloud, boundary=replace(cloud.boundary, fields=prescribed))
-
-
-def _keep(file: Path, cloud: PointCloud) -> None:
-    boundary, mesh = cloud.boundary, cloud.mesh
-    assert boundary is not None
-    arrays = {name: getattr(cloud, name) for name in _ARRAYS}
-    arrays |= {f"face_{name}": getattr(boundary, name) for name in _ON_FACES}
-    if mesh is not None:
-        arrays |= {"mesh_points": mesh.points, "mesh_cells": mesh.entries}
-    with whole_file(file) as part:
-        part.write_bytes(npz_bytes(arrays))
 
 
 def _forget_oldest(folder: Path) -> None:
