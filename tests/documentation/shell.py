@@ -96,31 +96,25 @@ class Shell:
             for place in variables.get("PYTHONPATH", "").split(":"):
                 patched.syspath_prepend(self._folder / place)
             if program == "courant":
-                return _command(arguments)
+                ran = CliRunner().invoke(app, arguments)
+                if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+                    raise ran.exception
+                return ran.exit_code, ran.stdout, ran.stderr
             assert arguments[0] == "-c", words
             return 0, run_python(arguments[1], {}), ""
 
 
 def _read_words(source: BinaryIO) -> list[str]:
     """Words that end with a zero byte each, up to an empty one."""
-    words: list[str] = []
-    word = bytearray()
+    words = [bytearray()]
     while byte := source.read(1):
         if byte != b"\0":
-            word += byte
-        elif word:
-            words.append(word.decode())
-            word.clear()
+            words[-1] += byte
+        elif words[-1]:
+            words.append(bytearray())
         else:
             break
-    return words
-
-
-def _command(arguments: list[str]) -> tuple[int, str, str]:
-    ran = CliRunner().invoke(app, arguments)
-    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
-    return ran.exit_code, ran.stdout, ran.stderr
+    return [word.decode() for word in words[:-1]]
 
 
 def run_python(code: str, namespace: dict[str, object]) -> str:

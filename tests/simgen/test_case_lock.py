@@ -2,6 +2,7 @@
 what becomes of them.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -79,11 +80,9 @@ def opened_by(path: Path) -> set[int]:
     """Process ids that have the file open."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):
             if any(file.readlink() == path for file in (process / "fd").iterdir()):
                 found.add(int(process.name))
-        except OSError:
-            continue
     return found
 
 
@@ -95,9 +94,7 @@ def test_the_second_waits_for_the_first_and_hears_what_it_has_left(tmp_path, sta
     first.communicate("\n")
     wait_for(lambda: len(opened_by(tmp_path / ".case.lock")) == 2, 600)
     for other in others:
-        assert other.stdin is not None
-        other.stdin.write("\n")
-        other.stdin.flush()
+        print(file=other.stdin, flush=True)
     assert [line(other) for other in others] == ["owns all is written"] * 2
     assert [other.wait(600) for other in others] == [0, 0]
 

@@ -238,17 +238,13 @@ def test_without_openfoam_or_on_a_path_that_it_cannot_use_nothing_is_written(
 
 
 def solvers_in(directory: Path) -> list[int]:
-    """Process ids whose working directory lies under `directory`."""
+    """Process ids of solvers whose working directory lies under `directory`."""
     found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                if (process / "cwd").resolve().is_relative_to(directory) and (
-                    process / "exe"
-                ).resolve().name == "icoFoam":
-                    found.append(int(process.name))
-            except OSError:
-                continue
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            inside = (process / "cwd").resolve().is_relative_to(directory)
+            if inside and (process / "exe").resolve().name == "icoFoam":
+                found.append(int(process.name))
     return found
 
 
