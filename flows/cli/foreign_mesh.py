@@ -19,7 +19,7 @@ import numpy as np
 import courant
 from courant.data.normalisation import Channel
 from flows.cli.prediction_files import by_field, check_output, write_series, write_state
-from simgen.cell_shapes import Shape
+from simgen.cell_mesh import Shape
 from simgen.errors import InputError
 from simgen.imports.vtk_reader import MeshReader
 from simgen.solving.convert import Polygons, distance_to_faces

@@ -28,7 +28,7 @@ from courant.report.page import channel_label, plain
 from flows.settings import load_settings
 from flows.terminal import add_row, counted, plain_table, print_line, screen
 from simgen.cases import get_family
-from simgen.cell_shapes import Shape, cells_of
+from simgen.cell_mesh import Shape, cells_of
 from simgen.errors import InputError
 from simgen.publish.export import write_collection
 from simgen.publish.figures import add_colorbar, draw_field, layer_of_cloud, png_bytes, spanning

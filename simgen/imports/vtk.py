@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from simgen.case import Field
-from simgen.cell_shapes import VTK_SYMMETRIC
+from simgen.cell_mesh import VTK_SYMMETRIC
 from simgen.errors import CaseError, InputError
 from simgen.foam.field import COMPONENT_NAMES
 from simgen.imports.folder import NotImported, Surveyed, fingerprint

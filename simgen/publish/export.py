@@ -32,7 +32,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
-from simgen.cell_shapes import Shape, cells_of, faces_of
+from simgen.cell_mesh import Shape, cells_of, faces_of
 from simgen.errors import InputError, StoreError
 from simgen.store.read import DETAILS, Dataset, StoredCase
 from simgen.store.versions import explain

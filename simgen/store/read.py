@@ -33,7 +33,7 @@ from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest, Store
 from zarr.storage import WrapperStore
 
-from simgen.cell_mesh import CellMesh
+from simgen.cell_mesh import CellMesh, cells_of
 from simgen.errors import InputError, StoreError
 from simgen.moments import is_significant
 from simgen.store.schema import (
@@ -511,8 +511,6 @@ class StoredCase:
         for ParaView.
         """
         import meshio
-
-        from simgen.cell_shapes import cells_of
 
         transient = self.dataset.schema.transient
         fields = {

@@ -5,7 +5,7 @@ import pytest
 
 from flows.cli import prediction_files as files
 from flows.cli.prediction_files import write_series
-from simgen.cell_shapes import points_shape
+from simgen.cell_mesh import points_shape
 from simgen.errors import InputError
 
 SHAPE = points_shape(np.eye(3))
