@@ -41,7 +41,7 @@ class Field:
     role: Role = "solved"
     """Solved fields are what models learn; given ones, such as a permeability, are inputs"""
     on_boundary: bool = True
-    """Whether the boundary cloud carries it too, where there is one"""
+    """Whether the boundary cloud has it too, where there is one"""
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def import_mesh(
 ) -> None:
     """Convert a .msh into `directory`'s polyMesh and give its patches their OpenFOAM types.
 
-    With `baffles`, faces inside the mesh become walls, as system/createBafflesDict says.
+    With `baffles`, faces inside the mesh become walls, as system/createBafflesDict asks.
     """
     from simgen.foam.run import run_application
 

@@ -81,7 +81,7 @@ def author() -> str:
 def core_seconds(provenance: Mapping[str, Any], stages: Sequence[str]) -> float | None:
     """Return what some stages of a case took of its cores; None where no time is on record.
 
-    Processor time where the solver told it, else wall time times cores: on a machine that other
+    Processor time where the solver printed it, else wall time times cores: on a machine that other
     work shares, wall time is longer.
     """
     walls, processor = provenance.get("wall_time_s", {}), provenance.get("cpu_time_s", {})

@@ -134,7 +134,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class StatedQuantity:
-    """What a dataset says of a quantity that its cases have."""
+    """The record in a dataset of a quantity that its cases have."""
 
     name: str
     unit: str

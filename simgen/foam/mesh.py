@@ -121,7 +121,7 @@ class PatchRange:
 
 def read_boundary(path: Path) -> dict[str, PatchRange]:
     """Read polyMesh/boundary."""
-    reader = FoamReader(path, is_text=True)  # whatever its header says of the rest of the mesh
+    reader = FoamReader(path, is_text=True)  # whatever format its header names
     if reader.peek() != b"(":
         reader.count()  # which PyFoam leaves out
     reader.expect(b"(")

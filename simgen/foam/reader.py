@@ -90,7 +90,7 @@ def check_not_decomposed(path: Path) -> None:
 
 
 class FoamReader:
-    """A position in a file, and what its header says of the lists behind it."""
+    """A position in a file, and the format of lists that its header names."""
 
     def __init__(self, path: Path, *, is_text: bool = False) -> None:
         self.path, self.data, self.position = path, read_bytes(path), 0

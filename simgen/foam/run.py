@@ -59,7 +59,7 @@ class OpenFoam:
 
 
 def find_openfoam(applications: Iterable[str] = ("checkMesh", "gmshToFoam")) -> OpenFoam:
-    """Find the installation on this machine; MissingSolverError says how to get one."""
+    """Find the installation on this machine; MissingSolverError explains how to get one."""
     for application in applications:
         if shutil.which(application) is None:
             raise MissingSolverError(f"OpenFOAM's {application} is not on PATH: {INSTALL_HINT}")

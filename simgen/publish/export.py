@@ -134,7 +134,7 @@ def _claim(store: Store, url: str, origin: Json) -> bool:
 
 
 def _export_case(case: StoredCase, store: Store) -> tuple[dict[str, Json], bool]:
-    """Return the metadata of a case's nodes by path, and whether it had to be copied."""
+    """Return the metadata of a case's nodes by path, and whether it was copied now."""
     path = f"cases/{case.id}"
     arrays = {name: case[name] for name in case.arrays()}
     nodes = {f"{path}/{name}": _array_metadata(array) for name, array in arrays.items()}

@@ -1,6 +1,6 @@
 """Judge solved cases: complete, and each figure measured on a case within its limit.
 
-A rejected case says which gate, which figure and which limit. Checks for every solver are here; a
+A rejected case names the gate, the figure and the limit. Checks for every solver are here; a
 family adds its own in `CaseFamily.gates`. A case is complete with every time that was asked for,
 every value, on one mesh. The gates check a solved case directory against its settings; the
 conversion checks the files that it reads against the mesh; the store checks what it is given

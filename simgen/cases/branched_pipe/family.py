@@ -162,7 +162,7 @@ class BranchedPipe(CaseFamily):
             "pressure_loss_drift": drift(pressure, window),
             "branch1_share": float(share[-1]),
             "peak_speed": float(np.linalg.norm(velocity, axis=1).max()),
-            # As a share of the whole flow: one branch may carry next to nothing.
+            # As a share of the whole flow: one branch may get next to nothing.
             "flow_split_drift": float(np.ptp(share[-window:])),
             **residual_figures(log),
             **y_plus_figures(case.directory),

@@ -16,7 +16,7 @@ import numpy as np
 from simgen.cases.cylinder.shedding import peak_frequency, shedding
 from simgen.quantities import CaseFields, Quantity
 
-#: Fewer states than this tell no frequency.
+#: Fewer states than this give no frequency.
 LEAST_STATES = 16
 #: A lift coefficient whose root mean square is lower belongs to a steady wake.
 STEADY_LIFT = 0.01
