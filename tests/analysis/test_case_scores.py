@@ -152,14 +152,14 @@ def test_pod_of_a_steady_case_is_of_the_training_cases_fields(
     snapshots = np.random.default_rng(0).normal(size=(6, case.num_points, 2)).astype(np.float32)
     asked: list[str] = []
 
-    def carried(points: np.ndarray, without: str) -> np.ndarray:
+    def at(points: np.ndarray, without: str) -> np.ndarray:
         asked.append(without)
         return snapshots
 
     shift = np.asarray(surrogate.normaliser.mean) / np.asarray(surrogate.normaliser.std)
     known = 0.7 * snapshots[1] + 0.3 * snapshots[4] + shift
     monkeypatch.setattr(type(surrogate.problem), "start", lambda self, case, asked=None: None)
-    training = SimpleNamespace(carried=carried)
+    training = SimpleNamespace(at=at)
     found = case_controls(surrogate, case, fields, known, lambda: training)[POD]
     # A field that the training fields span is the sum of their modes, and their mean.
     expected = np.linalg.norm(known - shift - snapshots.mean(axis=0), axis=-1)
