@@ -75,9 +75,9 @@ def test_a_killed_worker_comes_back_and_two_follow_the_curve_of_the_plain_loop(
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_diverged_run_is_not_tried_again(workers: int, dataset: Dataset, tmp_path: Path) -> None:
-    experiment = tiny_experiment(learning_rate=1e30, epochs=20, workers=workers)
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_diverged_run_is_not_tried_again(number: int, dataset: Dataset, tmp_path: Path) -> None:
+    experiment = tiny_experiment(learning_rate=1e30, epochs=20, workers=number)
     with pytest.raises(TrainingError, match="training diverged") as caught:
         workers.train(experiment, dataset.url, None, str(tmp_path))
     assert "\n" not in str(caught.value)
