@@ -120,6 +120,11 @@ class Parameter:
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0  # -0.0 is 0.0, and the same design
 
 
+def with_unit(name: str, unit: str) -> str:
+    """`speed (m/s)`; the name alone where the unit is that of a plain number."""
+    return name if unit in ("", "1", "-") else f"{name} ({unit})"
+
+
 def scaled(parameters: Sequence[Parameter], design: Mapping[str, float]) -> np.ndarray:
     """Return (P,) the parameters of a design, each -1..1 over its range."""
     return np.array(

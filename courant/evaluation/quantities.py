@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from courant.evaluation.record import QuantityScore
-from courant.prediction.design import by_field, family_with_quantities, quantities_from
+from courant.prediction.design import by_field, quantities_from
 from courant.prediction.surrogate import NotFiniteError, Surrogate
 from simgen.case import CaseFamily
+from simgen.cases import FAMILIES
 from simgen.design_space import scaled
 from simgen.errors import InputError
 from simgen.point_cloud import BoundaryCloud, PointCloud
@@ -59,7 +60,8 @@ def family_of(dataset: Dataset) -> CaseFamily | None:
     schema = dataset.schema
     if schema.source is not None or not schema.boundary:
         return None
-    return family_with_quantities(schema.family)
+    family = FAMILIES.get(schema.family)
+    return family if family is not None and family.quantities else None
 
 
 def recorded(dataset: Dataset, name: str, cases: Sequence[str]) -> np.ndarray:

@@ -23,7 +23,6 @@ from courant.prediction.bands import DesignBands
 from courant.problems import Problem
 from courant.problems.transient import time_tolerance
 from simgen.case import CaseFamily, SolvedCase
-from simgen.cases import FAMILIES
 from simgen.design_space import DesignPoint
 from simgen.errors import InputError
 from simgen.point_cloud import PointCloud
@@ -185,12 +184,6 @@ def solved_state(channels: Sequence[Channel], cloud: PointCloud, at_s: float) ->
         raise InputError(f"the solver stores no state at {at_s:g} s")
     columns = [cloud.fields[each.field][nearest][..., each.column] for each in channels]
     return np.stack(columns, axis=-1)
-
-
-def family_with_quantities(name: str) -> CaseFamily | None:
-    """Return the family, if this release knows it and it declares quantities."""
-    family = FAMILIES.get(name)
-    return family if family is not None and family.quantities else None
 
 
 def quantities_from(

@@ -410,8 +410,7 @@ class Surrogate:
         solved = design.solved_values(channels, cloud, times)
         boundary = None if cloud.boundary is None else replace(cloud.boundary, fields={})
         bare = replace(cloud, time=None, fields={}, boundary=boundary)
-        declared = family.quantities if design.family_with_quantities(family.name) else ()
-        wanted, reasons = obtainable(declared, self.channels)
+        wanted, reasons = obtainable(family.quantities, self.channels)
         since_s = design.counted_from_s(family, settings, self.step_s, times)
 
         def quantities(of: np.ndarray) -> dict[str, float]:

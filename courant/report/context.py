@@ -28,9 +28,10 @@ from courant.evaluation.record import MODEL, Evaluation
 from courant.field_model import FieldDecomposition
 from courant.prediction.surrogate import Surrogate, load
 from courant.problems.transient import is_spatial
-from courant.report.page import channel_label, component_name, with_unit
+from courant.report.page import channel_label, component_name
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord, RunCourse, read_course, read_records
+from simgen.design_space import with_unit
 from simgen.errors import StoreError
 from simgen.publish.figures import Layer, Triangles, layer
 from simgen.store.read import Dataset, StoredCase

@@ -12,20 +12,11 @@ from matplotlib.figure import Figure
 
 from courant.evaluation.ledger import Interval, Ledger, solver_times
 from courant.report.context import MODEL_COLOR, Context, ShownCase
-from courant.report.page import (
-    Cell,
-    Panel,
-    PanelTable,
-    Picture,
-    count,
-    listed,
-    number,
-    plain,
-    with_unit,
-)
+from courant.report.page import Cell, Panel, PanelTable, Picture, count, listed, number, plain
 from courant.runs.directory import RunDirectory
 from courant.runs.record import EpochRecord
 from courant.sweeps.sweep import TABLE, sweep_of
+from simgen.design_space import with_unit
 from simgen.errors import SimgenError
 from simgen.publish.figures import SPLIT_COLORS, Triangles, designs, point_spacing, sample_cases
 from simgen.store.read import Dataset, StoredCase

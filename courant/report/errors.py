@@ -44,9 +44,8 @@ from courant.report.page import (
     count,
     number,
     plain,
-    with_unit,
 )
-from simgen.design_space import Parameter
+from simgen.design_space import Parameter, with_unit
 from simgen.publish.figures import SPLIT_COLORS
 from simgen.regression import Sensitivity
 

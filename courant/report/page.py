@@ -27,6 +27,7 @@ from courant.evaluation.record import DMD, MODEL, PERSISTENCE, POD_GP, POD_RBF, 
 from courant.runs.directory import RunDirectory
 from courant.runs.record import BANDS, METRICS, MONITOR
 from courant.sweeps.sweep import TABLE, sweep_of
+from simgen.design_space import with_unit
 from simgen.errors import InputError, StoreError
 
 if TYPE_CHECKING:
@@ -137,11 +138,6 @@ class Panel:
     def data(self) -> str | None:
         """The file of the arrays, beside the page; None where there are none."""
         return f"{self.name}.npz" if self.all_arrays else None
-
-
-def with_unit(name: str, unit: str) -> str:
-    """`speed (m/s)`; the name alone where the unit is that of a plain number."""
-    return name if unit in ("", "1", "-") else f"{name} ({unit})"
 
 
 def plain(name: str) -> str:

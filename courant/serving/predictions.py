@@ -16,9 +16,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from courant.data.batch import Batch
-from courant.prediction.design import family_with_quantities
 from courant.prediction.surrogate import Surrogate
 from courant.problems.problem import check_finite, collected_warnings
+from simgen.cases import FAMILIES
 from simgen.errors import InputError
 
 logger = logging.getLogger("courant.serving")
@@ -126,7 +126,7 @@ class ModelCard(BaseModel):
     quantities: list[dict[str, str]] = []
     """name, unit and meaning of what the family declares"""
     settings: dict[str, float] = {}
-    """solver settings of its dataset, where the run has them on record"""
+    """solver settings of its dataset"""
     patch_kinds: list[str]
     step_s: float | None
     """between predicted states; None in steady models"""
@@ -155,7 +155,7 @@ FAULT = RequestError("the server failed on this request; its log has the reason"
 
 
 def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
-    family = family_with_quantities(surrogate.dataset["family"])
+    family = FAMILIES.get(surrogate.dataset["family"])
     return ModelCard(
         run=surrogate.url.rsplit("/", 1)[-1],
         family=surrogate.dataset["family"],
@@ -168,7 +168,7 @@ def describe(surrogate: Surrogate, limits: Limits) -> ModelCard:
             {"name": each.name, "unit": each.unit, "meaning": each.meaning}
             for each in (family.quantities if family else ())
         ],
-        settings=surrogate.dataset.get("settings") or {},
+        settings=surrogate.dataset["settings"],
         patch_kinds=list(surrogate.normaliser.patch_kinds),
         step_s=surrogate.step_s,
         input_steps=surrogate.problem.input_steps,

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from scipy.spatial import cKDTree
 
-from simgen.design_space import Parameter
+from simgen.design_space import Parameter, with_unit
 from simgen.point_cloud import PointCloud
 from simgen.quantities import StatedQuantity
 from simgen.regression import Sensitivity, sobol_indices
@@ -322,20 +322,16 @@ def designs(dataset: Dataset) -> Figure:
             label = f"{name} ({len(cases)})"
             axis.scatter(cases[across.name], values, s=24, color=color, marker=marker, label=label)
         limits = _with_margin(across.low, across.high)
-        axis.set(xlabel=_with_unit(across.name, across.unit), xlim=limits)
+        axis.set(xlabel=with_unit(across.name, across.unit), xlim=limits)
         if up is None:
             axis.set_yticks(range(len(shown)), list(shown))
             axis.set_ylim(len(shown) - 0.5, -0.5)
         else:
-            axis.set(ylabel=_with_unit(up.name, up.unit), ylim=_with_margin(up.low, up.high))
+            axis.set(ylabel=with_unit(up.name, up.unit), ylim=_with_margin(up.low, up.high))
         axis.grid(alpha=0.25)
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside upper center", ncols=5, frameon=False, fontsize=9)
     return figure
-
-
-def _with_unit(name: str, unit: str) -> str:
-    return name if unit in ("", "1") else f"{name} ({unit})"
 
 
 def _with_margin(low: float, high: float) -> tuple[float, float]:
@@ -364,7 +360,7 @@ def sample_cases(cases: Sequence[StoredCase], field: str) -> Figure:
         for each in schema.parameters[:1]:
             title.append(f"{each.name} {case.parameters[each.name]:.3g} {each.unit}")
         axis.set_title("  ".join(title), fontsize=8, loc="left")
-    label = _with_unit(field if is_scalar else f"|{field}|", of.unit)
+    label = with_unit(field if is_scalar else f"|{field}|", of.unit)
     if add_colorbar(figure, artist, axes.tolist(), label=label, shrink=0.8, pad=0.01) is None:
         figure.supylabel(label, fontsize=9)
     return figure
@@ -404,7 +400,7 @@ def distributions(dataset: Dataset) -> Figure:
         axis.axvline(mean, color="k", lw=1)
         axis.axvspan(mean - std, mean + std, color="k", alpha=0.08, lw=0)
         component = f" {field.components[number]}" if len(field.components) > 1 else ""
-        axis.set(xlabel=_with_unit(f"{field.name}{component}", field.unit), yticks=[])
+        axis.set(xlabel=with_unit(f"{field.name}{component}", field.unit), yticks=[])
     axes[0].set_ylabel("density of values")
     return figure
 
@@ -423,7 +419,7 @@ def histograms(dataset: Dataset) -> Figure:
         known = table[np.isfinite(table[quantity.name].astype(float))]
         values = [known[quantity.name][known["split"] == split] for split in colors]
         axis.hist(values, bins=20, stacked=True, color=[*colors.values()])
-        axis.set(xlabel=_with_unit(quantity.name.replace("_", " "), quantity.unit))
+        axis.set(xlabel=with_unit(quantity.name.replace("_", " "), quantity.unit))
     for axis in axes[::COLUMNS]:
         axis.set_ylabel("cases")
     handles = [Patch(color=color) for color in colors.values()]
