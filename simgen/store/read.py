@@ -214,14 +214,15 @@ class Dataset:
     def quantity_statistics(self) -> dict[str, dict[str, float]]:
         """The training split's mean, std, min and max of each quantity."""
         train = self.design.loc[self.cases("train")]
+        found = {each.name: train[each.name] for each in self.schema.quantities}
         return {
-            each.name: {
-                "mean": float(train[each.name].mean()),
-                "std": float(train[each.name].std(ddof=0)),
-                "min": float(train[each.name].min()),
-                "max": float(train[each.name].max()),
+            name: {
+                "mean": float(of.mean()),
+                "std": float(of.std(ddof=0)),
+                "min": float(of.min()),
+                "max": float(of.max()),
             }
-            for each in self.schema.quantities
+            for name, of in found.items()
         }
 
     @functools.cached_property
@@ -366,10 +367,7 @@ class StoredCase:
 
     @property
     def attributes(self) -> Record:
-        """All that the digest covers besides arrays.
-
-        These are parameters, settings, status, reason, gates, log_tail and provenance.
-        """
+        """What the digest covers besides arrays, from parameters and status to provenance."""
         line, group = self._stored
         return {**dict(group.attrs), **{name: line[name] for name in DETAILS}}
 
@@ -391,7 +389,7 @@ class StoredCase:
         return int(self["points"].shape[0])
 
     def __getitem__(self, name: str) -> zarr.Array:
-        """Return an array by its name, such as velocity or boundary/velocity; nothing is read."""
+        """Return an array, such as velocity or boundary/velocity; nothing is read."""
         if name in self._opened:  # a version does not change, and looking it up takes a millisecond
             return self._opened[name]
         self._check_accepted()
@@ -574,11 +572,6 @@ class LocalCache:
             found[name] = values if kept is None else kept
         return {name: values for name, values in found.items() if values is not None}
 
-    @property
-    def num_bytes(self) -> int:
-        """The size of the folder's files."""
-        return sum(size for _, size, _ in self._files())
-
     def _mapped(self, file: str) -> np.ndarray | None:
         """Map a file's array and mark it as used; None where there is no such file."""
         path = self.folder / file
@@ -617,34 +610,21 @@ class LocalCache:
             _mark_used(part)
             lock = FileLock(self.folder / ".lock", mode=0o666, poll_interval=0.005)
             until_there.enter_context(lock)
-            self._make_room(part.stat().st_size)
-
-    def _make_room(self, size: int) -> None:
-        """Remove leftovers of killed processes, and the least recently used files.
-
-        `size` more bytes fit then.
-        """
-        for partial in self.folder.glob(f"{PARTIAL}*"):
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - partial.stat().st_mtime > ABANDONED_S:
-                    partial.unlink()
-        files = sorted(self._files())
-        held = sum(num_bytes for _, num_bytes, _ in files)
-        for _, num_bytes, path in files:
-            if held + size <= self.max_bytes:
-                break
-            path.unlink(missing_ok=True)
-            held -= num_bytes
-
-    def _files(self) -> list[tuple[int, int, Path]]:
-        """List time of last use, bytes and path of each file."""
-        found = []
-        for entry in os.scandir(self.folder):
-            if entry.name.endswith(".npy") and not entry.name.startswith(PARTIAL):
+            files = []
+            for each in self.folder.iterdir():
                 with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat()
-                    found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
-        return found
+                    status = each.stat()
+                    if each.name.startswith(PARTIAL):
+                        if time.time() - status.st_mtime > ABANDONED_S:
+                            each.unlink()
+                    elif each.suffix == ".npy":
+                        files.append((status.st_mtime_ns, status.st_size, each))
+            held = part.stat().st_size + sum(num_bytes for _, num_bytes, _ in files)
+            for _, num_bytes, each in sorted(files):
+                if held <= self.max_bytes:
+                    break
+                each.unlink(missing_ok=True)
+                held -= num_bytes
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -658,6 +638,5 @@ class LocalCache:
 
 
 def _mark_used(path: Path) -> None:
-    """Set the file's time to now; the kernel's own are coarse, so that uses would look alike."""
-    now = time.time_ns()
+    now = time.time_ns()  # the kernel's own are coarse: uses would look alike
     os.utime(path, ns=(now, now))

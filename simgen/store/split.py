@@ -63,8 +63,7 @@ def assign_splits(
     splits = {case: members[case] for case in cases if case in members}
     counts = Counter(splits.values())
 
-    def rank(case: str) -> str:
-        """Depend on the id and the seed alone, whatever else is published with the case."""
+    def rank(case: str) -> str:  # whatever else is published with the case
         return hashlib.sha256(f"{seed}:{case}".encode()).hexdigest()
 
     for case in sorted((case for case in cases if case not in members), key=rank):
@@ -197,26 +196,22 @@ def _dominant(parts: Sequence[Moments], share: float = SHARE_OF_CASES) -> list[i
     size = np.max([part.size for part in parts], axis=0)
     found: set[int] = set()
     for component in np.flatnonzero(is_significant(np.sqrt(away.sum(axis=0) / count), size)):
-        found |= _few(away[:, component], share, noise[component])
+        of = away[:, component]
+        order = np.argsort(of)[::-1]
+        begin, end = 0, max(1, len(of) // ONE_OF)
+        while begin < end:  # as long as a few of the rest have `share`
+            rest = of[order[begin:]]
+            enough = np.flatnonzero(np.cumsum(rest[: end - begin]) >= share * rest.sum())
+            if not len(enough):
+                break
+            is_wrecked = rest[0] > (BEYOND / ROUNDING) ** 2 * noise[component]
+            if rest[enough[0] + 1 :].sum() <= noise[component] and not is_wrecked:
+                break
+            begin += int(enough[0]) + 1
+        found.update(order[:begin].tolist())
     return sorted(found)
 
 
 def _away(part: Moments, centre: np.ndarray) -> np.ndarray:
-    """Return the sum of a part's squared deviations from the centre (C,)."""
+    """Return a part's squared deviations from the centre, (C,)."""
     return np.asarray(part.squares + part.count * (part.mean - centre) ** 2)
-
-
-def _few(away: np.ndarray, share: float, noise: float) -> set[int]:
-    """Return the parts of largest squared deviation, as long as a few of the rest have `share`."""
-    order = np.argsort(away)[::-1]
-    begin, end = 0, max(1, len(away) // ONE_OF)
-    while begin < end:
-        rest = away[order[begin:]]
-        enough = np.flatnonzero(np.cumsum(rest[: end - begin]) >= share * rest.sum())
-        if not len(enough):
-            break
-        is_wrecked = rest[0] > (BEYOND / ROUNDING) ** 2 * noise
-        if rest[enough[0] + 1 :].sum() <= noise and not is_wrecked:
-            break
-        begin += int(enough[0]) + 1
-    return set(order[:begin].tolist())

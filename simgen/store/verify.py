@@ -111,13 +111,12 @@ class VersionSize:
 
 @dataclass(frozen=True)
 class MovedStatistic:
-    """A training statistic that differs between versions.
-
-    It is named by field or quantity and figure, such as mean, with its values per component.
-    """
+    """A training statistic that differs between versions, with its values per component."""
 
     field: str
+    """Or quantity"""
     figure: str
+    """Such as mean"""
     before: tuple[float, ...]
     after: tuple[float, ...]
 
@@ -179,6 +178,15 @@ def compare(before: Dataset, after: Dataset) -> Difference:
     status = {case: (old[case]["status"], new[case]["status"]) for case in new if case in old}
     in_both = [case for case in new_split if case in old_split]
     fresh = [case for case in new_split if case not in old_split]
+    moved = []
+    earlier, later = _statistics(before), _statistics(after)
+    for name in (name for name in later if name in earlier):
+        scale = np.maximum(later[name]["std"], np.finfo(float).tiny)
+        for figure, values in later[name].items():
+            known = earlier[name][figure]
+            if np.any(np.abs(values - known) > MOVED * scale):
+                pair = tuple(known.tolist()), tuple(values.tolist())
+                moved.append(MovedStatistic(name, figure, *pair))
     return Difference(
         before.version,
         after.version,
@@ -192,31 +200,15 @@ def compare(before: Dataset, after: Dataset) -> Difference:
             if old_split[case] != new_split[case]
         },
         new_splits=counts_of(lambda split: [case for case in fresh if new_split[case] == split]),
-        statistics=_moved(_statistics(before), _statistics(after)),
+        statistics=moved,
         num_bytes_added=stored_bytes(after, fresh),
     )
 
 
-Figures = dict[str, dict[str, np.ndarray]]
-
-
-def _statistics(dataset: Dataset) -> Figures:
+def _statistics(dataset: Dataset) -> dict[str, dict[str, np.ndarray]]:
     """Return those of fields by component, and those of quantities, which are single numbers."""
     of_quantities = {
         name: {figure: np.array([value]) for figure, value in figures.items()}
         for name, figures in dataset.quantity_statistics.items()
     }
     return {**dataset.statistics, **of_quantities}
-
-
-def _moved(before: Figures, after: Figures) -> list[MovedStatistic]:
-    moved = []
-    for name in (name for name in after if name in before):
-        scale = np.maximum(after[name]["std"], np.finfo(float).tiny)
-        for figure, values in after[name].items():
-            earlier = before[name][figure]
-            if np.any(np.abs(values - earlier) > MOVED * scale):
-                moved.append(
-                    MovedStatistic(name, figure, tuple(earlier.tolist()), tuple(values.tolist()))
-                )
-    return moved

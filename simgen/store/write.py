@@ -298,7 +298,6 @@ def _write_group(
 
 
 def _attributes(result: CaseResult) -> Record:
-    """Return the attributes of the case's group."""
     return json_ready(
         {
             "parameters": dict(result.point.parameters),
@@ -368,20 +367,21 @@ class DatasetWriter:
         """Open the dataset at `url`, or create it; InputError if it belongs to another family."""
         # Through links: one that is changed during a run does not divide its cases.
         url = url if "://" in url else str(local_path(url).resolve())
-        return retry_commit(url, lambda: cls._opened(url, schema, open_to_write(url, create=True)))
 
-    @classmethod
-    def _opened(cls, url: str, schema: Schema, repository: icechunk.Repository) -> DatasetWriter:
-        # From one session's snapshot: on S3 another writer may move the branch in between.
-        session = repository.writable_session(BRANCH)
-        if is_empty(repository, session.snapshot_id):
-            root = zarr.create_group(session.store, attributes=schema.to_attrs())
-            create_tables(root)
-            commit(repository, url, session, "dataset created", commit_metadata())
-            return cls(url, schema, repository)
-        stored = Schema.from_attrs(zarr.open_group(session.store, mode="r").attrs, url)
-        stored.check_family(schema, url)
-        return cls(url, stored, repository)
+        def attempt() -> DatasetWriter:
+            repository = open_to_write(url, create=True)
+            # From one session's snapshot: on S3 another writer may move the branch in between.
+            session = repository.writable_session(BRANCH)
+            if is_empty(repository, session.snapshot_id):
+                root = zarr.create_group(session.store, attributes=schema.to_attrs())
+                create_tables(root)
+                commit(repository, url, session, "dataset created", commit_metadata())
+                return cls(url, schema, repository)
+            stored = Schema.from_attrs(zarr.open_group(session.store, mode="r").attrs, url)
+            stored.check_family(schema, url)
+            return cls(url, stored, repository)
+
+        return retry_commit(url, attempt)
 
     def design(self) -> dict[str, Record]:
         """Return the row of every case on record, published or not."""
