@@ -1,16 +1,13 @@
 """Check a run's bands on cases that were used for nothing: how often do they hold?
 
 coverage     share of the cases whose error is within the band; to be the band's level, and more
-             for the field of a transient case: its band is that of several windows, of which one
-             is scored
+             for the field of a transient case, of whose windows one is scored
 worst eighth the least coverage in an eighth of the design space: the cases are halved three
              times, by the medians of the parameters that errors over the band depend on most
 width        half-width of the bands over the mean error; 2.3 to 3 where errors have one size
 
-Cases outside of a box that is given are scored apart: there a band is a number without a meaning,
-and has to be withheld, most of all where the error is larger. The designs' ranges withhold it, or
-the latents that a prediction starts from; the second alone guards where a design lies within the
-ranges of each parameter, and where a case has no parameters.
+Cases outside of a box that is given are scored apart: there a band has to be withheld, by the
+designs' ranges or by the latents that a prediction starts from.
 """
 
 from __future__ import annotations
@@ -188,11 +185,9 @@ def _compare(
     quantities: Pair,
     level: float,
 ) -> tuple[dict[str, _Held], str]:
-    """Return a case's errors beside their bands, and why there is none of its field.
-
-    Of the field it is that at its worst place. A transient case's field is that of one window, its
-    quantities those of the rollout to its end: either may be without a band alone.
-    """
+    """Return a case's errors (of the field the worst) beside their bands, and why it has none."""
+    # A transient case's field is that of one window, its quantities those of the rollout to its
+    # end: either may be without a band alone.
     problem, design = surrogate.problem, surrogate.scaled(case.parameters)
     start = problem.shown_start(case)
     prepared = surrogate.prepare_case(case, start)

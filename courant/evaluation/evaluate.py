@@ -6,7 +6,6 @@ Errors are by component, case and step, over every window of every case, in one 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -27,10 +26,9 @@ from courant.evaluation.record import (
     read_evaluation,
 )
 from courant.evaluation.references import references
-from courant.prediction.surrogate import Surrogate, load
+from courant.prediction.surrogate import load
 from courant.runs.directory import RunDirectory
 from simgen.errors import InputError
-from simgen.store.read import StoredCase
 
 
 def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None) -> Evaluation:
@@ -58,6 +56,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
     cases: dict[str, CaseErrors] = {}
     walls: list[float] = []
     processor: list[float] = []
+    solved: list[float] = []
     # The first prediction also loads libraries, so it is not timed.
     surrogate.predict_case(dataset[ids[0]])
     for case in map(dataset.__getitem__, ids):
@@ -71,6 +70,10 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
             sums[MODEL].add(predicted.reshape(window.truth.shape), window.truth, mean)
             for name, reference in beside.items():
                 sums[name].add(reference.predict(case, window), window.truth, mean)
+        # The solver's time for the share of a case that a prediction covers.
+        solve = case.provenance.get("wall_time_s", {}).get("solve")
+        if solve and (share := problem.share_of_solve(case)):
+            solved.append(solve * share)
         cases[case.id] = CaseErrors(
             windows=len(sums[MODEL].windows),
             overall={name: MetricValues(of.total()) for name, of in sums.items()},
@@ -79,6 +82,7 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         )
         for name, of in sums.items():
             total[name].windows += of.windows
+    on_gpu = surrogate.device.type == "cuda"
     record = Evaluation(
         run=run.url,
         fingerprint=fingerprint(run, split),
@@ -100,7 +104,15 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
         nmae={name: _steps(of.nmae()) for name, of in total.items()},
         relative_l2={name: _steps(of.relative_l2()) for name, of in total.items()},
         **measure_quantities(surrogate, dataset, ids),
-        timing=_timing(surrogate, [dataset[case] for case in ids], walls, processor),
+        timing=Timing(
+            prediction_s=float(np.median(walls)),
+            prediction_total_s=sum(walls),
+            prediction_processor_s=float(np.median(walls if on_gpu else processor)),
+            prediction_device=torch.cuda.get_device_name(surrogate.device) if on_gpu else "CPU",
+            prediction_threads=torch.get_num_threads(),
+            solver_s=float(np.mean(solved)) if solved else None,
+            solver_host=str(dataset[ids[0]].provenance.get("host_class", "unknown")),
+        ),
     )
     run.write_json(EVALUATION, record.model_dump(mode="json"))
     return record
@@ -108,28 +120,3 @@ def evaluate(run_url: str, split: Split = "test", dataset_url: str | None = None
 
 def _steps(by_name: dict[str, list[float]]) -> dict[str, tuple[float, ...]]:
     return {name: tuple(values) for name, values in by_name.items()}
-
-
-def _timing(
-    surrogate: Surrogate,
-    cases: Sequence[StoredCase],
-    walls: Sequence[float],
-    processor: Sequence[float],
-) -> Timing:
-    """Compare one prediction with the solver's mean time for the same share of a case."""
-    solved = []
-    for case in cases:
-        solve = case.provenance.get("wall_time_s", {}).get("solve")
-        share = surrogate.problem.share_of_solve(case)
-        if solve and share:
-            solved.append(solve * share)
-    on_gpu = surrogate.device.type == "cuda"
-    return Timing(
-        prediction_s=float(np.median(walls)),
-        prediction_total_s=sum(walls),
-        prediction_processor_s=float(np.median(walls if on_gpu else processor)),
-        prediction_device=torch.cuda.get_device_name(surrogate.device) if on_gpu else "CPU",
-        prediction_threads=torch.get_num_threads(),
-        solver_s=float(np.mean(solved)) if solved else None,
-        solver_host=str(cases[0].provenance.get("host_class", "unknown")),
-    )

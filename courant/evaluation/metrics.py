@@ -62,12 +62,6 @@ class Metric:
     digits: int = 3
 
 
-def _rae(sums: FieldSums) -> float | None:
-    if sums.variation is None:
-        return None
-    return float(_ratio(sums.absolute.sum(), sums.variation.sum()))
-
-
 METRICS = {
     "nmae": Metric(
         "NMAE",
@@ -79,7 +73,11 @@ METRICS = {
         "RAE (relative absolute error) is Σ|û − u| / Σ|u − m|, where m is the training cases' mean"
         " of each component: it does not change with an offset, such as the 300 K of a"
         " temperature, and m everywhere has an RAE of one.",
-        _rae,
+        lambda sums: (
+            None
+            if sums.variation is None
+            else float(_ratio(sums.absolute.sum(), sums.variation.sum()))
+        ),
     ),
     "relative_l2": Metric(
         "relative L2",
@@ -198,11 +196,7 @@ def _mean_of_fields(values: Sequence[Any], sizes: Sequence[Any]) -> np.ndarray:
 
 
 def _mean_ratio(squared: np.ndarray, power: np.ndarray) -> np.ndarray:
-    """Return the mean over windows (W, ...) of sqrt(squared / power), where there is any power.
-
-    A component may be zero at all points of a window: it has no relative error there, and where it
-    is zero in every window, NaN.
-    """
+    """Return the mean of sqrt(squared / power) over the windows (W, ...) with power, else NaN."""
     there = power > 0
     ratios = np.sqrt(np.divide(squared, power, out=np.zeros_like(squared), where=there))
     number = there.sum(axis=0)

@@ -5,12 +5,8 @@ differ by the fields alone. A transient case is rolled out from where training w
 end; its quantities are those of the times from which the family takes them.
 
 The null is a Gaussian process on the design parameters, fitted to the quantities that the training
-cases have on record. It needs no field, and few smooth numbers of few parameters are easily
-regressed: on a well-known drag benchmark least squares reaches an R2 of 0.97. A network whose
+cases have on record: few smooth numbers of few parameters are easily regressed. A network whose
 fields give a quantity less well has learned nothing of use about it.
-
-    for row in regress_figures(simgen.open_dataset("STORE/centrifugal-pump")):
-        print(row.figure, row.regression, row.r2)
 """
 
 from __future__ import annotations
@@ -195,11 +191,8 @@ def score_quantities(
 
 
 def _error_and_rank(predicted: np.ndarray, truth: np.ndarray) -> tuple[float | None, float | None]:
-    """Return the relative error and the rank correlation, over the cases whose truth is known.
-
-    Both are None where one of these has no prediction: the cases on which a model fails are the
-    hard ones, and an error over the others would flatter it.
-    """
+    """Return the relative error and the rank correlation, over the cases whose truth is known."""
+    # None where one has no prediction: these are the hard ones, and the others would flatter.
     known = np.isfinite(truth)
     predicted, truth = predicted[known], truth[known]
     if not np.isfinite(predicted).all():

@@ -181,10 +181,7 @@ class FieldScale(Frozen):
 
 
 def _features(points: np.ndarray, values: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the features (T, N, F) of each channel.
-
-    They are one, the channel's deviation over a point's neighbours, that of all, and its size.
-    """
+    """Yield of each channel (T, N, F): one, deviation over neighbours, that of all, and size."""
     near = cKDTree(points).query(points, min(NEIGHBOURS, len(points)))[1].reshape(len(points), -1)
     variation = np.stack([state[near].std(axis=1) for state in values])
     overall = np.sqrt((variation**2).mean(axis=-1))
@@ -387,10 +384,7 @@ def whitening(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Reach(Frozen):
-    """Pooled latents of training cases, whitened principal components of them.
-
-    A prediction that starts from nothing like them is out of reach.
-    """
+    """Pooled latents of training cases, and whitened principal components of them."""
 
     mean: tuple[float, ...]
     components: tuple[tuple[float, ...], ...]
@@ -481,10 +475,7 @@ class Outcomes(Frozen):
         return self
 
     def unsolved_near(self, design: np.ndarray) -> float:
-        """Return the share of designs near one that have no accepted solution.
-
-        Of the nearest ones, drawn towards the share of all.
-        """
+        """Return the share near a design without accepted solution, drawn towards that of all."""
         away = np.linalg.norm(np.asarray(self.designs) - design, axis=1)
         unsolved = np.asarray(self.unsolved, dtype=float)
         near = unsolved[np.argsort(away, kind="stable")[:NEAREST]]
@@ -568,10 +559,7 @@ class Bands(Frozen):
     def by_regression(
         self, design: np.ndarray, level: float = LEVEL
     ) -> dict[str, tuple[float, float]]:
-        """Return value and half-width of each regressed quantity that has a band.
-
-        None has one outside of the designs that were trained on and calibrated.
-        """
+        """Return value and half-width of each regressed quantity; empty outside of `ranges`."""
         if self.regressed is None or outside(self.ranges, design):
             return {}
         values = self.regressed.values_at(design)

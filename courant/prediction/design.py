@@ -189,10 +189,7 @@ def solved_state(channels: Sequence[Channel], cloud: PointCloud, at_s: float) ->
 def quantities_from(
     quantities: Sequence[Quantity], fields: CaseFields, since_s: float
 ) -> dict[str, float]:
-    """Compute quantities by name, of a transient case from its states from `since_s` on.
-
-    NaN where there is no such state.
-    """
+    """Compute quantities by name, of a transient case from `since_s` on; NaN without a state."""
     cloud = states_from(fields.cloud, since_s)
     if cloud.time is not None and not len(cloud.time):
         return dict.fromkeys((each.name for each in quantities), float("nan"))

@@ -55,10 +55,7 @@ class Monitor(Frozen):
     limit: float = Field(gt=0)
 
     def quality(self, latents: np.ndarray) -> np.ndarray:
-        """Return a rollout's departure at each step, (T,), of latents (T + 1, L, d) from Z(0) on.
-
-        Below one is usual; the flag goes up at one.
-        """
+        """Return a rollout's departure (T,) by step, from latents (T + 1, L, d) from Z(0) on."""
         components = np.asarray(self.components).reshape(-1, len(self.mean))
         distance, outside, change = _statistics(latents, np.asarray(self.mean), components)
         moved = np.abs(change - self.change) / self.change_spread

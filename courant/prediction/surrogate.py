@@ -72,10 +72,7 @@ FROM_ANOTHER = "it starts from the state of another design"
 
 
 class CaseDecomposition(NamedTuple):
-    """A prediction in physical units: offset + contributions.sum(over anchors).
-
-    The sum equals the prediction (Eq. exact-decomp).
-    """
+    """A prediction in physical units: offset + contributions.sum(anchors) (Eq. exact-decomp)."""
 
     offset: np.ndarray
     """(C,)"""
@@ -108,10 +105,7 @@ def load(url: str | Path, *, device: str | torch.device | None = None) -> Surrog
 
 
 class Surrogate:
-    """A trained model with its normalisation: predictions in physical units, in numpy arrays.
-
-    C channels in `channels`' order, K patch kinds.
-    """
+    """A trained model with its normalisation; arrays have C `channels` and K patch kinds."""
 
     def __init__(
         self,
@@ -263,10 +257,7 @@ class Surrogate:
     def predict_last(
         self, case: StoredCase, *, start_s: float | None = None, steps: int | None = None
     ) -> np.ndarray:
-        """Predict a stored case, and return its last state alone: (N, C) of either kind of model.
-
-        `start_s` and `steps` are those of `predict_case`.
-        """
+        """Return the last state alone of `predict_case`: (N, C) of either kind of model."""
         predicted = self.predict_case(case, start_s=start_s, steps=steps)
         return predicted.reshape(-1, *predicted.shape[-2:])[-1]
 
@@ -277,10 +268,7 @@ class Surrogate:
         return self._on_device(self.problem.case_inputs(case, start_s, steps))
 
     def predict_prepared(self, requests: Sequence[Batch]) -> list[np.ndarray]:
-        """Return what `predict` returns for each request.
-
-        Requests of the same sizes go through the model as one batch.
-        """
+        """Predict each request; those of the same sizes go through the model as one batch."""
         groups: dict[tuple[Any, ...], list[int]] = {}
         for number, request in enumerate(requests):
             sizes = tuple((name, value.shape) for name, value in request.tensors.items())
@@ -299,10 +287,7 @@ class Surrogate:
         steps: int | None = None,
         cells: np.ndarray | None = None,
     ) -> FieldDecomposition:
-        """Take a prediction apart in the model's units, without computing any contribution yet.
-
-        Its `chunks` compute them for some of the cells at a time, with one encoding for all.
-        """
+        """Take a prediction apart in the model's units; its `chunks` compute the contributions."""
         return self.decompose_prepared(self.prepare_case(case, start_s, steps), cells)
 
     def decompose_prepared(
@@ -514,10 +499,7 @@ class Surrogate:
         return self.bands_around(prepared, values, case.points, case.parameters, begin)
 
     def rollout_latents(self, prepared: Batch) -> np.ndarray:
-        """Return the latents of a rollout from Z(0) on, (T + 1, L, d); no field is computed.
-
-        InputError for a steady model, or one without latents.
-        """
+        """Return the latents (T + 1, L, d) from Z(0) on; InputError for a model without them."""
         model = self.model
         if self.step_s is None or not isinstance(model, Evolves):
             raise InputError(

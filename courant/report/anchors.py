@@ -144,7 +144,7 @@ def component_panel(context: Context) -> Panel | None:
                 f"component_fields_{shown.slug}.png",
                 f"The strongest anchors of case {shown.case.id} ({shown.label}), one in each row:"
                 f" the components of what each adds to the prediction{shown.inside}. A column has"
-                " one colour scale, white is zero; parts of several anchors may cancel.",
+                " one colour scale; parts of several anchors may cancel.",
                 partial(
                     draw_component,
                     replace(shown.layer, cell=corners),
@@ -215,7 +215,7 @@ def section_panel(context: Context) -> Panel | None:
         "sections.png",
         f"Contributions of the {len(chosen)} strongest anchors to {label} of the first prediction,"
         f" one in each row with its own scale: at three sections across {'xyz'[axis]}, and where"
-        " the anchor's whole contribution is largest (cross). Red is positive, blue is negative.",
+        " the anchor's whole contribution is largest (cross).",
         partial(draw_section, planes, through, values, peaks, chosen, label),
         look_for="A compact anchor colours few sections, around its peak; one that colours all of"
         " them acts along the whole thickness.",
@@ -246,10 +246,7 @@ def draw_section(
     anchors: np.ndarray,
     label: str,
 ) -> Figure:
-    """Draw values (A, M) of the strongest anchors, one a row, at the planes and through its peak.
-
-    A colour scale is that of a row.
-    """
+    """Draw values (A, M) of the strongest anchors, a row each, at planes and through its peak."""
     rows, columns = len(values), len(planes) + 1
     height = height_of(planes[0].aspect, 3.1, 1.2, 3.4)
     figure = Figure(figsize=(WIDTH, height * rows + 0.3), layout="constrained")
@@ -291,9 +288,8 @@ def maps_panel(context: Context) -> Panel | None:
         Picture(
             "anchor_maps.png",
             f"First row: the prediction{'' if is_steady else ' over the rollout'}. Second: the"
-            " domain, coloured by the anchor with the largest weight at each point. Below: the"
-            f" weights of anchors {', '.join(map(str, found.chosen))}; all weights at a point sum"
-            " to one. "
+            " domain, coloured by the dominant anchor of each point. Below: the weights of anchors"
+            f" {', '.join(map(str, found.chosen))}. "
             + (
                 "They are the three strongest."
                 if is_steady
@@ -680,8 +676,8 @@ def addresses_panel(context: Context) -> Panel | None:
         "Which anchors the error is attributed to",
         [picture],
         [PanelTable(rows, words=("where (m)", "the anchor itself (m)"))],
-        note="The squared error at a point is divided among the anchors by their weights there,"
-        " which sum to one. The parts sum exactly to the whole, a mean square error of"
+        note="The squared error at a point is divided among the anchors by their weights there."
+        " The parts sum exactly to the whole, a mean square error of"
         f" {found.total:.3g} in units of the training cases' variance. An anchor with a large error"
         " shows where to look; it need not be the cause.",
         arrays={

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from courant.analysis.case_scores import score_case
-from courant.analysis.comparison import RunComparison, ScoreRow
+from courant.analysis.comparison import RunComparison
 from courant.analysis.scores import SCORES, AnchorFields
 from courant.evaluation.ledger import Interval
 from courant.prediction.surrogate import load
@@ -196,10 +196,7 @@ def draw_hyperparameters(
 def _draw_key(
     axis: Axes, key: str, results: Sequence[tuple[TrialResult, float]], baseline: Value
 ) -> None:
-    """Draw error over the values of a key, the baseline dashed.
-
-    Numbers are on a scale, a log scale for a wide range; words are side by side.
-    """
+    """Draw error over a key's values: numbers on a linear or log scale, words side by side."""
     values = _in_order({each.setting[key] for each, _ in results} | {baseline})
     if all(map(_is_number, values)):
         numbers = np.array(values, dtype=float)
@@ -241,10 +238,7 @@ def _draw_key(
 
 
 def draw_trials(results: Sequence[TrialResult], keys: Sequence[str]) -> Figure:
-    """Draw one axis per key and one for validation NMAE, one line per trial.
-
-    The lower the NMAE, the darker; the best in orange.
-    """
+    """Draw one axis per key and one for validation NMAE, one line per trial, the best in orange."""
     measured = sorted(_measured(results), key=lambda pair: pair[1], reverse=True)
     errors = [nmae for _, nmae in measured]
     figure = Figure(figsize=(max(6.0, 2.1 * (len(keys) + 1)), 4.2), layout="constrained")
@@ -460,9 +454,19 @@ def draw_trade_off(found: RunComparison) -> Figure | None:
     }
     # Errors of different flows have nothing in common but their ratio to the best.
     several = len(best) > 1
-    errors = [_over(row.scores["nmae"], best[row.family] if several else 1.0) for row in rows]
+    errors = []
+    for row in rows:
+        error, unit = row.scores["nmae"], best[row.family] if several else 1.0
+        half = None if error.half_width is None else error.half_width / unit
+        errors.append(Interval(error.mean / unit, half, error.count))
     enough = ABOUT_THE_BEST * (1.0 if several else min(best.values()))
-    marks = {id(row): _mark(found, row) for row in found.rows}
+    marks = {}
+    labels = list(dict.fromkeys(row.label for row in found.rows))
+    for row in found.rows:
+        number = labels.index(row.label)
+        by_family = len(found.families) > 1
+        shape = found.families.index(row.family) if by_family else number // len(PALETTE)
+        marks[id(row)] = PALETTE[number % len(PALETTE)], "oDs^"[shape % 4]
     for axis, score in zip(axes, shown, strict=True):
         assert score.aim is not None
         for row, error in zip(rows, errors, strict=True):
@@ -501,16 +505,3 @@ def draw_trade_off(found: RunComparison) -> Figure | None:
     ]
     figure.legend(handles=handles, loc="outside lower left", fontsize=8, frameon=False, ncols=2)
     return figure
-
-
-def _mark(found: RunComparison, row: ScoreRow) -> tuple[str, str]:
-    """Return the colour and the marker of a row; of several families, one marker for each."""
-    number = list(dict.fromkeys(each.label for each in found.rows)).index(row.label)
-    several = len(found.families) > 1
-    shape = found.families.index(row.family) if several else number // len(PALETTE)
-    return PALETTE[number % len(PALETTE)], "oDs^"[shape % 4]
-
-
-def _over(error: Interval, unit: float) -> Interval:
-    half = None if error.half_width is None else error.half_width / unit
-    return Interval(error.mean / unit, half, error.count)

@@ -88,10 +88,7 @@ def cases_panel(context: Context) -> Panel:
 
 
 def case_table(dataset: Dataset) -> PanelTable:
-    """One row for each case, rejected and failed ones included.
-
-    Acceptance figures have a column where any case has them.
-    """
+    """One row for each case, rejected and failed ones included."""
     cases = [dataset[name] for name in dataset.design.index]
     figures = {
         label: {case.id: case.provenance.get("figures", {}).get(name) for case in cases}
@@ -121,10 +118,7 @@ def _is_finite(value: object) -> bool:
 
 
 def draw_mesh(case: StoredCase, triangles: Triangles) -> Figure:
-    """Draw the case's cell centres as a triangulation, and its boundary, if any, by patch kind.
-
-    Of a 3D case the faces at the drawn plane.
-    """
+    """Draw the case's cell centres as a triangulation, and its boundary (at the plane) by kind."""
     across, up = triangles.axes
     height = float(np.clip(11.5 * triangles.aspect, 3.5, 8)) + 0.6
     figure = Figure(figsize=(12, height), layout="constrained")

@@ -256,10 +256,7 @@ def draw_shedding(found: CaseDynamics, case: StoredCase) -> Figure:
 
 
 def draw_latents(found: CaseDynamics) -> Figure:
-    """Draw the series and the spectra of two components: the anchors with most and least power.
-
-    Power is that of the first component at the solution's frequency.
-    """
+    """Draw series and spectra of two components: anchors of most and least power at the rhythm."""
     series = found.components.series[..., :2]
     spectra = spectrum(series, found.interval_s)
     strongest, weakest = shown_anchors(found.latent_spectra, found.reference_hz)
@@ -291,10 +288,7 @@ def draw_latents(found: CaseDynamics) -> Figure:
 
 
 def draw_eigenvalues(found: CaseDynamics) -> Figure:
-    """Draw lambda of the derivative and mu of the step, each at all states.
-
-    Red lines are where an undamped oscillation of the solution's frequency lies.
-    """
+    """Draw lambda of the derivative and mu of the step; red: undamped at the solution's rhythm."""
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     derivative, step = figure.subplots(1, 2)
     for (time, each), color, marker in zip(found.jacobians, PALETTE, "osx", strict=False):

@@ -419,10 +419,7 @@ def _values(by_case: Mapping[str, float | None]) -> np.ndarray:
 
 
 def half_widths(context: Context) -> dict[str, np.ndarray]:
-    """Return the half-widths (n,) of the bands of each quantity; empty without calibration.
-
-    NaN for a case for which no band holds.
-    """
+    """Return the half-widths (n,) of each quantity's bands, NaN where none holds; else empty."""
     surrogate, bands = context.surrogate, context.surrogate.bands
     if bands is None:
         return {}

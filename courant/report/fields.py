@@ -101,10 +101,7 @@ def prediction_panel(context: Context) -> Panel:
 def draw_prediction(
     triangles: Layer, truth: np.ndarray, predicted: np.ndarray, channels: Sequence[Channel]
 ) -> Figure:
-    """Draw truth, prediction and error (N, C) side by side: vectors' magnitudes, then components.
-
-    The error of a magnitude is the difference of the magnitudes.
-    """
+    """Draw truth, prediction and error (N, C) side by side: magnitudes, then components."""
     rows = plotted_fields(channels)
     height = height_of(triangles.aspect, 3.9, 1.5, 5.0)
     figure = Figure(figsize=(WIDTH, height * len(rows) + 0.2), layout="constrained")
@@ -141,10 +138,7 @@ MOST_STEPS = 40
 
 
 def rollout_panel(context: Context) -> Panel | None:
-    """Show an animation from where training windows begin, to the case's end at most.
-
-    None for steady problems, and for what is drawn as a line.
-    """
+    """Show an animation of the first case; None for steady problems, and what is a line."""
     surrogate, shown, case = context.surrogate, context.shown[0], context.shown[0].case
     plane, start, step_s = shown.layer, surrogate.problem.start(case), surrogate.step_s
     if step_s is None or start is None or case.time is None or not isinstance(plane, Triangles):
@@ -353,9 +347,7 @@ def surface_panel(context: Context) -> Panel | None:
             "surface.png",
             "The boundary of the first case above, each face a square of its area, coloured by the"
             f" predicted {label} in the nearest cell"
-            + (
-                "." if dominant is None else "; right: by the anchor with the largest weight there."
-            ),
+            + ("." if dominant is None else "; right: by the dominant anchor there."),
             partial(
                 draw_surface, tiles, values, None if dominant is None else dominant[cell], label
             ),
@@ -375,7 +367,7 @@ def surface_panel(context: Context) -> Panel | None:
             Picture(
                 "surface_anchors.png",
                 f"What the {len(strongest)} strongest anchors add to {label} on the boundary, each"
-                " with a colour scale of its own: red is positive, blue is negative.",
+                " with a colour scale of its own.",
                 partial(_draw_contributions, larger, fields, strongest, label),
                 look_for="An anchor that acts locally colours one part of the surface only.",
                 score=shown.ranking.energy_share,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from courant.data.normalisation import Channel
 
 PAGE, INPUTS, SUMMARY = "index.html", "report.json", "summary.json"
-GENERATOR = 16
+GENERATOR = 17
 """Raise this when the same inputs would give another report"""
 
 
@@ -180,8 +180,7 @@ def reference(name: str) -> str:
 def summary_line(evaluation: Evaluation) -> str:
     """Compare the model's error with each reference's, and name where it beats the first of them.
 
-    Quantities of interest that the null predicts better come before all. The first reference is the
-    one that is hard to beat: over a rollout each step counts, elsewhere each case.
+    Quantities that the null predicts better come before all.
     """
     ours, first = evaluation.overall[MODEL].nmae, evaluation.references[0]
     lost = [plain(name) for name, each in evaluation.quantities.items() if each.null_wins]
@@ -315,10 +314,7 @@ def render_page(
     drawn: Drawn,
     keys: Mapping[str, str] | None = None,
 ) -> str:
-    """Render index.html with its pictures in it; everything that comes from data is escaped.
-
-    `keys` are the numbers at its head, by what they are.
-    """
+    """Render index.html with its pictures, and `keys`, the numbers at its head, all escaped."""
     return _template("page.html.j2").render(
         title=title,
         meta=meta,

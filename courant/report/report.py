@@ -78,11 +78,22 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
     context = open_context(run, evaluation, dataset_url)
     made = [make(context) for make in PANELS]
     panels = [panel for panel in made if panel is not None]
-    experiment, family = context.surrogate.experiment.name, context.dataset.schema.family
+    dataset, model = context.dataset, context.surrogate.model
+    experiment, family = context.surrogate.experiment.name, dataset.schema.family
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    meta = [
+        f"run {run.url.rsplit('/', 1)[-1]}",
+        f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC,"
+        f" snapshot {dataset.snapshot_id}",
+        f"{model.config.kind}, {weights:,} weights",
+    ]
+    if (environment := context.course.environment) is not None:
+        workers = count(environment.workers, "worker")
+        meta.append(f"trained on {environment.device} by {workers}")
     files, drawn = write_page(
         folder,
         f"{family}: {experiment}",
-        _meta(context),
+        meta,
         summary_line(evaluation),
         [guide(context, panels), *panels],
         key_figures(context),
@@ -92,7 +103,7 @@ def write_report(run_url: str, out: str, dataset_url: str | None = None) -> str:
         run=run.url,
         family=family,
         experiment=experiment,
-        dataset=context.dataset.version,
+        dataset=dataset.version,
         split=evaluation.split,
         verdict=summary_line(evaluation),
         nmae=evaluation.overall[MODEL].nmae,
@@ -125,29 +136,13 @@ def key_figures(context: Context) -> dict[str, str]:
     return keys
 
 
-def _meta(context: Context) -> list[str]:
-    dataset, model = context.dataset, context.surrogate.model
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    environment = context.course.environment
-    lines = [
-        f"run {context.run.url.rsplit('/', 1)[-1]}",
-        f"dataset {dataset.version} of {dataset.info.time:%Y-%m-%d %H:%M} UTC,"
-        f" snapshot {dataset.snapshot_id}",
-        f"{model.config.kind}, {weights:,} weights",
-    ]
-    if environment is not None:
-        workers = count(environment.workers, "worker")
-        lines.append(f"trained on {environment.device} by {workers}")
-    return lines
-
-
 WORDS = (
     "An anchor is a vector of numbers in the model (its latent), usually with a position in space."
     " A prediction is exactly a constant plus one field for each anchor. At each point the anchors"
-    " have weights that sum to one; the largest weight is that of the dominant anchor. NMAE is the"
-    " sum of absolute errors over the sum of absolute values. References are simple predictions"
-    " without a network, such as persistence, which holds the initial state. A std is the standard"
-    " deviation of a component over the training cases."
+    " have weights that sum to one; the largest weight is that of the dominant anchor. Where"
+    " fields of anchors have signs, red is positive, blue is negative and white is zero. NMAE is"
+    " the sum of absolute errors over the sum of absolute values. References are simple predictions"
+    " without a network. A std is the standard deviation of a component over the training cases."
 )
 
 

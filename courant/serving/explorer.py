@@ -1,13 +1,5 @@
 """Answer requests for designs: predicted where nobody has solved them, and the nearest solved ones.
 
-    explored = Explored(surrogate, limits, dataset)
-    explored.design(request)          POST /designs: quantities, bands, and the field on the cells
-    explored.section(request)         the explorer's sliders were moved
-    explored.contributions(request)   a place in the picture was chosen
-    explored.surface(request)         the boundary of a 3D design is shown
-    explored.nearest(request)         solved designs, from the dataset's table
-    explored.dependences()            Sobol indices of the quantities, once they are computed
-
 The server meshes a design that is predicted. Those that were shown last are kept, with their
 triangles, so that another component, or a click, costs milliseconds. A dataset that cannot be read
 is reported in one sentence, because a run also predicts without it. A client learns nothing of this

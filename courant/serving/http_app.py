@@ -1,26 +1,9 @@
-"""Serve a model over HTTP: routes, bounds and the server.
-
-POST /predict   PredictRequest -> Prediction; 422 with the reason where the request cannot be
-                answered, 413 where it is too large, 503 with Retry-After where too many wait
-POST /designs   DesignRequest -> DesignAnswer: a design that nobody has solved, which the server
-                meshes; errors as above
-POST /sections, /contributions, /surfaces, /nearest
-                the requests of the explorer's page: Section, ValueSum, Surface, NearestDesigns
-GET  /dependences
-                Sobol indices of the quantities, or that they are being computed: Dependences
-GET  /solving   whether this server can start the solver, and if not, why
-POST /solves    start it on a design: {"parameters": {...}} -> Solve
-GET  /solves/{id}
-                how far it is
-GET  /explorer  the page: sliders, the predicted field, quantities with bands
-GET  /model     the model and what it needs: ModelCard
-GET  /metrics   requests and their latency, for Prometheus
-GET  /health    200 once the model is loaded and answers
-GET  /docs      every field, and a form to try them; needs no network
+"""Serve a model over HTTP: routes, bounds and the server. GET /docs lists every route and field.
 
 The model is loaded in this process (`ServedModel`) or on a cluster (`ray_serve`), which parses the
 bodies. Slow and silent clients are the business of a proxy: uvicorn bounds headers and the number
-of connections, and `Bodies` the bodies.
+of connections, and `Bodies` the bodies. A request that cannot be answered gets a 422 with the
+reason, one that is too large a 413, and where too many wait a 503 with Retry-After.
 
 A solve costs machine time: /solves takes the token of the address that the command prints, in the
 header X-Courant-Token. A page of another site, or another user of this machine, does not have it,

@@ -236,10 +236,7 @@ def answer(bodies: Sequence[bytes], surrogate: Surrogate, limits: Limits) -> lis
 
 
 def _parts(prepared: Mapping[int, Batch], most: int) -> Iterator[list[int]]:
-    """Split requests, in order, such that the answers of a part are no larger than one may be.
-
-    An answer in Python's numbers takes several times the memory of its text.
-    """
+    """Split requests, in order, such that the answers of a part are no larger than one may be."""
     part: list[int] = []
     size = 0
     for number, batch in prepared.items():

@@ -128,10 +128,7 @@ def _time(surrogate: Surrogate, inputs: Inputs, queries: Queries) -> float:
 
 
 def _spread(points: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """Return the numbers of `num` points, and what moves those that come twice apart.
-
-    It is the same for cloud and queries, which thus stay the same points where they were.
-    """
+    """Return numbers of `num` points, and what moves those that come twice apart: always alike."""
     count = points.shape[1]
     numbers = torch.arange(num) * count // num if num <= count else torch.arange(num) % count
     again = (torch.arange(num) >= count)[:, None]

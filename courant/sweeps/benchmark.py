@@ -501,10 +501,7 @@ def training_length(benchmark: Benchmark, contender: Contender) -> tuple[int | N
 def _trained(
     benchmark: Benchmark, contender: Contender, rate: float, share: float = 1.0
 ) -> Experiment:
-    """Give a training a share of the budget; the warm-up stays a small part of it.
-
-    Its schedule runs over these epochs as the recipe's does over the recipe's own.
-    """
+    """Give a training a share of the budget, over which its schedule runs."""
     samples, epochs = training_length(benchmark, contender)
     epochs = max(1, round(share * epochs))
     training = contender.experiment.training

@@ -120,10 +120,8 @@ def _apart_from_published(base: Experiment, recipe: Experiment, dataset: Dataset
 
 
 def _number(family: str, name: str, is_ablation: bool) -> float | None:
-    """Return the error of a contender, None where the paper has none.
-
-    Both tables have Courant's own on the paper's cases, rounded apart.
-    """
+    """Return the error of a contender, None where the paper has none."""
+    # Both tables have Courant's own on the paper's cases, rounded apart.
     if name in _COLUMNS and (not is_ablation or family not in OWN_CASES):
         return _ERRORS[family][_COLUMNS.index(name)]
     row = ABLATIONS.get("Baseline" if name == COURANT else _ROWS.get(name, name))
