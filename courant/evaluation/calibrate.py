@@ -220,10 +220,7 @@ def _shared_rollout(
 def check_settings(
     dataset: Dataset, cases: Sequence[str], trained_on: Dataset
 ) -> list[dict[str, float]]:
-    """Return the solver settings of the training cases; InputError for a case with others.
-
-    Its errors would be those of another mesh or another solver as well.
-    """
+    """Return the solver settings of the training cases; InputError for a case with others."""
     known: list[dict[str, float]] = []
     for case in trained_on.cases("train"):
         if trained_on.records[case]["settings"] not in known:

@@ -252,8 +252,7 @@ def _score_outside(
 def worst_eighth(designs: np.ndarray, ratios: np.ndarray) -> float | None:
     """Return the least share of ratios <= 1 in an eighth of the designs (n, P).
 
-    The designs are halved three times: by the parameters with the largest effect, over again where
-    there are fewer. None where an eighth would have fewer than five cases, or nothing varies.
+    None where an eighth would have fewer than five cases, or nothing varies.
     """
     if len(designs) < 5 * 2**HALVINGS or designs.shape[1] < 1:
         return None

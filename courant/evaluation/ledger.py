@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import stdtrit
@@ -72,14 +72,6 @@ class SolverTimes:
     """Meshing and solving them; None where no case records it"""
     per_prediction: Interval | None
     """The solver's time for the span of one prediction; None where no case records it"""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> SolverTimes:
-        per = content["per_prediction"]
-        return cls(**{**content, "per_prediction": Interval(**per) if per else None})
 
 
 @dataclass(frozen=True)

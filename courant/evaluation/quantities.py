@@ -68,10 +68,7 @@ def recorded(dataset: Dataset, name: str, cases: Sequence[str]) -> np.ndarray:
 
 
 def scaled_designs(dataset: Dataset, cases: Sequence[str]) -> np.ndarray:
-    """Return (cases, P) design parameters, each scaled to -1..1 over its range.
-
-    They are read from the dataset's table: no case is opened.
-    """
+    """Return (cases, P) parameters from the dataset's table, scaled to -1..1 over their ranges."""
     parameters = dataset.schema.parameters
     names = [each.name for each in parameters]
     rows = dataset.design.loc[list(cases), names].to_numpy(float).tolist()
@@ -105,10 +102,7 @@ def measure_quantities(
 
 
 def solved_and_predicted(surrogate: Surrogate, dataset: Dataset, case: StoredCase) -> Pair:
-    """Compute a case's quantities from its solved and from its predicted fields.
-
-    Both are empty where the dataset's cases have no quantities.
-    """
+    """Compute a case's quantities of solved and of predicted fields; empty where it has none."""
     family = family_of(dataset)
     if family is None:
         return {}, {}

@@ -81,10 +81,7 @@ class Reference:
 
 
 def references(problem: Problem, dataset: Dataset) -> dict[str, Reference]:
-    """Return the references of a kind of problem, by name.
-
-    InputError for a dataset without a training case.
-    """
+    """Return the references of a kind of problem, by name; InputError without a training case."""
     if not dataset.cases("train"):
         raise InputError(f"{dataset.url} {dataset.version} has no training case to compare with")
     normaliser = problem.normaliser
@@ -294,10 +291,7 @@ class TrainingFields:
         return self.normaliser.at(case.parameters).restore(total)
 
     def at(self, points: np.ndarray, without: str, most: int = MAX_FIELDS) -> np.ndarray:
-        """Return training fields at some points, standardised, (n, N, C).
-
-        They are at most so many, spread over the cases, and not those of the case `without`.
-        """
+        """Return `most` training fields (n, N, C) at points, standardised, none of `without`."""
         others = [
             each for name, each in zip(self.ids, self._fields, strict=True) if name != without
         ]
@@ -324,10 +318,7 @@ class ProperOrthogonal(Reference):
         return self._fields().combine(self.weights(case), case)[None]
 
     def weights(self, case: StoredCase) -> np.ndarray:
-        """Return each training field's part of the prediction.
-
-        A component is a combination of training fields, so every prediction is.
-        """
+        """Return the part of each training field in the prediction, which combines them."""
         fields = self._fields()
         others = np.array([number for number, each in enumerate(fields.ids) if each != case.id])
         centred = fields.snapshots[others] - fields.snapshots[others].mean(0)

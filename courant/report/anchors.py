@@ -355,10 +355,7 @@ def maps_panel(context: Context) -> Panel | None:
 
 
 def draw_maps(plane: Layer, found: AnchorMaps, flow: np.ndarray, label: str) -> Figure:
-    """Draw the flow (T, M), the partition and the weights of the chosen anchors, one row each.
-
-    Of a rollout four steps, from the first to the last.
-    """
+    """Draw flow (T, M), partition and the chosen anchors' weights, a row each, at four steps."""
     steps = np.unique(np.linspace(0, len(found.dominant) - 1, 4).round().astype(int))
     rows = 2 + len(found.chosen)
     height = height_of(plane.aspect, WIDTH / max(2, len(steps)), 1.2, 3.6)

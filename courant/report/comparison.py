@@ -168,11 +168,7 @@ def _measured(results: Sequence[TrialResult]) -> list[tuple[TrialResult, float]]
 def draw_hyperparameters(
     results: Sequence[TrialResult], baseline: Setting, isolated: bool
 ) -> Figure:
-    """Draw one panel per key, validation NMAE over its values on a shared scale (fig:ablations).
-
-    Where keys are varied in isolation a panel holds the trials that differ from the baseline in its
-    key alone.
-    """
+    """Draw one panel per key, validation NMAE over its values on a shared scale (fig:ablations)."""
     figure, axes, columns = axes_grid(
         len(baseline),
         4,

@@ -313,10 +313,7 @@ def axes_grid(
     size: Callable[[int, int], tuple[float, float]],
     share_y: bool = False,
 ) -> tuple[Figure, list[Axes], int]:
-    """Return a figure with `num` axes, a list of them, and the number of its columns.
-
-    `size` returns width and height in inches for columns and rows.
-    """
+    """Return a figure of `size(columns, rows)` inches, its `num` axes, and the columns' number."""
     columns = min(most_columns, num)
     rows = -(-num // columns)
     figure = Figure(figsize=size(columns, rows), layout="constrained")

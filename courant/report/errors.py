@@ -485,8 +485,7 @@ def quantity_table(quantities: Mapping[str, QuantityScore]) -> PanelTable:
 def trust_table(context: Context, widths: Mapping[str, np.ndarray]) -> PanelTable | None:
     """Return bands and mesh intervals by quantity; None for a run that is not calibrated.
 
-    `widths` are half-widths (n,) of the model's bands by quantity, NaN where none holds. A band is
-    given by its median over the evaluated cases.
+    A band is the median over the evaluated cases; `widths` (n,) are NaN where none holds.
     """
     surrogate, bands = context.surrogate, context.surrogate.bands
     if bands is None:

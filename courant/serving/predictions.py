@@ -200,10 +200,7 @@ def read_json(body: bytes, kind: type[Request]) -> Request:
 
 
 def answer(bodies: Sequence[bytes], surrogate: Surrogate, limits: Limits) -> list[Answer]:
-    """Answer each request; a bad one does not affect the others.
-
-    Requests of the same sizes go through the model together.
-    """
+    """Answer each request, those of the same sizes at once; a bad one affects no other."""
     answers: dict[int, Answer] = {}
     prepared: dict[int, Batch] = {}
     warned: dict[int, list[str]] = {}

@@ -7,6 +7,7 @@ assessment.json, of the same weights, and are not taken twice.
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -51,7 +52,7 @@ def assess(run_url: str, dataset_url: str) -> None:
         "fingerprint": fingerprint(run, "test"),
         "case": cases[0],
         "prediction_processor_s": prediction_times(surrogate, cases[0], dataset_url),
-        "solver": solver_times(dataset, surrogate.problem, cases).to_json(),
+        "solver": asdict(solver_times(dataset, surrogate.problem, cases)),
     }
     run.write_json(ASSESSMENT, content)
 
@@ -76,10 +77,9 @@ def prediction_times(
 ) -> dict[str, float | None]:
     """Return the processor time of a prediction by its number of points; None if left out.
 
-    A size is left out that takes too long or more memory than there is, and all beyond it.
-
-    The cloud is a case's own, thinned or made denser. A model that reads the mesh reads as many
-    points as it predicts; a transient one predicts a whole window.
+    A size is left out that takes too long or more memory than there is, and all beyond it. The
+    cloud is a case's own, thinned or made denser. A model that reads the mesh reads as many points
+    as it predicts; a transient one predicts a whole window.
     """
     inputs, queries = surrogate.model_inputs(surrogate.open_dataset(dataset_url)[case])
     data = surrogate.experiment.data

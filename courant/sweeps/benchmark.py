@@ -399,10 +399,7 @@ def search_trials(benchmark: Benchmark) -> list[Trial]:
 
 
 def first_trials(benchmark: Benchmark) -> list[Trial]:
-    """Return the first seed of each model, with its chosen rate.
-
-    A model that failed at every rate has none.
-    """
+    """Return the first seed of each model at its chosen rate; none where every rate failed."""
     return _final_trials(benchmark, {each.name: 1 for each in benchmark.contenders})
 
 

@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pandas
+from pydantic import TypeAdapter
 
 from courant.evaluation.ledger import Interval, Ledger, SolverTimes
 from courant.evaluation.metrics import ALL, METRICS
@@ -149,10 +150,7 @@ class BenchmarkTable:
         return ". ".join(lines) + "."
 
     def write(self) -> None:
-        """Write table.csv, a line for each row without its curves, and table.json, with all.
-
-        In JSON infinite numbers are null.
-        """
+        """Write table.csv, without curves, and table.json, where infinite numbers are null."""
         benchmark = self.benchmark
         rows = []
         for row in self.rows:
@@ -266,7 +264,7 @@ def _row(
     assessment = read_assessment(trained[0][0].run)
     predictions = [each.timing.prediction_processor_s for each in evaluations]
     ledger = Ledger(
-        solver=SolverTimes.from_json(assessment["solver"]),
+        solver=TypeAdapter(SolverTimes).validate_python(assessment["solver"]),
         training=Interval.of([curve.processor_s for curve in curves]),
         tuning_s=sum(
             record.processor_s for trial in searched for record in read_records(trial.run)
@@ -321,10 +319,7 @@ def _errors(evaluations: Sequence[Evaluation], predictor: str) -> SeedErrors:
 
 
 def quantity_rows(found: Mapping[str, Sequence[Evaluation]]) -> tuple[QuantityRow, ...]:
-    """Return a row for each quantity of any model's fields, from evaluations by model.
-
-    A model of which one seed lacks the quantity is left out of its row.
-    """
+    """Return a row for each quantity, without the models of which a seed lacks it."""
     every = [each for evaluations in found.values() for each in evaluations]
     rows = []
     for name in dict.fromkeys(name for each in every for name in each.quantities):

@@ -288,10 +288,7 @@ class Follower(tune.Callback):
             self._update(replace(found, epochs=result["epoch"]))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Record a trial's end, also of one that the scheduler stops.
-
-        The process of a stopped trial waits at a report and writes nothing any more.
-        """
+        """Record a trial's end; one that the scheduler stops waits, and writes no more."""
         from courant.runs.trackers import end_stopped
 
         ended = self._trials[trial.config["trial"]["number"]]

@@ -447,10 +447,7 @@ def shipped_spaces() -> list[str]:
 
 
 def load_space(name: str) -> SearchSpace:
-    """Load a shipped space by its name, or one of your own by its file's path.
-
-    InputError names what is wrong in it.
-    """
+    """Load a shipped space by name, or your own by its file's path; InputError names the fault."""
     if name in shipped_spaces():
         return parse_space(name, (files("courant.sweeps") / "spaces" / f"{name}.yaml").read_text())
     path = local_path(name)

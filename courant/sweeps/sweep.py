@@ -214,10 +214,7 @@ def read_result(trial: Trial) -> TrialResult:
 
 
 def is_done(result: TrialResult, early_stopping: bool) -> bool:
-    """Whether nothing is left to train.
-
-    A trial that was stopped early continues where early stopping is switched off.
-    """
+    """Whether nothing is left to train; a stopped trial continues without early stopping."""
     return result.state in ENDED and (early_stopping or result.state != "stopped")
 
 
