@@ -13,7 +13,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 import pandas
@@ -26,10 +26,6 @@ from simgen.store.schema import Schema
 from simgen.store.split import RATIOS, SPLITS, counts_of
 from simgen.store.verify import stored_bytes
 from simgen.store.versions import VersionInfo
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 #: First line of every card, by which a later card knows that it may replace it.
 MARK = "<!-- dataset card of courant -->"
@@ -52,8 +48,12 @@ def write_card(
 
     target = Path(folder).expanduser()
     readme = target / "README.md"
-    samples = [dataset[case] for case in _sample_ids(dataset)]
-    pictures: dict[str, Callable[[], Figure]] = {}
+    cases = list(dataset)
+    for first in dataset.schema.parameters[:1]:  # so that the pictures differ
+        cases.sort(key=lambda case: float(case.parameters[first.name]))
+    count = min(NUM_SAMPLES, len(cases))
+    samples = [cases[round(n * (len(cases) - 1) / max(1, count - 1))] for n in range(count)]
+    pictures: dict[str, Callable[[], Any]] = {}
     if dataset.schema.parameters:
         pictures["designs.png"] = lambda: figures.designs(dataset)
     if figures.shown_quantities(dataset):
@@ -79,18 +79,6 @@ def write_card(
             f"card {target} cannot be written: {error.strerror or error}; choose another folder"
         ) from error
     return readme
-
-
-def _sample_ids(dataset: Dataset) -> list[str]:
-    """Choose cases to show, spread over the first design parameter so that the pictures differ.
-
-    Without design parameters they keep the dataset's order.
-    """
-    ordered = dataset.cases()
-    for first in dataset.schema.parameters[:1]:
-        ordered = sorted(ordered, key=lambda case: float(dataset[case].parameters[first.name]))
-    count = min(NUM_SAMPLES, len(ordered))
-    return [ordered[round(n * (len(ordered) - 1) / max(1, count - 1))] for n in range(count)]
 
 
 Rows = list[tuple[Any, ...]]
@@ -131,6 +119,18 @@ def _card_text(dataset: Dataset, license: str) -> str:
     hosts = {
         str(dataset[n].provenance.get("host_class", "unknown")) for n in range(len(dataset))[:5]
     }
+    unknown, info, metadata = "unknown", dataset.info, dataset.info.metadata
+    by, release = info.author or unknown, metadata.get("generator_version", unknown)
+    solvers = ", ".join(metadata.get("solver_versions", [])) or unknown
+    statistics: Rows = []
+    for field in schema.fields:
+        measured = dataset.statistics[field.name]
+        for number, component in enumerate(field.components):
+            name = _code(field.name)
+            if len(field.components) > 1:
+                name = Markup(f"{name} {_text(component)}")
+            figures = (f"{measured[each][number]:.4g}" for each in ("mean", "std", "min", "max"))
+            statistics.append((name, field.unit, *figures))
     aims = dict.fromkeys(SPLITS, "as asked for")
     aims |= {split: f"{ratio:.0%}" for split, ratio in RATIOS.items()}
     if schema.splits == "published":
@@ -145,7 +145,13 @@ def _card_text(dataset: Dataset, license: str) -> str:
             f"{len(dataset)} {kind} simulations ({dataset.splits}) on point clouds of"
             f" {_range(table['num_points'])} points each{snapshots}."
         ),
-        facts=_facts(dataset, license),
+        facts=[
+            ("licence", license or (source.licence if source else "") or "not stated"),
+            ("published", f"{info.time:%Y-%m-%d %H:%M} UTC by {by}: {info.message}"),
+            ("snapshot", _code(info.snapshot_id)),
+            ("generator", f"{release}, source revision {metadata.get('source_revision', unknown)}"),
+            ("source", f"{source.name}, {source.url}") if source else ("solver", solvers),
+        ],
         parameters=[
             (_code(each.name), each.unit, f"{each.low:g} to {each.high:g}", each.description)
             for each in schema.parameters
@@ -154,7 +160,7 @@ def _card_text(dataset: Dataset, license: str) -> str:
         statuses=list(table["status"].value_counts().items()),
         not_accepted=[(status, reason, count) for (status, reason), count in reasons],
         arrays=_arrays(schema),
-        statistics=_statistics(dataset),
+        statistics=statistics,
         left_out=left_out(dataset),
         **_quantities(dataset),
         sizes=[
@@ -169,7 +175,7 @@ def _card_text(dataset: Dataset, license: str) -> str:
         hosts=" and ".join(sorted(hosts)),
         settings=", ".join(f"{name} {value:g}" for name, value in first.settings.items()),
         commands=_block(" && \\\n    ".join(how_to_make(dataset))),
-        source_revision=str(dataset.info.metadata.get("source_revision", "")),
+        source_revision=str(metadata.get("source_revision", "")),
     )
 
 
@@ -194,21 +200,6 @@ def _one_line(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text)
 
 
-def _facts(dataset: Dataset, license: str) -> Rows:
-    info, metadata = dataset.info, dataset.info.metadata
-    published = f"{info.time:%Y-%m-%d %H:%M} UTC by {info.author or 'unknown'}: {info.message}"
-    release = metadata.get("generator_version", "unknown")
-    revision = metadata.get("source_revision", "unknown")
-    solver, source = ", ".join(metadata.get("solver_versions", [])), dataset.schema.source
-    return [
-        ("licence", license or (source.licence if source else "") or "not stated"),
-        ("published", published),
-        ("snapshot", _code(info.snapshot_id)),
-        ("generator", f"{release}, source revision {revision}"),
-        ("source", f"{source.name}, {source.url}") if source else ("solver", solver or "unknown"),
-    ]
-
-
 def _arrays(schema: Schema) -> Rows:
     frames = "T, " if schema.transient else ""
     volume = "m3" if schema.dimension == 3 or schema.source else "m3, of a slab one cell thick"
@@ -225,19 +216,6 @@ def _arrays(schema: Schema) -> Rows:
         unit_vector = "unit vector to the nearest face of each"
         rows.append((_code("distance"), "m", ", ".join(kinds), f"(N, {len(kinds)})"))
         rows.append((_code("direction"), "", unit_vector, f"(N, {len(kinds)}, 3)"))
-    return rows
-
-
-def _statistics(dataset: Dataset) -> Rows:
-    rows: Rows = []
-    for field in dataset.schema.fields:
-        measured = dataset.statistics[field.name]
-        for number, component in enumerate(field.components):
-            name = _code(field.name)
-            if len(field.components) > 1:
-                name = Markup(f"{name} {_text(component)}")
-            figures = (f"{measured[each][number]:.4g}" for each in ("mean", "std", "min", "max"))
-            rows.append((name, field.unit, *figures))
     return rows
 
 
