@@ -225,14 +225,24 @@ def plan_folder(
     for done, place in enumerate(places, start=1):
         try:
             case = reader.survey(place)
-            parameters, split = _row_of(asked.table, place)
-            if asked.table and (twice := parameters.keys() & case.parameters.keys()):
-                raise InputError(
-                    f"--parameter {min(twice)} is a column of {asked.table.path} as well; leave one"
-                    " of them out"
-                )
-            parameters = {**parameters, **case.parameters}
-            surveyed.append(replace(case, parameters=parameters, split=split))
+            if (table := asked.table) is not None:
+                names = list(dict.fromkeys((place, case_name(place))))
+                its_rows = [name for name in names if name in table.parameters]
+                if len(its_rows) > 1:
+                    two = " and ".join(its_rows)
+                    raise InputError(f"{table.path} has two rows for it: {two}; keep one")
+                if not its_rows:
+                    none = f"none names {' or '.join(names)}"
+                    raise InputError(f"{table.path} has no row for it: {none}")
+                parameters = table.parameters[its_rows[0]]
+                if twice := parameters.keys() & case.parameters.keys():
+                    raise InputError(
+                        f"--parameter {min(twice)} is a column of {table.path} as well; leave one"
+                        " of them out"
+                    )
+                parameters, split = {**parameters, **case.parameters}, table.splits.get(its_rows[0])
+                case = replace(case, parameters=parameters, split=split)
+            surveyed.append(case)
         except FOREIGN as error:
             why = _reason(error, asked.folder)
             if case_name(place) in held:
@@ -317,19 +327,6 @@ def import_plan(
         on_progress=lambda done, _: on_progress(done, len(plan.cases)),
         on_skipped=lambda name, why: on_skipped(places[name], why),
     )
-
-
-def _row_of(table: DesignFile | None, place: str) -> tuple[Mapping[str, float], str | None]:
-    """Return a case's parameters and split; InputError where the table has no row, or two."""
-    if table is None:
-        return {}, None
-    names = list(dict.fromkeys((place, case_name(place))))
-    found = [name for name in names if name in table.parameters]
-    if len(found) > 1:
-        raise InputError(f"{table.path} has two rows for it: {' and '.join(found)}; keep one")
-    if not found:
-        raise InputError(f"{table.path} has no row for it: none names {' or '.join(names)}")
-    return table.parameters[found[0]], table.splits.get(found[0])
 
 
 def _reason(error: Exception, folder: Path) -> str:

@@ -175,11 +175,19 @@ def as_cloud(case: SourceCase, schema: Schema) -> PointCloud:
     boundary, mesh = None, case.mesh
     if (faces := case.boundary) is not None:
         places = _places(faces.points, "boundary/points", schema.dimension)
+        kinds, patch = schema.patch_kinds, np.asarray(faces.patch)
+        if patch.dtype.kind == "U" and set(patch.tolist()) <= set(kinds):
+            patch = np.array([kinds.index(kind) for kind in patch.tolist()], "u1")
+        if patch.dtype.kind not in "iu" or not ((patch >= 0) & (patch < len(kinds))).all():
+            raise InputError(
+                f"boundary/patch must hold the names {', '.join(kinds)} or whole numbers from 0 to"
+                f" {len(kinds) - 1}"
+            )
         boundary = BoundaryCloud(
             points=places.astype(precision),
             normals=_places(faces.normals, "boundary/normals", schema.dimension).astype("f4"),
             areas=_numbers(faces.areas, "boundary/areas").astype("f4"),
-            patch=_patch(faces.patch, schema.patch_kinds),
+            patch=patch.astype("u1"),
             fields=_fields(faces.fields, schema, (*frames, len(places)), None, "boundary/"),
         )
     volumes, distance, direction = (
@@ -260,16 +268,3 @@ def _fields(
             raise InputError(f"{place}{name} holds {wrong} values that are not finite")
         fields[name] = np.ascontiguousarray(array, dtype=stored_type(array))
     return fields
-
-
-def _patch(given: Any, kinds: Sequence[str]) -> np.ndarray:
-    """Return (B,) numbers of kinds."""
-    patch = np.asarray(given)
-    if patch.dtype.kind == "U" and set(patch.tolist()) <= set(kinds):
-        return np.array([kinds.index(kind) for kind in patch.tolist()], "u1")
-    if patch.dtype.kind in "iu" and ((patch >= 0) & (patch < len(kinds))).all():
-        return patch.astype("u1")
-    raise InputError(
-        f"boundary/patch must hold the names {', '.join(kinds)} or whole numbers from 0 to"
-        f" {len(kinds) - 1}"
-    )

@@ -147,9 +147,10 @@ class VtkFolder:
         return list(self.paths)
 
     def survey(self, place: str) -> VtkCase:
-        path = self.paths[place]
+        options, path = self.options, self.paths[place]
         try:
-            return self._survey(path, place)
+            snapshots = read_snapshots(path)
+            first = self.meshes.read(snapshots[0][1], list(options.fields))
         except (CaseError, InputError) as error:
             if not self.beside.get(path):
                 raise
@@ -157,11 +158,7 @@ class VtkFolder:
                 f"{error}; {self.beside[path]} files beside it are no cases as long as it cannot"
                 " be used: correct or remove it"
             ) from error
-
-    def _survey(self, path: Path, place: str) -> VtkCase:
-        options, snapshots = self.options, read_snapshots(path)
         times = tuple(time for time, _ in snapshots if time is not None)
-        first = self.meshes.read(snapshots[0][1], list(options.fields))
         dimension = 2 if first.extent[2] <= FLAT * first.extent.max() else 3
         fields = []
         for array, name in options.fields.items():

@@ -107,7 +107,17 @@ class MeshReader:
         return mesh
 
     def _ask(self, files: tuple[Path, ...], arrays: tuple[str, ...] | None) -> Any:
-        child = self._process = self._process or _start()
+        if self._process is None:
+            # Threads would reserve memory of their own.
+            alone = {"VTK_SMP_BACKEND_IN_USE": "Sequential", "OPENBLAS_NUM_THREADS": "1"}
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _SERVE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **alone, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        child = self._process
         assert child.stdin is not None and child.stdout is not None
         limit = MEMORY + MEMORY_A_BYTE * sum(file.stat().st_size for file in files)
         try:
@@ -136,18 +146,6 @@ class MeshReader:
         with child:  # closes its input, at which it ends
             pass
         return signal.Signals(-child.returncode).name if child.returncode < 0 else "an error"
-
-
-def _start() -> subprocess.Popen[bytes]:
-    # Threads would reserve memory of their own.
-    alone = {"VTK_SMP_BACKEND_IN_USE": "Sequential", "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", _SERVE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **alone, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
 
 
 def serve() -> None:
@@ -246,7 +244,16 @@ def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
         file: part for file, part in found.items() if part.GetMaxSpatialDimension() == dimension
     }
     parts = list(found.values())
-    on = _where(parts, arrays)
+    on_cells = set.intersection(*(_names(part.GetCellData()) for part in parts))
+    on_points = set.intersection(*(_names(part.GetPointData()) for part in parts))
+    if missing := [name for name in arrays if name not in on_points | on_cells]:
+        there = ", ".join(sorted(on_points | on_cells)) or "none"
+        raise CaseError(f"it has no array {missing[0]}; it has {there}")
+    on: Literal["cells", "points"] = "cells" if on_cells.issuperset(arrays) else "points"
+    if on == "points" and (others := [name for name in arrays if name not in on_points]):
+        raise CaseError(
+            f"{others[0]} is on its cells, other fields on its points; bring all to one"
+        )
     mesh = _joined(parts)
     points = vtk_to_numpy(mesh.GetPoints().GetData())
     data = mesh.GetCellData() if on == "cells" else mesh.GetPointData()
@@ -254,7 +261,15 @@ def _read(files: Sequence[Path], arrays: Sequence[str]) -> Snapshot:
     if on == "cells":
         of_type = np.array([vtkCellTypeUtilities.GetDimension(kind) for kind in range(256)])
         kept = of_type[vtk_to_numpy(mesh.GetCellTypes())] == dimension
-        places, sizes = _centres(mesh, points), [part.GetNumberOfCells() for part in parts]
+        sizes = [part.GetNumberOfCells() for part in parts]
+        ends = vtk_to_numpy(mesh.GetCells().GetOffsetsArray())
+        corners = vtk_to_numpy(mesh.GetCells().GetConnectivityArray())
+        counts = np.diff(ends)
+        held = counts > 0
+        places = np.zeros((len(counts), 3))
+        for axis in range(3):
+            sums = np.add.reduceat(points[corners, axis], ends[:-1][held])
+            places[held, axis] = sums / counts[held]
     else:
         kept = np.ones(len(points), dtype=bool)
         places, sizes = points, [part.GetNumberOfPoints() for part in parts]
@@ -321,37 +336,7 @@ def _part(file: Path) -> Any:
     return found
 
 
-def _where(parts: Sequence[Any], arrays: Sequence[str]) -> Literal["cells", "points"]:
-    """Return where all parts have all arrays; CaseError names one that is nowhere."""
-    on_cells = set.intersection(*(_names(part.GetCellData()) for part in parts))
-    on_points = set.intersection(*(_names(part.GetPointData()) for part in parts))
-    if on_cells.issuperset(arrays):
-        return "cells"
-    if on_points.issuperset(arrays):
-        return "points"
-    if missing := [name for name in arrays if name not in on_points | on_cells]:
-        there = ", ".join(sorted(on_points | on_cells)) or "none"
-        raise CaseError(f"it has no array {missing[0]}; it has {there}")
-    name = next(name for name in arrays if name not in on_points)
-    raise CaseError(f"{name} is on its cells, other fields on its points; bring all to one")
-
-
 def _names(data: Any) -> set[str]:
     """Return the names of the arrays of numbers."""
     arrays = (data.GetArray(at) for at in range(data.GetNumberOfArrays()))
     return {array.GetName() for array in arrays if array is not None} - {GHOSTS}
-
-
-def _centres(mesh: Any, points: np.ndarray) -> np.ndarray:
-    """Return (N, 3) m: the mean of each cell's corners."""
-    from vtkmodules.util.numpy_support import vtk_to_numpy
-
-    cells = mesh.GetCells()
-    ends, corners = vtk_to_numpy(cells.GetOffsetsArray()), cells.GetConnectivityArray()
-    starts, counts = ends[:-1], np.diff(ends)
-    held = counts > 0
-    centres = np.zeros((len(counts), 3))
-    for axis in range(3):
-        sums = np.add.reduceat(points[vtk_to_numpy(corners), axis], starts[held])
-        centres[held, axis] = sums / counts[held]
-    return centres

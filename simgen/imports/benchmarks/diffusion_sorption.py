@@ -73,13 +73,26 @@ def first_value(number: int) -> float:
 
 def concentration(first: float, grid: SorptionGrid) -> np.ndarray:
     """Return u (times, cells); CaseError where the integration fails."""
+    width = 1.0 / grid.cells
+
+    def change(_: float, u: np.ndarray) -> np.ndarray:
+        """Return u_t from the fluxes through the cells' faces."""
+        half = 0.5 * width
+        # On the last face: u_face = -D (u_face - u) / half.
+        last = u[-1] * DIFFUSION / (half + DIFFUSION)
+        slope = np.concatenate(
+            [[(u[0] - SOLUBILITY) / half], np.diff(u) / width, [(last - u[-1]) / half]]
+        )
+        sorbed = (1 - POROSITY) / POROSITY * DENSITY * FREUNDLICH * EXPONENT
+        retardation = 1 + sorbed * (np.maximum(u, 0.0) + SMALL) ** (EXPONENT - 1)
+        return DIFFUSION / retardation * np.diff(slope) / width
+
     solved = solve_ivp(
-        _change,
+        change,
         (0.0, END_S),
         np.full(grid.cells, first),
         method="LSODA",
         t_eval=np.linspace(0.0, END_S, grid.times),
-        args=(1.0 / grid.cells,),
         rtol=RELATIVE,
         atol=ABSOLUTE,
         lband=1,
@@ -88,16 +101,3 @@ def concentration(first: float, grid: SorptionGrid) -> np.ndarray:
     if not solved.success:
         raise CaseError(f"diffusion-sorption from {first:g}: {solved.message}")
     return np.asarray(solved.y.T)
-
-
-def _change(_: float, u: np.ndarray, width: float) -> np.ndarray:
-    """Return u_t from the fluxes through the cells' faces."""
-    half = 0.5 * width
-    # On the last face: u_face = -D (u_face - u) / half.
-    last = u[-1] * DIFFUSION / (half + DIFFUSION)
-    slope = np.concatenate(
-        [[(u[0] - SOLUBILITY) / half], np.diff(u) / width, [(last - u[-1]) / half]]
-    )
-    sorbed = (1 - POROSITY) / POROSITY * DENSITY * FREUNDLICH * EXPONENT
-    retardation = 1 + sorbed * (np.maximum(u, 0.0) + SMALL) ** (EXPONENT - 1)
-    return DIFFUSION / retardation * np.diff(slope) / width

@@ -86,24 +86,28 @@ class FoamFolder:
                 raise CaseError(f"{directory.name}: its mesh has cells without volume")
             boundaries = tuple(name for name in geometry.patches if name in kinds)
             parts.append(_MeshPart(directory, geometry, boundaries))
-        fields, on_faces = {}, {}
+        times = np.array([time for time, _ in case.stored])
+        asked, after, share = case.times, None, np.empty(0)
+        if asked is not None and not np.array_equal(times, asked):
+            after = np.searchsorted(times, asked).clip(1, len(times) - 1)
+            share = (np.array(asked) - times[after - 1]) / (times[after] - times[after - 1])
+            share = share.clip(0, 1)[:, None, None]
+        fields: dict[str, np.ndarray] = {}
+        on_faces: dict[str, np.ndarray] = {}
         for each in case.fields:
             snapshots = [
                 [_snapshot(part, Path(time, options.region), each, options) for part in parts]
                 for _, time in case.stored
             ]
-            inside, outside = (
-                np.stack([np.concatenate([part[at] for part in of]) for of in snapshots])
-                for at in (0, 1)
-            )
-            fields[each.name], on_faces[each.name] = (
-                values[0] if case.times is None else _at_times(values, case.stored, case.times)
-                for values in (inside, outside)
-            )
+            for at, found in enumerate((fields, on_faces)):
+                values = np.stack([np.concatenate([part[at] for part in of]) for of in snapshots])
+                if after is not None:
+                    values = (1 - share) * values[after - 1] + share * values[after]
+                found[each.name] = values[0] if asked is None else values
         distance = direction = None
         if schema.measured_kinds:
-            found = list(_distances(parts, case, schema))
-            distance, direction = (np.stack([of[at] for of in found], axis=1) for at in (0, 1))
+            measured = list(_distances(parts, case, schema))
+            distance, direction = (np.stack([of[at] for of in measured], axis=1) for at in (0, 1))
         flat = np.array([1.0, 1.0, 1.0 if case.dimension == 3 else 0.0])
         boundary = None
         if schema.boundary:
@@ -195,19 +199,6 @@ def _snapshot(
     if wrong := sum(int(np.count_nonzero(~np.isfinite(each))) for each in found):
         raise CaseError(f"{of_time} holds {wrong} values that are not finite")
     return found
-
-
-def _at_times(
-    values: np.ndarray, stored: Sequence[tuple[float, str]], asked: Sequence[float]
-) -> np.ndarray:
-    """Interpolate values (T, N, c) at stored times linearly to the times asked for, (S, N, c)."""
-    times = np.array([time for time, _ in stored])
-    if np.array_equal(times, asked):
-        return values
-    after = np.searchsorted(times, asked).clip(1, len(times) - 1)
-    share = (np.array(asked) - times[after - 1]) / (times[after] - times[after - 1])
-    share = share.clip(0, 1)[:, None, None]
-    return (1 - share) * values[after - 1] + share * values[after]
 
 
 def _distances(

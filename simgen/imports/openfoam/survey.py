@@ -308,7 +308,28 @@ def survey_case(directory: Path, place: str, options: FoamOptions) -> FoamCase:
         if not roots:
             raise CaseError(f"it has no file {at.file}, where a parameter is read from")
         parameters[name] = read_number(roots[0], at)
-    dimension = 2 if _is_plane(parts, patches, region) else 3
+    dimension = 3
+    if any(patch.type == "empty" and patch.size for patch in patches.values()):
+        meshes = (part / "constant" / region / "polyMesh" for part in parts)
+        points = np.concatenate([read_points(mesh / "points") for mesh in meshes])
+        tolerance = 1e-6 * float(np.ptp(points, axis=0).max())
+        z = points[:, 2]
+        on_sheets = (z <= z.min() + tolerance) | (z >= z.max() - tolerance)
+        # One layer of cells across z. Plane cases across another axis are imported in 3D.
+        if on_sheets.all() and np.ptp(z) > 2 * tolerance:
+            dimension = 2
+    taken = tuple(time for time, _ in times)
+    if not steady and options.interval is not None:
+        first_s, last_s = taken[0], taken[-1]
+        steps = int((last_s - first_s) / options.interval * (1 + SAME_TIME))
+        if not steps:
+            raise CaseError(
+                f"its times lie from {first_s:g} to {last_s:g}, which is less than the interval"
+                f" of {options.interval:g}"
+            )
+        taken = tuple(
+            float(f"{first_s + step * options.interval:.12g}") for step in range(steps + 1)
+        )
     first = Path(parts[0], times[0][1], region)
     settings = (
         *(region, options.after, options.every, options.interval),
@@ -327,7 +348,7 @@ def survey_case(directory: Path, place: str, options: FoamOptions) -> FoamCase:
             for name, called in options.fields.items()
         ),
         dimension=dimension,
-        times=None if steady else _at_interval([time for time, _ in times], options.interval),
+        times=None if steady else taken,
         kinds=frozenset(kinds.values()),
         parameters=parameters,
         left_out=tuple(_left_out(directory, parts, stored, options)),
@@ -381,19 +402,6 @@ def _missing(
     return f"its time {time} has no {name}; it has {', '.join(there) or 'no fields'}"
 
 
-def _at_interval(stored: Sequence[float], interval: float | None) -> tuple[float, ...]:
-    """Return the stored times, or those at an interval from the first to the last of them."""
-    if interval is None:
-        return tuple(stored)
-    steps = int((stored[-1] - stored[0]) / interval * (1 + SAME_TIME))
-    if not steps:
-        raise CaseError(
-            f"its times lie from {stored[0]:g} to {stored[-1]:g}, which is less than the interval"
-            f" of {interval:g}"
-        )
-    return tuple(float(f"{stored[0] + step * interval:.12g}") for step in range(steps + 1))
-
-
 def _left_out(
     directory: Path,
     parts: Sequence[Path],
@@ -426,22 +434,6 @@ def _left_out(
         yield f"times that are not in {place}: {listed(list(elsewhere.values()))}"
     if not options.region and (regions := regions_of(parts[0])):
         yield f"the regions {listed(regions)}: choose one with --region"
-
-
-def _is_plane(parts: Sequence[Path], patches: Mapping[str, PatchRange], region: str) -> bool:
-    """Return whether the case is one layer of cells across z, between empty patches.
-
-    Plane cases that lie across another axis are imported as they are, in three dimensions.
-    """
-    if not any(patch.type == "empty" and patch.size for patch in patches.values()):
-        return False
-    points = np.concatenate(
-        [read_points(part / "constant" / region / "polyMesh" / "points") for part in parts]
-    )
-    tolerance = 1e-6 * float(np.ptp(points, axis=0).max())
-    z = points[:, 2]
-    on_sheets = (z <= z.min() + tolerance) | (z >= z.max() - tolerance)
-    return bool(on_sheets.all() and np.ptp(z) > 2 * tolerance)
 
 
 # Fields: names, units, components
