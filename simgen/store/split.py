@@ -1,17 +1,13 @@
 """Assign cases to splits, and compute the statistics of the training split.
 
-Splits. A case is assigned once, when it is first published, and keeps its place in every later
-version. New cases are shuffled with the seed and assigned so that the totals come as close as
-possible to the ratios. A dataset of two accepted cases has a test case, one of three a validation
-case as well. Splits that a source publishes with its data, or that a request names for its cases,
-are taken as they are, and bind like those that are drawn. The calibration split is never drawn: its
-cases serve bands of error alone.
+A case is assigned once, when it is first published, and keeps its place in every later version. New
+cases are shuffled with the seed so that the totals come as close as possible to the ratios. Splits
+that a source or a request names are taken as they are. Calibration, for bands of error, is never
+drawn.
 
 Statistics, per component, combine the moments of the training cases. A few snapshots of a sudden
-start, or one case that went wrong, may have nearly all of a component's variance. A model that is
-normalised by it sees a constant everywhere else. Such snapshots are left out of a field's moments,
-such cases of all moments, of training and of validation, and the record has which (`LEFT_OUT`).
-Without any the moments are those of all values, to the bit.
+start, or one case that went wrong, may have nearly all of a component's variance, and a model that
+is normalised by it sees a constant elsewhere. They are left out, and the record has which.
 """
 
 from __future__ import annotations
@@ -182,14 +178,11 @@ def combine_training(
 
 
 def _dominant(parts: Sequence[Moments], share: float = SHARE_OF_CASES) -> list[int]:
-    """Return the numbers of the few parts that have `share` of a component's squared deviations.
-
-    Deviations are from the median of the parts' means, which the few do not move.
-    """
+    """Return the numbers of the few parts that have `share` of a component's squared deviations."""
     if len(parts) < LEAST:
         return []
     count = sum(part.count for part in parts)
-    centre = np.median([part.mean for part in parts], axis=0)
+    centre = np.median([part.mean for part in parts], axis=0)  # which the few do not move
     away = np.stack([_away(part, centre) for part in parts])
     magnitude = np.median([part.squares / part.count + part.mean**2 for part in parts], axis=0)
     noise = ROUNDING**2 * magnitude * count

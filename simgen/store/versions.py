@@ -6,10 +6,8 @@ Notable decisions:
   (conditional writes), Icechunk's file storage does not.
 - A local commit is durable once it is reported. Icechunk writes files without a single fsync: a
   power cut would leave a branch that names commits whose files are empty.
-- A publication is one commit, whose metadata names its version (`publication`); every commit has
-  the number of the newest version so far (`version`). So the branch's newest commit alone shows
-  which version is the newest. Tags make look-ups fast and keep commits from `collect`; the next
-  writer makes a lost one again.
+- A publication is one commit, whose metadata names its version; every commit has the number of
+  the newest version so far. Tags keep commits from `collect`; a writer makes a lost one again.
 """
 
 from __future__ import annotations
@@ -49,12 +47,8 @@ BRANCH = "main"
 PUBLICATION, VERSION, NUM_LEFT = "publication", "version", "num_left"
 """Keys of a commit's metadata: the version that it publishes; the number of the newest version so
 far; cases that its writer has still to commit"""
-ENDPOINT_TIMEOUT_S = 5.0
-#: How long the branch may be missing after the first commit of a writer that creates a repository.
-CREATION_S = 5.0
-#: How long to wait for another committer, and before each attempt at a commit.
+#: How long to wait for another committer.
 WAIT_S = 60.0
-RETRY_PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 T = TypeVar("T")
 
 #: Icechunk 2 writes another format by default, which Icechunk 1 cannot read.
@@ -174,10 +168,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _reason_in(message: str) -> str:
-    """Return a message in lower case without paths, ids and source lines, numbers spaced out.
-
-    Such names are no reason: a request's id may well contain "404".
-    """
+    """Drop paths, ids and source lines, which may well contain "404"; space numbers out."""
     return re.sub(r"(\d+)", r" \1 ", _NUMBERED.sub("", _PATHS.sub("", message)).lower())
 
 
@@ -255,7 +246,7 @@ def open_repository(url: str, *, create: bool = False) -> icechunk.Repository:
             inline_chunk_threshold_bytes=1024,
             manifest=icechunk.ManifestConfig(preload=preload),
         )
-        deadline = time.monotonic() + CREATION_S
+        deadline = time.monotonic() + 5.0
         while not icechunk.Repository.exists(storage):
             if _commit_ids(url):
                 # A writer that creates the repository writes its first commit before the branch.
@@ -335,17 +326,8 @@ def _storage(url: str, create: bool) -> icechunk.Storage:
     elif not path.is_dir():  # Icechunk panics at a file
         reason = "it is a file" if path.exists() else "the folder does not exist"
         raise InputError(f"there is no dataset at {url}: {reason}; {_way_to_one(url)}")
-    _check_regular(path, url)
-    return icechunk.local_filesystem_storage(str(path))
-
-
-def _check_regular(path: Path, url: str) -> None:
-    """Raise StoreError that names a FIFO, socket or device in place of a store's object.
-
-    Opening one of those waits for ever, or reads without end.
-    """
     folders = [os.fspath(path)]
-    while folders:
+    while folders:  # a FIFO, socket or device in place of an object would be read without end
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
@@ -357,6 +339,7 @@ def _check_regular(path: Path, url: str) -> None:
                             f"{url}: {target.relative_to(path)} is damaged (it is a FIFO, a socket"
                             " or a device in place of a file); restore the store from a copy"
                         )
+    return icechunk.local_filesystem_storage(str(path))
 
 
 def _way_to_one(url: str) -> str:
@@ -383,7 +366,7 @@ def _s3_storage(url: str) -> icechunk.Storage:
         except ValueError as error:
             raise InputError(f"AWS_ENDPOINT_URL={endpoint} is no address: {error}") from error
         try:
-            socket.create_connection(address, timeout=ENDPOINT_TIMEOUT_S).close()
+            socket.create_connection(address, timeout=5.0).close()
         except OSError as error:
             raise StoreError(
                 f"store {url} cannot be reached at {endpoint} ({error.strerror or error}): check"
@@ -415,17 +398,17 @@ def committing(url: str) -> Iterator[None]:
         yield
         return
     folder = local_path(url).resolve()
-    with contextlib.ExitStack() as held:
-        with translated(url):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                path = folder.parent / f".{folder.name}.lock"
-                held.enter_context(FileLock(path, timeout=WAIT_S, poll_interval=0.02))
-            except Timeout:
-                raise StoreError(
-                    f"{url}: another process has been committing to it for {WAIT_S:g} s; wait for"
-                    " it or stop it, and run again"
-                ) from None
+    lock = FileLock(folder.parent / f".{folder.name}.lock", timeout=WAIT_S, poll_interval=0.02)
+    with translated(url):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            held = lock.acquire()
+        except Timeout:
+            raise StoreError(
+                f"{url}: another process has been committing to it for {WAIT_S:g} s; wait for it or"
+                " stop it, and run again"
+            ) from None
+    with held:
         yield
 
 
@@ -482,7 +465,7 @@ def retry_commit(url: str, attempt: Callable[[], T]) -> T:
 
     Other writers may interfere, or their clocks be a little ahead.
     """
-    for pause in RETRY_PAUSES_S:
+    for pause in (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0):
         time.sleep(pause)
         with committing(url):
             try:
@@ -769,16 +752,14 @@ def read_on_record(url: str) -> OnRecord | None:
 
 def same_outcomes(one: Mapping[str, Record], other: Mapping[str, Record]) -> bool:
     """Check whether two designs have the same cases, each with the same end and content."""
-    outcomes = []
-    for design in (one, other):
+
+    def outcome(row: Record) -> tuple[str, str, str]:
         # A case that was withdrawn and solved again differs by its content alone.
-        content = {
-            case: row["digest"] * (row["status"] == "accepted") for case, row in design.items()
-        }
-        outcomes.append(
-            {c: (row["status"], row["reason"], content[c]) for c, row in design.items()}
-        )
-    return outcomes[0] == outcomes[1]
+        content = row["digest"] if row["status"] == "accepted" else ""
+        return row["status"], row["reason"], content
+
+    first, second = ({c: outcome(row) for c, row in of.items()} for of in (one, other))
+    return first == second
 
 
 STATUSES: tuple[Status, ...] = ("accepted", "rejected", "failed")
@@ -786,8 +767,6 @@ PATIENCE_S = 600.0
 """The shortest time without a commit after which a dataset with cases left is called silent"""
 PATIENT_GAPS, PATIENT_CASES = 5, 2
 """More than so many usual gaps, and than so many of the longest cases so far, is silence too"""
-RECENT = 20
-"""Commits that the pace is measured on"""
 
 
 @dataclass(frozen=True)
@@ -849,7 +828,7 @@ def read_progress(url: str) -> DatasetProgress:
             f"{url} holds nothing yet: its creation was interrupted, or has just begun"
         )
     with translated(url, "its history"):
-        commits = list(islice(repository.ancestry(branch=BRANCH), RECENT))
+        commits = list(islice(repository.ancestry(branch=BRANCH), 20))  # for the recent pace
     rows = list(found.design.values())
     counted = [each for each in commits if NUM_LEFT in each.metadata]
     own = counted[:1]  # the last writer's, the newest first

@@ -7,8 +7,7 @@ Notable properties:
 - Each commit moves the branch at once, so a killed run loses only the cases in progress. Forks may
   be older than the branch's tip: they write disjoint groups, and merging one into a newer session
   adds just these.
-- A version is a commit that publishes it, with a tag on it, and never changes. Readers see versions
-  only: later commits are invisible to them until they are published.
+- A version is a commit with a tag on it, and never changes. Readers see versions only.
 """
 
 from __future__ import annotations
@@ -551,11 +550,7 @@ class DatasetWriter:
         return name
 
     def _withdraw(self, root: zarr.Group, cases: Sequence[str], reason: str) -> None:
-        """Put a withdrawal on record and remove the cases' arrays.
-
-        InputError for a case that is not accepted. A case that was withdrawn for the same reason
-        before stays as it is: by a process that was killed before the version had its tag.
-        """
+        """Put a withdrawal on record and remove the cases' arrays."""
         design = read_design(root)
         for case in cases:
             if case not in design:
@@ -572,7 +567,7 @@ class DatasetWriter:
         records = {}
         for case in dict.fromkeys(cases):
             row = design[case]
-            if row["status"] != "accepted":
+            if row["status"] != "accepted":  # by a process that was killed before it had the tag
                 continue
             line = CaseTable(root, "details").row(row["at"])
             details = {name: line[name] for name in ("gates", "log_tail")}
