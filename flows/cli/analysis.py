@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperGroup
 
+from courant.runs.directory import RunDirectory
 from flows.cli.options import MovedDataset, RunUrl
 from flows.settings import absolute
 from flows.terminal import counted, print_line, progress_bar, screen
@@ -21,9 +22,7 @@ from simgen.errors import InputError
 if TYPE_CHECKING:
     from courant.analysis.case_dynamics import CaseDynamics
     from courant.analysis.comparison import RunComparison
-    from courant.analysis.monitoring import MonitorJudgement
     from courant.prediction.surrogate import Surrogate
-    from courant.runs.directory import RunDirectory
     from simgen.store.read import Dataset
 
 DEFAULT = "scores"
@@ -64,11 +63,9 @@ analysis_app = typer.Typer(
 def _opened(run: str, out: str, dataset: str | None) -> tuple[RunDirectory, Surrogate, Dataset]:
     """Return the folder of the numbers, the model and its dataset."""
     from courant.prediction.surrogate import load
-    from courant.runs.directory import RunDirectory
 
     surrogate = load(absolute(run))
-    opened = surrogate.open_dataset(absolute(dataset) if dataset else None)
-    return RunDirectory(absolute(out)), surrogate, opened
+    return RunDirectory(absolute(out)), surrogate, surrogate.open_dataset(dataset)
 
 
 def _chosen_cases(dataset: Dataset, named: Sequence[str] | None) -> list[str]:
@@ -118,7 +115,7 @@ def analyse_scores(
     docs/analysis.md explains every score.
     """
     from courant.analysis.comparison import case_arrays, score_run
-    from courant.runs.directory import RunDirectory
+    from courant.analysis.scores import SCORES
 
     folder = RunDirectory(absolute(out))
     with progress_bar("analysing") as progress:
@@ -127,18 +124,10 @@ def analyse_scores(
             case or (),
             absolute(other) if other else None,
             progress,
-            absolute(dataset) if dataset else None,
+            dataset,
             lambda found: folder.write_arrays(f"{found.case}.npz", case_arrays(found)),
         )
-    screen.print(_score_table(scores["mean"], scores["controls"]))
-    folder.write_json("scores.json", scores)
-    print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
-
-
-def _score_table(mean: dict[str, float], controls: dict[str, dict[str, float]]) -> Table:
-    """Return one row for each score that the run has, with its controls, below its subject."""
-    from courant.analysis.scores import SCORES
-
+    mean, controls = scores["mean"], scores["controls"]
     table = Table(box=None, header_style="bold")
     table.add_column("score", min_width=_NAME)
     for name in ("model", *controls):
@@ -153,7 +142,9 @@ def _score_table(mean: dict[str, float], controls: dict[str, dict[str, float]]) 
             subject = each.subject
         values = [_text(found.get(each.key), ".3g", "") for found in (mean, *controls.values())]
         table.add_row(each.name, *values, each.aim_text)
-    return table
+    screen.print(table)
+    folder.write_json("scores.json", scores)
+    print_line(f"scores  {folder.url.rstrip('/')}/scores.json")
 
 
 @analysis_app.command("monitor", epilog="Example: courant analyse monitor RUN")
@@ -166,7 +157,6 @@ def analyse_monitor(
     latents when a rollout leaves the dynamics that the model was trained on.
     """
     from courant.analysis.monitoring import calibrate_monitor, judge_monitor, write_monitor
-    from courant.runs.directory import RunDirectory
 
     folder, surrogate, opened = _opened(run, out, dataset)
     RunDirectory(surrogate.url).check_writable()
@@ -182,11 +172,6 @@ def analyse_monitor(
         return
     with progress_bar("judging") as progress:
         found = judge_monitor(surrogate, opened, monitor, chosen, progress)
-    _print_judgement(found)
-    _write_numbers(folder, "monitor_judgement.json", found.to_json())
-
-
-def _print_judgement(found: MonitorJudgement) -> None:
     rows = []
     for each in found.watched:
         detection = each.detection
@@ -218,6 +203,7 @@ def _print_judgement(found: MonitorJudgement) -> None:
         f" {_text(rates['median_lead'], 'g')} steps in the median; {rates['flagged_in_vain']} of"
         f" the {rates['rollouts'] - rates['doubled']} others are flagged too"
     )
+    _write_numbers(folder, "monitor_judgement.json", found.to_json())
 
 
 @analysis_app.command("fields", epilog="Example: courant analyse fields RUN --top 8")
@@ -460,14 +446,12 @@ def analyse_compare(
         draw_trade_off,
         fields_of_runs,
     )
-    from courant.runs.directory import RunDirectory
     from simgen.publish.figures import png_bytes
 
     folder = RunDirectory(absolute(out))
-    moved = absolute(dataset) if dataset else None
     urls = [absolute(run) for run in runs]
     with progress_bar("scoring") as progress:
-        found = compare_runs(urls, folder, case or (), moved, progress)
+        found = compare_runs(urls, folder, case or (), dataset, progress)
     for table in tables(found, screen.width):
         screen.print(table)
     folder.write_json("comparison.json", found.to_json())
@@ -480,7 +464,7 @@ def analyse_compare(
         folder.write_bytes("trade-off.png", png_bytes(trade_off))
         print_line(f"figure {place}/trade-off.png")
     first = found.of_family(found.families[0])
-    if (fields := fields_of_runs(first, case or (), moved)) is not None:
+    if (fields := fields_of_runs(first, case or (), dataset)) is not None:
         folder.write_bytes("fields.png", png_bytes(draw_run_fields(fields)))
         folder.write_arrays("fields.npz", fields.arrays())
         print_line(f"fields {place}/fields.png, .npz: case {fields.case}")

@@ -15,6 +15,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
+import simgen
 from flows.cli.importing import benchmark_app, import_app
 from flows.cli.options import DatasetUrl, Store, Version
 from flows.settings import absolute, load_settings
@@ -29,7 +30,9 @@ from flows.terminal import (
     progress_bar,
     screen,
 )
+from simgen.cases import FAMILIES
 from simgen.errors import InputError, StoreError
+from simgen.store.split import SPLITS
 
 if TYPE_CHECKING:
     from simgen.store.read import Dataset, StoredCase
@@ -45,18 +48,9 @@ dataset_app = typer.Typer(
 )
 
 
-def open_dataset(url: str, version: str | None = None) -> Dataset:
-    """Open a dataset; the store's libraries are imported by then."""
-    import simgen
-
-    return simgen.open_dataset(url, version)
-
-
 @dataset_app.command("ls", epilog="Example: courant dataset ls --store demo-run/store")
 def dataset_ls(store: Store = None) -> None:
     """List the datasets of a store, with their newest versions."""
-    from simgen.cases import FAMILIES
-    from simgen.store.split import SPLITS
     from simgen.store.versions import folders_in
 
     base = absolute(store or load_settings().store).rstrip("/")
@@ -67,7 +61,7 @@ def dataset_ls(store: Store = None) -> None:
     for family in dict.fromkeys([*FAMILIES, *folders_in(base)]):
         url = f"{base}/{family}"
         try:
-            dataset = open_dataset(url)
+            dataset = simgen.open_dataset(url)
         except InputError:
             continue  # no dataset, or none that is published
         except StoreError as error:
@@ -100,7 +94,7 @@ def dataset_show(
 
     Also shows the command that makes the version again.
     """
-    opened = open_dataset(dataset, version)
+    opened = simgen.open_dataset(dataset, version)
     if case:
         _print_case(opened[case])
     else:
@@ -203,7 +197,7 @@ def dataset_versions(dataset: DatasetUrl) -> None:
     from simgen.store.verify import history
 
     with errors.status("reading versions"):
-        lines = history(open_dataset(dataset))
+        lines = history(simgen.open_dataset(dataset))
     columns = ("version", "published", "author", "cases", "new", "fields", "new on disk")
     table = plain_table(*columns, Column("message", overflow="fold"))
     for line in lines:
@@ -235,7 +229,7 @@ def dataset_diff(
     from simgen.store.verify import compare
 
     with errors.status("comparing"):
-        old, new = open_dataset(dataset, before), open_dataset(dataset, after)
+        old, new = simgen.open_dataset(dataset, before), simgen.open_dataset(dataset, after)
         found = compare(old, new)
     if found.is_empty:
         print_line(f"{found.before} and {found.after} hold the same cases")
@@ -295,7 +289,7 @@ def dataset_export(
     from simgen.publish.export import export
 
     with progress_bar("exporting cases") as on_progress:
-        written = export(open_dataset(dataset, version), absolute(target), on_progress)
+        written = export(simgen.open_dataset(dataset, version), absolute(target), on_progress)
     there = written.num_cases - written.num_copied
     print_line(
         f"{written.target}  {counted(written.num_cases, 'case')},"
@@ -324,7 +318,7 @@ def dataset_export_vtu(
 
     if case and split:
         raise InputError("--case and --split both choose cases; give one")
-    opened = open_dataset(dataset, version)
+    opened = simgen.open_dataset(dataset, version)
     with progress_bar("writing cases") as on_progress:
         chosen = list(dict.fromkeys(case or ())) or (opened.cases(split) if split else None)
         written = export_vtu(opened, folder, chosen, every, on_progress)
@@ -350,7 +344,7 @@ def dataset_card(
     from simgen.publish.card import write_card
 
     with progress_bar("drawing") as on_progress:
-        readme = write_card(open_dataset(dataset, version), out, license, on_progress)
+        readme = write_card(simgen.open_dataset(dataset, version), out, license, on_progress)
     print_line(f"card  {readme}")
 
 
@@ -363,7 +357,7 @@ def dataset_verify(dataset: DatasetUrl, version: Version = None) -> None:
     from simgen.store.verify import verify
 
     with progress_bar("verifying cases") as on_progress:
-        opened = open_dataset(dataset, version)
+        opened = simgen.open_dataset(dataset, version)
         found = verify(opened, on_progress)
     where = f"{opened.url} {opened.version}"
     if not found.findings:
@@ -398,9 +392,9 @@ def dataset_withdraw(
     """
     from simgen.store.write import DatasetWriter
 
-    writer = DatasetWriter.open(dataset, open_dataset(dataset).schema)
+    writer = DatasetWriter.open(dataset, simgen.open_dataset(dataset).schema)
     version = writer.withdraw(cases, reason)
-    print_line(repr(open_dataset(dataset, version)).strip("<>"))
+    print_line(repr(simgen.open_dataset(dataset, version)).strip("<>"))
 
 
 @dataset_app.command("gc", epilog="Example: courant dataset gc DATASET --dry-run")

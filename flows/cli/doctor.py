@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -18,11 +18,10 @@ from rich.table import Column, Table
 
 from flows.settings import absolute, load_settings, prefect_answers, prefect_url
 from flows.terminal import add_row, plain_table, print_line, screen
+from simgen.cases import FAMILIES, get_family
+from simgen.design_space import DesignSpace
 from simgen.errors import InputError, SimgenError
 from simgen.machine import memory_gb, usable_cores
-
-if TYPE_CHECKING:
-    from simgen.design_space import DesignSpace
 
 OWN_RAY = ("local", "auto")
 """Addresses that name no host: Ray starts a cluster, or looks for one on this machine"""
@@ -69,7 +68,6 @@ def _python() -> str:
 
 
 def _openfoam() -> str:
-    from simgen.cases import FAMILIES
     from simgen.foam.run import find_openfoam
 
     solvers = sorted({family.application for family in FAMILIES.values()})
@@ -121,7 +119,6 @@ def _prefect() -> str:
 
 
 def _store() -> str:
-    from simgen.cases import FAMILIES
     from simgen.store.versions import repository_exists
 
     where = absolute(load_settings().store)
@@ -167,8 +164,6 @@ def families(
     ] = None,
 ) -> None:
     """List the case families; or show one with its parameters, presets and settings."""
-    from simgen.cases import FAMILIES, get_family
-
     if name is None:
         table = plain_table("family", "", "solver", "presets")
         for each in FAMILIES.values():

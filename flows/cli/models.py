@@ -6,14 +6,25 @@ Heavy imports are inside the commands, so that `courant --help` answers at once.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Column
 
 from courant.loopback import LOOPBACK
-from flows.cli.options import AllowedHosts, Host, MovedDataset, Port, RunUrl, Split, allowed_hosts
+from courant.recipes import RECIPES, get_recipe
+from courant.runs.directory import RunDirectory
+from courant.runs.record import check_trained
+from courant.runs.summary import (
+    RunSummary,
+    differing_settings,
+    flatten,
+    list_runs,
+    pack_run,
+    read_run,
+)
+from flows.cli.options import AllowedHosts, Host, MovedDataset, Port, RunUrl, Split
 from flows.request_models import parse_settings
 from flows.settings import RUNS, absolute, check_folder, load_settings
 from flows.terminal import (
@@ -27,10 +38,6 @@ from flows.terminal import (
 )
 from simgen.errors import InputError
 from simgen.whole_file import local_path
-
-if TYPE_CHECKING:
-    from courant.evaluation.coverage import Coverage
-    from courant.runs.summary import RunSummary
 
 MAX_SHOWN = 500
 """Characters of one setting that are shown"""
@@ -58,8 +65,6 @@ def runs_ls(
 
     Columns: recipe, dataset version, size, epochs, errors, date, training time, revision.
     """
-    from courant.runs.summary import list_runs
-
     where = absolute(runs or load_settings().runs)
     found, unreadable = list_runs(where)
     for damaged in unreadable:
@@ -91,8 +96,6 @@ def runs_ls(
 @runs_app.command("show", epilog="Example: courant runs show RUN")
 def runs_show(run: RunUrl) -> None:
     """Show one run in full: its experiment, dataset version, course and errors."""
-    from courant.runs.summary import flatten, read_run
-
     found = read_run(absolute(run))
     facts = plain_table(Column("", style="bold"), Column("", overflow="fold"))
     for name, value in _facts(found).items():
@@ -111,8 +114,6 @@ def runs_compare(
     ],
 ) -> None:
     """Compare runs: the settings in which they differ, and their results."""
-    from courant.runs.summary import differing_settings, read_run
-
     if len(runs) < 2:
         raise InputError("one run has nothing to be compared with; name two or more")
     found = [read_run(absolute(run)) for run in runs]
@@ -138,9 +139,6 @@ def runs_export(
 
     Commands and `courant.load` take the file in place of a run directory; `unzip` makes it one.
     """
-    from courant.runs.directory import RunDirectory
-    from courant.runs.summary import pack_run
-
     source = RunDirectory(absolute(run))
     name = source.url.rsplit("/", 1)[-1].removesuffix(".zip")
     print_line(f"packed  {pack_run(source, absolute(out or f'{name}.zip'))}")
@@ -179,8 +177,6 @@ def recipes(context: typer.Context) -> None:
     """List the training recipes, with what they are for; `show` prints one."""
     if context.invoked_subcommand:
         return
-    from courant.recipes import RECIPES
-
     table = plain_table("recipe", "")
     for name, recipe in RECIPES.items():
         first, _, _ = " ".join((recipe.__doc__ or "").split()).partition(". ")
@@ -193,8 +189,6 @@ def recipes_show(
     name: Annotated[str, typer.Argument(help="A recipe, such as cylinder-flow-small.")],
 ) -> None:
     """Print a recipe as JSON: change it, and train it with --experiment FILE."""
-    from courant.recipes import get_recipe
-
     typer.echo(get_recipe(name).model_dump_json(indent=2))
 
 
@@ -208,7 +202,7 @@ def report(
     from courant.report.report import write_report
 
     check_folder(absolute(out))
-    print_line(f"report  {write_report(absolute(run), absolute(out), _place(dataset))}")
+    print_line(f"report  {write_report(absolute(run), absolute(out), dataset)}")
 
 
 @model_app.command(epilog="Example: courant reports courant-data/reports")
@@ -330,7 +324,7 @@ def predict(
     else:
         from flows.cli.prediction_files import write_prediction
 
-        lines = write_prediction(url, str(case), start, steps, out, _place(dataset))
+        lines = write_prediction(url, str(case), start, steps, out, dataset)
     print_line(lines)
 
 
@@ -351,9 +345,8 @@ def serve(
     ] = 64.0,
     allow_host: AllowedHosts = None,
 ) -> None:
-    """Answer predictions over HTTP through Ray Serve, until Ctrl-C."""
-    names = allowed_hosts(allow_host)
-    _check_trained(run)
+    """Answer predictions over HTTP until Ctrl-C, here or with RAY_ADDRESS on a cluster."""
+    check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
     from courant.serving.predictions import Limits
     from flows.serving import serve_model
 
@@ -363,7 +356,7 @@ def serve(
         max_megabytes=max_megabytes,
         max_point_steps=max_point_steps,
     )
-    serve_model(absolute(run), host, port, limits, names=names)
+    serve_model(absolute(run), host, port, limits, names=allow_host or ())
 
 
 @model_app.command(epilog="Example: courant explore pipe-run/runs/branched-pipe-small-0123456789")
@@ -378,23 +371,10 @@ def explore(
 
     Until Ctrl-C; sliders of a steady model need OpenFOAM's mesh tools on this machine.
     """
-    names = allowed_hosts(allow_host)
-    _check_trained(run)
+    check_trained(RunDirectory(absolute(run)))  # importing the server takes seconds
     from flows.serving import explore_model
 
-    explore_model(absolute(run), host, port, _place(dataset), names)
-
-
-def _check_trained(run: str) -> None:
-    """Raise before the server is imported, which takes seconds."""
-    from courant.runs.directory import RunDirectory
-    from courant.runs.record import check_trained
-
-    check_trained(RunDirectory(absolute(run)))
-
-
-def _place(dataset: str | None) -> str | None:
-    return None if dataset is None else absolute(dataset)
+    explore_model(absolute(run), host, port, dataset, allow_host or ())
 
 
 @model_app.command(epilog="Example: courant calibrate RUN")
@@ -416,7 +396,7 @@ def calibrate(
     from courant.evaluation.calibrate import calibrate as calibrate_run
 
     with progress_bar("calibrating") as progress:
-        bands = calibrate_run(absolute(run), _place(dataset), _place(grid), progress)
+        bands = calibrate_run(absolute(run), dataset, absolute(grid) if grid else None, progress)
     names = "".join(f", {_plain(name)}" for name in bands.quantities)
     cases = counted(len(bands.cases), "calibration case")
     print_line(f"bands  {cases} of {bands.version}: the fields{names}")
@@ -454,27 +434,7 @@ def coverage(
 
     box = {} if inside is None else parse_box(inside)
     with progress_bar("predicting") as progress:
-        found = measure_coverage(absolute(run), split, _place(dataset), level, progress, box)
-    _print_coverage(found)
-
-
-def parse_box(text: str) -> dict[str, tuple[float, float]]:
-    """Read `aperture=24:37,inlet_velocity=3:8`."""
-    box = {}
-    for part in text.split(","):
-        name, _, ends = part.partition("=")
-        low, _, high = ends.partition(":")
-        try:
-            box[name.strip()] = float(low), float(high)
-        except ValueError:
-            raise InputError(
-                f"--inside {part}: give NAME=LOW:HIGH, such as aperture=24:37"
-            ) from None
-    return box
-
-
-def _print_coverage(found: Coverage) -> None:
-    """Print how often bands hold, and where designs lie outside of the box."""
+        found = measure_coverage(absolute(run), split, dataset, level, progress, box)
     columns = ("cases", "holds", "worst eighth", "width", "error", "of the null")
     table = plain_table(f"{found.level:.0%} band of", *columns)
     for name, score in found.bands.items():
@@ -498,6 +458,21 @@ def _print_coverage(found: Coverage) -> None:
             f"no band for {counted(len(found.without), 'case')} of {found.num_cases}:"
             f" {next(iter(found.without.values()))}"
         )
+
+
+def parse_box(text: str) -> dict[str, tuple[float, float]]:
+    """Read `aperture=24:37,inlet_velocity=3:8`."""
+    box = {}
+    for part in text.split(","):
+        name, _, ends = part.partition("=")
+        low, _, high = ends.partition(":")
+        try:
+            box[name.strip()] = float(low), float(high)
+        except ValueError:
+            raise InputError(
+                f"--inside {part}: give NAME=LOW:HIGH, such as aperture=24:37"
+            ) from None
+    return box
 
 
 def _plain(name: str) -> str:

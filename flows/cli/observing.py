@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,14 +18,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from courant.loopback import LOOPBACK, in_address
-from flows.cli.options import AllowedHosts, Host, Port, Runs, Store, allowed_hosts
+from flows.cli.options import AllowedHosts, Host, Port, Runs, Store
 from flows.settings import absolute, load_settings
 from flows.terminal import add_row, counted, errors, fail, print_line, screen
 from simgen.errors import InputError
 
 if TYPE_CHECKING:
     from courant.sweeps.sweep import TrialsProgress
-    from flows.observing import Disk, Overview, Places, Watch
+    from flows.observing import Overview, Places, Watch
 
 COLOURS = {
     "solving": "green",
@@ -99,10 +98,9 @@ def metrics(
     """
     from flows.observing import RecordMetrics, Watch, metrics_server
 
-    names = allowed_hosts(allow_host)
     with errors.status("reading"):
         exported = RecordMetrics(Watch(places(store, runs)), every)
-    serve, taken = metrics_server(exported, host, port, names)
+    serve, taken = metrics_server(exported, host, port, allow_host or ())
     print_line(f"serving  http://{in_address(host)}:{taken}/metrics   end with Ctrl-C")
     serve()
 
@@ -151,6 +149,8 @@ def problem_line(problems: tuple[str, ...]) -> str:
 
 def draw(overview: Overview) -> RenderableType:
     """Return the tables of what there is, and what to do where there is nothing."""
+    from simgen.publish.card import size_text
+
     parts: list[RenderableType] = []
     if overview.datasets:
         table = _table(*["accepted", "rejected", "failed", "left"], "time left", "core time")
@@ -194,7 +194,13 @@ def draw(overview: Overview) -> RenderableType:
     if not parts:
         where = f"nothing on record in {overview.store} and {overview.runs_url}"
         parts += [Text(where, overflow="fold"), Text("begin: courant run cylinder-flow"), ""]
-    return Group(*parts, *_disks(overview.disks))
+    for disk in overview.disks:
+        style = "red" if disk.free_bytes < LOW_DISK * disk.total_bytes else ""
+        free = f"{size_text(disk.free_bytes)} of {size_text(disk.total_bytes)} free"
+        parts.append(
+            Text.assemble(("disk", "bold"), f"  {disk.use}: ", (free, style), overflow="fold")
+        )
+    return Group(*parts)
 
 
 def _heading(title: str, where: str) -> Text:
@@ -226,15 +232,6 @@ def _trial_states(sweep: TrialsProgress) -> str:
         if sweep.num_trials.get(state)
     ]
     return ", ".join([f"{sweep.num_ended}/{sum(sweep.num_trials.values())} ended", *others])
-
-
-def _disks(disks: Iterable[Disk]) -> Iterable[Text]:
-    from simgen.publish.card import size_text
-
-    for disk in disks:
-        style = "red" if disk.free_bytes < LOW_DISK * disk.total_bytes else ""
-        free = f"{size_text(disk.free_bytes)} of {size_text(disk.total_bytes)} free"
-        yield Text.assemble(("disk", "bold"), f"  {disk.use}: ", (free, style), overflow="fold")
 
 
 def short_time(seconds: float | None) -> str:

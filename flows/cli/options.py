@@ -7,7 +7,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from flows.settings import RUNS, STORE
+from flows.settings import RUNS, STORE, absolute
+
+
+def allowed_hosts(names: list[str] | None) -> list[str]:
+    """Return the names given for --allow-host; BadParameter for what is no host's name."""
+    for name in names or ():
+        if not re.fullmatch(r"(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]", name):
+            raise typer.BadParameter(
+                f"'{name}' is not the name of a host: write it without scheme and port, such as"
+                " courant.example.com or *.example.com"
+            )
+    return names or []
+
 
 Split = Literal["train", "validation", "test"]
 Runs = Annotated[
@@ -45,6 +57,7 @@ MovedDataset = Annotated[
     typer.Option(
         "--dataset",
         metavar="URL",
+        callback=lambda url: absolute(url) if url else None,
         help="Where the dataset of the training lies now, if it was moved; checked to be the same.",
     ),
 ]
@@ -52,6 +65,7 @@ AllowedHosts = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
+        callback=allowed_hosts,
         help=(
             "Name that requests may be for, as a proxy passes it on; repeat for several. On"
             " loopback, and where names are given, requests for others are rejected."
@@ -63,15 +77,3 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free 
 Version = Annotated[
     str | None, typer.Option(help="Dataset version, such as v2; default: the newest.")
 ]
-
-
-def allowed_hosts(names: list[str] | None) -> tuple[str, ...]:
-    """Return the names given for --allow-host; BadParameter for what is no host's name."""
-    for name in names or ():
-        if not re.fullmatch(r"(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]", name):
-            raise typer.BadParameter(
-                f"'{name}' is not the name of a host: write it without scheme and port, such as"
-                " courant.example.com or *.example.com",
-                param_hint="--allow-host",
-            )
-    return tuple(names or ())
